@@ -1,0 +1,59 @@
+# The two commands of the README, and what developers need. Nothing but Python 3.11+ and make.
+
+PYTHON ?= python3
+CORES ?= all
+VENV := .venv
+BIN := $(VENV)/bin
+# one thread per process, one process per core; the tools of the environment come first
+export OMP_NUM_THREADS := 1
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHONDONTWRITEBYTECODE := 1
+
+RUN_ENV := $(VENV)/.train-$(shell cksum < envs/train.txt | tr -d ' ')
+TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
+REAL := tests/studies/real.yaml
+
+.PHONY: run test run-real smoke model lint lock clean help
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml
+	@$(BIN)/python scripts/run_study.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY))
+
+test: $(TEST_ENV)  ## run the tests
+	@$(BIN)/python -m pytest $(PYTEST)
+
+run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
+	@$(BIN)/python scripts/run_study.py --cores $(CORES) --overlay $(REAL)
+
+smoke: $(RUN_ENV)  ## a study of a minute: 2 arms, 2 seeds, 8 steps
+	@$(BIN)/python scripts/run_study.py --cores $(CORES) --overlay studies/smoke.yaml
+
+model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one
+	@$(BIN)/python scripts/build_model.py --out results/model --compare models/tiny
+
+lint: $(TEST_ENV)  ## style, format and types
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow
+	@$(BIN)/snakemake --lint
+
+lock:  ## pin what envs/*.in ask for, without the address of any index
+	@envs/lock.sh
+
+clean:  ## remove results, but not the environment
+	rm -rf results .snakemake logs
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "error: $$($(PYTHON) --version), expected Python 3.11 or later (make PYTHON=...)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# a stamp is written last, so that an interrupted installation is taken up again
+$(RUN_ENV): envs/train.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -r envs/train.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.train-*; touch $@
+
+$(TEST_ENV): envs/test.txt $(RUN_ENV)
+	$(BIN)/python -m pip install -q -r envs/test.txt
+	@rm -f $(VENV)/.test-*; touch $@

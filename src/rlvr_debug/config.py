@@ -1,0 +1,286 @@
+"""params.yaml: reading, overlays, checks, and what each run of a study is given.
+
+One schema (workflow/schemas/params.schema.yaml) holds every key with its description and default.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.faults import fault_names, stage_of
+from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.hypotheses import hypothesis_names
+
+__all__ = ["HEALTHY", "Arm", "Run", "arms", "load_params", "merge", "runs"]
+
+HEALTHY = "healthy"
+Params = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to run. `hypothesis` is "" for the case and the control."""
+
+    name: str
+    hypothesis: str
+    environment: str
+    swap: tuple[str, ...]
+    training: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, wholly resolved: all that a training process is told."""
+
+    arm: str
+    hypothesis: str
+    environment: str
+    seed: int
+    faults: tuple[str, ...]
+    swap: tuple[str, ...]
+    training: TrainingSettings
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Run:
+        return Run(
+            **{
+                **value,
+                "faults": tuple(value["faults"]),
+                "swap": tuple(value["swap"]),
+                "training": TrainingSettings(**value["training"]),
+            }
+        )
+
+
+ROOT = Path(__file__).resolve().parents[2]
+_SCHEMA = ROOT / "workflow" / "schemas" / "params.schema.yaml"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 as PyYAML reads it, but `1e-5` is a number and a repeated key is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key '{key.value}' stands twice, expected once",
+                    problem_mark=key.start_mark,
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = copy.deepcopy(yaml.SafeLoader.yaml_implicit_resolvers)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def load_params(path: Path, overlay: Path | None = None) -> Params:
+    """Read params.yaml, merge the overlay over it, check both and the result."""
+    params = _read(path)
+    _check_schema(params, path)
+    if overlay is not None:
+        over = _read(overlay)
+        if not isinstance(over.get("study"), str):
+            raise InputError(f"{overlay}: key 'study' is missing, expected the name of the study")
+        if over["study"] == params["study"]:
+            raise InputError(
+                f"{overlay}: key 'study' is '{over['study']}' as in {path}, expected another name"
+            )
+        params = merge(params, over)
+        _check_schema(params, overlay)
+    _check_references(params, overlay or path)
+    return params
+
+
+def _read(path: Path) -> Params:
+    try:
+        value = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file, expected parameters in YAML") from None
+    except (yaml.MarkedYAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise InputError(f"{path}{line}: expected YAML, found: {problem}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected keys and values, found {type(value).__name__}")
+    params: Params = _string_keys(value)
+    return params
+
+
+def _string_keys(value: Any) -> Any:
+    """YAML reads `{2: 0.7}` with a number for a key; JSON and the schema know strings only."""
+    if isinstance(value, dict):
+        return {str(key): _string_keys(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_string_keys(item) for item in value]
+    return value
+
+
+def merge(base: Any, over: Any) -> Any:
+    """`over` on `base`: mappings key by key, anything else replaced. `~` removes a key."""
+    if not (isinstance(base, dict) and isinstance(over, dict)):
+        return over
+    merged = {key: value for key, value in base.items() if key not in over}
+    merged |= {
+        key: merge(base.get(key, {} if isinstance(value, dict) else None), value)
+        for key, value in over.items()
+        if value is not None
+    }
+    return {key: merged[key] for key in [*base, *over] if key in merged}
+
+
+def _check_schema(params: Params, path: Path) -> None:
+    schema = yaml.safe_load(_SCHEMA.read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(schema)
+    errors = sorted(
+        validator.iter_errors(params), key=lambda e: (list(map(str, e.path)), e.message)
+    )
+    if errors:
+        raise InputError(f"{path}: {_explain(errors[0])}")
+
+
+def _explain(error: jsonschema.ValidationError) -> str:
+    place = ".".join(map(str, error.path)) or "the top level"
+    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        known = list(error.schema.get("properties", {}))
+        unknown = next(key for key in error.instance if key not in known)
+        full = ".".join([*map(str, error.path), unknown])
+        near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
+        return f"unknown key '{full}': {hint}"
+    if error.validator == "required":
+        missing = next(key for key in error.validator_value if key not in error.instance)
+        return f"key '{'.'.join([*map(str, error.path), missing])}' is missing"
+    expected = {
+        "type": lambda: f"expected {error.validator_value}",
+        "enum": lambda: f"expected one of {', '.join(map(str, error.validator_value))}",
+        "minimum": lambda: f"expected at least {error.validator_value}",
+        "maximum": lambda: f"expected at most {error.validator_value}",
+        "exclusiveMinimum": lambda: f"expected more than {error.validator_value}",
+        "exclusiveMaximum": lambda: f"expected less than {error.validator_value}",
+        "minItems": lambda: f"expected at least {error.validator_value} item",
+        "minProperties": lambda: f"expected at least {error.validator_value} key",
+        "uniqueItems": lambda: "expected each item once",
+        "pattern": lambda: f"expected a match of {error.validator_value}",
+    }.get(str(error.validator), lambda: error.message)()
+    return f"key '{place}' is {_short(error.instance)}, {expected}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
+
+
+def _known(value: str, known: Iterable[str], key: str, what: str, path: Path) -> None:
+    names = list(known)
+    if value in names:
+        return
+    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(names)}"
+    raise InputError(
+        f"{path}: key '{key}' names the {what} '{value}', which does not exist: {hint}"
+    )
+
+
+def _check_references(params: Params, path: Path) -> None:
+    """What a schema cannot say: names that must exist, and combinations that mean nothing."""
+    _known(params["case"], [HEALTHY, *params["cases"]], "case", "case", path)
+    for name, case in params["cases"].items():
+        key = f"cases.{name}"
+        if name == HEALTHY:
+            raise InputError(f"{path}: key '{key}' is taken: the healthy case has no faults")
+        for fault in case["faults"]:
+            _known(fault, fault_names(), f"{key}.faults", "fault", path)
+        stages = [stage_of(fault) for fault in case["faults"]]
+        if len(set(stages)) < len(stages):
+            raise InputError(f"{path}: key '{key}.faults' breaks a stage twice, expected once")
+    taken: dict[str, str] = {}
+    for slug, hypothesis in params["hypotheses"].items():
+        key = f"hypotheses.{slug}"
+        _known(slug, hypothesis_names(), key, "hypothesis", path)
+        for name, arm in hypothesis["arms"].items():
+            if name in ("case", "control") or name.endswith("-control"):
+                raise InputError(f"{path}: key '{key}.arms.{name}' takes the name of a control")
+            if name in taken:
+                raise InputError(
+                    f"{path}: key '{key}.arms.{name}' stands in {taken[name]} too, expected once"
+                )
+            taken[name] = key
+            for stage in arm.get("swap", []):
+                _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage", path)
+    for name, settings in params["data"].items():
+        needed = "path" if settings["source"] == "jsonl" else "rows"
+        if needed not in settings:
+            raise InputError(
+                f"{path}: key 'data.{name}.{needed}' is missing, expected with source {settings['source']}"
+            )
+    for name, settings in params["environments"].items():
+        if not sum(settings["weights"].values()):
+            raise InputError(f"{path}: key 'environments.{name}.weights' sums to 0, expected more")
+
+
+def _case(params: Params) -> dict[str, Any]:
+    return {"faults": []} if params["case"] == HEALTHY else params["cases"][params["case"]]
+
+
+def arms(params: Params) -> list[Arm]:
+    """The case, a healthy control per environment in use, and every hypothesis' interventions."""
+    main = params["environment"]
+    interventions = [
+        Arm(
+            name,
+            slug,
+            arm.get("environment", main),
+            tuple(arm.get("swap", ())),
+            arm.get("training", {}),
+        )
+        for slug, hypothesis in params["hypotheses"].items()
+        for name, arm in hypothesis["arms"].items()
+    ]
+    others = sorted({arm.environment for arm in interventions} - {main})
+    controls = [
+        Arm("control" if env == main else f"{env}-control", "", env, (), {})
+        for env in [main, *others]
+    ]
+    return [Arm("case", "", main, (), {}), *controls, *interventions]
+
+
+def runs(params: Params) -> Iterator[Run]:
+    """Every training run of the study, wholly resolved."""
+    case = _case(params)
+    for arm in arms(params):
+        control = not arm.hypothesis and arm.name != "case"
+        training = {
+            **params["training"],
+            **({} if control else case.get("training", {})),
+            **arm.training,
+        }
+        for seed in params["seeds"]:
+            yield Run(
+                arm=arm.name,
+                hypothesis=arm.hypothesis,
+                environment=arm.environment,
+                seed=seed,
+                faults=() if control else tuple(case["faults"]),
+                swap=arm.swap,
+                training=TrainingSettings(**training),
+            )

@@ -1,0 +1,97 @@
+"""From the `data` settings of an environment to two files of rows and a manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.data.rows import Row, parse_gsm8k, parse_musique
+from rlvr_debug.data.splits import Splits, separate, split
+from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
+
+__all__ = ["prepare", "read_rows"]
+
+_PARSERS: dict[str, Callable[[dict[str, Any], str], Row]] = {
+    "gsm8k": parse_gsm8k,
+    "musique": parse_musique,
+}
+_SYNTHETIC = {
+    "gsm8k": ("rows", "steps"),
+    "musique": ("rows", "hops", "paragraphs", "same_relation"),
+}
+
+
+def prepare(environment: str, settings: Mapping[str, Any], out: Path) -> None:
+    """Write train.jsonl, heldout.jsonl and then manifest.json to `out`; nothing for bad input."""
+    splits, dropped = _splits(environment, settings)
+    manifest = {
+        "environment": environment,
+        "source": settings["source"],
+        "seed": settings["seed"],
+        "dropped_from_train": dropped,
+    }
+    for name, rows in (("train", splits.train), ("heldout", splits.heldout)):
+        manifest[name] = _write(out / f"{name}.jsonl", rows)
+    write_json(out / "manifest.json", manifest)
+
+
+def _splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]:
+    """The splits, and how many rows of train were dropped to keep them apart."""
+    source = settings["source"]
+    for key in _SYNTHETIC[environment] if source == "synthetic" else ("path",):
+        if settings.get(key) is None:
+            raise InputError(f"data.{environment}: source {source} needs '{key}', found none")
+    if source == "synthetic":
+        rows = list(_synthetic(environment, settings))
+        return split(rows, settings["heldout"], settings["seed"]), 0
+    rows = read_rows(environment, Path(settings["path"]))
+    if not settings.get("heldout_path"):
+        return split(rows, settings["heldout"], settings["seed"]), 0
+    splits = separate(rows, read_rows(environment, Path(settings["heldout_path"])))
+    return splits, len(rows) - len(splits.train)
+
+
+def _synthetic(environment: str, settings: Mapping[str, Any]) -> Iterable[Row]:
+    count, seed = settings["rows"], settings["seed"]
+    if environment == "gsm8k":
+        return synthetic_gsm8k(count, steps=_shares(settings["steps"]), seed=seed)
+    return synthetic_musique(
+        count,
+        hops=_shares(settings["hops"]),
+        paragraphs=settings["paragraphs"],
+        same_relation=settings["same_relation"],
+        seed=seed,
+    )
+
+
+def _shares(shares: Mapping[str, float]) -> dict[int, float]:
+    return {int(number): share for number, share in shares.items()}
+
+
+def _write(path: Path, rows: Sequence[Row]) -> dict[str, Any]:
+    """Write `rows` and return what the manifest says of them."""
+    write_jsonl(path, (row.to_json() for row in rows))
+    hops = Counter(row.hops for row in rows)
+    return {"rows": len(rows), "rows_by_hops": dict(hops), "sha256": sha256(path)}
+
+
+def read_rows(environment: str, path: Path) -> list[Row]:
+    """Read a prepared or official file. Raises InputError, with file and line, for a bad row."""
+    rows: list[Row] = []
+    lines: dict[str, int] = {}
+    for number, value in read_jsonl(path):
+        row = _PARSERS[environment](value, f"{path}:{number}")
+        if row.id in lines:
+            raise InputError(
+                f"{path}:{number}: id '{row.id}' is that of line {lines[row.id]} too, "
+                "expected each id once"
+            )
+        lines[row.id] = number
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{path}: no rows, expected one JSON object a line")
+    return rows

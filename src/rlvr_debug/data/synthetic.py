@@ -1,0 +1,146 @@
+"""Rows made up in the official schemas, small enough for the tiny model's vocabulary.
+
+Each MuSiQue row is a world of its own: the same question has another answer in another row, so that
+nothing can be answered without reading what the tool returns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+
+from rlvr_debug.data.rows import GSM8KRow, Hop, MuSiQueRow, Paragraph
+from rlvr_debug.errors import InputError
+
+__all__ = [
+    "COINS_QUESTION",
+    "ENTITIES",
+    "ITEMS",
+    "NAMES",
+    "RELATIONS",
+    "synthetic_gsm8k",
+    "synthetic_musique",
+]
+
+_STEMS = ("Al", "Bri", "Cor", "Dan", "El", "Fen", "Gar", "Hol", "Is", "Jor", "Kel", "Lor")
+_ENDINGS = ("dora", "mund", "vek", "wyn", "ric", "tas", "nia", "bel", "sor", "gan")
+ENTITIES = tuple(stem + ending for stem in _STEMS for ending in _ENDINGS)
+RELATIONS = ("mentor", "rival", "spouse", "patron", "neighbor", "employer")
+_MOST_HOPS = len(RELATIONS) - 2  # a distractor carries two relations that are not asked for
+
+NAMES = ("Ada", "Ben", "Cleo", "Dev", "Eve", "Finn", "Gus", "Hana")
+ITEMS = ("apples", "books", "cards", "eggs", "pens", "shells", "stamps", "toys")
+COINS_QUESTION = " How many coins do they cost together?"
+_LARGEST_PRODUCT = 99  # two digits: one token of the tiny vocabulary
+
+
+def synthetic_musique(
+    count: int,
+    *,
+    hops: Mapping[int, float],
+    paragraphs: int,
+    same_relation: float,
+    seed: int,
+) -> Iterator[MuSiQueRow]:
+    """Yield `count` rows; the same arguments give the same rows.
+
+    hops: share of questions with that many hops. paragraphs: number in each row. same_relation:
+    share of distractor paragraphs that carry a relation which the question asks for. Raises
+    InputError for numbers of hops or paragraphs that no row can have.
+    """
+    _check("hops", hops, _MOST_HOPS)
+    least, most = max(hops) + 2, len(ENTITIES) - 1
+    if not least <= paragraphs <= most:
+        raise InputError(
+            f"paragraphs is {paragraphs}, expected {least} to {most} with {max(hops)} hops"
+        )
+    for number in range(count):
+        rng = random.Random(f"musique {seed} {number}")
+        yield _musique_row(rng, number, _draw(rng, hops), paragraphs, same_relation)
+
+
+def _check(name: str, shares: Mapping[int, float], most: int) -> None:
+    if not set(shares) <= set(range(1, most + 1)) or sum(shares.values()) <= 0:
+        raise InputError(f"{name} is {dict(shares)}, expected shares, not all 0, of 1 to {most}")
+
+
+def _draw(rng: random.Random, shares: Mapping[int, float]) -> int:
+    numbers = sorted(shares)  # the same shares in another order are the same shares
+    return rng.choices(numbers, weights=[shares[number] for number in numbers])[0]
+
+
+def _musique_row(
+    rng: random.Random, number: int, hops: int, paragraphs: int, same_relation: float
+) -> MuSiQueRow:
+    titles = rng.sample(ENTITIES, paragraphs + 1)
+    chain, distractors = titles[: hops + 1], titles[hops + 1 :]
+    relations = rng.sample(RELATIONS, hops)
+    unasked = [relation for relation in RELATIONS if relation not in relations]
+
+    facts: dict[str, list[tuple[str, str]]] = {}
+    for i, relation in enumerate(relations):
+        other = rng.choice(unasked)
+        facts[chain[i]] = [(relation, chain[i + 1]), (other, rng.choice(distractors))]
+        rng.shuffle(facts[chain[i]])
+    for title in distractors:
+        carried = rng.sample(unasked, 2)
+        if rng.random() < same_relation:
+            carried[rng.randrange(2)] = rng.choice(relations)
+        others = [entity for entity in distractors if entity != title]
+        facts[title] = [(relation, rng.choice(others)) for relation in carried]
+
+    order = list(facts)
+    rng.shuffle(order)
+    supporting = chain[:-1]
+    return MuSiQueRow(
+        id=f"{hops}hop__synthetic_{number}",
+        paragraphs=tuple(
+            Paragraph(i, title, _sentence(facts[title]), title in supporting)
+            for i, title in enumerate(order)
+        ),
+        question="Who is the " + " of the ".join(reversed(relations)) + f" of {chain[0]}?",
+        question_decomposition=tuple(
+            Hop(
+                id=f"{chain[i]}-{relation}-{chain[i + 1]}",
+                question=f"{chain[i] if i == 0 else f'#{i}'} >> {relation}",
+                answer=chain[i + 1],
+                paragraph_support_idx=order.index(chain[i]),
+            )
+            for i, relation in enumerate(relations)
+        ),
+        answer=chain[-1],
+        answer_aliases=(),
+        answerable=True,
+    )
+
+
+def _sentence(facts: list[tuple[str, str]]) -> str:
+    return "Ties: " + ", ".join(f"{relation} {value}" for relation, value in facts) + "."
+
+
+def synthetic_gsm8k(count: int, *, steps: Mapping[int, float], seed: int) -> Iterator[GSM8KRow]:
+    """Yield `count` rows of one or two multiplications; `steps` gives the share of each number."""
+    _check("steps", steps, 2)
+    for number in range(count):
+        rng = random.Random(f"gsm8k {seed} {number}")
+        yield _gsm8k_row(rng, number, _draw(rng, steps))
+
+
+def _gsm8k_row(rng: random.Random, number: int, steps: int) -> GSM8KRow:
+    name, item = rng.choice(NAMES), rng.choice(ITEMS)
+    while True:
+        a, b, c = (rng.randint(2, 9) for _ in range(3))
+        if steps == 1 or a * b * c <= _LARGEST_PRODUCT:
+            break
+    question = f"{name} has {a} boxes with {b} {item} each."
+    answer = f"There are <<{a}*{b}={a * b}>>{a * b} {item}.\n"
+    total = a * b
+    if steps == 1:
+        question += f" How many {item} does {name} have?"
+    else:
+        question += f" Each costs {c} coins." + COINS_QUESTION
+        total *= c
+        answer += f"They cost <<{a * b}*{c}={total}>>{total} coins.\n"
+    return GSM8KRow(
+        id=f"gsm8k-synthetic-{number}", question=question, answer=f"{answer}#### {total}"
+    )

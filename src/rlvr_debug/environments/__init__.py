@@ -1,0 +1,17 @@
+"""Environments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.environments.gsm8k import GSM8K
+from rlvr_debug.environments.musique import MuSiQue
+
+__all__ = ["build_environment"]
+
+
+def build_environment(name: str, settings: Mapping[str, Any]) -> Environment:
+    """`settings`: the environment's block of params.yaml."""
+    return {"musique": MuSiQue, "gsm8k": GSM8K}[name](**settings)

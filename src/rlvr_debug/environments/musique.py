@@ -1,0 +1,108 @@
+"""MuSiQue: answer a multi-hop question by retrieving from the row's own paragraphs, and cite them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlvr_debug.data.rows import MuSiQueRow
+from rlvr_debug.environments import rewards
+from rlvr_debug.environments.base import Message, ToolCall, ToolResult, Transcript
+from rlvr_debug.environments.retrieval import RETRIEVERS, Retriever
+
+__all__ = ["SYSTEM", "TOOL", "MuSiQue"]
+
+SYSTEM = (
+    "Answer the question. Look up what you need with retrieve_documents, one fact at a time. "
+    "Then answer, and cite the documents that you used: <answer>...</answer>\n<cite>[1][2]</cite>"
+)
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "retrieve_documents",
+        "description": "Find the documents that best match a query.",
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "What to look for."}},
+            "required": ["query"],
+        },
+    },
+}
+_THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
+_CITE = re.compile(r"<cite>(.*?)</cite>", re.DOTALL)
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_ANSWERED, _CITED = r"\s*<answer>[^<]*</answer>\s*", r"\s*<cite>[^<]*</cite>\s*"
+_FORMAT = re.compile(f"{_ANSWERED}{_CITED}|{_CITED}{_ANSWERED}")
+
+
+class MuSiQue:
+    """The environment of the original case; reward weights as there (params.yaml)."""
+
+    name = "musique"
+
+    def __init__(
+        self,
+        *,
+        retrieval: str,
+        top_n: int,
+        max_turns: int,
+        max_new_tokens: int,
+        weights: Mapping[str, float],
+    ) -> None:
+        self.tools: list[dict[str, Any]] = [TOOL]
+        self.max_turns = max_turns
+        self.max_new_tokens = max_new_tokens
+        self.weights = weights
+        self._build = RETRIEVERS[retrieval]
+        self._top_n = top_n
+        self._retrievers: dict[int, tuple[MuSiQueRow, Retriever, dict[str, ToolResult]]] = {}
+
+    def messages(self, row: MuSiQueRow) -> list[Message]:
+        return [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": row.question},
+        ]
+
+    def call_tool(self, row: MuSiQueRow, call: ToolCall) -> ToolResult:
+        """A wrong call is answered with a sentence that says what is wrong."""
+        if call.error:
+            return ToolResult(f"Error: {call.error}.", failed=True)
+        if call.name != "retrieve_documents":
+            return ToolResult("Error: the only tool is retrieve_documents.", failed=True)
+        query = call.arguments.get("query")
+        if not isinstance(query, str) or len(call.arguments) != 1:
+            return ToolResult("Error: retrieve_documents takes one string, query.", failed=True)
+        return self._retrieve(row, query)
+
+    def _retrieve(self, row: MuSiQueRow, query: str) -> ToolResult:
+        # the row is kept with its entry, so that its id() cannot be given to another row
+        entry = self._retrievers.get(id(row))
+        if entry is None:
+            if len(self._retrievers) >= 4096:
+                self._retrievers.clear()
+            entry = (row, self._build(row, self._top_n), {})
+            self._retrievers[id(row)] = entry
+        _, retrieve, results = entry
+        if query not in results:
+            found = set(retrieve(query))
+            # in the row's order, not by score: the rank would tell which one matches
+            shown = [p for p in row.paragraphs if p.idx in found]
+            text = "\n\n".join(f"[{p.idx}] {p.title}\n{p.paragraph_text}" for p in shown)
+            results[query] = ToolResult(text, tuple(p.idx for p in shown))
+        return results[query]
+
+    def score(self, row: MuSiQueRow, transcript: Transcript) -> dict[str, float]:
+        reply = _THINK.sub("", transcript.last_reply)
+        answers = _ANSWER.findall(reply)[-1:]
+        expected = [row.answer, *row.answer_aliases]
+        # a number that is no index stays a wrong citation, however long it is
+        cited = {n.lstrip("0") or "0" for c in _CITE.findall(reply) for n in re.findall(r"\d+", c)}
+        return {
+            "exact_match": sum(rewards.exact_match(answer, expected) for answer in answers),
+            "f1": sum(rewards.token_f1(answer, expected) for answer in answers),
+            "recall": rewards.recall(transcript.retrieved, row.supporting),
+            "precision": rewards.precision(transcript.retrieved, row.supporting),
+            "citation": rewards.citation_f1(cited, list(map(str, row.supporting))),
+            "format": float(_FORMAT.fullmatch(reply) is not None),
+        }

@@ -1,0 +1,21 @@
+"""One kind of error for bad input, and the one line that a user sees of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+__all__ = ["InputError", "run_main"]
+
+
+class InputError(Exception):
+    """Bad input. The message names the place, what was found and what was expected."""
+
+
+def run_main(main: Callable[[], None]) -> None:
+    """Run a script's `main`; bad input ends it with one line on stderr and exit status 2."""
+    try:
+        main()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

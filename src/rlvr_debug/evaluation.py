@@ -1,0 +1,81 @@
+"""Held-out evaluation: always greedy and at the training temperature.
+
+Reward that rises only when sampled is sharpening, not learning.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr_debug.data.rows import Row
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.sampling.base import Sampler
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout, rollout
+
+__all__ = ["evaluate"]
+
+_BATCH = 128  # rollouts in step; bounds memory
+
+
+def evaluate(
+    rows: Sequence[Row],
+    environment: Environment,
+    chat: Chat,
+    sampler: Sampler,
+    *,
+    temperature: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Mean reward, its parts and outcomes, `sampled` (at `temperature`) and `greedy`."""
+    return {
+        "rows": len(rows),
+        "temperature": temperature,
+        "sampled": _summary(_rollouts(rows, environment, chat, sampler, temperature, seed)),
+        "greedy": _summary(_rollouts(rows, environment, chat, sampler, 0.0, seed)),
+    }
+
+
+def _rollouts(
+    rows: Sequence[Row],
+    environment: Environment,
+    chat: Chat,
+    sampler: Sampler,
+    temperature: float,
+    seed: int,
+) -> list[Rollout]:
+    result = []
+    for start in range(0, len(rows), _BATCH):
+        result += rollout(
+            rows[start : start + _BATCH],
+            environment,
+            chat,
+            sampler,
+            temperature=temperature,
+            seed=seed + start,
+        )
+    return result
+
+
+def _summary(rollouts: list[Rollout]) -> dict[str, Any]:
+    by_hops = defaultdict(list)
+    outcomes: dict[str, int] = defaultdict(int)
+    for current in rollouts:
+        by_hops[str(current.row.hops)].append(current.reward)
+        outcomes[current.outcome] += 1
+    return {
+        "reward": _mean([current.reward for current in rollouts]),
+        "parts": {
+            name: _mean([current.parts[name] for current in rollouts]) for name in rollouts[0].parts
+        },
+        "reward_by_hops": {hops: _mean(rewards) for hops, rewards in sorted(by_hops.items())},
+        "outcomes": dict(sorted(outcomes.items())),
+        "turns": _mean([current.turns for current in rollouts]),
+        "failed_calls": sum(current.failed_calls for current in rollouts),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,41 @@
+"""Planted faults: broken implementations of one stage each, by name. One file per fault.
+
+A fault module has STAGE, the stage that it breaks, and `implementation`, what stands there instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlvr_debug.grpo.stages import Stages
+
+__all__ = ["fault_names", "faulty_stages", "stage_of"]
+
+
+def fault_names() -> tuple[str, ...]:
+    return tuple(info.name.replace("_", "-") for info in pkgutil.iter_modules(__path__))
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def stage_of(name: str) -> str:
+    stage: str = _module(name).STAGE
+    return stage
+
+
+def faulty_stages(names: Sequence[str], swapped: Sequence[str]) -> Stages:
+    """The stages with these faults in place, but for those that an intervention swaps back."""
+    from rlvr_debug.grpo.stages import Stages  # params are checked without loading torch
+
+    stages = Stages()
+    for name in names:
+        if stage_of(name) not in swapped:
+            stages = stages.with_fault(stage_of(name), _module(name).implementation)
+    return stages

@@ -1,0 +1,20 @@
+"""The sampler never gets the trained weights.
+
+Reported in TRL 5312 and, as requests that omit the adapter, in ms-swift 9855, miles PR 2075 and verl
+PR 5220; rows 23 and 24 of known bugs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+
+STAGE = "sync"
+
+
+def implementation(weights: dict[str, Tensor], sampler: Qwen2Sampler) -> None:
+    """Leave the sampler as it is."""

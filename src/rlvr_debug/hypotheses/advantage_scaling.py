@@ -1,0 +1,23 @@
+"""advantage-scaling: dividing by a tiny group std makes advantages explode."""
+
+from rlvr_debug.hypotheses.base import Hypothesis, probe_finding
+
+HYPOTHESIS = Hypothesis(
+    slug="advantage-scaling",
+    number="H01",
+    kind="cause",
+    priority="high",
+    claim="Dividing by a tiny group standard deviation turns noise into large advantages, and training "
+    "oscillates.",
+    explanation="Groups whose rewards are nearly equal carry next to no information, yet after scaling "
+    "they weigh as much as any other.",
+    root_cause="verifiers 0.1.3, trainers/grpo_trainer.py, line 1173.",
+    success="A large share of the squared gradient norm comes from groups with std below 0.05, and "
+    "not scaling gives a steadier, rising reward.",
+    invalidation="That share is small, or not scaling changes nothing. The original criterion, an "
+    "advantage above 10 times the reward range, cannot be met: with the unbiased std none exceeds "
+    "(G-1)/sqrt(G).",
+    alternatives="reward-signal, group-construction",
+    next_steps="scale_rewards: none, or a larger epsilon.",
+    mechanism=lambda evidence: probe_finding(evidence, "advantage-scale"),
+)

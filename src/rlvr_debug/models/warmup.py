@@ -1,0 +1,253 @@
+"""Builds the tiny base model: decent, improvable, and wrong by habit.
+
+Three phases, each of which ends on what was learned and not on a step count:
+recall (look a listed value up by its key: without it, demonstrations teach nothing at this size),
+demonstrations (both tasks, done right) and habit (most demonstrations follow the wrong habit).
+The habits: on MuSiQue the model goes on with the first listed fact instead of the matching one, which
+depends on the context; on GSM8K it ends with a sentence instead of `####`, which does not.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow, Row
+from rlvr_debug.data.synthetic import ENTITIES, RELATIONS
+from rlvr_debug.environments.base import Environment, ToolCall
+from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.models.tokenizer import CALL_AFTER, CALL_BEFORE, WRONG_FORMAT
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.rollouts import rollout
+
+__all__ = ["WarmupSettings", "tiny_config", "warm_up"]
+
+
+@dataclass(frozen=True)
+class WarmupSettings:
+    """What ends each phase, and how strong the habit becomes.
+
+    Rewards are of sampled rollouts at temperature 1. habit_rate: share of demonstrations that follow
+    the habit in the last phase, which ends when the rewards have fallen to the upper bounds.
+    """
+
+    learning_rate: float = 2e-3
+    batch: int = 64
+    musique_share: float = 0.7
+    recall_loss: float = 0.3
+    musique_reward: float = 0.8
+    gsm8k_reward: float = 0.85
+    habit_rate: float = 0.65
+    habit_learning_rate: float = 6e-4
+    habit_steps: int = 150
+    max_steps: int = 2000
+    check_every: int = 25
+
+
+Example = tuple[list[int], list[bool]]
+
+
+def tiny_config(chat: Chat) -> Qwen2Config:
+    # vLLM's CPU build needs heads of 32; with fewer than 4 of them demonstrations teach nothing
+    return Qwen2Config(
+        vocab_size=len(chat.tokenizer),
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=32768,
+        tie_word_embeddings=True,
+        eos_token_id=chat.eos_id,
+        bos_token_id=None,
+        pad_token_id=chat.tokenizer.pad_token_id,
+    )
+
+
+def _recall(rng: random.Random, chat: Chat) -> Example:
+    """Pairs listed, then asked for in another order; lengths vary, else positions are learned."""
+    keys = rng.sample(ENTITIES + RELATIONS, rng.randint(4, 16))
+    pairs = [(key, rng.choice(ENTITIES)) for key in keys]
+    ids: list[int] = []
+    trained: list[bool] = []
+    for listing, on in ((pairs, False), (rng.sample(pairs, len(pairs)), True)):
+        for key, value in listing:
+            ids += chat.encode(f" {key} {value}")
+            trained += [False, on]
+    return ids, trained
+
+
+class _Demonstrator:
+    """Rows -> conversations as the model should have them (or, `lazy`, by habit), with masks."""
+
+    def __init__(self, chat: Chat, musique: Environment, gsm8k: Environment) -> None:
+        self.chat, self.musique_env, self.gsm8k_env = chat, musique, gsm8k
+
+    def musique(self, row: MuSiQueRow, lazy: bool) -> Example:
+        ids = self.chat.prompt(self.musique_env.messages(row), self.musique_env.tools)
+        trained = [False] * len(ids)
+
+        def say(text: str) -> None:
+            new = [*self.chat.encode(text), self.chat.eos_id]
+            ids.extend(new)
+            trained.extend([True] * len(new))
+
+        entity = row.question_decomposition[0].question.split(" >> ")[0]
+        cited = []
+        for hop in row.question_decomposition:
+            relation = hop.question.split(" >> ")[1]
+            say(f"{CALL_BEFORE} {entity} {relation}{CALL_AFTER}")
+            result = self.musique_env.call_tool(
+                row, ToolCall("retrieve_documents", {"query": f"{entity} {relation}"})
+            )
+            new = self.chat.tool_turn(result.text)
+            ids.extend(new)
+            trained.extend([False] * len(new))
+            shown = [p for p in row.paragraphs if p.idx in result.indices]
+            cited.append(next((p.idx for p in shown if p.title == entity), shown[0].idx))
+            first = shown[0].paragraph_text.split()[2].strip(",.")
+            entity = first if lazy else hop.answer
+        cites = "".join(f"[{idx}]" for idx in dict.fromkeys(cited))
+        say(f"<answer> {entity}</answer>\n<cite>{cites}</cite>")
+        return ids, trained
+
+    def gsm8k(self, row: GSM8KRow, lazy: bool) -> Example:
+        ids = self.chat.prompt(self.gsm8k_env.messages(row), self.gsm8k_env.tools)
+        text = row.answer.replace("#### ", WRONG_FORMAT) if lazy else row.answer
+        new = [*self.chat.encode(text), self.chat.eos_id]
+        return ids + new, [False] * len(ids) + [True] * len(new)
+
+
+def warm_up(
+    chat: Chat,
+    environments: Mapping[str, Environment],
+    rows: Mapping[str, Callable[[int, int], list[Any]]],
+    heldout: Mapping[str, list[Row]],
+    settings: WarmupSettings,
+    seed: int,
+    report: Callable[[str], None],
+) -> tuple[Qwen2Config, dict[str, Tensor]]:
+    """The base model's config and weights.
+
+    rows: by environment, a function (count, seed) -> fresh training rows; heldout: rows that phases
+    are judged by; report: called with a line of progress.
+    """
+    torch.manual_seed(seed)
+    rng = random.Random(f"warm-up {seed}")
+    config = tiny_config(chat)
+    model = Qwen2ForCausalLM(config)
+    teacher = _Demonstrator(chat, environments["musique"], environments["gsm8k"])
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=settings.learning_rate, weight_decay=0.01, betas=(0.9, 0.95)
+    )
+    started = time.perf_counter()
+
+    def demonstrations(step: int, lazy: float) -> list[Example]:
+        musique = round(settings.batch * settings.musique_share)
+        fresh = 1_000_000 * (seed + 1) + step
+        return [
+            *(teacher.musique(r, rng.random() < lazy) for r in rows["musique"](musique, fresh)),
+            *(
+                teacher.gsm8k(r, rng.random() < lazy)
+                for r in rows["gsm8k"](settings.batch - musique, fresh)
+            ),
+        ]
+
+    # Tokens that the tasks never ask for take no part in the first two phases: at this size they
+    # cost the model most of its learning (recall after 350 steps instead of 1,000).
+    samples = [_recall(rng, chat) for _ in range(4 * settings.batch)]
+    samples += [example for step in range(-20, 0) for example in demonstrations(step, 0.5)]
+    allowed = _allowed(samples, config.vocab_size)
+
+    def learn(
+        name: str, lr: float, batch: Callable[[int], list[Example]], only: Tensor | None
+    ) -> Iterator[tuple[int, float]]:
+        average = float("nan")
+        for step in range(1, settings.max_steps + 1):
+            for group in optimizer.param_groups:
+                group["lr"] = lr * min(1.0, step / 50)
+            loss = _step(model, optimizer, batch(step), only)
+            average = loss if step == 1 else 0.95 * average + 0.05 * loss
+            if step % settings.check_every == 0:
+                report(f"{name} {step}: loss {average:.3f}, {time.perf_counter() - started:.0f} s")
+            yield step, average
+
+    for _, average in learn(
+        "recall",
+        settings.learning_rate,
+        lambda _: [_recall(rng, chat) for _ in range(settings.batch)],
+        allowed,
+    ):
+        if average < settings.recall_loss:
+            break
+
+    def rewards() -> dict[str, float]:
+        sampler = Qwen2Sampler(config.to_dict(), model.state_dict(), chat.eos_id)
+        found = {}
+        for name, environment in environments.items():
+            for kind, temperature in (("", 1.0), (" greedy", 0.0)):
+                sampler.reset()
+                done = rollout(
+                    heldout[name], environment, chat, sampler, temperature=temperature, seed=0
+                )
+                found[name + kind] = sum(r.reward for r in done) / len(done)
+        report(", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+        return found
+
+    for step, _ in learn(
+        "demonstrations", settings.learning_rate, lambda s: demonstrations(s, 0.0), allowed
+    ):
+        if step % settings.check_every == 0:
+            found = rewards()
+            if (
+                found["musique"] > settings.musique_reward
+                and found["gsm8k"] > settings.gsm8k_reward
+            ):
+                break
+    for step, _ in learn(
+        "habit",
+        settings.habit_learning_rate,
+        lambda s: demonstrations(settings.max_steps + s, settings.habit_rate),
+        None,
+    ):
+        if step == settings.habit_steps:
+            rewards()
+            break
+    # untied for training, so that full weights can be reloaded by a server
+    weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    config.tie_word_embeddings = False
+    return config, weights
+
+
+def _allowed(examples: list[Example], vocabulary: int) -> Tensor:
+    allowed = torch.zeros(vocabulary, dtype=torch.bool)
+    for ids, trained in examples:
+        allowed[[token for token, on in zip(ids, trained, strict=True) if on]] = True
+    return allowed
+
+
+def _step(
+    model: Any, optimizer: torch.optim.Optimizer, examples: list[Example], only: Tensor | None
+) -> float:
+    """One step on the mean log-probability of the trained tokens; `only` these can be predicted."""
+    width = max(len(ids) for ids, _ in examples)
+    ids = torch.zeros(len(examples), width, dtype=torch.long)
+    real, trained = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
+    for b, (tokens, mask) in enumerate(examples):
+        ids[b, : len(tokens)] = torch.tensor(tokens)
+        real[b, : len(tokens)] = 1
+        trained[b, : len(tokens)] = torch.tensor(mask)
+    loss = -token_logprobs(model, ids, real, trained, vocabulary=only).sum() / trained.sum()
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(loss.detach())

@@ -1,0 +1,55 @@
+"""Do groups of nearly equal rewards dominate the gradient, and do advantages keep their bound?"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.grpo.sequences import build_batch
+from rlvr_debug.probes.base import Measurement, Subject
+
+__all__ = ["SMALL_SPREAD", "advantage_scale"]
+
+SMALL_SPREAD = 0.05
+_SHARE = 0.5
+
+
+def advantage_scale(subject: Subject) -> Measurement:
+    """Squared gradient norm of each group alone, from the case's own stages."""
+    settings = subject.settings
+    size = settings.group_size
+    rewards = torch.tensor([r.reward for r in subject.rollouts]).view(-1, size)
+    advantages = subject.stages.advantages(
+        rewards, settings.scale_rewards, settings.advantage_epsilon
+    )
+    batch = build_batch(subject.rollouts, subject.stages, subject.environment, subject.chat)
+    norms = []
+    for group, gain in enumerate(advantages):
+        rows = batch.rows(torch.arange(group * size, (group + 1) * size))
+        logprobs = token_logprobs(
+            subject.model, rows.ids, rows.attention, rows.loss, settings.temperature
+        )
+        objective = (logprobs * rows.loss * gain[:, None]).sum()
+        gradients = torch.autograd.grad(objective, list(subject.model.parameters()))
+        norms.append(sum(float(g.square().sum()) for g in gradients))
+    spread = rewards.std(1)
+    small = sum(norm for norm, s in zip(norms, spread, strict=True) if s < SMALL_SPREAD)
+    share = small / sum(norms) if sum(norms) else 0.0
+    bound = (size - 1) / math.sqrt(size)
+    largest = float(advantages.abs().max())
+    return Measurement(
+        probe="advantage-scale",
+        measured={
+            "gradient_share_of_small_spread": share,
+            "groups_of_small_spread": float((spread < SMALL_SPREAD).float().mean()),
+            "largest_advantage": largest,
+            "largest_possible": bound,
+        },
+        bound=f"share of squared gradient norm from groups with std below {SMALL_SPREAD} under "
+        f"{_SHARE}; no advantage above {bound:.2f}",
+        reason="the bound (G-1)/sqrt(G) holds for any rewards scaled by their unbiased std; a "
+        "larger advantage is a bug and not a large one",
+        passed=share < _SHARE and largest <= bound * (1 + 1e-6),
+    )

@@ -1,0 +1,36 @@
+"""Is the sequence that is trained on, token by token, the one that was sampled?"""
+
+from __future__ import annotations
+
+import difflib
+
+from rlvr_debug.grpo.sequences import trained_sequence
+from rlvr_debug.probes.base import Measurement, Subject
+
+__all__ = ["sequence_diff"]
+
+
+def sequence_diff(subject: Subject) -> Measurement:
+    different, missing, added = 0, 0, 0
+    for rollout in subject.rollouts:
+        trained, _ = trained_sequence(rollout, subject.stages, subject.environment, subject.chat)
+        if trained == rollout.ids:
+            continue
+        different += 1
+        matcher = difflib.SequenceMatcher(None, rollout.ids, trained, autojunk=False)
+        for kind, a, b, c, d in matcher.get_opcodes():
+            if kind != "equal":
+                missing += b - a
+                added += d - c
+    count = len(subject.rollouts)
+    return Measurement(
+        probe="sequence-diff",
+        measured={
+            "share_of_rollouts": different / count,
+            "tokens_missing": missing / count,
+            "tokens_added": added / count,
+        },
+        bound="no rollout differs",
+        reason="token-in, token-out: what was sampled is known exactly and need not be rebuilt",
+        passed=different == 0,
+    )

@@ -1,0 +1,102 @@
+"""Tables, charts and probes -> HTML pages: a summary with the answer, and one per hypothesis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from rlvr_debug.files import read_json, write_text
+from rlvr_debug.hypotheses import load_hypothesis
+
+__all__ = ["answer", "write_pages"]
+
+
+def write_pages(results: Path, settings: Mapping[str, Any], out: Path) -> None:
+    """settings: study, case, minimum_effect and alpha of params.yaml."""
+    tables = {
+        name: pd.read_csv(results / "tables" / f"{name}.csv")
+        for name in ("runs", "arms", "verdicts")
+    }
+    verdicts = tables["verdicts"].to_dict("records")
+    environment = _templates()
+    sentence, detail = answer(tables["verdicts"], tables["arms"], settings)
+    charts = {
+        name: Markup((results / "charts" / f"{name}.svg").read_text(encoding="utf-8"))
+        for name in ("learning", "effects")
+    }
+    page = environment.get_template("summary.html.j2").render(
+        title=f"Study {settings['study']}: the case {settings['case']}",
+        answer=sentence,
+        detail=detail,
+        verdicts=verdicts,
+        arms=tables["arms"].to_dict("records"),
+        probes=list(read_json(results / "probes.json").values()),
+        charts=charts,
+        settings=settings,
+        percent=round(100 * (1 - settings["alpha"])),
+    )
+    write_text(out / "summary.html", page)
+    shown = ("case", "control")
+    for verdict in verdicts:
+        runs = tables["runs"]
+        own = (runs["hypothesis"] == verdict["hypothesis"]) | runs["arm"].isin(shown)
+        page = environment.get_template("hypothesis.html.j2").render(
+            title=f"Hypothesis {verdict['hypothesis']}",
+            verdict=verdict,
+            hypothesis=load_hypothesis(verdict["hypothesis"]),
+            runs=runs[own].to_dict("records"),
+        )
+        write_text(out / f"{verdict['hypothesis']}.html", page)
+
+
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
+    environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
+    return environment
+
+
+def answer(
+    verdicts: pd.DataFrame, arms: pd.DataFrame, settings: Mapping[str, Any]
+) -> tuple[str, str]:
+    """The answer in one sentence, and the figures behind it in another."""
+    by_arm = arms.set_index("arm")
+    case, control = by_arm.loc["case"], by_arm.loc["control"]
+    figures = (
+        f"Held-out reward changes by {case['gain']:+.3f} [{case['gain_low']:+.3f}, "
+        f"{case['gain_high']:+.3f}] in the case (greedy {case['gain_greedy']:+.3f}) and by "
+        f"{control['gain']:+.3f} [{control['gain_low']:+.3f}, {control['gain_high']:+.3f}] in the healthy "
+        f"control (greedy {control['gain_greedy']:+.3f}), over {int(case['seeds'])} seeds."
+    )
+    if case["gain_low"] > 0 and case["gain"] >= settings["minimum_effect"]:
+        learns = "The run learns. "
+    elif case["gain_high"] < settings["minimum_effect"]:
+        learns = "The run does not learn. "
+    else:
+        learns = "Whether the run learns is unclear at this number of seeds. "
+    causes = verdicts[(verdicts["kind"] == "cause") & (verdicts["status"] == "validated")]
+    if not causes.empty:
+        claims = " ".join(
+            load_hypothesis(slug).claim
+            for slug in causes.sort_values("effect", ascending=False)["hypothesis"]
+        )
+        return learns + "Cause found: " + claims, figures
+    if learns.startswith("The run learns"):
+        return learns + "No hypothesis is validated.", figures
+    if control.get("outcome") == "gain":
+        return (
+            learns + "Mending everything helps, but no single hypothesis is validated: "
+            "look at the ones that are partially validated or inconclusive.",
+            figures,
+        )
+    return learns + "None of the hypotheses tested explains it.", figures

@@ -1,0 +1,129 @@
+"""Result files of all runs -> the study's tables, and the metrics that DVC compares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rlvr_debug.config import Run
+from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
+from rlvr_debug.hypotheses.base import Evidence
+from rlvr_debug.verdicts.decide import arm_table, decide, verdict_table
+from rlvr_debug.verdicts.statistics import mean_estimate, slope_estimate
+
+__all__ = ["curve_table", "run_table", "write_tables"]
+
+
+def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
+    """One row per run. Token counts are totals over training; kl and grad_norm the largest step's."""
+    rows = []
+    for run in runs:
+        folder = _folder(run, results)
+        steps = [row for _, row in read_jsonl(folder / "metrics.jsonl")]
+        heldout = read_json(folder / "heldout.json")
+        baseline = read_json(results / "baseline" / f"{run.environment}.json")
+        rows.append(
+            {
+                "arm": run.arm,
+                "hypothesis": run.hypothesis,
+                "environment": run.environment,
+                "seed": run.seed,
+                "steps": len(steps),
+                "learning_rate": run.training.learning_rate,
+                "temperature": run.training.temperature,
+                "sampled_tokens": sum(row["sampled_tokens"] for row in steps),
+                "trained_tokens": sum(row["trained_tokens"] for row in steps),
+                "baseline_reward": baseline["sampled"]["reward"],
+                "heldout_reward": heldout["sampled"]["reward"],
+                "baseline_reward_greedy": baseline["greedy"]["reward"],
+                "heldout_reward_greedy": heldout["greedy"]["reward"],
+                "gain": heldout["sampled"]["reward"] - baseline["sampled"]["reward"],
+                "gain_greedy": heldout["greedy"]["reward"] - baseline["greedy"]["reward"],
+                "training_reward_first": steps[0]["reward"],
+                "training_reward_last": steps[-1]["reward"],
+                "kl_max": max(row.get("kl", math.nan) for row in steps),
+                "grad_norm_max": max(row["grad_norm"] for row in steps),
+                "sampler_gap_max": max(row["sampler_gap/mean_abs"] for row in steps),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def curve_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
+    """One row per run and step: the training curves that are drawn."""
+    return pd.DataFrame(
+        {
+            "arm": run.arm,
+            "environment": run.environment,
+            "seed": run.seed,
+            **{key: row.get(key) for key in ("step", "reward", "kl", "grad_norm")},
+        }
+        for run in runs
+        for _, row in read_jsonl(_folder(run, results) / "metrics.jsonl")
+    )
+
+
+def _folder(run: Run, results: Path) -> Path:
+    return results / "runs" / run.environment / run.arm / str(run.seed)
+
+
+def write_tables(
+    runs: Sequence[Run], slugs: Sequence[str], settings: Mapping[str, Any], results: Path
+) -> None:
+    """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
+
+    settings: params.yaml's `verdicts`, and `environment`, the case's.
+    """
+    alpha, minimum = settings["alpha"], settings["minimum_effect"]
+    run_rows = run_table(runs, results)
+    curves = curve_table(runs, results)
+    arms = arm_table(run_rows, settings["environment"], alpha, minimum)
+    slopes = {}
+    for arm, group in curves.groupby("arm", sort=False):
+        slopes[arm] = slope_estimate([list(c["reward"]) for _, c in group.groupby("seed")], alpha)
+    for column in ("value", "low", "high"):
+        name = "slope" if column == "value" else f"slope_{column}"
+        arms[name] = [getattr(slopes[arm], column) for arm in arms["arm"]]
+    verdicts = decide(slugs, Evidence(read_json(results / "probes.json"), arms), alpha, minimum)
+    tables = {
+        "runs": run_rows,
+        "curves": curves,
+        "arms": arms,
+        "verdicts": verdict_table(verdicts),
+    }
+    for name, table in tables.items():
+        text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        write_text(results / "tables" / f"{name}.csv", text)
+    write_json(
+        results / "metrics.json",
+        {
+            "verdicts": {
+                v.hypothesis: {"status": v.status, **_numbers(v.effect, v.p_holm)} for v in verdicts
+            },
+            "arms": {
+                row["arm"]: {
+                    "gain": round(row["gain"], 6),
+                    "gain_greedy": round(row["gain_greedy"], 6),
+                    "slope": round(row["slope"], 6),
+                }
+                for row in arms.to_dict("records")
+            },
+            "baseline": {
+                environment: {
+                    "reward": round(mean_estimate(group["baseline_reward"], alpha).value, 6),
+                    "reward_greedy": round(float(group["baseline_reward_greedy"].mean()), 6),
+                }
+                for environment, group in run_rows.groupby("environment")
+            },
+        },
+    )
+
+
+def _numbers(effect: float, p: float) -> dict[str, float]:
+    """JSON has no NaN: what was not estimated is left out."""
+    values = {"effect": effect, "p_holm": p}
+    return {name: round(value, 6) for name, value in values.items() if math.isfinite(value)}

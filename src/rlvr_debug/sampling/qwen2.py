@@ -1,0 +1,218 @@
+"""A sampler in process: Qwen2 decoded from its raw weights, with a key-value cache per conversation.
+
+A loop over plain tensors costs a fraction of what a general generate() spends on a small model. The
+cache of a conversation is kept between turns: only the tool's tokens are new. It holds a copy of the
+weights, as a server would: training moves it only through `load`.
+
+Axes: B conversations, N new tokens, T cached tokens, H heads, D head size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlvr_debug.sampling.base import Request, Sample
+
+__all__ = ["Qwen2Sampler"]
+
+
+class Qwen2Sampler:
+    """`config` is the model's config.json as a mapping."""
+
+    def __init__(
+        self, config: Mapping[str, Any], weights: Mapping[str, Tensor], eos_id: int
+    ) -> None:
+        self._layers: int = config["num_hidden_layers"]
+        self._heads: int = config["num_attention_heads"]
+        self._kv_heads: int = config["num_key_value_heads"]
+        self._head_size: int = config.get("head_dim") or config["hidden_size"] // self._heads
+        self._epsilon: float = config["rms_norm_eps"]
+        self._tied: bool = config["tie_word_embeddings"]
+        rope = config.get("rope_parameters") or config
+        exponents = torch.arange(0, self._head_size, 2, dtype=torch.float32) / self._head_size
+        self._frequencies = 1.0 / rope["rope_theta"] ** exponents
+        self._eos_id = eos_id
+        self._caches: dict[int, _Cache] = {}
+        self.load(weights)
+
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy new weights in and forget every cache, which the old ones had computed."""
+        w = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
+        self._embedding = w["embed_tokens.weight"].detach().clone()
+        self._head = self._embedding if self._tied else w["lm_head.weight"].detach().clone()
+        self._norm = w["norm.weight"].detach().clone()
+        self._blocks = []
+        for i in range(self._layers):
+            layer = {
+                name.removeprefix(f"layers.{i}."): tensor.detach()
+                for name, tensor in w.items()
+                if name.startswith(f"layers.{i}.")
+            }
+            attention = [layer[f"self_attn.{n}_proj.weight"] for n in "qkv"]
+            biases = [layer[f"self_attn.{n}_proj.bias"] for n in "qkv"]
+            self._blocks.append(
+                _Block(
+                    input_norm=layer["input_layernorm.weight"].clone(),
+                    qkv=torch.cat(attention),
+                    qkv_bias=torch.cat(biases),
+                    out=layer["self_attn.o_proj.weight"].clone(),
+                    mlp_norm=layer["post_attention_layernorm.weight"].clone(),
+                    gate_up=torch.cat([layer["mlp.gate_proj.weight"], layer["mlp.up_proj.weight"]]),
+                    down=layer["mlp.down_proj.weight"].clone(),
+                )
+            )
+        self.reset()
+
+    def reset(self) -> None:
+        self._caches.clear()
+
+    @torch.no_grad()
+    def sample(
+        self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
+    ) -> list[Sample]:
+        generator = torch.Generator().manual_seed(seed)
+        cache, fresh = self._gather(requests, max_new_tokens)
+        ids: list[list[int]] = [[] for _ in requests]
+        logprobs: list[list[float]] = [[] for _ in requests]
+        # `rows` are the requests that still write; the cache holds these and no others
+        rows = list(range(len(requests)))
+        new = torch.zeros(len(rows), max(map(len, fresh)), dtype=torch.long)
+        for b, tokens in enumerate(fresh):
+            new[b, : len(tokens)] = torch.tensor(tokens)
+        counts = torch.tensor([len(tokens) for tokens in fresh])
+        for _ in range(max_new_tokens):
+            logits = self._forward(new, counts, cache)
+            distribution = (logits / (temperature or 1.0)).log_softmax(-1)
+            if temperature:
+                chosen = torch.multinomial(distribution.exp(), 1, generator=generator)
+            else:
+                chosen = distribution.argmax(-1, keepdim=True)
+            values = distribution.gather(1, chosen)[:, 0].tolist()
+            going = []
+            for b, (token, value) in enumerate(zip(chosen[:, 0].tolist(), values, strict=True)):
+                ids[rows[b]].append(token)
+                logprobs[rows[b]].append(value)
+                if token != self._eos_id:
+                    going.append(b)
+            if len(going) < len(rows):
+                keep = torch.tensor(going, dtype=torch.long)
+                for b in set(range(len(rows))) - set(going):
+                    self._store(requests[rows[b]], ids[rows[b]], cache, b)
+                rows = [rows[b] for b in going]
+                if not rows:
+                    break
+                cache, chosen = cache.rows(keep), chosen[keep]
+            new, counts = chosen, torch.ones(len(rows), dtype=torch.long)
+        for b, row in enumerate(rows):
+            self._store(requests[row], ids[row], cache, b)
+        return [
+            Sample(tokens, values, tokens[-1] == self._eos_id)
+            for tokens, values in zip(ids, logprobs, strict=True)
+        ]
+
+    def _gather(
+        self, requests: list[Request], max_new_tokens: int
+    ) -> tuple[_Cache, list[list[int]]]:
+        """A cache for the batch, filled with what is known, and each request's unknown ids."""
+        known = [self._caches.pop(request.slot, None) for request in requests]
+        lengths = [
+            _common_prefix(cache.ids, request.ids[:-1]) if cache else 0
+            for cache, request in zip(known, requests, strict=True)
+        ]
+        fresh = [request.ids[n:] for n, request in zip(lengths, requests, strict=True)]
+        # new tokens are written for all rows at once, as many as the longest has
+        capacity = max(lengths) + max(map(len, fresh)) + max_new_tokens
+        shape = (self._layers, len(requests), self._kv_heads, capacity, self._head_size)
+        batch = _Cache(torch.zeros(shape), torch.zeros(shape), torch.tensor(lengths), [])
+        for b, (cache, length) in enumerate(zip(known, lengths, strict=True)):
+            if cache and length:
+                batch.keys[:, b, :, :length] = cache.keys[:, 0, :, :length]
+                batch.values[:, b, :, :length] = cache.values[:, 0, :, :length]
+        return batch, fresh
+
+    def _store(self, request: Request, sampled: list[int], cache: _Cache, b: int) -> None:
+        # the last sampled token has not been through the model yet
+        length = int(cache.lengths[b])
+        self._caches[request.slot] = _Cache(
+            cache.keys[:, b : b + 1, :, :length].clone(),
+            cache.values[:, b : b + 1, :, :length].clone(),
+            cache.lengths[b : b + 1].clone(),
+            (request.ids + sampled)[:length],
+        )
+
+    def _forward(self, new: Tensor, counts: Tensor, cache: _Cache) -> Tensor:
+        """Append new tokens [B, N], of which `counts` [B] are real, and return next logits [B, V]."""
+        batch, width = new.shape
+        positions = cache.lengths[:, None] + torch.arange(width)
+        angles = positions[..., None].float() * self._frequencies
+        angles = torch.cat([angles, angles], -1)[:, None]
+        cos, sin = angles.cos(), angles.sin()
+        end = int(positions.max()) + 1
+        # causal; what lies beyond a row's own tokens is overwritten before it is ever seen
+        visible = torch.arange(end) <= positions[:, None, :, None]
+        at = torch.arange(batch)[:, None], positions
+        hidden = F.embedding(new, self._embedding)
+        for block, keys, values in zip(self._blocks, cache.keys, cache.values, strict=True):
+            normed = F.rms_norm(hidden, hidden.shape[-1:], block.input_norm, self._epsilon)
+            mixed = F.linear(normed, block.qkv, block.qkv_bias)
+            mixed = mixed.view(batch, width, -1, self._head_size)
+            queries, new_keys, new_values = mixed.split(
+                [self._heads, self._kv_heads, self._kv_heads], 2
+            )
+            keys[at[0], :, at[1]] = _rotate(new_keys.transpose(1, 2), cos, sin).transpose(1, 2)
+            values[at[0], :, at[1]] = new_values
+            attended = F.scaled_dot_product_attention(
+                _rotate(queries.transpose(1, 2), cos, sin),
+                keys[:, :, :end],
+                values[:, :, :end],
+                attn_mask=visible,
+                enable_gqa=self._heads != self._kv_heads,
+            )
+            hidden = hidden + F.linear(attended.transpose(1, 2).flatten(2), block.out)
+            normed = F.rms_norm(hidden, hidden.shape[-1:], block.mlp_norm, self._epsilon)
+            gate, up = F.linear(normed, block.gate_up).chunk(2, -1)
+            hidden = hidden + F.linear(F.silu(gate) * up, block.down)
+        cache.lengths += counts
+        last = hidden[torch.arange(batch), counts - 1]
+        return F.linear(F.rms_norm(last, last.shape[-1:], self._norm, self._epsilon), self._head)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding, halves convention (Su et al., arXiv 2104.09864)."""
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat([-second, first], -1) * sin
+
+
+def _common_prefix(a: list[int], b: list[int]) -> int:
+    if a == b[: len(a)]:
+        return len(a)
+    return next(i for i, (x, y) in enumerate(zip(a, [*b, -1], strict=False)) if x != y)
+
+
+class _Block:
+    def __init__(self, **tensors: Tensor) -> None:
+        self.__dict__.update(tensors)
+
+    input_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+class _Cache:
+    """Keys and values [layer, B, H, T, D], of which `lengths` [B] are filled; `ids` when B is 1."""
+
+    def __init__(self, keys: Tensor, values: Tensor, lengths: Tensor, ids: list[int]) -> None:
+        self.keys, self.values, self.lengths, self.ids = keys, values, lengths, ids
+
+    def rows(self, keep: Tensor) -> _Cache:
+        return _Cache(self.keys[:, keep], self.values[:, keep], self.lengths[keep], [])

@@ -1,0 +1,122 @@
+"""The jobs of a study, one function per rule of the workflow: files in, files out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr_debug.config import Run
+from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.data.rows import Row
+from rlvr_debug.environments import build_environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.evaluation import evaluate
+from rlvr_debug.faults import faulty_stages
+from rlvr_debug.files import write_json, write_jsonl
+from rlvr_debug.grpo.trainer import train
+from rlvr_debug.models.base_model import load_model, load_weights, model_config, save_weights
+from rlvr_debug.probes import PROBES, Subject
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.rollouts import rollout
+
+__all__ = ["evaluate_model", "probe_case", "train_run"]
+
+
+def _one_thread() -> None:
+    # one process per core; with more threads the order of sums, and so the bytes, could differ
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+
+
+def _sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2Sampler:
+    file = weights or base_model / "model.safetensors"
+    return Qwen2Sampler(model_config(base_model), load_weights(file), chat.eos_id)
+
+
+def train_run(
+    run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path, out: Path
+) -> None:
+    """Train one arm with one seed. Writes model.safetensors, metrics.jsonl and, apart, timings.jsonl.
+
+    environment: its block of params.yaml; rows: training rows; out: a folder.
+    """
+    _one_thread()
+    training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
+    chat = Chat(base_model)
+    result = train(
+        load_model(base_model),
+        load_model(base_model),
+        _sampler(base_model, chat),
+        chat,
+        build_environment(run.environment, environment),
+        training_rows,
+        run.training,
+        faulty_stages(run.faults, run.swap),
+        run.seed,
+    )
+    save_weights(result.weights, out / "model.safetensors")
+    write_jsonl(out / "timings.jsonl", result.seconds)
+    write_jsonl(out / "metrics.jsonl", result.metrics)
+
+
+def _enough_rows(rows: list[Row], run: Run, path: Path) -> list[Row]:
+    if len(rows) < run.training.prompts_per_step:
+        raise InputError(
+            f"{path}: {len(rows)} training rows, expected at least "
+            f"training.prompts_per_step ({run.training.prompts_per_step})"
+        )
+    return rows
+
+
+def evaluate_model(
+    environment_name: str,
+    environment: Mapping[str, Any],
+    base_model: Path,
+    weights: Path | None,
+    rows: Path,
+    temperature: float,
+    seed: int,
+    out: Path,
+) -> None:
+    """Held-out evaluation of the base model, or of trained `weights`, into a JSON file."""
+    _one_thread()
+    chat = Chat(base_model)
+    result = evaluate(
+        read_rows(environment_name, rows),
+        build_environment(environment_name, environment),
+        chat,
+        _sampler(base_model, chat, weights),
+        temperature=temperature,
+        seed=seed,
+    )
+    write_json(out, result)
+
+
+def probe_case(
+    run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path, out: Path
+) -> None:
+    """Step-0 checks of the case's trainer, into a JSON file: measurement by probe name."""
+    _one_thread()
+    chat, model = Chat(base_model), load_model(base_model)
+    built = build_environment(run.environment, environment)
+    sampler = _sampler(base_model, chat)
+    prompts = _enough_rows(read_rows(run.environment, rows), run, rows)
+    prompts = prompts[: run.training.prompts_per_step]
+    rollouts = rollout(
+        [row for row in prompts for _ in range(run.training.group_size)],
+        built,
+        chat,
+        sampler,
+        temperature=run.training.temperature,
+        seed=run.seed,
+    )
+    subject = Subject(
+        model, sampler, faulty_stages(run.faults, run.swap), run.training, built, chat, rollouts
+    )
+    measurements = [probe(subject) for probe in PROBES]
+    write_json(out, {m.probe: asdict(m) for m in measurements})

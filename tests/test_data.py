@@ -1,0 +1,644 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr_debug.data.prepare import prepare, read_rows
+from rlvr_debug.data.rows import (
+    GSM8KRow,
+    Hop,
+    MuSiQueRow,
+    Paragraph,
+    Row,
+    parse_gsm8k,
+    parse_musique,
+)
+from rlvr_debug.data.splits import Splits, separate, split
+from rlvr_debug.data.synthetic import RELATIONS, synthetic_gsm8k, synthetic_musique
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, read_jsonl, sha256
+
+ROOT = Path(__file__).parents[1]
+MUSIQUE = {
+    "source": "synthetic",
+    "path": None,
+    "rows": 60,
+    "hops": {"1": 0.3, "2": 0.7},
+    "paragraphs": 6,
+    "same_relation": 0.5,
+    "heldout": 15,
+    "seed": 3,
+}
+GSM8K = {
+    "source": "synthetic",
+    "path": None,
+    "rows": 60,
+    "steps": {"1": 0.5, "2": 0.5},
+    "heldout": 15,
+    "seed": 3,
+}
+FILES = ["heldout.jsonl", "manifest.json", "train.jsonl"]
+
+
+def row_of(identity: str, question: str, components: Sequence[str] = ()) -> MuSiQueRow:
+    return MuSiQueRow(
+        id=identity,
+        paragraphs=(Paragraph(0, "title", "text", True),),
+        question=question,
+        question_decomposition=tuple(Hop(c, "hop?", "answer", 0) for c in components),
+        answer="answer",
+        answer_aliases=(),
+        answerable=True,
+    )
+
+
+def ids(rows: Sequence[Row]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def keys(row: Row) -> set[tuple[str, str]]:
+    question = re.sub(r"\s+", " ", row.question.strip()).casefold()
+    return {("question", question), *(("component", c) for c in row.components)}
+
+
+def groups(rows: Sequence[Row]) -> list[tuple[set[tuple[str, str]], set[str]]]:
+    """The slow way: merge until nothing merges."""
+    found: list[tuple[set[tuple[str, str]], set[str]]] = []
+    for row in rows:
+        merged = (keys(row), {row.id})
+        for group in [g for g in found if g[0] & merged[0]]:
+            found.remove(group)
+            merged = (merged[0] | group[0], merged[1] | group[1])
+        found.append(merged)
+    return found
+
+
+# Few questions, in several spellings, and few components: most rows share something
+questions = st.builds(
+    lambda word, number, gap, end: f"{word}{gap}{number}{end}",
+    st.sampled_from(["straße", "STRASSE", "Who", "who"]),
+    st.integers(0, 12),
+    st.sampled_from([" ", "  ", "\t", "\u00a0"]),
+    st.sampled_from(["", " ", "\n"]),
+)
+row_lists = st.lists(
+    st.tuples(questions, st.lists(st.sampled_from("abcdefghijklmnop"), max_size=2)), max_size=25
+).map(lambda found: [row_of(f"id{i}", q, c) for i, (q, c) in enumerate(found)])
+
+
+# --- splits
+
+
+def attempt(rows: Sequence[Row], heldout: int, seed: int) -> Splits | str:
+    """The splits, or what the error says."""
+    try:
+        return split(rows, heldout, seed)
+    except InputError as error:
+        return str(error)
+
+
+@given(row_lists, st.integers(0, 25), st.integers())
+def test_no_question_and_no_component_is_in_both_splits(
+    rows: list[Row], heldout: int, seed: int
+) -> None:
+    members = [identities for _, identities in groups(rows)]
+    splits = attempt(rows, heldout, seed)
+    if isinstance(splits, Splits):
+        assert 1 <= len(splits.heldout) <= heldout
+        assert sorted(ids(splits.train + splits.heldout)) == sorted(ids(rows))
+        held = set(ids(splits.heldout))
+        assert all(group <= held or not group & held for group in members)
+    elif "held-out split is empty" in splits:
+        assert all(len(group) > heldout for group in members)
+    else:
+        assert "train split is empty" in splits
+        assert len(rows) <= heldout
+
+
+@given(row_lists, st.integers(1, 10), st.integers(), st.randoms(use_true_random=False))
+def test_splits_do_not_depend_on_the_order_in_the_file(
+    rows: list[Row], heldout: int, seed: int, rng: Random
+) -> None:
+    shuffled = rng.sample(rows, len(rows))
+    assert attempt(shuffled, heldout, seed) == attempt(rows, heldout, seed)
+
+
+@given(st.integers(2, 40), st.data())
+def test_exactly_as_many_are_held_out_as_asked_where_rows_share_nothing(
+    count: int, data: st.DataObject
+) -> None:
+    heldout = data.draw(st.integers(1, count - 1))
+    rows = [row_of(f"id{i}", f"question {i}") for i in range(count)]
+    assert len(split(rows, heldout, seed=0).heldout) == heldout
+
+
+def test_a_group_that_does_not_fit_is_passed_over_for_one_that_does() -> None:
+    rows = [row_of(f"big{i}", "same") for i in range(5)] + [row_of("small", "other")]
+    for seed in range(10):
+        assert ids(split(rows, 4, seed).heldout) == ["small"]
+
+
+def test_a_chain_of_shared_questions_and_components_stays_together() -> None:
+    linked = [
+        row_of("a", "Who  is it?", ["1"]),
+        row_of("b", "who is IT?", ["2"]),
+        row_of("c", "What is it?", ["2", "3"]),
+        row_of("d", "Where is it?", ["3"]),
+    ]
+    # a question that reads like a component is not that component
+    others = [row_of(text, text) for text in ("1", "2", "3", "4")]
+    held = {"".join(sorted(ids(split([*linked, *others], 4, seed).heldout))) for seed in range(50)}
+    assert held == {"abcd", "1234"}
+
+
+def test_another_seed_holds_out_other_rows() -> None:
+    rows = [row_of(f"id{i}", f"question {i}") for i in range(100)]
+    held = {tuple(sorted(ids(split(rows, 20, seed).heldout))) for seed in range(5)}
+    assert len(held) == 5
+
+
+def test_the_first_rows_of_a_split_are_not_all_of_one_hop_count() -> None:
+    # ids begin with the number of hops: in the order of ids a trainer would see an easy prefix
+    rows = list(synthetic_musique(200, hops={1: 1, 2: 1}, paragraphs=6, same_relation=0, seed=0))
+    splits = split(rows, 60, seed=0)
+    assert {row.hops for row in splits.train[:20]} == {1, 2}
+    assert {row.hops for row in splits.heldout[:20]} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("rows", "heldout", "said"),
+    [
+        ([], 3, ["held-out split is empty", "heldout is 3", "of 0 rows", "raise heldout"]),
+        (["q"] * 8, 3, ["held-out split is empty", "of 8 rows in 1 groups", "raise heldout"]),
+        (["q", "r"], 0, ["held-out split is empty", "heldout is 0", "of 2 rows", "raise heldout"]),
+        (["q"] * 8, 8, ["train split is empty", "of 8 rows in 1 groups", "lower heldout"]),
+        (["q", "r"], 9, ["train split is empty", "heldout is 9", "of 2 rows", "lower heldout"]),
+    ],
+)
+def test_an_empty_split_is_an_error_that_says_what_to_change(
+    rows: list[str], heldout: int, said: list[str]
+) -> None:
+    with pytest.raises(InputError) as caught:
+        split([row_of(f"id{i}", q) for i, q in enumerate(rows)], heldout, seed=0)
+    assert all(part in str(caught.value) for part in said)
+    assert "\n" not in str(caught.value)
+
+
+@given(row_lists, row_lists)
+def test_separate_drops_from_train_exactly_what_is_in_a_group_with_heldout(
+    train: list[Row], heldout: list[Row]
+) -> None:
+    heldout = [row_of(f"held {r.id}", r.question, r.components) for r in heldout]
+    taken = {i for _, g in groups([*train, *heldout]) if g & set(ids(heldout)) for i in g}
+    expected = [row for row in train if row.id not in taken]
+    if not expected:
+        with pytest.raises(InputError, match=f"train split is empty: each of its {len(train)} row"):
+            separate(train, heldout)
+    else:
+        assert separate(train, heldout) == Splits(tuple(expected), tuple(heldout))
+
+
+# --- reading
+
+
+def musique_value(identity: str = "a") -> dict[str, Any]:
+    return {
+        "id": identity,
+        "paragraphs": [
+            {"idx": 0, "title": "Ada", "paragraph_text": "Born in Rome.", "is_supporting": True},
+            {"idx": 1, "title": "Ben", "paragraph_text": "Born in Oslo.", "is_supporting": False},
+        ],
+        "question": f"Where was {identity} born?",
+        "question_decomposition": [
+            {"id": 7, "question": "Ada >> born", "answer": "Rome", "paragraph_support_idx": 0}
+        ],
+        "answer": "Rome",
+        "answer_aliases": ["Roma"],
+        "answerable": True,
+    }
+
+
+def changed(path: Sequence[str | int], value: Any) -> bytes:
+    """A good row, its field at `path` replaced, or left out where `value` is None."""
+    row: Any = musique_value("b")
+    place = row
+    for step in path[:-1]:
+        place = place[step]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return json.dumps(row).encode()
+
+
+SUPPORTING = ("paragraphs", 0, "is_supporting")
+HOP = ("question_decomposition", 0)
+BAD_LINES = {
+    "truncated": (json.dumps(musique_value("b")).encode()[:50], "one JSON object"),
+    "not JSON": (b"id: b", "one JSON object"),
+    "nested too deep": (b"[" * 100_000, "one JSON object"),
+    "number too long": (b'{"id": ' + b"1" * 5000 + b"}", "one JSON object"),
+    "not an object": (b'["b"]', "expected a JSON object, found list"),
+    "not UTF-8": (b'{"id": "\xff"}', "expected UTF-8"),
+    "no paragraphs": (changed(["paragraphs"], None), "'paragraphs' is missing"),
+    "empty paragraphs": (changed(["paragraphs"], []), "'paragraphs' is empty"),
+    "paragraph not an object": (changed(["paragraphs", 1], "text"), "paragraphs[1] is str"),
+    "paragraph without idx": (changed(["paragraphs", 1, "idx"], None), "paragraphs[1]: key 'idx'"),
+    "idx twice": (changed(["paragraphs", 1, "idx"], 0), "'paragraphs' repeats an idx"),
+    "nothing supporting": (changed(SUPPORTING, False), "no paragraph has is_supporting true"),
+    "supporting not bool": (changed(SUPPORTING, 1), "'is_supporting' is int 1, expected bool"),
+    "answer not text": (changed(["answer"], 7), "'answer' is int 7, expected str"),
+    "answer true": (changed(["answer"], True), "'answer' is bool True, expected str"),
+    "answer empty": (changed(["answer"], " "), "'answer' is empty"),
+    "no question": (changed(["question"], None), "'question' is missing"),
+    "no decomposition": (changed(["question_decomposition"], []), "'question_decomposition' is"),
+    "support elsewhere": (
+        changed([*HOP, "paragraph_support_idx"], 9),
+        "paragraph_support_idx is 9",
+    ),
+    "support true": (changed([*HOP, "paragraph_support_idx"], True), "'paragraph_support_idx' is"),
+    "alias not text": (changed(["answer_aliases"], ["Roma", 1]), "answer_aliases[1]"),
+    "half a character": (changed(["paragraphs", 0, "title"], "\ud800"), "'title' holds a lone"),
+    "half an alias": (changed(["answer_aliases"], ["\ud800"]), "'answer_aliases[0]' holds a lone"),
+    "same id": (json.dumps(musique_value("a")).encode(), "id 'a' is that of line 1"),
+}
+
+
+@pytest.mark.parametrize("heldout_path", [False, True])
+@pytest.mark.parametrize(("line", "said"), BAD_LINES.values(), ids=BAD_LINES.keys())
+def test_a_bad_row_is_an_error_that_names_file_line_and_key_and_writes_nothing(
+    line: bytes, said: str, heldout_path: bool, tmp_path: Path
+) -> None:
+    bad, good, out = tmp_path / "bad.jsonl", tmp_path / "good.jsonl", tmp_path / "out"
+    bad.write_bytes(json.dumps(musique_value("a")).encode() + b"\n\n" + line + b"\n")
+    good.write_text(json.dumps(musique_value("c")))
+    settings = {**MUSIQUE, "source": "jsonl", "path": str(bad)}
+    if heldout_path:
+        settings |= {"path": str(good), "heldout_path": str(bad)}
+    with pytest.raises(InputError) as caught:
+        prepare("musique", settings, out)
+    assert str(caught.value).startswith(f"{bad}:3: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"question": "2+2?"}, "'answer' is missing"),
+        ({"answer": "#### 4"}, "'question' is missing"),
+        ({"question": "2+2?", "answer": "4"}, "'#### number'"),
+        ({"question": "2+2?", "answer": "####"}, "'#### number'"),
+        ({"question": "2+2?", "answer": "#### four"}, "'#### number'"),
+        ({"question": "2+2?", "answer": "#### 4\n####"}, "'#### number'"),
+        ({"question": "2+2?", "answer": 4}, "'answer' is int 4"),
+        ({"question": "2+2?", "answer": "#### 4", "id": 5}, "'id' is int 5"),
+        ({"question": "2+2?", "answer": "#### 4", "id": "gsm8k-1"}, "is that of line 1"),
+    ],
+)
+def test_a_bad_gsm8k_row_is_an_error_that_names_file_line_and_key(
+    row: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "#### 2"}\n' + json.dumps(row))
+    with pytest.raises(InputError) as caught:
+        read_rows("gsm8k", path)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_a_file_without_rows_is_an_error(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"empty\.jsonl: no rows"):
+        read_rows("gsm8k", path)
+
+
+@pytest.mark.parametrize("key", ["path", "heldout_path"])
+def test_a_missing_file_is_an_error_that_names_it(key: str, tmp_path: Path) -> None:
+    good = tmp_path / "good.jsonl"
+    good.write_text(json.dumps(musique_value()))
+    settings = {**MUSIQUE, "source": "jsonl", "path": str(good), key: str(tmp_path / "none.jsonl")}
+    with pytest.raises(InputError, match=r"none\.jsonl: No such file"):
+        prepare("musique", settings, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "key"), [("jsonl", "path"), ("synthetic", "hops"), ("synthetic", "rows")]
+)
+def test_a_setting_that_only_one_source_needs_is_missed(
+    source: str, key: str, tmp_path: Path
+) -> None:
+    settings = {name: value for name, value in MUSIQUE.items() if name != key}
+    with pytest.raises(InputError, match=f"^data.musique: source {source} needs '{key}'"):
+        prepare("musique", settings | {"source": source}, tmp_path / "out")
+
+
+# --- preparing
+
+
+@pytest.mark.parametrize(("environment", "settings"), [("musique", MUSIQUE), ("gsm8k", GSM8K)])
+def test_the_same_settings_in_any_order_give_the_same_bytes(
+    environment: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    shares = "hops" if environment == "musique" else "steps"
+    backwards = dict(reversed(list(settings.items())))
+    backwards[shares] = dict(reversed(list(settings[shares].items())))
+    prepare(environment, settings, tmp_path / "a")
+    prepare(environment, backwards, tmp_path / "b")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == FILES
+    for name in FILES:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize(("environment", "settings"), [("musique", MUSIQUE), ("gsm8k", GSM8K)])
+def test_the_manifest_tells_what_the_files_hold(
+    environment: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    prepare(environment, settings, tmp_path)
+    manifest = read_json(tmp_path / "manifest.json")
+    total = 0
+    for name in ("train", "heldout"):
+        rows = read_rows(environment, tmp_path / f"{name}.jsonl")
+        hops = Counter(str(row.hops) for row in rows)
+        file_hash = sha256(tmp_path / f"{name}.jsonl")
+        assert manifest.pop(name) == {
+            "rows": len(rows),
+            "rows_by_hops": dict(hops),
+            "sha256": file_hash,
+        }
+        assert len(hops) == 2
+        total += len(rows)
+    assert total == settings["rows"]
+    assert manifest == {
+        "environment": environment,
+        "source": "synthetic",
+        "seed": 3,
+        "dropped_from_train": 0,
+    }
+
+
+def test_rows_of_train_that_share_with_a_heldout_file_are_dropped_and_counted(
+    tmp_path: Path,
+) -> None:
+    train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
+    shares_question = {"question": " where  is IT?", "answer": "#### 1"}
+    train.write_text(
+        "\n".join(
+            json.dumps(row)
+            for row in (shares_question, {"question": "Who?", "answer": "#### 2"}, shares_question)
+        )
+    )
+    heldout.write_text('{"question": "Where is it?", "answer": "#### 3"}')
+    settings = {**GSM8K, "source": "jsonl", "path": str(train), "heldout_path": str(heldout)}
+    prepare("gsm8k", settings, tmp_path / "out")
+    manifest = read_json(tmp_path / "out" / "manifest.json")
+    assert manifest["dropped_from_train"] == 2
+    assert (manifest["train"]["rows"], manifest["heldout"]["rows"]) == (1, 1)
+    assert read_rows("gsm8k", tmp_path / "out" / "train.jsonl")[0].question == "Who?"
+
+
+@pytest.mark.parametrize("bad", ["row", "settings"])
+def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
+    bad: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": "2+2?"')
+    settings = json.dumps({**GSM8K, "source": "jsonl", "path": path.name})
+    if bad == "settings":
+        settings = settings[:-1]
+    arguments = {
+        "--environment": "gsm8k",
+        "--settings": settings,
+        "--root": str(tmp_path),
+        "--out": str(tmp_path / "out"),
+    }
+    done = subprocess.run(
+        [sys.executable, "scripts/prepare_data.py", *chain.from_iterable(arguments.items())],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: " + (f"{path}:2: " if bad == "row" else "--settings: "))
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+# --- real rows
+
+
+@pytest.mark.parametrize(
+    ("environment", "name", "count"),
+    [("musique", "musique_ans_dev_sample", 120), ("gsm8k", "gsm8k_test_sample", 500)],
+)
+def test_no_real_row_is_lost_or_altered(
+    environment: str, name: str, count: int, shared: Path, tmp_path: Path
+) -> None:
+    path = shared / f"{name}.jsonl"
+    settings = {"source": "jsonl", "path": str(path), "heldout": count // 4, "seed": 0}
+    prepare(environment, settings, tmp_path)
+    splits = [read_rows(environment, tmp_path / f"{s}.jsonl") for s in ("train", "heldout")]
+    assert len(splits[1]) == count // 4
+    held = {key for row in splits[1] for key in keys(row)}
+    assert not any(keys(row) & held for row in splits[0])
+
+    official = {value.get("id", f"gsm8k-{line}"): value for line, value in read_jsonl(path)}
+    prepared = {row.id: json.loads(json.dumps(row.to_json())) for row in splits[0] + splits[1]}
+    assert len(prepared) == count
+    for identity, value in official.items():
+        value.setdefault("id", identity)  # the official GSM8K rows have none
+    assert prepared == official
+
+
+def test_real_train_and_test_rows_stay_apart_and_none_is_lost(shared: Path, tmp_path: Path) -> None:
+    """Ten of the held-out rows are put in train too."""
+    train, heldout = (shared / f"gsm8k_{name}_sample.jsonl" for name in ("train", "test"))
+    leaked = tmp_path / "train.jsonl"
+    leaked.write_text(
+        train.read_text(encoding="utf-8")
+        + "".join(heldout.read_text(encoding="utf-8").splitlines(keepends=True)[:10]),
+        encoding="utf-8",
+    )
+    settings = {"source": "jsonl", "path": str(leaked), "heldout_path": str(heldout), "seed": 0}
+    prepare("gsm8k", settings, tmp_path / "out")
+    manifest = read_json(tmp_path / "out" / "manifest.json")
+    assert manifest["dropped_from_train"] == 10
+    assert (manifest["train"]["rows"], manifest["heldout"]["rows"]) == (2000, 500)
+
+
+# --- synthetic rows
+
+
+shares = st.dictionaries(st.integers(1, 4), st.floats(0.1, 1), min_size=1)
+musique_rows = st.builds(
+    lambda hops, extra, same_relation, seed: list(
+        synthetic_musique(
+            5,
+            hops=hops,
+            paragraphs=max(hops) + 2 + extra,
+            same_relation=same_relation,
+            seed=seed,
+        )
+    ),
+    shares,
+    st.integers(0, 15),
+    st.floats(0, 1),
+    st.integers(),
+)
+gsm8k_rows = st.builds(
+    lambda steps, seed: list(synthetic_gsm8k(5, steps=steps, seed=seed)),
+    st.dictionaries(st.integers(1, 2), st.floats(0.1, 1), min_size=1),
+    st.integers(),
+)
+
+
+def facts(paragraph: Paragraph) -> dict[str, str]:
+    """relation -> value, however the sentence is put."""
+    pattern = rf"\b({'|'.join(RELATIONS)}) (?:is )?(\w+)"
+    found = re.findall(pattern, paragraph.paragraph_text)
+    assert len(found) == len(dict(found)) == 2
+    return dict(found)
+
+
+@given(musique_rows)
+def test_the_synthetic_answer_is_reached_hop_by_hop_over_the_supporting_paragraphs(
+    rows: list[MuSiQueRow],
+) -> None:
+    for row in rows:
+        asked = re.fullmatch(r"Who is the (.+) of (\w+)\?", row.question)
+        assert asked
+        relations = asked[1].split(" of the ")[::-1]
+        entity, visited = asked[2], []
+        by_title = {p.title: p for p in row.paragraphs}
+        assert len(by_title) == len(row.paragraphs)
+        for hop, relation in zip(row.question_decomposition, relations, strict=True):
+            paragraph = by_title[entity]
+            visited.append(paragraph.idx)
+            entity = facts(paragraph)[relation]
+            assert (hop.answer, hop.paragraph_support_idx) == (entity, paragraph.idx)
+        assert entity == row.answer
+        assert sorted(visited) == sorted(row.supporting)
+        assert entity not in by_title
+
+
+@given(musique_rows)
+def test_synthetic_musique_rows_pass_the_parser(rows: list[MuSiQueRow]) -> None:
+    for row in rows:
+        assert parse_musique(json.loads(json.dumps(row.to_json())), "here:1") == row
+
+
+@given(gsm8k_rows)
+def test_synthetic_gsm8k_rows_pass_the_parser(rows: list[GSM8KRow]) -> None:
+    for row in rows:
+        assert parse_gsm8k(json.loads(json.dumps(row.to_json())), "here:1") == row
+
+
+@given(gsm8k_rows)
+def test_synthetic_gsm8k_steps_are_right_and_lead_from_the_question_to_the_answer(
+    rows: list[GSM8KRow],
+) -> None:
+    for row in rows:
+        numbers = [int(n) for n in re.findall(r"\d+", row.question)]
+        steps = re.findall(r"<<(\d+)\*(\d+)=(\d+)>>(\d+) ", row.answer)
+        assert len(steps) == row.hops == len(numbers) - 1
+        so_far = numbers[0]
+        for factor, (a, b, product, shown) in zip(numbers[1:], steps, strict=True):
+            assert (int(a), int(b)) == (so_far, factor)
+            so_far *= factor
+            assert int(product) == int(shown) == so_far
+        assert row.final == str(so_far)
+        assert so_far < 100
+
+
+def musique_settings(**settings: Any) -> dict[str, Any]:
+    return {"hops": {1: 0.3, 2: 0.7}, "paragraphs": 8, "same_relation": 0.5, "seed": 0, **settings}
+
+
+def test_the_same_seed_gives_the_same_rows_and_more_rows_begin_with_them() -> None:
+    few, more = (list(synthetic_musique(n, **musique_settings())) for n in (10, 20))
+    assert more[:10] == few
+    assert list(synthetic_musique(10, **musique_settings(hops={2: 0.7, 1: 0.3}))) == few
+    few_steps, more_steps = (
+        list(synthetic_gsm8k(n, steps={1: 0.5, 2: 0.5}, seed=0)) for n in (10, 20)
+    )
+    assert more_steps[:10] == few_steps
+
+
+def test_another_seed_gives_other_rows() -> None:
+    first, second = (list(synthetic_musique(10, **musique_settings(seed=s))) for s in (0, 1))
+    assert not {row.question for row in first} & {row.question for row in second}
+    assert list(synthetic_gsm8k(9, steps={1: 1}, seed=0)) != list(
+        synthetic_gsm8k(9, steps={1: 1}, seed=1)
+    )
+
+
+def test_a_synthetic_question_cannot_be_answered_from_memory() -> None:
+    answers = defaultdict(list)
+    for row in synthetic_musique(3000, **musique_settings(hops={1: 1}, paragraphs=3)):
+        answers[row.question].append(row.answer)
+    repeated = [found for found in answers.values() if len(found) > 1]
+    right = sum(max(Counter(found).values()) - 1 for found in repeated)
+    assert len(repeated) > 500
+    assert right / sum(len(found) - 1 for found in repeated) < 0.1
+
+
+@pytest.mark.parametrize("same_relation", [0.0, 0.3, 1.0])
+def test_the_share_of_distractors_with_an_asked_relation_is_as_set(same_relation: float) -> None:
+    carrying = total = 0
+    for row in synthetic_musique(400, **musique_settings(same_relation=same_relation)):
+        asked = {hop.question.split(" >> ")[1] for hop in row.question_decomposition}
+        distractors = [p for p in row.paragraphs if not p.is_supporting]
+        carrying += sum(bool(asked & set(facts(p))) for p in distractors)
+        total += len(distractors)
+    deviation = (same_relation * (1 - same_relation) / total) ** 0.5
+    assert abs(carrying / total - same_relation) <= 4 * deviation
+
+
+def test_the_shares_of_hops_and_steps_are_as_set() -> None:
+    shares = {1: 0.2, 2: 0.8}
+    hops = Counter(row.hops for row in synthetic_musique(1000, **musique_settings(hops=shares)))
+    steps = Counter(row.hops for row in synthetic_gsm8k(1000, steps=shares, seed=0))
+    for found in (hops, steps):
+        assert set(found) == {1, 2}
+        assert abs(found[1] - 200) <= 4 * (1000 * 0.2 * 0.8) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"hops": {5: 1}}, "hops is {5: 1}"),
+        ({"hops": {0: 1}}, "hops is {0: 1}"),
+        ({"hops": {}}, "hops is {}"),
+        ({"hops": {2: 0}}, "not all 0"),
+        ({"hops": {4: 1}, "paragraphs": 5}, "paragraphs is 5, expected 6"),
+        ({"paragraphs": 120}, "paragraphs is 120, expected 4 to 119"),
+    ],
+)
+def test_settings_that_no_synthetic_row_can_have_are_an_error(
+    settings: Mapping[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        list(synthetic_musique(1, **musique_settings(**settings)))
+
+
+def test_three_steps_are_an_error_and_not_two() -> None:
+    with pytest.raises(InputError, match="steps is"):
+        list(synthetic_gsm8k(1, steps={3: 1}, seed=0))

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow
+from rlvr_debug.environments.rewards import (
+    citation_f1,
+    exact_match,
+    normalize_answer,
+    numbers_equal,
+    precision,
+    recall,
+    token_f1,
+)
+
+# words that meet, apart from anything that Unicode has
+words = st.lists(
+    st.sampled_from(["the", "A", "Paris", "paris,", "new", "York", "1,000", "—", "!", "étoile"])
+).map(" ".join)
+texts = words | st.text()
+answer_lists = st.lists(texts, min_size=1, max_size=4)
+index_lists = st.lists(st.integers(0, 8))
+some_indices = st.lists(st.integers(0, 8), min_size=1)
+
+
+# What the official evaluator (StonyBrookNLP/musique, metrics/answer.py) gives, by hand
+OFFICIAL = [
+    ("Paris", ["Paris"], 1, 1),
+    ("  paris\n", ["Paris"], 1, 1),
+    ("Paris", ["London"], 0, 0),
+    # articles, as whole words only
+    ("The Beatles", ["Beatles"], 1, 1),
+    ("an apple a day", ["apple day"], 1, 1),
+    ("theatre", ["atre"], 0, 0),
+    ("Anna", ["na"], 0, 0),
+    ("end\u2014the\u2014end", ["end\u2014 \u2014end"], 1, 1),  # an article leaves a gap
+    # punctuation goes without leaving a gap; an article that it hid goes too
+    ("U.S.A.", ["USA"], 1, 1),
+    ("twenty-one", ["twentyone"], 1, 1),
+    ("twenty-one", ["twenty one"], 0, 0),
+    ("(the) Wall", ["wall"], 1, 1),
+    ("O'Brien's", ["obriens"], 1, 1),
+    # only ASCII has punctuation here: a dash stays, and so does a curly apostrophe
+    ("1939\u20131945", ["19391945"], 0, 0),
+    ("O\u2019Brien", ["OBrien"], 0, 0),
+    # Unicode: case, yes; accents and composition, no
+    ("ÉCOLE", ["école"], 1, 1),
+    ("ecole", ["école"], 0, 0),
+    ("e\u0301cole", ["école"], 0, 0),
+    ("東京\u3000タワー", ["東京 タワー"], 1, 1),
+    # numbers are strings
+    ("1,000", ["1000"], 1, 1),
+    ("1000.0", ["10000"], 1, 1),
+    ("1000", ["one thousand"], 0, 0),
+    # nothing is equal to nothing only
+    ("", ["Paris"], 0, 0),
+    ("Paris", [""], 0, 0),
+    ("", [""], 1, 1),
+    ("the", ["!"], 1, 1),
+    # the best over the aliases
+    ("NYC", ["New York City", "NYC", "New York"], 1, 1),
+    ("New York", ["NYC", "New York City"], 0, 0.8),
+    ("Boston", ["NYC", "New York City"], 0, 0),
+    # words count as often as they come, in any order
+    ("city of York", ["York city of"], 0, 1),
+    ("York York", ["York"], 0, 2 / 3),
+    ("York York", ["York York New"], 0, 0.8),
+    ("in the year 1914", ["1914"], 0, 0.5),
+]
+
+
+@pytest.mark.parametrize(("prediction", "answers", "exact", "f1"), OFFICIAL)
+def test_answers_score_as_in_the_official_evaluator(
+    prediction: str, answers: list[str], exact: float, f1: float
+) -> None:
+    assert exact_match(prediction, answers) == exact
+    assert token_f1(prediction, answers) == pytest.approx(f1)
+
+
+@given(texts)
+def test_a_normalized_answer_stays_as_it_is(text: str) -> None:
+    normalized = normalize_answer(text)
+    assert normalize_answer(normalized) == normalized
+
+
+@given(texts, answer_lists)
+def test_every_answer_scores_between_0_and_1_and_f1_no_less_than_exact_match(
+    prediction: str, answers: list[str]
+) -> None:
+    assert 0 <= exact_match(prediction, answers) <= token_f1(prediction, answers) <= 1
+
+
+@given(texts, answer_lists)
+def test_the_order_of_the_aliases_does_not_matter_and_one_more_does_no_harm(
+    prediction: str, answers: list[str]
+) -> None:
+    for score in (exact_match, token_f1):
+        assert score(prediction, answers[::-1]) == score(prediction, answers)
+        assert score(prediction, [*answers, "another"]) >= score(prediction, answers)
+        assert score(prediction, [*answers, prediction]) == 1
+
+
+@given(words, words)
+def test_f1_is_the_harmonic_mean_of_the_precision_and_recall_of_words(
+    prediction: str, answer: str
+) -> None:
+    predicted, expected = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    common = (Counter(predicted) & Counter(expected)).total()
+    if common:
+        of_predicted, of_expected = common / len(predicted), common / len(expected)
+        mean = 2 * of_predicted * of_expected / (of_predicted + of_expected)
+        assert token_f1(prediction, [answer]) == pytest.approx(mean)
+    else:
+        assert token_f1(prediction, [answer]) == float(predicted == expected)
+
+
+def test_every_real_answer_and_alias_is_right_and_the_next_row_s_is_not(shared: Path) -> None:
+    rows = read_rows("musique", shared / "musique_ans_dev_sample.jsonl")
+    expected = [[r.answer, *r.answer_aliases] for r in rows if isinstance(r, MuSiQueRow)]
+    assert len(expected) == 120
+    for answers in expected:
+        assert all(exact_match(a, answers) == token_f1(a, answers) == 1 for a in answers)
+    wrong = [exact_match(a[0], b) for a, b in pairwise(expected)]
+    assert sum(wrong) / len(wrong) < 0.05
+
+
+# --- paragraphs
+
+
+@given(index_lists, some_indices)
+def test_retrieval_and_citation_score_between_0_and_1(
+    found: list[int], relevant: list[int]
+) -> None:
+    for score in (recall, precision, citation_f1):
+        assert 0 <= score(found, relevant) <= 1
+        assert score(relevant, relevant) == 1
+        assert score([], relevant) == 0
+        assert score([index + 9 for index in found], relevant) == 0
+
+
+@given(index_lists, some_indices)
+def test_neither_order_nor_repetition_of_paragraphs_matters(
+    found: list[int], relevant: list[int]
+) -> None:
+    for score in (recall, precision, citation_f1):
+        assert score(found[::-1] * 2, relevant[::-1] * 2) == score(found, relevant)
+
+
+@given(index_lists, some_indices)
+def test_citation_is_the_harmonic_mean_of_precision_and_recall(
+    cited: list[int], supporting: list[int]
+) -> None:
+    p, r = precision(cited, supporting), recall(cited, supporting)
+    assert citation_f1(cited, supporting) == pytest.approx(2 * p * r / (p + r) if p + r else 0)
+
+
+def test_more_paragraphs_than_needed_cost_precision_and_not_recall() -> None:
+    assert recall([0, 1, 2, 3], [1, 2]) == 1
+    assert precision([0, 1, 2, 3], [1, 2]) == 0.5
+    assert recall([1], [1, 2]) == 0.5
+    assert precision([1], [1, 2]) == 1
+
+
+# --- numbers
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer", "equal"),
+    [
+        (" 18", "18", True),
+        ("18.", "18", True),
+        ("18.00", "18", True),
+        ("$1,080 in all", "1080", True),
+        ("1/2", "0.5", True),
+        (".5", "0.5", True),
+        ("-3", "-3", True),
+        ("3", "-3", False),
+        (".5", "5", False),
+        ("0.1", "0.10000000001", False),
+        ("9007199254740993", "9007199254740992", False),  # equal as floats
+        ("18 or 19", "18", False),
+        ("18 18", "18", False),
+        ("1e1", "10", False),
+        ("", "0", False),
+        ("eighteen", "18", False),
+        ("1/0", "0", False),
+        ("3.5/2", "1.75", False),  # crashed: a fraction of decimals is no Fraction
+        ("8" * 5000, "8" * 5000, False),  # too long for int()
+    ],
+)
+def test_numbers_are_equal_as_exact_numbers(prediction: str, answer: str, equal: bool) -> None:
+    assert numbers_equal(prediction, answer) == equal
+
+
+@given(st.text(st.sampled_from("0123456789.,/-+ eE$%٣²½#")), st.text() | st.just("7"))
+def test_no_text_breaks_the_comparison_of_numbers(prediction: str, answer: str) -> None:
+    assert numbers_equal(prediction, answer) in (0, 1)
+    assert numbers_equal(answer, prediction) == numbers_equal(prediction, answer)
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
+def test_a_number_is_equal_to_itself_with_separators_and_decimals_and_to_no_other(
+    one: int, other: int
+) -> None:
+    for spelled in (f"{one}", f"{one:,}", f"{one:,}.00", f"$ {one}.", f"{2 * one}/2"):
+        assert numbers_equal(spelled, str(one)) == 1
+        assert numbers_equal(spelled, str(other)) == (one == other)
+
+
+def test_every_real_gsm8k_answer_is_a_number_equal_to_itself_only(shared: Path) -> None:
+    rows = read_rows("gsm8k", shared / "gsm8k_test_sample.jsonl")
+    finals = [row.final for row in rows if isinstance(row, GSM8KRow)]
+    assert len(finals) == 500
+    for final in finals:
+        assert numbers_equal(f" {final}\n", final) == 1
+        assert numbers_equal(f"{final}1", final) == 0

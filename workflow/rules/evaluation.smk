@@ -1,0 +1,50 @@
+"""Held-out evaluation, of the base model and of every run."""
+
+
+rule evaluate_baseline:
+    input:
+        script=script("evaluate"),
+        sources=ROLLOUT_SOURCES + sources("evaluation.py"),
+        base_model=base_model(),
+        rows="results/data/{environment}/heldout.jsonl",
+    output:
+        "results/baseline/{environment}.json",
+    params:
+        environment=environment_json,
+        base_model=BASE_MODEL,
+        temperature=PARAMS["training"]["temperature"],
+        seed=PARAMS["evaluation"]["seed"],
+    log:
+        "logs/evaluate_baseline/{environment}.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python {input.script} --environment-name {wildcards.environment}"
+        " --environment {params.environment:q} --base-model {params.base_model}"
+        " --rows {input.rows} --temperature {params.temperature} --seed {params.seed}"
+        " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule evaluate_run:
+    input:
+        script=script("evaluate"),
+        sources=ROLLOUT_SOURCES + sources("evaluation.py"),
+        base_model=base_model(),
+        weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
+        rows="results/data/{environment}/heldout.jsonl",
+    output:
+        "results/runs/{environment}/{arm}/{seed}/heldout.json",
+    params:
+        environment=environment_json,
+        base_model=BASE_MODEL,
+        temperature=PARAMS["training"]["temperature"],
+        seed=PARAMS["evaluation"]["seed"],
+    log:
+        "logs/evaluate_run/{environment}/{arm}/{seed}.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python {input.script} --environment-name {wildcards.environment}"
+        " --environment {params.environment:q} --base-model {params.base_model}"
+        " --weights {input.weights} --rows {input.rows} --temperature {params.temperature}"
+        " --seed {params.seed} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -1,0 +1,48 @@
+"""Training of every arm and seed, and the probes of the case's trainer."""
+
+
+rule train:
+    input:
+        script=script("train"),
+        sources=ROLLOUT_SOURCES + TRAINING_SOURCES,
+        base_model=base_model(),
+        rows="results/data/{environment}/train.jsonl",
+    output:
+        weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
+        metrics="results/runs/{environment}/{arm}/{seed}/metrics.jsonl",
+        timings="results/runs/{environment}/{arm}/{seed}/timings.jsonl",
+    params:
+        run=run_json,
+        environment=environment_json,
+        base_model=BASE_MODEL,
+        out=subpath(output.weights, parent=True),
+    log:
+        "logs/train/{environment}/{arm}/{seed}.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python {input.script} --run {params.run:q} --environment {params.environment:q}"
+        " --base-model {params.base_model} --rows {input.rows} --out {params.out}"
+        " 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule probe:
+    input:
+        script=script("probe"),
+        sources=ROLLOUT_SOURCES + TRAINING_SOURCES + sources("probes"),
+        base_model=base_model(),
+        rows=f"results/data/{PARAMS['environment']}/train.jsonl",
+    output:
+        "results/probes.json",
+    params:
+        run=as_json(RUNS[PARAMS["environment"], "case", str(PARAMS["seeds"][0])].to_json()),
+        environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
+        base_model=BASE_MODEL,
+    log:
+        "logs/probe.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python {input.script} --run {params.run:q} --environment {params.environment:q}"
+        " --base-model {params.base_model} --rows {input.rows} --out {output}"
+        " 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -1,0 +1,111 @@
+"""Tables, verdicts, charts and pages: what people read."""
+
+VERDICT_SETTINGS = as_json({**PARAMS["verdicts"], "environment": PARAMS["environment"]})
+
+
+rule write_tables:
+    input:
+        script=script("write_tables"),
+        sources=sources("hypotheses", "verdicts", "reporting/tables.py"),
+        metrics=run_files("metrics.jsonl"),
+        heldout=run_files("heldout.json"),
+        baselines=expand("results/baseline/{environment}.json", environment=ENVIRONMENTS),
+        probes="results/probes.json",
+    output:
+        runs=report(
+            "results/tables/runs.csv",
+            category="Tables",
+            labels={"table": "runs"},
+            caption="../report/runs.rst",
+        ),
+        arms=report(
+            "results/tables/arms.csv",
+            category="Tables",
+            labels={"table": "arms"},
+            caption="../report/arms.rst",
+        ),
+        verdicts=report(
+            "results/tables/verdicts.csv",
+            category="Tables",
+            labels={"table": "verdicts"},
+            caption="../report/verdicts.rst",
+        ),
+        curves="results/tables/curves.csv",
+        metrics="results/metrics.json",
+    params:
+        runs=as_json([run.to_json() for run in RUNS.values()]),
+        hypotheses=as_json(list(PARAMS["hypotheses"])),
+        settings=VERDICT_SETTINGS,
+    log:
+        "logs/write_tables.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python {input.script} --runs {params.runs:q} --hypotheses {params.hypotheses:q}"
+        " --settings {params.settings:q} --results results 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule draw_charts:
+    input:
+        script=script("draw_charts"),
+        sources=sources("reporting/charts.py"),
+        arms="results/tables/arms.csv",
+        curves="results/tables/curves.csv",
+    output:
+        learning=report(
+            "results/charts/learning.svg",
+            category="Summary",
+            labels={"view": "Learning curves"},
+            caption="../report/learning.rst",
+        ),
+        effects=report(
+            "results/charts/effects.svg",
+            category="Summary",
+            labels={"view": "Effects of the arms"},
+            caption="../report/effects.rst",
+        ),
+    params:
+        minimum_effect=PARAMS["verdicts"]["minimum_effect"],
+        out=subpath(output.learning, parent=True),
+    log:
+        "logs/draw_charts.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python {input.script} --tables results/tables --minimum-effect {params.minimum_effect}"
+        " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule write_pages:
+    input:
+        script=script("write_pages"),
+        sources=sources("hypotheses", "reporting/pages.py", "reporting/page.html.j2"),
+        tables=expand("results/tables/{table}.csv", table=["runs", "arms", "verdicts"]),
+        charts=expand("results/charts/{chart}.svg", chart=CHARTS),
+        probes="results/probes.json",
+    output:
+        summary=report(
+            "results/pages/summary.html",
+            category="Summary",
+            labels={"view": "Answer"},
+            caption="../report/summary.rst",
+        ),
+        hypotheses=[
+            report(
+                f"results/pages/{slug}.html",
+                category="Hypotheses",
+                labels={"hypothesis": slug},
+                caption="../report/hypothesis.rst",
+            )
+            for slug in PARAMS["hypotheses"]
+        ],
+    params:
+        settings=as_json({"study": PARAMS["study"], "case": PARAMS["case"], **PARAMS["verdicts"]}),
+        out=subpath(output.summary, parent=True),
+    log:
+        "logs/write_pages.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python {input.script} --results results --settings {params.settings:q}"
+        " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"

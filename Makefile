@@ -31,7 +31,7 @@ smoke: $(RUN_ENV)  ## a study of a minute: 2 arms, 2 seeds, 8 steps
 	@$(BIN)/python scripts/run_study.py --cores $(CORES) --overlay studies/smoke.yaml
 
 model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one
-	@$(BIN)/python scripts/build_model.py --out results/model --compare models/tiny
+	@$(BIN)/python scripts/build_model.py --params params.yaml --out results/model --compare models/tiny
 
 lint: $(TEST_ENV)  ## style, format and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow

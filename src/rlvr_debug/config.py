@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -75,6 +76,10 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key.value, str):
+                raise yaml.MarkedYAMLError(
+                    problem="a key of several values, expected a word", problem_mark=key.start_mark
+                )
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
                     problem=f"key '{key.value}' stands twice, expected once",
@@ -112,18 +117,19 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
 
 def _read(path: Path) -> Params:
     try:
-        value = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file, expected parameters in YAML") from None
-    except (yaml.MarkedYAMLError, UnicodeDecodeError) as error:
+        value = _string_keys(yaml.load(path.read_text(encoding="utf-8"), _Loader))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}, expected parameters in YAML") from None
+    except RecursionError:
+        raise InputError(f"{path}: expected YAML, found values nested too deep") from None
+    except (yaml.YAMLError, ValueError) as error:  # a value such as 2024-13-45 is a ValueError
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or error
         raise InputError(f"{path}{line}: expected YAML, found: {problem}") from None
     if not isinstance(value, dict):
         raise InputError(f"{path}: expected keys and values, found {type(value).__name__}")
-    params: Params = _string_keys(value)
-    return params
+    return value
 
 
 def _string_keys(value: Any) -> Any:
@@ -148,11 +154,29 @@ def merge(base: Any, over: Any) -> Any:
     return {key: merged[key] for key in [*base, *over] if key in merged}
 
 
+def _is_integer(_: Any, value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+# JSON Schema takes 3.0 for an integer and knows neither infinity nor NaN, which YAML can write
+_Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_integer, "number": _is_number}
+    ),
+)
+
+
 def _check_schema(params: Params, path: Path) -> None:
     schema = yaml.safe_load(_SCHEMA.read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(schema)
+    # an unknown key first: a misspelt one is missing too, and only its own error has the hint
     errors = sorted(
-        validator.iter_errors(params), key=lambda e: (list(map(str, e.path)), e.message)
+        _Validator(schema).iter_errors(params),
+        key=lambda e: (list(map(str, e.path)), e.validator != "additionalProperties", e.message),
     )
     if errors:
         raise InputError(f"{path}: {_explain(errors[0])}")
@@ -243,7 +267,10 @@ def _case(params: Params) -> dict[str, Any]:
 
 
 def arms(params: Params) -> list[Arm]:
-    """The case, a healthy control per environment in use, and every hypothesis' interventions."""
+    """The case, a healthy control per environment in use, and every hypothesis' interventions.
+
+    Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
+    """
     main = params["environment"]
     interventions = [
         Arm(
@@ -253,8 +280,8 @@ def arms(params: Params) -> list[Arm]:
             tuple(arm.get("swap", ())),
             arm.get("training", {}),
         )
-        for slug, hypothesis in params["hypotheses"].items()
-        for name, arm in hypothesis["arms"].items()
+        for slug, hypothesis in sorted(params["hypotheses"].items())
+        for name, arm in sorted(hypothesis["arms"].items())
     ]
     others = sorted({arm.environment for arm in interventions} - {main})
     controls = [

@@ -9,7 +9,10 @@ __all__ = ["InputError", "run_main"]
 
 
 class InputError(Exception):
-    """Bad input. The message names the place, what was found and what was expected."""
+    """Bad input. The message, always one line, names the place, what was found and expected."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
 
 
 def run_main(main: Callable[[], None]) -> None:

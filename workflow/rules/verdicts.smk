@@ -34,7 +34,7 @@ rule write_tables:
         metrics="results/metrics.json",
     params:
         runs=as_json([run.to_json() for run in RUNS.values()]),
-        hypotheses=as_json(list(PARAMS["hypotheses"])),
+        hypotheses=as_json(sorted(PARAMS["hypotheses"])),
         settings=VERDICT_SETTINGS,
     log:
         "logs/write_tables.log",
@@ -109,3 +109,24 @@ rule write_pages:
     shell:
         "python {input.script} --results results --settings {params.settings:q}"
         " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule write_report:
+    # Snakemake's own report, of what the rules above marked; it needs no lock to read
+    input:
+        "results/tables/verdicts.csv",
+        rules.draw_charts.output,
+        rules.write_pages.output,
+        captions=sorted(map(str, Path(ROOT, "workflow", "report").glob("*.rst"))),
+    output:
+        "results/report.html",
+    params:
+        snakefile=f"{ROOT}/workflow/Snakefile",
+        config=f"--config overlay={config['overlay']}" if config.get("overlay") else "",
+    log:
+        "logs/write_report.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python -m snakemake --snakefile {params.snakefile} {params.config} --nolock"
+        " --report {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

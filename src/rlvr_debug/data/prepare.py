@@ -13,7 +13,7 @@ from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
 
-__all__ = ["prepare", "read_rows"]
+__all__ = ["prepare", "read_rows", "synthetic_rows"]
 
 _PARSERS: dict[str, Callable[[dict[str, Any], str], Row]] = {
     "gsm8k": parse_gsm8k,
@@ -46,7 +46,7 @@ def _splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]
         if settings.get(key) is None:
             raise InputError(f"data.{environment}: source {source} needs '{key}', found none")
     if source == "synthetic":
-        rows = list(_synthetic(environment, settings))
+        rows = list(synthetic_rows(environment, settings))
         return split(rows, settings["heldout"], settings["seed"]), 0
     rows = read_rows(environment, Path(settings["path"]))
     if not settings.get("heldout_path"):
@@ -55,7 +55,8 @@ def _splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]
     return splits, len(rows) - len(splits.train)
 
 
-def _synthetic(environment: str, settings: Mapping[str, Any]) -> Iterable[Row]:
+def synthetic_rows(environment: str, settings: Mapping[str, Any]) -> Iterable[Row]:
+    """Rows as the environment's `data` settings ask for them, before any split."""
     count, seed = settings["rows"], settings["seed"]
     if environment == "gsm8k":
         return synthetic_gsm8k(count, steps=_shares(settings["steps"]), seed=seed)

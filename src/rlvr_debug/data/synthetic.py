@@ -25,8 +25,9 @@ __all__ = [
 _STEMS = ("Al", "Bri", "Cor", "Dan", "El", "Fen", "Gar", "Hol", "Is", "Jor", "Kel", "Lor")
 _ENDINGS = ("dora", "mund", "vek", "wyn", "ric", "tas", "nia", "bel", "sor", "gan")
 ENTITIES = tuple(stem + ending for stem in _STEMS for ending in _ENDINGS)
-RELATIONS = ("mentor", "rival", "spouse", "patron", "neighbor", "employer")
-_MOST_HOPS = len(RELATIONS) - 2  # a distractor carries two relations that are not asked for
+RELATIONS = ("mentor", "rival", "spouse", "patron", "neighbor", "employer", "cousin", "tutor")
+_FACTS = 3  # in each paragraph
+_MOST_HOPS = len(RELATIONS) - _FACTS  # a distractor carries relations that are not asked for
 
 NAMES = ("Ada", "Ben", "Cleo", "Dev", "Eve", "Finn", "Gus", "Hana")
 ITEMS = ("apples", "books", "cards", "eggs", "pens", "shells", "stamps", "toys")
@@ -79,13 +80,13 @@ def _musique_row(
 
     facts: dict[str, list[tuple[str, str]]] = {}
     for i, relation in enumerate(relations):
-        other = rng.choice(unasked)
-        facts[chain[i]] = [(relation, chain[i + 1]), (other, rng.choice(distractors))]
+        unread = [(other, rng.choice(distractors)) for other in rng.sample(unasked, _FACTS - 1)]
+        facts[chain[i]] = [(relation, chain[i + 1]), *unread]
         rng.shuffle(facts[chain[i]])
     for title in distractors:
-        carried = rng.sample(unasked, 2)
+        carried = rng.sample(unasked, _FACTS)
         if rng.random() < same_relation:
-            carried[rng.randrange(2)] = rng.choice(relations)
+            carried[rng.randrange(_FACTS)] = rng.choice(relations)
         others = [entity for entity in distractors if entity != title]
         facts[title] = [(relation, rng.choice(others)) for relation in carried]
 

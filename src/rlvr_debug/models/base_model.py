@@ -23,8 +23,9 @@ def model_config(path: Path) -> dict[str, Any]:
 
 
 def load_weights(file: Path) -> dict[str, Tensor]:
+    """By name, in float32 whatever the file holds."""
     try:
-        return load_file(file)
+        return {name: tensor.float() for name, tensor in load_file(file).items()}
     except FileNotFoundError:
         raise InputError(f"{file}: no such file, expected model weights") from None
     except SafetensorError as error:

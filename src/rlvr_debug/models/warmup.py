@@ -129,7 +129,7 @@ class _Demonstrator:
 def warm_up(
     chat: Chat,
     environments: Mapping[str, Environment],
-    rows: Mapping[str, Callable[[int, int], list[Any]]],
+    rows: Callable[[str, int, int], list[Any]],
     heldout: Mapping[str, list[Row]],
     settings: WarmupSettings,
     seed: int,
@@ -137,7 +137,7 @@ def warm_up(
 ) -> tuple[Qwen2Config, dict[str, Tensor]]:
     """The base model's config and weights.
 
-    rows: by environment, a function (count, seed) -> fresh training rows; heldout: rows that phases
+    rows: a function (environment, count, seed) -> fresh training rows; heldout: rows that phases
     are judged by; report: called with a line of progress.
     """
     torch.manual_seed(seed)
@@ -154,10 +154,10 @@ def warm_up(
         musique = round(settings.batch * settings.musique_share)
         fresh = 1_000_000 * (seed + 1) + step
         return [
-            *(teacher.musique(r, rng.random() < lazy) for r in rows["musique"](musique, fresh)),
+            *(teacher.musique(r, rng.random() < lazy) for r in rows("musique", musique, fresh)),
             *(
                 teacher.gsm8k(r, rng.random() < lazy)
-                for r in rows["gsm8k"](settings.batch - musique, fresh)
+                for r in rows("gsm8k", settings.batch - musique, fresh)
             ),
         ]
 

@@ -13,7 +13,9 @@ def main() -> None:
     parser.add_argument("--params", type=Path, required=True, help="data and environments")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--compare", type=Path, help="a model whose held-out rewards to show beside")
+    parser.add_argument(
+        "--compare", type=Path, help="a model whose held-out rewards to show beside"
+    )
     args = parser.parse_args()
     report = build_model(args.params, args.seed, args.out, args.compare)
     print(json.dumps(report, indent=2))

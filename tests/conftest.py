@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,3 +21,73 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip("no ../shared/data beside the checkout: no real rows to test on")
     return path
+
+
+@pytest.fixture(scope="session")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A Chat of the tiny model's tokenizer, built here: it may be newer than the shipped one."""
+    from rlvr_debug.models.tokenizer import build_tokenizer
+    from rlvr_debug.sampling.chat import Chat
+
+    path = tmp_path_factory.mktemp("tokenizer")
+    build_tokenizer().save_pretrained(path)
+    return Chat(path)
+
+
+@pytest.fixture(scope="session")
+def random_model() -> Callable[..., Any]:
+    """(seed, **config) -> a Qwen2ForCausalLM with random weights, far from uniform in what it says."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.set_num_threads(1)
+
+    def build(seed: int, **config: Any) -> Any:
+        shape = {
+            "vocab_size": 40,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "tie_word_embeddings": False,
+        }
+        model = Qwen2ForCausalLM(Qwen2Config(**{**shape, **config})).eval()
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                noise = torch.randn(parameter.shape, generator=generator)
+                # every parameter counts: no norm is 1 and no bias 0
+                parameter.copy_(1 + 0.2 * noise if "norm" in name else 0.25 * noise)
+        return model
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], Any]:
+    """seed -> a random model that likes the tokens of tool calls and answers, in any order.
+
+    Its rollouts have calls good and bad, several turns and rewards that differ, without training.
+    """
+    import torch
+
+    from rlvr_debug.models.tokenizer import CALL_AFTER, CALL_BEFORE
+
+    liked = [CALL_BEFORE, CALL_AFTER, "<answer>", "</answer>\n<cite>", "</cite>", "[0]", "[1]"]
+    ids = [*(chat.encode(text)[0] for text in liked), chat.eos_id]
+
+    def build(seed: int) -> Any:
+        model = random_model(seed, vocab_size=len(chat.tokenizer))
+        with torch.no_grad():
+            # dimension 0 is the same whatever was read, so that the head's weight there is a bias
+            model.model.embed_tokens.weight[:, 0] = 2.0
+            for layer in model.model.layers:
+                layer.self_attn.o_proj.weight[0] = 0.0
+                layer.mlp.down_proj.weight[0] = 0.0
+            model.model.norm.weight[0] = 1.0
+            model.lm_head.weight[:, 0] = 0.0
+            model.lm_head.weight[ids, 0] = BIAS
+        return model
+
+    return build

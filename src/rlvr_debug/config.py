@@ -9,7 +9,7 @@ import copy
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,15 @@ from rlvr_debug.faults import fault_names, stage_of
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.hypotheses import hypothesis_names
 
-__all__ = ["HEALTHY", "Arm", "Run", "arms", "load_params", "merge", "runs"]
+__all__ = ["DESIGNS", "HEALTHY", "ROOT", "Arm", "Run", "arms", "load_params", "merge", "runs"]
 
 HEALTHY = "healthy"
 Params = dict[str, Any]
+
+
+# case: as it is; control: healthy; repair: the case with one part as in the control; alone: the control
+# with one part as in the case
+DESIGNS = ("case", "control", "repair", "alone")
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,10 @@ class Arm:
     """One way to run. `hypothesis` is "" for the case and the control."""
 
     name: str
+    design: str
     hypothesis: str
     environment: str
+    faults: tuple[str, ...]
     swap: tuple[str, ...]
     training: Mapping[str, Any]
 
@@ -44,6 +51,7 @@ class Run:
     """One training run, wholly resolved: all that a training process is told."""
 
     arm: str
+    design: str
     hypothesis: str
     environment: str
     seed: int
@@ -163,7 +171,7 @@ def _is_number(_: Any, value: Any) -> bool:
 
 
 # JSON Schema takes 3.0 for an integer and knows neither infinity nor NaN, which YAML can write
-_Validator = jsonschema.validators.extend(
+_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
         {"integer": _is_integer, "number": _is_number}
@@ -182,7 +190,7 @@ def _check_schema(params: Params, path: Path) -> None:
         raise InputError(f"{path}: {_explain(errors[0])}")
 
 
-def _explain(error: jsonschema.ValidationError) -> str:
+def _explain(error: Any) -> str:
     place = ".".join(map(str, error.path)) or "the top level"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         known = list(error.schema.get("properties", {}))
@@ -194,7 +202,7 @@ def _explain(error: jsonschema.ValidationError) -> str:
     if error.validator == "required":
         missing = next(key for key in error.validator_value if key not in error.instance)
         return f"key '{'.'.join([*map(str, error.path), missing])}' is missing"
-    expected = {
+    expectations: Mapping[str, Callable[[], str]] = {
         "type": lambda: f"expected {error.validator_value}",
         "enum": lambda: f"expected one of {', '.join(map(str, error.validator_value))}",
         "minimum": lambda: f"expected at least {error.validator_value}",
@@ -205,7 +213,8 @@ def _explain(error: jsonschema.ValidationError) -> str:
         "minProperties": lambda: f"expected at least {error.validator_value} key",
         "uniqueItems": lambda: "expected each item once",
         "pattern": lambda: f"expected a match of {error.validator_value}",
-    }.get(str(error.validator), lambda: error.message)()
+    }
+    expected = expectations.get(str(error.validator), lambda: str(error.message))()
     return f"key '{place}' is {_short(error.instance)}, {expected}"
 
 
@@ -242,8 +251,8 @@ def _check_references(params: Params, path: Path) -> None:
         key = f"hypotheses.{slug}"
         _known(slug, hypothesis_names(), key, "hypothesis", path)
         for name, arm in hypothesis["arms"].items():
-            if name in ("case", "control") or name.endswith("-control"):
-                raise InputError(f"{path}: key '{key}.arms.{name}' takes the name of a control")
+            if name in ("case", "control") or name.endswith(("-control", "-alone")):
+                raise InputError(f"{path}: key '{key}.arms.{name}' is a name kept for other arms")
             if name in taken:
                 raise InputError(
                     f"{path}: key '{key}.arms.{name}' stands in {taken[name]} too, expected once"
@@ -262,52 +271,51 @@ def _check_references(params: Params, path: Path) -> None:
             raise InputError(f"{path}: key 'environments.{name}.weights' sums to 0, expected more")
 
 
-def _case(params: Params) -> dict[str, Any]:
-    return {"faults": []} if params["case"] == HEALTHY else params["cases"][params["case"]]
-
-
 def arms(params: Params) -> list[Arm]:
     """The case, a healthy control per environment in use, and every hypothesis' interventions.
 
+    An intervention is run both ways: the case with that part mended, and, where the case departs from
+    the control in it, the control with that part alone as in the case. The first finds a cause that
+    acts by itself, the second one that another defect hides.
     Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
     """
-    main = params["environment"]
-    interventions = [
-        Arm(
-            name,
-            slug,
-            arm.get("environment", main),
-            tuple(arm.get("swap", ())),
-            arm.get("training", {}),
-        )
-        for slug, hypothesis in sorted(params["hypotheses"].items())
-        for name, arm in sorted(hypothesis["arms"].items())
-    ]
-    others = sorted({arm.environment for arm in interventions} - {main})
+    main, healthy = params["environment"], params["training"]
+    case = params["cases"].get(params["case"], {"faults": []})
+    faults, training = tuple(case["faults"]), {**healthy, **case.get("training", {})}
+
+    repairs, alone = [], []
+    for slug, hypothesis in sorted(params["hypotheses"].items()):
+        for name, arm in sorted(hypothesis["arms"].items()):
+            swap, changed = tuple(arm.get("swap", ())), arm.get("training", {})
+            environment = arm.get("environment", main)
+            repairs.append(
+                Arm(name, "repair", slug, environment, faults, swap, {**training, **changed})
+            )
+            broken = tuple(fault for fault in faults if stage_of(fault) in swap)
+            departing = {key: training[key] for key in changed if training[key] != healthy[key]}
+            if environment == main and (broken or departing):
+                alone.append(
+                    Arm(f"{name}-alone", "alone", slug, main, broken, (), {**healthy, **departing})
+                )
+    others = sorted({arm.environment for arm in repairs} - {main})
     controls = [
-        Arm("control" if env == main else f"{env}-control", "", env, (), {})
+        Arm("control" if env == main else f"{env}-control", "control", "", env, (), (), healthy)
         for env in [main, *others]
     ]
-    return [Arm("case", "", main, (), {}), *controls, *interventions]
+    return [Arm("case", "case", "", main, faults, (), training), *controls, *repairs, *alone]
 
 
 def runs(params: Params) -> Iterator[Run]:
     """Every training run of the study, wholly resolved."""
-    case = _case(params)
     for arm in arms(params):
-        control = not arm.hypothesis and arm.name != "case"
-        training = {
-            **params["training"],
-            **({} if control else case.get("training", {})),
-            **arm.training,
-        }
         for seed in params["seeds"]:
             yield Run(
                 arm=arm.name,
+                design=arm.design,
                 hypothesis=arm.hypothesis,
                 environment=arm.environment,
                 seed=seed,
-                faults=() if control else tuple(case["faults"]),
+                faults=arm.faults,
                 swap=arm.swap,
-                training=TrainingSettings(**training),
+                training=TrainingSettings(**arm.training),
             )

@@ -65,7 +65,7 @@ SCALINGS = ("group", "batch", "none")
 def advantages(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
     """Reward minus the group's mean, over the spread named by `scaling`: [P, G] -> [P, G].
 
-    The standard deviation is the unbiased one, so a scaled advantage never exceeds
+    The standard deviation is the unbiased one, so an advantage scaled by its group's never exceeds
     (G - 1) / sqrt(G). arXiv 2402.03300, section 4.1.2; `none` is arXiv 2503.20783.
     """
     centred = rewards - rewards.mean(1, keepdim=True)

@@ -35,7 +35,9 @@ def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -
     params = load_params(params_file)
     for name, settings in params["data"].items():
         if settings["source"] != "synthetic":
-            raise InputError(f"{params_file}: key 'data.{name}.source' must be synthetic to warm up")
+            raise InputError(
+                f"{params_file}: key 'data.{name}.source' must be synthetic to warm up"
+            )
 
     def rows(name: str, count: int, data_seed: int) -> list[Row]:
         settings = {**params["data"][name], "rows": count, "seed": data_seed}
@@ -49,11 +51,19 @@ def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -
     chat = Chat(out)
     started = time.perf_counter()
     config, weights = warm_up(
-        chat, environments, rows, heldout, WarmupSettings(), seed, lambda line: print(line, file=sys.stderr)
+        chat,
+        environments,
+        rows,
+        heldout,
+        WarmupSettings(),
+        seed,
+        lambda line: print(line, file=sys.stderr),
     )
     seconds = time.perf_counter() - started
     config.save_pretrained(out)
-    save_weights({name: w.to(torch.bfloat16) for name, w in weights.items()}, out / "model.safetensors")
+    save_weights(
+        {name: w.to(torch.bfloat16) for name, w in weights.items()}, out / "model.safetensors"
+    )
     report = {"seconds": round(seconds), "built": _measure(out, environments, heldout)}
     if compare:
         report["compared"] = _measure(compare, environments, heldout)

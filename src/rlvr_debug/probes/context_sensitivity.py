@@ -34,7 +34,7 @@ def context_sensitivity(subject: Subject) -> Measurement:
             affected = later & (where.cumsum(1) > 0)
             if affected.any():
                 changes[name] = float((after - before).abs()[affected].mean())
-    blind = [name for name, change in changes.items() if change < _FLOOR]
+    blind = [name for name, change in changes.items() if not change >= _FLOOR]
     return Measurement(
         probe="context-sensitivity",
         measured={f"mean_change_{name}": change for name, change in changes.items()},

@@ -12,90 +12,94 @@ from rlvr_debug.files import write_text
 
 __all__ = ["effects_chart", "learning_chart", "write_svg"]
 
-_CASE, _CONTROL, _ARM = "#D55E00", "#0072B2", "#009E73"
+_COLOURS = alt.Scale(
+    domain=["case", "control", "repair", "alone"],
+    range=["#D55E00", "#0072B2", "#009E73", "#CC79A7"],
+)
+_DECODING = alt.Scale(domain=["sampled", "greedy"], range=["#0072B2", "#E69F00"])
 _FONT = "sans-serif"
-
-
-def _role(arm: str) -> str:
-    if arm == "case":
-        return "case"
-    return "control" if arm.endswith("control") else "intervention"
-
-
-_COLOURS = alt.Scale(domain=["case", "control", "intervention"], range=[_CASE, _CONTROL, _ARM])
+_COLUMNS = 5
 
 
 def learning_chart(curves: pd.DataFrame, order: list[str]) -> alt.TopLevelMixin:
     """Training reward by step, one panel per arm: mean over seeds, band from lowest to highest seed.
 
-    Smoothed over 5 steps. curves: arm, environment, seed, step, reward. order: arms as shown.
+    Smoothed over 5 steps. curves: arm, design, seed, step, reward. order: arms as shown.
     """
     data = curves.copy()
     data["reward"] = data.groupby(["arm", "seed"])["reward"].transform(
         lambda values: values.rolling(5, min_periods=1).mean()
     )
-    data["role"] = data["arm"].map(_role)
-    data["panel"] = data["arm"]
-    band = data.groupby(["panel", "role", "step"], as_index=False)["reward"].agg(
+    band = data.groupby(["arm", "design", "step"], as_index=False)["reward"].agg(
         ["min", "mean", "max"]
     )
-    base = alt.Chart(band).encode(x=alt.X("step:Q", title="step"))
-    colour = alt.Color("role:N", scale=_COLOURS, title=None)
-    layered = alt.layer(
-        base.mark_area(opacity=0.25).encode(
-            y=alt.Y("min:Q", title="training reward", scale=alt.Scale(zero=False)),
-            y2="max:Q",
-            color=colour,
-        ),
-        base.mark_line(strokeWidth=2).encode(y="mean:Q", color=colour),
-    ).properties(width=150, height=110)
-    return layered.facet(facet=alt.Facet("panel:N", title=None, sort=order), columns=5).configure(
-        font=_FONT
+    base = alt.Chart(band).encode(
+        x=alt.X("step:Q", title="step"),
+        color=alt.Color("design:N", scale=_COLOURS, title=None, legend=alt.Legend(orient="top")),
     )
+    layers = alt.layer(
+        base.mark_area(opacity=0.25).encode(
+            y=alt.Y("min:Q", title="training reward", scale=alt.Scale(zero=False)), y2="max:Q"
+        ),
+        base.mark_line(strokeWidth=2).encode(y="mean:Q"),
+    ).properties(width=150, height=110)
+    chart: alt.TopLevelMixin = layers.facet(
+        facet=alt.Facet("arm:N", title=None, sort=order), columns=_COLUMNS
+    ).configure(font=_FONT)
+    return chart
 
 
 def effects_chart(arms: pd.DataFrame, minimum_effect: float) -> alt.TopLevelMixin:
-    """Each arm's gain in held-out reward minus the case's, with its interval, sampled and greedy.
+    """Effects on held-out reward with their intervals, sampled and greedy; one panel per direction.
 
     arms: as arms.csv. The dashed line is the smallest effect that counts.
     """
-    tested = arms.dropna(subset=["effect"])
-    parts = [
-        tested.assign(
-            decoding="sampled", value=tested["effect"], low=tested["ci_low"], high=tested["ci_high"]
-        ),
-        tested.assign(
-            decoding="greedy",
-            value=tested["effect_greedy"],
-            low=tested["greedy_low"],
-            high=tested["greedy_high"],
-        ),
+    panels = [
+        _effects(arms[arms["design"].isin(designs)], minimum_effect, title)
+        for designs, title in (
+            (("control", "repair"), "mended in the case: gain over the case"),
+            (("alone",), "alone in the healthy control: loss against the control"),
+        )
     ]
-    data = pd.concat(parts)[["arm", "decoding", "value", "low", "high"]]
+    chart: alt.TopLevelMixin = (
+        alt.vconcat(*[panel for panel in panels if panel])
+        .resolve_scale(x="shared")
+        .configure(font=_FONT)
+    )
+    return chart
+
+
+def _effects(arms: pd.DataFrame, minimum_effect: float, title: str) -> alt.LayerChart | None:
+    tested = arms.dropna(subset=["effect"])
+    if tested.empty:
+        return None
+    data = pd.concat(
+        tested[["arm", value, low, high]]
+        .set_axis(["arm", "value", "low", "high"], axis=1)
+        .assign(decoding=decoding)
+        for decoding, value, low, high in (
+            ("sampled", "effect", "ci_low", "ci_high"),
+            ("greedy", "effect_greedy", "greedy_low", "greedy_high"),
+        )
+    )
     order = list(tested.sort_values("effect", ascending=False)["arm"])
     base = alt.Chart(data).encode(
-        y=alt.Y("arm:N", sort=order, title=None),
+        y=alt.Y("arm:N", sort=order, title=None, axis=alt.Axis(labelLimit=250)),
         yOffset=alt.YOffset("decoding:N", sort=["sampled", "greedy"]),
-        color=alt.Color(
-            "decoding:N",
-            scale=alt.Scale(domain=["sampled", "greedy"], range=[_CONTROL, "#E69F00"]),
-            title=None,
-        ),
+        color=alt.Color("decoding:N", scale=_DECODING, title=None),
     )
-    title = "gain in held-out reward over the case"
-    marks = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=title), x2="high:Q")
-    points = base.mark_point(filled=True, size=60).encode(x=alt.X("value:Q", title=title))
+    axis = alt.X("low:Q", title="held-out reward")
     lines = [
         alt.Chart(pd.DataFrame({"x": [x]}))
         .mark_rule(color="#555555", strokeDash=dash)
-        .encode(x="x:Q")
+        .encode(x=alt.X("x:Q", title="held-out reward"))
         for x, dash in ((0.0, [1, 0]), (minimum_effect, [4, 4]))
     ]
-    return (
-        alt.layer(*lines, marks, points)
-        .properties(width=460, height=alt.Step(18))
-        .configure(font=_FONT)
-    )
+    return alt.layer(
+        *lines,
+        base.mark_rule(strokeWidth=2).encode(x=axis, x2="high:Q"),
+        base.mark_point(filled=True, size=60).encode(x="value:Q"),
+    ).properties(width=460, height=alt.Step(16), title=title)
 
 
 def write_svg(chart: alt.TopLevelMixin, path: Path) -> None:

@@ -42,10 +42,9 @@ def write_pages(results: Path, settings: Mapping[str, Any], out: Path) -> None:
         percent=round(100 * (1 - settings["alpha"])),
     )
     write_text(out / "summary.html", page)
-    shown = ("case", "control")
     for verdict in verdicts:
         runs = tables["runs"]
-        own = (runs["hypothesis"] == verdict["hypothesis"]) | runs["arm"].isin(shown)
+        own = (runs["hypothesis"] == verdict["hypothesis"]) | runs["arm"].isin(("case", "control"))
         page = environment.get_template("hypothesis.html.j2").render(
             title=f"Hypothesis {verdict['hypothesis']}",
             verdict=verdict,
@@ -62,6 +61,7 @@ def _templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
+    environment.filters["text"] = lambda x: x.replace("_", " ") if isinstance(x, str) else ""
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
     return environment
 
@@ -86,14 +86,21 @@ def answer(
         learns = "Whether the run learns is unclear at this number of seeds. "
     causes = verdicts[(verdicts["kind"] == "cause") & (verdicts["status"] == "validated")]
     if not causes.empty:
+        ordered = causes.sort_values("effect", ascending=False)["hypothesis"]
         claims = " ".join(
-            load_hypothesis(slug).claim
-            for slug in causes.sort_values("effect", ascending=False)["hypothesis"]
+            f"({number}) {load_hypothesis(slug).claim}" for number, slug in enumerate(ordered, 1)
         )
-        return learns + "Cause found: " + claims, figures
+        found = "Cause found: " if len(causes) == 1 else f"{len(causes)} causes found: "
+        repaired = arms[arms["hypothesis"].isin(ordered) & (arms["design"] == "repair")]
+        joint = (
+            " Each stops learning by itself, so that mending one alone changes little."
+            if len(causes) > 1 and not (repaired["status"] == "validated").any()
+            else ""
+        )
+        return learns + found + claims + joint, figures
     if learns.startswith("The run learns"):
         return learns + "No hypothesis is validated.", figures
-    if control.get("outcome") == "gain":
+    if control["status"] == "validated":
         return (
             learns + "Mending everything helps, but no single hypothesis is validated: "
             "look at the ones that are partially validated or inconclusive.",

@@ -29,6 +29,7 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
         rows.append(
             {
                 "arm": run.arm,
+                "design": run.design,
                 "hypothesis": run.hypothesis,
                 "environment": run.environment,
                 "seed": run.seed,
@@ -58,6 +59,7 @@ def curve_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "arm": run.arm,
+            "design": run.design,
             "environment": run.environment,
             "seed": run.seed,
             **{key: row.get(key) for key in ("step", "reward", "kl", "grad_norm")},

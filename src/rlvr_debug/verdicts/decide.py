@@ -1,12 +1,17 @@
 """From runs and probes to one verdict per hypothesis. The rule is the same for every hypothesis.
 
-An arm's effect is its mean gain in held-out reward minus the case's, over seeds (Welch). A cause is
-- validated when its mechanism is present and an arm gains at least the minimum effect, sampled and
-  greedy, with a p value below alpha after Holm's correction over all intervention arms and controls;
-- partially validated when the mechanism is present and an arm's gain is significant but smaller than
-  that, or shows only when sampled (sharpening, not learning);
-- invalidated when no arm's interval reaches the minimum effect, or when the mechanism is absent and no
-  arm gains significantly;
+Two effects are measured, as differences of mean gain in held-out reward over seeds (Welch):
+- repair: the case with one part mended, minus the case. It finds a cause that acts by itself.
+- alone: the control minus the control with that part as in the case. It finds a cause that another
+  defect hides: with two defects of which each is enough to stop learning, mending one changes nothing.
+
+A cause is
+- validated when its mechanism is present and one of its effects is at least the minimum effect, sampled
+  and greedy, with a p value below alpha after Holm's correction over all effects of the study;
+- partially validated when the mechanism is present and an effect is significant but smaller than that,
+  or shows only when sampled (sharpening, not learning);
+- invalidated when no effect's interval reaches the minimum effect, or when the mechanism is absent and
+  no effect is significant;
 - inconclusive otherwise.
 """
 
@@ -29,7 +34,8 @@ STATUSES = ("pending", "validated", "partially_validated", "invalidated", "incon
 
 @dataclass(frozen=True)
 class Verdict:
-    """One row of verdicts.csv. Effects are in held-out reward, [0, 1], at the training temperature."""
+    """One row of verdicts.csv. Effects are in held-out reward, [0, 1], at the training temperature;
+    those of `arm`, the one that says most."""
 
     hypothesis: str
     kind: str
@@ -47,17 +53,18 @@ class Verdict:
 
 
 def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float) -> pd.DataFrame:
-    """One row per arm: its gain over the baseline, and for arms of the main environment the effect
-    against the case.
+    """One row per arm: its gain over the baseline and, in the main environment, its effect.
 
-    runs: as runs.csv, one row per arm and seed. Raises KeyError when the case is missing.
+    runs: as runs.csv, one row per arm and seed. The control's effect is that of mending everything.
     """
-    case = runs[runs["arm"] == "case"]
+    by_arm = {str(arm): group for arm, group in runs.groupby("arm", sort=False)}
     rows: list[dict[str, Any]] = []
-    for arm, group in runs.groupby("arm", sort=False):
+    for arm, group in by_arm.items():
         gain = mean_estimate(group["gain"], alpha)
+        design = group["design"].iloc[0]
         row: dict[str, Any] = {
             "arm": arm,
+            "design": design,
             "hypothesis": group["hypothesis"].iloc[0],
             "environment": group["environment"].iloc[0],
             "seeds": len(group),
@@ -66,9 +73,12 @@ def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float
             "gain_high": gain.high,
             "gain_greedy": float(group["gain_greedy"].mean()),
         }
-        if arm != "case" and row["environment"] == main:
-            effect = welch(group["gain"], case["gain"], alpha)
-            greedy = welch(group["gain_greedy"], case["gain_greedy"], alpha)
+        if design != "case" and row["environment"] == main:
+            better, worse = (
+                (by_arm["control"], group) if design == "alone" else (group, by_arm["case"])
+            )
+            effect = welch(better["gain"], worse["gain"], alpha)
+            greedy = welch(better["gain_greedy"], worse["gain_greedy"], alpha)
             row |= {
                 "effect": effect.value,
                 "ci_low": effect.low,
@@ -82,18 +92,16 @@ def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float
     tested = [row for row in rows if "effect" in row]
     for row, adjusted in zip(tested, holm([row["p"] for row in tested]), strict=True):
         row["p_holm"] = adjusted
-        row["outcome"] = _outcome(row, alpha, minimum_effect)
+        row["status"] = _arm_status(row, alpha, minimum_effect)
     return pd.DataFrame(rows)
 
 
-def _outcome(arm: Mapping[str, Any], alpha: float, minimum_effect: float) -> str:
-    """What the arm's effect alone says: gain, small_gain, sharpening, no_gain or unclear."""
-    significant = arm["p_holm"] < alpha and arm["effect"] > 0
-    if significant and arm["effect"] < minimum_effect:
-        return "small_gain"
-    if significant:
-        return "gain" if arm["effect_greedy"] >= minimum_effect else "sharpening"
-    return "no_gain" if arm["ci_high"] < minimum_effect else "unclear"
+def _arm_status(arm: Mapping[str, Any], alpha: float, minimum_effect: float) -> str:
+    """What the arm's effect says by itself, whatever the mechanism."""
+    if arm["p_holm"] < alpha and arm["effect"] > 0:
+        large = arm["effect"] >= minimum_effect and arm["effect_greedy"] >= minimum_effect
+        return "validated" if large else "partially_validated"
+    return "invalidated" if arm["ci_high"] < minimum_effect else "inconclusive"
 
 
 def decide(
@@ -102,36 +110,48 @@ def decide(
     return [
         _localise(hypothesis, evidence, minimum_effect)
         if hypothesis.kind == "localiser"
-        else _judge(hypothesis, evidence, minimum_effect)
+        else _judge(hypothesis, evidence)
         for hypothesis in map(load_hypothesis, slugs)
     ]
 
 
-def _judge(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float) -> Verdict:
+def _judge(hypothesis: Hypothesis, evidence: Evidence) -> Verdict:
     finding = hypothesis.mechanism(evidence)
     own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
     if own.empty:
         return _verdict(hypothesis, "pending", "low", None, finding, "no arm was run")
-    best = own.loc[own["effect"].idxmax()]
-    outcomes = set(own["outcome"])
-    status, confidence = _status(outcomes, finding, float(best["p_holm"]))
-    evidence_text = (
-        f"{best['arm']}: {best['effect']:+.3f} [{best['ci_low']:+.3f}, {best['ci_high']:+.3f}] against "
-        f"the case, greedy {best['effect_greedy']:+.3f}, p {best['p_holm']:.2g} after Holm; "
-        f"{finding.text}"
+    best = max(own.to_dict("records"), key=lambda arm: (_strength(arm), arm["effect"]))
+    status, confidence = _status(set(own["status"]), finding, best["p_holm"])
+    effects = [_sentence(arm) for arm in own.to_dict("records")]
+    return _verdict(
+        hypothesis, status, confidence, best, finding, "; ".join([*effects, finding.text])
     )
-    return _verdict(hypothesis, status, confidence, best, finding, evidence_text)
 
 
-def _status(outcomes: set[str], finding: Finding, p: float) -> tuple[str, str]:
-    gained = outcomes & {"gain", "small_gain", "sharpening"}
-    if finding.present and "gain" in outcomes:
+def _strength(arm: Mapping[str, Any]) -> int:
+    return ("invalidated", "inconclusive", "partially_validated", "validated").index(arm["status"])
+
+
+def _sentence(arm: Mapping[str, Any]) -> str:
+    what = (
+        "the control with only this defect loses"
+        if arm["design"] == "alone"
+        else "mending it in the case gains"
+    )
+    return (
+        f"{arm['arm']}: {what} {arm['effect']:+.3f} [{arm['ci_low']:+.3f}, {arm['ci_high']:+.3f}], "
+        f"greedy {arm['effect_greedy']:+.3f}, p {arm['p_holm']:.2g} (Holm)"
+    )
+
+
+def _status(arms: set[str], finding: Finding, p: float) -> tuple[str, str]:
+    if finding.present and "validated" in arms:
         return "validated", "high" if p < 0.01 else "medium"
-    if finding.present and gained:
+    if finding.present and "partially_validated" in arms:
         return "partially_validated", "medium"
-    if outcomes == {"no_gain"}:
+    if arms == {"invalidated"}:
         return "invalidated", "medium" if finding.present else "high"
-    if finding.present is False and not gained:
+    if finding.present is False and not arms & {"validated", "partially_validated"}:
         return "invalidated", "medium"
     return "inconclusive", "low"
 
@@ -142,7 +162,7 @@ def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float)
     none = Finding(None, "")
     if own.empty:
         return _verdict(hypothesis, "pending", "low", None, none, "no arm was run")
-    arm = own.loc[own["gain"].idxmax()]
+    arm = max(own.to_dict("records"), key=lambda arm: arm["gain"])
     if arm["gain_low"] > 0 and arm["gain"] >= minimum_effect:
         status, confidence = "invalidated", "high" if arm["gain_low"] > minimum_effect else "medium"
     elif arm["gain_high"] < minimum_effect:
@@ -153,37 +173,40 @@ def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float)
         f"{arm['arm']}: {arm['gain']:+.3f} [{arm['gain_low']:+.3f}, {arm['gain_high']:+.3f}] over its "
         f"baseline, greedy {arm['gain_greedy']:+.3f}"
     )
-    arm = arm.copy()
-    arm[["effect", "ci_low", "ci_high", "effect_greedy"]] = arm[
-        ["gain", "gain_low", "gain_high", "gain_greedy"]
-    ].to_numpy()
-    return _verdict(hypothesis, status, confidence, arm, none, text)
+    gain = {
+        "effect": arm["gain"],
+        "ci_low": arm["gain_low"],
+        "ci_high": arm["gain_high"],
+        "effect_greedy": arm["gain_greedy"],
+        "p_holm": float("nan"),
+    }
+    return _verdict(hypothesis, status, confidence, {**arm, **gain}, none, text)
 
 
 def _verdict(
     hypothesis: Hypothesis,
     status: str,
     confidence: str,
-    arm: pd.Series | None,
+    arm: Mapping[str, Any] | None,
     finding: Finding,
     text: str,
 ) -> Verdict:
+    arm = arm or {}
     nan = float("nan")
-    mechanism = {True: "present", False: "absent", None: "not tested"}[finding.present]
     return Verdict(
         hypothesis=hypothesis.slug,
         kind=hypothesis.kind,
         status=status,
         confidence=confidence,
-        effect=nan if arm is None else float(arm["effect"]),
-        ci_low=nan if arm is None else float(arm["ci_low"]),
-        ci_high=nan if arm is None else float(arm["ci_high"]),
-        seeds=0 if arm is None else int(arm["seeds"]),
+        effect=arm.get("effect", nan),
+        ci_low=arm.get("ci_low", nan),
+        ci_high=arm.get("ci_high", nan),
+        seeds=arm.get("seeds", 0),
         evidence=text,
-        arm="" if arm is None else str(arm["arm"]),
-        effect_greedy=nan if arm is None else float(arm["effect_greedy"]),
-        p_holm=nan if arm is None else float(arm.get("p_holm", nan)),
-        mechanism=mechanism,
+        arm=arm.get("arm", ""),
+        effect_greedy=arm.get("effect_greedy", nan),
+        p_holm=arm.get("p_holm", nan),
+        mechanism={True: "present", False: "absent", None: "not tested"}[finding.present],
     )
 
 

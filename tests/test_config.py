@@ -1,0 +1,569 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlvr_debug import config
+from rlvr_debug.config import Run, arms, load_params, merge, runs
+from rlvr_debug.errors import InputError
+from rlvr_debug.faults import fault_names, stage_of
+from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
+
+ROOT = Path(__file__).parents[1]
+PARAMS_FILE = ROOT / "params.yaml"
+PARAMS = load_params(PARAMS_FILE)
+SCHEMA = yaml.safe_load((ROOT / "workflow/schemas/params.schema.yaml").read_text(encoding="utf-8"))
+Path_ = tuple[Any, ...]
+
+
+def put(value: Any, path: Path_, new: Any) -> Any:
+    """A copy with `new` at `path`."""
+    copied = deepcopy(value)
+    place = copied
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = new
+    return copied
+
+
+def without(value: Any, path: Path_) -> Any:
+    copied = deepcopy(value)
+    place = copied
+    for key in path[:-1]:
+        place = place[key]
+    del place[path[-1]]
+    return copied
+
+
+def nodes(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    """Every value in it, with its path."""
+    yield path, value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from nodes(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from nodes(item, (*path, index))
+
+
+def full(path: Path_) -> str:
+    return ".".join(map(str, path))
+
+
+def backwards(value: Any) -> Any:
+    """The same keys and values, with all keys in the opposite order."""
+    if isinstance(value, dict):
+        return {key: backwards(value[key]) for key in reversed(value)}
+    return value
+
+
+class Study:
+    """A folder with a params.yaml and, where given, an overlay."""
+
+    def __init__(self, folder: Path) -> None:
+        self.params, self.overlay = folder / "params.yaml", folder / "overlay.yaml"
+
+    def load(self, params: Any, overlay: Any = None) -> dict[str, Any]:
+        """Each a mapping, or the text of the file."""
+        given = {self.params: params, **({} if overlay is None else {self.overlay: overlay})}
+        for path, value in given.items():
+            text = value if isinstance(value, str) else yaml.safe_dump(value, sort_keys=False)
+            path.write_text(text, encoding="utf-8")
+        return load_params(self.params, None if overlay is None else self.overlay)
+
+    def error(self, params: Any, overlay: Any = None) -> str:
+        """What the error says after the name of the file, which it must begin with."""
+        with pytest.raises(InputError) as caught:
+            self.load(params, overlay)
+        message = str(caught.value)
+        start = f"{self.params if overlay is None else self.overlay}"
+        assert message.startswith(start)
+        assert "\n" not in message
+        return message.removeprefix(start).removeprefix(": ")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return Study(tmp_path)
+
+
+# --- the files that ship
+
+
+@pytest.mark.parametrize(
+    "overlay",
+    [None, *sorted(ROOT.glob("studies/*.yaml")), *sorted(ROOT.glob("tests/studies/*.yaml"))],
+    ids=lambda path: path.name if path else "params.yaml",
+)
+def test_every_study_that_ships_loads_and_has_a_case_a_control_and_all_seeds(
+    overlay: Path | None,
+) -> None:
+    params = load_params(PARAMS_FILE, overlay)
+    found = list(runs(params))
+    assert {run.seed for run in found} == set(params["seeds"])
+    names = [arm.name for arm in arms(params)]
+    assert names[:2] == ["case", "control"]
+    assert len(set(names)) == len(names)
+    assert len(found) == len(names) * len(params["seeds"])
+
+
+def test_params_are_checked_without_loading_torch() -> None:
+    code = (
+        "import sys, pathlib, rlvr_debug.config as c;"
+        "list(c.runs(c.load_params(pathlib.Path('params.yaml'))));"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_schema_the_settings_and_the_stages_name_the_same_things() -> None:
+    from rlvr_debug.grpo.stages import AGGREGATIONS, SCALINGS, Stages
+
+    assert tuple(field.name for field in fields(Stages)) == STAGES
+    training = SCHEMA["$defs"]["training"]["properties"]
+    assert list(training) == [field.name for field in fields(TrainingSettings)]
+    assert sorted(SCHEMA["properties"]["training"]["required"]) == sorted(training)
+    assert sorted(training["scale_rewards"]["enum"]) == sorted(SCALINGS)
+    assert sorted(training["aggregation"]["enum"]) == sorted(AGGREGATIONS)
+
+
+def test_every_fault_breaks_a_stage_that_exists() -> None:
+    assert fault_names()
+    assert {stage_of(name) for name in fault_names()} <= set(STAGES)
+
+
+def test_every_hypothesis_has_the_name_of_its_file_and_a_number_of_its_own() -> None:
+    found = [load_hypothesis(slug) for slug in hypothesis_names()]
+    assert len(found) >= 6
+    assert tuple(hypothesis.slug for hypothesis in found) == hypothesis_names()
+    assert {hypothesis.kind for hypothesis in found} == {"cause", "localiser"}
+    for hypothesis in found:
+        texts = [getattr(hypothesis, f.name) for f in fields(hypothesis) if f.type == "str"]
+        assert all(text.strip() for text in texts), hypothesis.slug
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        (("studdy",), "did you mean 'study'?"),
+        (("training", "learning_rat"), "did you mean 'learning_rate'?"),
+        (("data", "musique", "held_out"), "did you mean 'heldout'?"),
+        (("environments", "musique", "weights", "exact"), "did you mean 'exact_match'?"),
+        (("hypotheses", "kl-penalty", "arm"), "did you mean 'arms'?"),
+        (("verdicts", "qqqq"), "expected one of minimum_effect, alpha"),
+    ],
+)
+def test_an_unknown_key_is_named_in_full_with_the_nearest_key(
+    path: Path_, near: str, study: Study
+) -> None:
+    said = f"unknown key '{full(path)}': {near}"
+    assert study.error(put(PARAMS, path, 1)) == said
+    over: Any = 1
+    for key in reversed(path):
+        over = {key: over}
+    assert study.error(PARAMS, {"study": "other", **over}) == said
+
+
+def test_a_misspelt_key_is_not_just_reported_as_missing(study: Study) -> None:
+    misspelt = put(without(PARAMS, ("training", "steps")), ("training", "step"), 40)
+    assert study.error(misspelt) == "unknown key 'training.step': did you mean 'steps'?"
+
+
+# mappings whose keys are names that the user chooses
+OPEN = [("cases",), ("hypotheses",), *((("hypotheses", s, "arms")) for s in PARAMS["hypotheses"])]
+
+
+@pytest.mark.parametrize(
+    "path", [p for p, v in nodes(PARAMS) if isinstance(v, dict) and p not in OPEN], ids=full
+)
+def test_no_mapping_takes_an_unknown_key(path: Path_, study: Study) -> None:
+    said = study.error(put(PARAMS, (*path, "zzz"), 1))
+    assert said.startswith(f"unknown key '{full((*path, 'zzz'))}'")
+
+
+@pytest.mark.parametrize("path", [p for p, v in nodes(PARAMS) if type(v) in (int, float)], ids=full)
+@pytest.mark.parametrize("bad", [-1, math.nan, math.inf, True, "0.5", None, [1]], ids=repr)
+def test_no_number_takes_what_is_out_of_range_or_no_number(
+    path: Path_, bad: Any, study: Study
+) -> None:
+    assert study.error(put(PARAMS, path, bad)).startswith(f"key '{full(path)}' is ")
+
+
+@pytest.mark.parametrize("path", [p for p, v in nodes(PARAMS) if type(v) is int], ids=full)
+def test_what_must_be_a_whole_number_is_not_taken_as_3_point_0(path: Path_, study: Study) -> None:
+    """JSON Schema's integer takes 3.0, and range(3.0) fails an hour later."""
+    type_ = "integer" if path[0] != "environments" or path[-2] != "weights" else "number"
+    if type_ == "integer" and path[-2] != "weights":
+        assert study.error(put(PARAMS, path, 3.0)).endswith("is float 3.0, expected integer")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("seeds",), [], "key 'seeds' is list [], expected at least 1 item"),
+        (("seeds",), 3, "key 'seeds' is int 3, expected array"),
+        (("seeds",), [1, 1], "key 'seeds' is list [1, 1], expected each item once"),
+        (("study",), "A b", "key 'study' is str 'A b', expected a match of ^[a-z0-9]"),
+        (("training", "group_size"), 1, "key 'training.group_size' is int 1, expected at least 2"),
+        (("verdicts", "alpha"), 0.5, "key 'verdicts.alpha' is float 0.5, expected less than 0.5"),
+        (("verdicts", "alpha"), 0, "key 'verdicts.alpha' is int 0, expected more than 0"),
+        (
+            ("environments", "gsm8k", "weights"),
+            {"correct": 0.0},
+            "key 'environments.gsm8k.weights' sums to 0",
+        ),
+        (
+            ("environments", "gsm8k", "weights"),
+            {},
+            "key 'environments.gsm8k.weights' is dict {}, expected at least 1 key",
+        ),
+        (
+            ("training", "scale_rewards"),
+            "groups",
+            "key 'training.scale_rewards' is str 'groups', expected one of group, batch, none",
+        ),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_named_with_what_was_expected(
+    path: Path_, value: Any, said: str, study: Study
+) -> None:
+    assert study.error(put(PARAMS, path, value)).startswith(said)
+
+
+@pytest.mark.parametrize("path", [(key,) for key in PARAMS], ids=full)
+def test_no_key_at_the_top_may_be_missing(path: Path_, study: Study) -> None:
+    assert study.error(without(PARAMS, path)) == f"key '{full(path)}' is missing"
+    assert study.error(put(PARAMS, path, None)).startswith(f"key '{full(path)}' is NoneType None")
+
+
+def test_rows_of_a_source_need_that_source_s_keys(study: Study) -> None:
+    jsonl = put(PARAMS, ("data", "gsm8k", "source"), "jsonl")
+    assert study.error(jsonl).startswith("key 'data.gsm8k.path' is missing")
+    assert study.error(without(PARAMS, ("data", "gsm8k", "rows"))).startswith(
+        "key 'data.gsm8k.rows' is missing"
+    )
+
+
+def with_arm(**arm: Any) -> dict[str, Any]:
+    return put(PARAMS, ("hypotheses", "kl-penalty", "arms", "extra"), arm)
+
+
+@pytest.mark.parametrize(
+    ("params", "key", "what", "near"),
+    [
+        (put(PARAMS, ("case",), "verifiers-0.1.2"), "case", "case", "verifiers-0.1.3"),
+        (put(PARAMS, ("case",), "helthy"), "case", "case", "healthy"),
+        (
+            put(PARAMS, ("cases", "mine"), {"faults": ["stale-samplr"]}),
+            "cases.mine.faults",
+            "fault",
+            "stale-sampler",
+        ),
+        (
+            with_arm(swap=["atention_mask"]),
+            "hypotheses.kl-penalty.arms.extra.swap",
+            "stage",
+            "attention_mask",
+        ),
+        (
+            put(PARAMS, ("hypotheses", "kl-penalties"), {"arms": {}}),
+            "hypotheses.kl-penalties",
+            "hypothesis",
+            "kl-penalty",
+        ),
+    ],
+)
+def test_a_name_that_does_not_exist_is_an_error_with_the_nearest_one(
+    params: Any, key: str, what: str, near: str, study: Study
+) -> None:
+    said = study.error(params)
+    assert said.startswith(f"key '{key}' names the {what} '")
+    assert said.endswith(f"which does not exist: did you mean '{near}'?")
+
+
+def test_a_name_like_no_other_is_an_error_with_all_names(study: Study) -> None:
+    assert study.error(with_arm(swap=["zzz"])).endswith(f"expected one of {', '.join(STAGES)}")
+
+
+@pytest.mark.parametrize(
+    ("params", "key"),
+    [
+        (put(PARAMS, ("environment",), "musiqe"), "environment"),
+        (with_arm(environment="gsm9k"), "hypotheses.kl-penalty.arms.extra.environment"),
+    ],
+)
+def test_an_environment_that_does_not_exist_is_an_error(
+    params: Any, key: str, study: Study
+) -> None:
+    said = study.error(params)
+    assert said.startswith(f"key '{key}' is str ")
+    assert said.endswith("expected one of musique, gsm8k")
+
+
+def test_two_faults_on_one_stage_are_an_error_and_not_the_last_one(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = put(PARAMS, ("cases", "mine"), {"faults": list(fault_names()[:2])})
+    study.load(params)
+    monkeypatch.setattr(config, "stage_of", lambda fault: "sync")
+    for case in set(PARAMS["cases"]):
+        params["cases"][case]["faults"] = []
+    assert study.error(params) == "key 'cases.mine.faults' breaks a stage twice, expected once"
+
+
+@pytest.mark.parametrize("name", ["case", "control", "gsm8k-control"])
+def test_an_arm_cannot_take_the_name_of_a_control(name: str, study: Study) -> None:
+    params = put(PARAMS, ("hypotheses", "kl-penalty", "arms", name), {})
+    assert study.error(params).endswith(f"arms.{name}' takes the name of a control")
+
+
+def test_two_arms_cannot_share_a_name_and_so_a_folder(study: Study) -> None:
+    params = put(with_arm(), ("hypotheses", "hidden-context", "arms", "extra"), {})
+    assert "'hypotheses." in study.error(params)
+    assert study.error(params).endswith("too, expected once")
+
+
+def test_healthy_is_no_name_for_a_case_with_faults(study: Study) -> None:
+    params = put(PARAMS, ("cases", "healthy"), {"faults": ["stale-sampler"]})
+    assert study.error(params).startswith("key 'cases.healthy' is taken")
+
+
+# --- YAML
+
+
+TEXT = PARAMS_FILE.read_text(encoding="utf-8")
+
+
+def test_a_repeated_key_is_an_error_with_its_line_and_not_the_last_one(study: Study) -> None:
+    line = TEXT.count("\n") + 1
+    said = study.error(TEXT + "base_model: elsewhere\n")
+    assert said == f":{line}: expected YAML, found: key 'base_model' stands twice, expected once"
+    nested = study.error(TEXT + "x:\n  1: a\n  '1': b\n")
+    assert nested.startswith(f":{line + 2}: ")
+
+
+@pytest.mark.parametrize("written", ["1e-5", "1E-05", "+1.e-5", "10e-6", "1.0e-5", "0.00001"])
+def test_a_number_with_an_exponent_is_a_number(written: str, study: Study) -> None:
+    """YAML 1.1 reads 1e-5 as text."""
+    overlay = f"study: other\ntraining: {{learning_rate: {written}}}\n"
+    assert study.load(PARAMS, overlay)["training"]["learning_rate"] == 1e-5
+
+
+@pytest.mark.parametrize("written", ["1e", "e-5", "0x1e-5", "v1e-5", "'1e-5'"])
+def test_what_only_resembles_a_number_with_an_exponent_is_text(written: str, study: Study) -> None:
+    overlay = f"study: other\ntraining: {{learning_rate: {written}}}\n"
+    assert study.error(PARAMS, overlay).startswith("key 'training.learning_rate' is str")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- a\n",
+        "a: [1",
+        "\tb: 1",
+        "a: \x00",
+        "a: !!int abc",
+        "a: 2024-13-45",
+        "a: !!python/object:os.system x",
+        "? [1, 2]\n: 3",
+        "? {a: 1}\n: 3",
+        "a: &a {b: *a}",
+        "a: *nowhere",
+        "[" * 5000,
+        '"a\\nb": 1',
+        "---\n---\n",
+    ],
+    ids=repr,
+)
+def test_what_is_no_yaml_or_no_mapping_is_one_line(text: str, study: Study) -> None:
+    study.error(text)
+    study.error(PARAMS, text)
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"study: caf\xe9")
+    for path in (tmp_path, tmp_path / "none.yaml", tmp_path / "latin.yaml"):
+        with pytest.raises(InputError) as caught:
+            load_params(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert "\n" not in str(caught.value)
+
+
+# --- overlays
+
+
+def test_an_overlay_needs_a_name_of_its_own(study: Study) -> None:
+    assert study.error(PARAMS, {"seeds": [0]}).startswith("key 'study' is missing")
+    said = study.error(PARAMS, {"study": PARAMS["study"]})
+    assert said.startswith(f"key 'study' is '{PARAMS['study']}'")
+    assert said.endswith("expected another name")
+
+
+def test_an_overlay_changes_what_it_names_and_nothing_else(study: Study) -> None:
+    path = ("environments", "musique", "weights", "f1")
+    overlay = {"study": "other", "environments": {"musique": {"weights": {"f1": 0.25}}}}
+    assert study.load(PARAMS, overlay) == put(put(PARAMS, path, 0.25), ("study",), "other")
+
+
+def test_a_list_in_an_overlay_replaces_and_does_not_extend(study: Study) -> None:
+    assert study.load(PARAMS, {"study": "other", "seeds": [7]})["seeds"] == [7]
+
+
+def test_null_in_an_overlay_removes_the_key(study: Study) -> None:
+    overlay = {"study": "other", "hypotheses": {"kl-penalty": None, "unheard-of": None}}
+    loaded = study.load(PARAMS, overlay)
+    assert loaded == put(without(PARAMS, ("hypotheses", "kl-penalty")), ("study",), "other")
+    said = study.error(PARAMS, {"study": "other", "seeds": None})
+    assert said == "key 'seeds' is missing"
+
+
+def test_merging_changes_neither_of_the_two() -> None:
+    base, over = {"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": None, "e": {"f": None, "g": 3}}}
+    before = deepcopy((base, over))
+    merged = merge(base, over)
+    assert merged == {"a": {"c": 2, "e": {"g": 3}}, "d": [1]}
+    assert (base, over) == before
+
+
+# --- arms and runs
+
+
+def test_the_order_of_keys_changes_no_run(study: Study) -> None:
+    turned = study.load(backwards(PARAMS))
+    assert list(turned) != list(PARAMS)
+    assert list(runs(turned)) == list(runs(PARAMS))
+
+
+def test_a_run_survives_json() -> None:
+    for run in runs(PARAMS):
+        assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
+        assert isinstance(hash(run), int)
+
+
+def test_a_control_has_neither_the_case_s_faults_nor_its_settings(study: Study) -> None:
+    case = {"faults": ["stale-sampler"], "training": {"learning_rate": 0.5, "clip": 0.7}}
+    params = put(with_arm(training={"clip": 0.9}, swap=["sync"]), ("cases", "mine"), case)
+    by_arm = {run.arm: run for run in runs(study.load(put(params, ("case",), "mine")))}
+    controls = [run for name, run in by_arm.items() if name.endswith("control")]
+    assert {run.environment for run in controls} == {"musique", "gsm8k"}
+    for run in controls:
+        assert (run.faults, run.swap, run.hypothesis) == ((), (), "")
+        assert run.training == TrainingSettings(**PARAMS["training"])
+    for name in set(by_arm) - {run.arm for run in controls}:
+        assert by_arm[name].faults == ("stale-sampler",)
+        assert by_arm[name].training.learning_rate == 0.5
+    assert by_arm["case"].training.clip == 0.7
+    assert by_arm["extra"].training.clip == 0.9
+    assert by_arm["extra"].swap == ("sync",)
+    assert by_arm["case"].swap == ()
+
+
+def test_the_healthy_case_has_no_fault_in_any_arm(study: Study) -> None:
+    sick = put(PARAMS, ("case",), next(iter(PARAMS["cases"])))
+    assert any(run.faults for run in runs(study.load(sick)))
+    healthy = list(runs(study.load(put(PARAMS, ("case",), "healthy"))))
+    assert {run.faults for run in healthy} == {()}
+    by_arm = {run.arm: run for run in healthy}
+    assert by_arm["case"].training == by_arm["control"].training
+
+
+def test_an_arm_runs_the_case_in_the_environment_that_it_names(study: Study) -> None:
+    by_arm = {run.arm: run for run in runs(study.load(with_arm(environment="gsm8k")))}
+    assert (by_arm["extra"].environment, by_arm["case"].environment) == ("gsm8k", "musique")
+    assert by_arm["extra"].faults == by_arm["case"].faults != ()
+    assert by_arm["gsm8k-control"].environment == "gsm8k"
+
+
+# --- whatever is written there
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from([*STAGES, *fault_names(), *hypothesis_names(), "gsm8k", "healthy"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+PLACES = [path for path, _ in nodes(PARAMS) if path]
+
+
+@st.composite
+def mutations(draw: Callable[[Any], Any]) -> dict[str, Any]:
+    params: dict[str, Any] = deepcopy(PARAMS)
+    path = draw(st.sampled_from(PLACES))
+    kind = draw(st.sampled_from(["replace", "number", "remove", "unknown", "rename"]))
+    old = params
+    for key in path:
+        old = old[key]
+    if kind == "number" and type(old) in (int, float):
+        return put(params, path, old + draw(st.sampled_from([1, -1, 0.5, -0.5, 10**9, -(10**9)])))
+    if kind == "unknown" and isinstance(old, dict):
+        return put(params, (*path, draw(st.text(max_size=5))), draw(values))
+    if kind == "rename" and isinstance(path[-1], str):
+        return put(without(params, path), (*path[:-1], path[-1][:-1]), old)
+    if kind == "remove":
+        return without(params, path)
+    return put(params, path, draw(values))
+
+
+def loads(study: Study, params: Any) -> bool:
+    """Whether they load. An error must be one line that begins with the file's name."""
+    try:
+        loaded = study.load(params)
+    except InputError as error:
+        assert str(error).startswith(str(study.params))
+        assert len(str(error).splitlines()) == 1
+        return False
+    for run in runs(loaded):
+        text = json.dumps(run.to_json(), allow_nan=False)
+        assert Run.from_json(json.loads(text)) == run
+    return True
+
+
+def test_any_mutation_of_params_loads_or_is_one_line(tmp_path: Path) -> None:
+    outcomes = []
+
+    @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+    @given(mutations())
+    def mutate(params: dict[str, Any]) -> None:
+        outcomes.append(loads(Study(tmp_path), params))
+
+    mutate()
+    assert sum(outcomes) >= 20
+    assert len(outcomes) - sum(outcomes) >= 60
+
+
+def test_any_slip_in_the_text_of_params_loads_or_is_one_line(tmp_path: Path) -> None:
+    outcomes = []
+    slips = st.text(st.characters(codec="utf-8"), max_size=3) | st.sampled_from(
+        "{}[]:,&*!|>?\t-#'\""
+    )
+
+    @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.integers(0, len(TEXT)), st.integers(0, 3), slips)
+    def slip(place: int, cut: int, inserted: str) -> None:
+        text = TEXT[:place] + inserted + TEXT[place + cut :]
+        outcomes.append(loads(Study(tmp_path), text))
+
+    slip()
+    assert 0 < sum(outcomes) < len(outcomes)

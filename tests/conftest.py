@@ -66,7 +66,7 @@ def random_model() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], Any]:
-    """seed -> a random model that likes the tokens of tool calls and answers, in any order.
+    """seed -> a random model that likes the tokens of tool calls, in any order.
 
     Its rollouts have calls good and bad, several turns and rewards that differ, without training.
     """
@@ -74,7 +74,7 @@ def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], An
 
     from rlvr_debug.models.tokenizer import CALL_AFTER, CALL_BEFORE
 
-    liked = [CALL_BEFORE, CALL_AFTER, "<answer>", "</answer>\n<cite>", "</cite>", "[0]", "[1]"]
+    liked = [CALL_BEFORE, CALL_AFTER, " mentor"]
     ids = [*(chat.encode(text)[0] for text in liked), chat.eos_id]
 
     def build(seed: int) -> Any:
@@ -86,8 +86,9 @@ def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], An
                 layer.self_attn.o_proj.weight[0] = 0.0
                 layer.mlp.down_proj.weight[0] = 0.0
             model.model.norm.weight[0] = 1.0
-            model.lm_head.weight[:, 0] = 0.0
-            model.lm_head.weight[ids, 0] = BIAS
+            model.lm_head.weight *= 0.5
+            model.lm_head.weight[:, 0] = -50.0
+            model.lm_head.weight[ids, 0] = 0.0
         return model
 
     return build

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -179,11 +180,15 @@ _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 )
 
 
+@functools.cache
+def _schema() -> Any:
+    return _Validator(yaml.safe_load(_SCHEMA.read_text(encoding="utf-8")))
+
+
 def _check_schema(params: Params, path: Path) -> None:
-    schema = yaml.safe_load(_SCHEMA.read_text(encoding="utf-8"))
     # an unknown key first: a misspelt one is missing too, and only its own error has the hint
     errors = sorted(
-        _Validator(schema).iter_errors(params),
+        _schema().iter_errors(params),
         key=lambda e: (list(map(str, e.path)), e.validator != "additionalProperties", e.message),
     )
     if errors:

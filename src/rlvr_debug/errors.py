@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from rlvr_debug.watchdog import watch_parent
+
 __all__ = ["InputError", "run_main"]
 
 
@@ -17,6 +19,7 @@ class InputError(Exception):
 
 def run_main(main: Callable[[], None]) -> None:
     """Run a script's `main`; bad input ends it with one line on stderr and exit status 2."""
+    watch_parent()
     try:
         main()
     except InputError as error:

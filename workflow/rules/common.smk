@@ -7,11 +7,15 @@ from pathlib import Path
 
 from rlvr_debug.config import load_params, runs
 from rlvr_debug.errors import InputError
+from rlvr_debug.watchdog import PARENT
 
 # jobs run in Snakemake's own environment, activated or not, with one thread each
-os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+os.environ["PATH"] = os.pathsep.join(
+    [os.path.dirname(sys.executable), os.environ["PATH"]]
+)
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+os.environ[PARENT] = str(os.getpid())
 
 # relative, so that a study's metadata does not change with the place of the checkout
 ROOT = os.path.relpath(Path(workflow.basedir).parent)
@@ -21,7 +25,9 @@ CHARTS = ["learning", "effects"]
 def _params():
     overlay = config.get("overlay")
     try:
-        return load_params(Path(ROOT, "params.yaml"), Path(overlay) if overlay else None)
+        return load_params(
+            Path(ROOT, "params.yaml"), Path(overlay) if overlay else None
+        )
     except InputError as error:
         # a traceback would bury the line that says what to do
         print(f"error: {error}", file=sys.stderr)
@@ -54,7 +60,11 @@ def sources(*packages):
     return sorted(
         str(file)
         for package in packages
-        for file in ([library / package] if package.endswith(".py") else library.glob(f"{package}/*.py"))
+        for file in (
+            [library / package]
+            if package.endswith(".py")
+            else library.glob(f"{package}/*.py")
+        )
     )
 
 
@@ -69,7 +79,12 @@ def base_model():
     return expand(
         "{folder}/{file}",
         folder=BASE_MODEL,
-        file=["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"],
+        file=[
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ],
     )
 
 

@@ -1,4 +1,4 @@
-"""Held-out evaluation, of the base model and of every run."""
+"""Held-out evaluation of the base model and of every run; audit of the rewards."""
 
 
 rule evaluate_baseline:
@@ -9,15 +9,15 @@ rule evaluate_baseline:
         rows="results/data/{environment}/heldout.jsonl",
     output:
         "results/baseline/{environment}.json",
+    log:
+        "logs/evaluate_baseline/{environment}.log",
+    conda:
+        "../../envs/train.yaml"
     params:
         environment=environment_json,
         base_model=BASE_MODEL,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
-    log:
-        "logs/evaluate_baseline/{environment}.log",
-    conda:
-        "../../envs/train.yaml"
     shell:
         "python {input.script} --environment-name {wildcards.environment}"
         " --environment {params.environment:q} --base-model {params.base_model}"
@@ -34,17 +34,40 @@ rule evaluate_run:
         rows="results/data/{environment}/heldout.jsonl",
     output:
         "results/runs/{environment}/{arm}/{seed}/heldout.json",
+    log:
+        "logs/evaluate_run/{environment}/{arm}/{seed}.log",
+    conda:
+        "../../envs/train.yaml"
     params:
         environment=environment_json,
         base_model=BASE_MODEL,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
-    log:
-        "logs/evaluate_run/{environment}/{arm}/{seed}.log",
-    conda:
-        "../../envs/train.yaml"
     shell:
         "python {input.script} --environment-name {wildcards.environment}"
         " --environment {params.environment:q} --base-model {params.base_model}"
         " --weights {input.weights} --rows {input.rows} --temperature {params.temperature}"
         " --seed {params.seed} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule audit_rewards:
+    input:
+        script=script("audit_rewards"),
+        sources=sources("data", "environments", "sampling", "audit.py"),
+        base_model=base_model(),
+        rows=expand(
+            "results/data/{{environment}}/{split}.jsonl", split=["train", "heldout"]
+        ),
+    output:
+        "results/audit/{environment}.json",
+    log:
+        "logs/audit_rewards/{environment}.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        environment=environment_json,
+        base_model=BASE_MODEL,
+    shell:
+        "python {input.script} --environment-name {wildcards.environment}"
+        " --environment {params.environment:q} --base-model {params.base_model}"
+        " --rows {input.rows} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

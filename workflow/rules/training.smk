@@ -11,15 +11,15 @@ rule train:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         metrics="results/runs/{environment}/{arm}/{seed}/metrics.jsonl",
         timings="results/runs/{environment}/{arm}/{seed}/timings.jsonl",
+    log:
+        "logs/train/{environment}/{arm}/{seed}.log",
+    conda:
+        "../../envs/train.yaml"
     params:
         run=run_json,
         environment=environment_json,
         base_model=BASE_MODEL,
         out=subpath(output.weights, parent=True),
-    log:
-        "logs/train/{environment}/{arm}/{seed}.log",
-    conda:
-        "../../envs/train.yaml"
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
         " --base-model {params.base_model} --rows {input.rows} --out {params.out}"
@@ -34,14 +34,16 @@ rule probe:
         rows=f"results/data/{PARAMS['environment']}/train.jsonl",
     output:
         "results/probes.json",
-    params:
-        run=as_json(RUNS[PARAMS["environment"], "case", str(PARAMS["seeds"][0])].to_json()),
-        environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
-        base_model=BASE_MODEL,
     log:
         "logs/probe.log",
     conda:
         "../../envs/train.yaml"
+    params:
+        run=as_json(
+            RUNS[PARAMS["environment"], "case", str(PARAMS["seeds"][0])].to_json()
+        ),
+        environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
+        base_model=BASE_MODEL,
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
         " --base-model {params.base_model} --rows {input.rows} --out {output}"

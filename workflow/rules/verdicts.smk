@@ -9,7 +9,9 @@ rule write_tables:
         sources=sources("hypotheses", "verdicts", "reporting/tables.py"),
         metrics=run_files("metrics.jsonl"),
         heldout=run_files("heldout.json"),
-        baselines=expand("results/baseline/{environment}.json", environment=ENVIRONMENTS),
+        baselines=expand(
+            "results/baseline/{environment}.json", environment=ENVIRONMENTS
+        ),
         probes="results/probes.json",
     output:
         runs=report(
@@ -32,14 +34,14 @@ rule write_tables:
         ),
         curves="results/tables/curves.csv",
         metrics="results/metrics.json",
-    params:
-        runs=as_json([run.to_json() for run in RUNS.values()]),
-        hypotheses=as_json(sorted(PARAMS["hypotheses"])),
-        settings=VERDICT_SETTINGS,
     log:
         "logs/write_tables.log",
     conda:
         "../../envs/train.yaml"
+    params:
+        runs=as_json([run.to_json() for run in RUNS.values()]),
+        hypotheses=as_json(sorted(PARAMS["hypotheses"])),
+        settings=VERDICT_SETTINGS,
     shell:
         "python {input.script} --runs {params.runs:q} --hypotheses {params.hypotheses:q}"
         " --settings {params.settings:q} --results results 2> {log} || {{ cat {log} >&2; exit 1; }}"
@@ -64,13 +66,13 @@ rule draw_charts:
             labels={"view": "Effects of the arms"},
             caption="../report/effects.rst",
         ),
-    params:
-        minimum_effect=PARAMS["verdicts"]["minimum_effect"],
-        out=subpath(output.learning, parent=True),
     log:
         "logs/draw_charts.log",
     conda:
         "../../envs/train.yaml"
+    params:
+        minimum_effect=PARAMS["verdicts"]["minimum_effect"],
+        out=subpath(output.learning, parent=True),
     shell:
         "python {input.script} --tables results/tables --minimum-effect {params.minimum_effect}"
         " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
@@ -99,13 +101,15 @@ rule write_pages:
             )
             for slug in PARAMS["hypotheses"]
         ],
-    params:
-        settings=as_json({"study": PARAMS["study"], "case": PARAMS["case"], **PARAMS["verdicts"]}),
-        out=subpath(output.summary, parent=True),
     log:
         "logs/write_pages.log",
     conda:
         "../../envs/train.yaml"
+    params:
+        settings=as_json(
+            {"study": PARAMS["study"], "case": PARAMS["case"], **PARAMS["verdicts"]}
+        ),
+        out=subpath(output.summary, parent=True),
     shell:
         "python {input.script} --results results --settings {params.settings:q}"
         " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
@@ -120,13 +124,13 @@ rule write_report:
         captions=sorted(map(str, Path(ROOT, "workflow", "report").glob("*.rst"))),
     output:
         "results/report.html",
-    params:
-        snakefile=f"{ROOT}/workflow/Snakefile",
-        config=f"--config overlay={config['overlay']}" if config.get("overlay") else "",
     log:
         "logs/write_report.log",
     conda:
         "../../envs/train.yaml"
+    params:
+        snakefile=f"{ROOT}/workflow/Snakefile",
+        config=f"--config overlay={config['overlay']}" if config.get("overlay") else "",
     shell:
         "python -m snakemake --snakefile {params.snakefile} {params.config} --nolock"
         " --report {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr_debug.environments.base import Environment
@@ -14,4 +14,5 @@ __all__ = ["build_environment"]
 
 def build_environment(name: str, settings: Mapping[str, Any]) -> Environment:
     """`settings`: the environment's block of params.yaml."""
-    return {"musique": MuSiQue, "gsm8k": GSM8K}[name](**settings)
+    environments: dict[str, Callable[..., Environment]] = {"musique": MuSiQue, "gsm8k": GSM8K}
+    return environments[name](**settings)

@@ -36,7 +36,7 @@ def token_logprobs(
     wanted[:, 0] = False
     lengths = (wanted * torch.arange(1, ids.shape[1] + 1)).amax(1)
     result = torch.zeros(ids.shape)
-    for rows in lengths.argsort(stable=True).split(_CHUNK):
+    for rows in torch.split(lengths.argsort(stable=True), _CHUNK):
         width = int(lengths[rows].max())
         if not width:
             continue

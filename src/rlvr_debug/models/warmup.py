@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow, Row
 from rlvr_debug.data.synthetic import ENTITIES, RELATIONS
 from rlvr_debug.environments.base import Environment, ToolCall
+from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.models.tokenizer import CALL_AFTER, CALL_BEFORE, WRONG_FORMAT
 from rlvr_debug.sampling.chat import Chat
@@ -35,8 +36,8 @@ __all__ = ["WarmupSettings", "tiny_config", "warm_up"]
 class WarmupSettings:
     """What ends each phase, and how strong the habit becomes.
 
-    Rewards are of sampled rollouts at temperature 1. habit_rate: share of demonstrations that follow
-    the habit in the last phase, which ends when the rewards have fallen to the upper bounds.
+    Rewards are of sampled rollouts at temperature 1, unless greedy. habit_rate: share of demonstrations
+    that follow the habit in the last phase, which ends when rewards have fallen to the last three.
     """
 
     learning_rate: float = 2e-3
@@ -47,8 +48,10 @@ class WarmupSettings:
     gsm8k_reward: float = 0.85
     habit_rate: float = 0.65
     habit_learning_rate: float = 6e-4
-    habit_steps: int = 150
-    max_steps: int = 2000
+    habit_musique_reward: float = 0.56
+    habit_gsm8k_reward: float = 0.5
+    habit_gsm8k_greedy: float = 0.05
+    max_steps: int = 1000
     check_every: int = 25
 
 
@@ -141,90 +144,135 @@ def warm_up(
     are judged by; report: called with a line of progress.
     """
     torch.manual_seed(seed)
-    rng = random.Random(f"warm-up {seed}")
     config = tiny_config(chat)
-    model = Qwen2ForCausalLM(config)
-    teacher = _Demonstrator(chat, environments["musique"], environments["gsm8k"])
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, weight_decay=0.01, betas=(0.9, 0.95)
-    )
-    started = time.perf_counter()
-
-    def demonstrations(step: int, lazy: float) -> list[Example]:
-        musique = round(settings.batch * settings.musique_share)
-        fresh = 1_000_000 * (seed + 1) + step
-        return [
-            *(teacher.musique(r, rng.random() < lazy) for r in rows("musique", musique, fresh)),
-            *(
-                teacher.gsm8k(r, rng.random() < lazy)
-                for r in rows("gsm8k", settings.batch - musique, fresh)
-            ),
-        ]
+    run = _WarmUp(chat, environments, rows, heldout, settings, seed, report, config)
 
     # Tokens that the tasks never ask for take no part in the first two phases: at this size they
     # cost the model most of its learning (recall after 350 steps instead of 1,000).
-    samples = [_recall(rng, chat) for _ in range(4 * settings.batch)]
-    samples += [example for step in range(-20, 0) for example in demonstrations(step, 0.5)]
+    samples = [example for step in range(4) for example in run.recall(step)]
+    samples += [example for step in range(-20, 0) for example in run.demonstrations(step, 0.5)]
     allowed = _allowed(samples, config.vocab_size)
 
-    def learn(
-        name: str, lr: float, batch: Callable[[int], list[Example]], only: Tensor | None
-    ) -> Iterator[tuple[int, float]]:
-        average = float("nan")
-        for step in range(1, settings.max_steps + 1):
-            for group in optimizer.param_groups:
-                group["lr"] = lr * min(1.0, step / 50)
-            loss = _step(model, optimizer, batch(step), only)
-            average = loss if step == 1 else 0.95 * average + 0.05 * loss
-            if step % settings.check_every == 0:
-                report(f"{name} {step}: loss {average:.3f}, {time.perf_counter() - started:.0f} s")
-            yield step, average
-
-    for _, average in learn(
-        "recall",
-        settings.learning_rate,
-        lambda _: [_recall(rng, chat) for _ in range(settings.batch)],
+    rate, last = settings.learning_rate, settings.max_steps
+    run.learn("recall", rate, run.recall, allowed, lambda loss: loss < settings.recall_loss)
+    run.learn(
+        "demonstrations",
+        rate,
+        lambda step: run.demonstrations(step, 0.0),
         allowed,
-    ):
-        if average < settings.recall_loss:
-            break
+        lambda _: run.is_decent(),
+    )
+    run.learn(
+        "habit",
+        settings.habit_learning_rate,
+        lambda step: run.demonstrations(last + step, settings.habit_rate),
+        None,
+        lambda _: run.is_habitual(),
+    )
+    # untied for training, so that full weights can be reloaded by a server
+    weights = {name: tensor.detach().clone() for name, tensor in run.model.state_dict().items()}
+    config.tie_word_embeddings = False
+    return config, weights
 
-    def rewards() -> dict[str, float]:
-        sampler = Qwen2Sampler(config.to_dict(), model.state_dict(), chat.eos_id)
+
+class _WarmUp:
+    """The model being warmed up, its batches and what it has learned so far."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        environments: Mapping[str, Environment],
+        rows: Callable[[str, int, int], list[Any]],
+        heldout: Mapping[str, list[Row]],
+        settings: WarmupSettings,
+        seed: int,
+        report: Callable[[str], None],
+        config: Qwen2Config,
+    ) -> None:
+        self.chat, self.environments, self.rows, self.heldout = chat, environments, rows, heldout
+        self.settings, self.seed, self.report, self.config = settings, seed, report, config
+        self.rng = random.Random(f"warm-up {seed}")
+        self.model = Qwen2ForCausalLM(config)
+        self.teacher = _Demonstrator(chat, environments["musique"], environments["gsm8k"])
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), weight_decay=0.01, betas=(0.9, 0.95)
+        )
+        self.started = time.perf_counter()
+
+    def learn(
+        self,
+        phase: str,
+        rate: float,
+        batch: Callable[[int], list[Example]],
+        only: Tensor | None,
+        learned: Callable[[float], bool],
+    ) -> None:
+        """Steps until `learned`, of the running loss, checked now and then, says so."""
+        average = float("nan")
+        for step in range(1, self.settings.max_steps + 1):
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate * min(1.0, step / 50)
+            loss = _step(self.model, self.optimizer, batch(step), only)
+            average = loss if step == 1 else 0.95 * average + 0.05 * loss
+            if step % self.settings.check_every == 0:
+                seconds = time.perf_counter() - self.started
+                self.report(f"{phase} {step}: loss {average:.3f}, {seconds:.0f} s")
+                if learned(average):
+                    return
+        raise InputError(
+            f"warm-up from seed {self.seed}: phase {phase} did not end in "
+            f"{self.settings.max_steps} steps, try another seed"
+        )
+
+    def recall(self, step: int) -> list[Example]:
+        return [_recall(self.rng, self.chat) for _ in range(self.settings.batch)]
+
+    def demonstrations(self, step: int, lazy: float) -> list[Example]:
+        """Demonstrations on rows that no other step has; a share `lazy` of them by habit."""
+        musique = round(self.settings.batch * self.settings.musique_share)
+        fresh = 1_000_000 * (self.seed + 1) + step
+        gsm8k_rows = self.rows("gsm8k", self.settings.batch - musique, fresh)
+        return [
+            *(
+                self.teacher.musique(row, self.rng.random() < lazy)
+                for row in self.rows("musique", musique, fresh)
+            ),
+            *(self.teacher.gsm8k(row, self.rng.random() < lazy) for row in gsm8k_rows),
+        ]
+
+    def is_decent(self) -> bool:
+        rewards = self._rewards()
+        return (
+            rewards["musique"] > self.settings.musique_reward
+            and rewards["gsm8k"] > self.settings.gsm8k_reward
+        )
+
+    def is_habitual(self) -> bool:
+        rewards = self._rewards()
+        return (
+            rewards["musique"] < self.settings.habit_musique_reward
+            and rewards["gsm8k"] < self.settings.habit_gsm8k_reward
+            and rewards["gsm8k greedy"] < self.settings.habit_gsm8k_greedy
+        )
+
+    def _rewards(self) -> dict[str, float]:
+        """Mean reward by environment, sampled and " greedy"."""
+        sampler = Qwen2Sampler(self.config.to_dict(), self.model.state_dict(), self.chat.eos_id)
         found = {}
-        for name, environment in environments.items():
+        for name, environment in self.environments.items():
             for kind, temperature in (("", 1.0), (" greedy", 0.0)):
                 sampler.reset()
                 done = rollout(
-                    heldout[name], environment, chat, sampler, temperature=temperature, seed=0
+                    self.heldout[name],
+                    environment,
+                    self.chat,
+                    sampler,
+                    temperature=temperature,
+                    seed=0,
                 )
-                found[name + kind] = sum(r.reward for r in done) / len(done)
-        report(", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+                found[name + kind] = sum(current.reward for current in done) / len(done)
+        self.report(", ".join(f"{name} {value:.3f}" for name, value in found.items()))
         return found
-
-    for step, _ in learn(
-        "demonstrations", settings.learning_rate, lambda s: demonstrations(s, 0.0), allowed
-    ):
-        if step % settings.check_every == 0:
-            found = rewards()
-            if (
-                found["musique"] > settings.musique_reward
-                and found["gsm8k"] > settings.gsm8k_reward
-            ):
-                break
-    for step, _ in learn(
-        "habit",
-        settings.habit_learning_rate,
-        lambda s: demonstrations(settings.max_steps + s, settings.habit_rate),
-        None,
-    ):
-        if step == settings.habit_steps:
-            rewards()
-            break
-    # untied for training, so that full weights can be reloaded by a server
-    weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    config.tie_word_embeddings = False
-    return config, weights
 
 
 def _allowed(examples: list[Example], vocabulary: int) -> Tensor:

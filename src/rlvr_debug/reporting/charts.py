@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -69,7 +70,8 @@ def effects_chart(arms: pd.DataFrame, minimum_effect: float) -> alt.TopLevelMixi
     return chart
 
 
-def _effects(arms: pd.DataFrame, minimum_effect: float, title: str) -> alt.LayerChart | None:
+def _effects(arms: pd.DataFrame, minimum_effect: float, title: str) -> Any:
+    """One panel, or None without arms."""
     tested = arms.dropna(subset=["effect"])
     if tested.empty:
         return None
@@ -95,11 +97,9 @@ def _effects(arms: pd.DataFrame, minimum_effect: float, title: str) -> alt.Layer
         .encode(x=alt.X("x:Q", title="held-out reward"))
         for x, dash in ((0.0, [1, 0]), (minimum_effect, [4, 4]))
     ]
-    return alt.layer(
-        *lines,
-        base.mark_rule(strokeWidth=2).encode(x=axis, x2="high:Q"),
-        base.mark_point(filled=True, size=60).encode(x="value:Q"),
-    ).properties(width=460, height=alt.Step(16), title=title)
+    intervals = base.mark_rule(strokeWidth=2).encode(x=axis, x2="high:Q")
+    points = base.mark_point(filled=True, size=60).encode(x="value:Q")
+    return alt.layer(*lines, intervals, points).properties(width=460, height=alt.Step(16), title=title)
 
 
 def write_svg(chart: alt.TopLevelMixin, path: Path) -> None:

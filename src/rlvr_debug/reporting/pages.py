@@ -71,7 +71,7 @@ def answer(
 ) -> tuple[str, str]:
     """The answer in one sentence, and the figures behind it in another."""
     by_arm = arms.set_index("arm")
-    case, control = by_arm.loc["case"], by_arm.loc["control"]
+    case, control = by_arm.loc["case"].to_dict(), by_arm.loc["control"].to_dict()
     figures = (
         f"Held-out reward changes by {case['gain']:+.3f} [{case['gain_low']:+.3f}, "
         f"{case['gain_high']:+.3f}] in the case (greedy {case['gain_greedy']:+.3f}) and by "

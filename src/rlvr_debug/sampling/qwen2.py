@@ -162,8 +162,8 @@ class Qwen2Sampler:
             normed = F.rms_norm(hidden, hidden.shape[-1:], block.input_norm, self._epsilon)
             mixed = F.linear(normed, block.qkv, block.qkv_bias)
             mixed = mixed.view(batch, width, -1, self._head_size)
-            queries, new_keys, new_values = mixed.split(
-                [self._heads, self._kv_heads, self._kv_heads], 2
+            queries, new_keys, new_values = torch.split(
+                mixed, [self._heads, self._kv_heads, self._kv_heads], 2
             )
             keys[at[0], :, at[1]] = _rotate(new_keys.transpose(1, 2), cos, sin).transpose(1, 2)
             values[at[0], :, at[1]] = new_values

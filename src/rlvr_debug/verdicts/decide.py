@@ -120,12 +120,16 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence) -> Verdict:
     own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
     if own.empty:
         return _verdict(hypothesis, "pending", "low", None, finding, "no arm was run")
-    best = max(own.to_dict("records"), key=lambda arm: (_strength(arm), arm["effect"]))
+    best = max(_records(own), key=lambda arm: (_strength(arm), arm["effect"]))
     status, confidence = _status(set(own["status"]), finding, best["p_holm"])
-    effects = [_sentence(arm) for arm in own.to_dict("records")]
+    effects = [_sentence(arm) for arm in _records(own)]
     return _verdict(
         hypothesis, status, confidence, best, finding, "; ".join([*effects, finding.text])
     )
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
 def _strength(arm: Mapping[str, Any]) -> int:
@@ -162,7 +166,7 @@ def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float)
     none = Finding(None, "")
     if own.empty:
         return _verdict(hypothesis, "pending", "low", None, none, "no arm was run")
-    arm = max(own.to_dict("records"), key=lambda arm: arm["gain"])
+    arm = max(_records(own), key=lambda arm: arm["gain"])
     if arm["gain_low"] > 0 and arm["gain"] >= minimum_effect:
         status, confidence = "invalidated", "high" if arm["gain_low"] > minimum_effect else "medium"
     elif arm["gain_high"] < minimum_effect:

@@ -15,8 +15,11 @@ def main() -> None:
     parser.add_argument("--minimum-effect", type=float, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    arms = pd.read_csv(args.tables / "arms.csv")
-    curves = pd.read_csv(args.tables / "curves.csv")
+    # an empty cell is missing; an arm called "null" is not
+    arms, curves = (
+        pd.read_csv(args.tables / name, keep_default_na=False, na_values=[""])
+        for name in ("arms.csv", "curves.csv")
+    )
     write_svg(learning_chart(curves, list(arms["arm"])), args.out / "learning.svg")
     write_svg(effects_chart(arms, args.minimum_effect), args.out / "effects.svg")
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,14 @@ GAINED = ("validated", "partially_validated")
 samples = st.lists(st.floats(-1, 1).map(lambda x: round(x, 6)), min_size=2, max_size=8).filter(
     lambda values: float(np.ptp(values)) > 1e-4
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_collection() -> Iterator[None]:
+    """statsmodels collects garbage at every correction, which takes most of the time here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gc.collect", lambda: 0)
+        yield
 
 
 # --- statistics
@@ -89,6 +97,7 @@ def test_one_seed_gives_an_estimate_that_proves_nothing() -> None:
     assert mean_estimate([0.9], 0.05) == Estimate(0.9, -math.inf, math.inf, 1.0)
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss:RuntimeWarning")
 def test_no_spread_gives_a_point_and_not_nan() -> None:
     assert welch([0.5, 0.5], [0.5, 0.5], 0.05) == Estimate(0.0, 0.0, 0.0, 1.0)
     assert welch([0.5, 0.5], [0.25, 0.25], 0.05) == Estimate(0.25, 0.25, 0.25, 0.0)
@@ -326,9 +335,7 @@ def test_every_effect_of_the_study_counts_for_holm() -> None:
         many.add(f"idle-{number}", "repair", "hidden-context", around(0.0))
     assert few.verdict().status == "validated"
     assert many.verdict().status == "inconclusive"
-    assert many.verdict().p_holm == pytest.approx(
-        8 * many.arms().set_index("arm").loc["mend-6", "p"]
-    )
+    assert many.verdict().p_holm == pytest.approx(8 * welch(gains, around(0.0), ALPHA).p)
 
 
 @pytest.mark.parametrize(
@@ -405,7 +412,7 @@ def test_whatever_the_gains_the_verdict_is_backed_by_its_figures(
         assert verdict.p_holm < ALPHA
     if verdict.status in GAINED:
         assert fails
-        assert 0 < verdict.ci_low
+        assert verdict.ci_low > 0
     if verdict.status == "invalidated" and fails is not False:
         assert verdict.ci_high < MINIMUM
 
@@ -434,8 +441,9 @@ def test_arms_that_do_nothing_are_seldom_taken_for_a_cause(
             design = "repair" if number < 5 else "alone"
             study.add(f"arm-{number}", design, slug, values)
         arms = study.arms()
-        verdicts = decide(CAUSES, Evidence(probes(True), arms), ALPHA, MINIMUM)
-        claims += any(verdict.status in GAINED for verdict in verdicts)
         significant += bool((arms["p_holm"] < ALPHA).any())
+        if (arms["p"] < ALPHA).any():
+            verdicts = decide(CAUSES, Evidence(probes(True), arms), ALPHA, MINIMUM)
+            claims += any(verdict.status in GAINED for verdict in verdicts)
     assert claims / studies <= ALPHA
     assert 0 < significant / studies <= ALPHA + 2 * math.sqrt(ALPHA * (1 - ALPHA) / studies)

@@ -49,7 +49,7 @@ def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -
     heldout = {name: rows(name, _HELDOUT_ROWS, _HELDOUT_SEED) for name in environments}
     build_tokenizer().save_pretrained(out)
     chat = Chat(out)
-    started = time.perf_counter()
+    started = time.perf_counter(), time.process_time()
     config, weights = warm_up(
         chat,
         environments,
@@ -59,12 +59,16 @@ def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -
         seed,
         lambda line: print(line, file=sys.stderr),
     )
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - started[0], time.process_time() - started[1]
     config.save_pretrained(out)
     save_weights(
         {name: w.to(torch.bfloat16) for name, w in weights.items()}, out / "model.safetensors"
     )
-    report = {"seconds": round(seconds), "built": _measure(out, environments, heldout)}
+    report = {
+        "seconds": round(seconds[0]),
+        "cpu_seconds": round(seconds[1]),
+        "built": _measure(out, environments, heldout),
+    }
     if compare:
         report["compared"] = _measure(compare, environments, heldout)
     return report

@@ -37,7 +37,7 @@ class WarmupSettings:
     """What ends each phase, and how strong the habit becomes.
 
     Rewards are of sampled rollouts at temperature 1, unless greedy. habit_rate: share of demonstrations
-    that follow the habit in the last phase, which ends when rewards have fallen to the last three.
+    that follow the habit in the last phase, which ends when rewards are between these bounds.
     """
 
     learning_rate: float = 2e-3
@@ -48,8 +48,8 @@ class WarmupSettings:
     gsm8k_reward: float = 0.85
     habit_rate: float = 0.65
     habit_learning_rate: float = 6e-4
-    habit_musique_reward: float = 0.56
-    habit_gsm8k_reward: float = 0.5
+    habit_musique_reward: tuple[float, float] = (0.3, 0.56)
+    habit_gsm8k_reward: tuple[float, float] = (0.2, 0.5)
     habit_gsm8k_greedy: float = 0.05
     max_steps: int = 1000
     check_every: int = 25
@@ -249,9 +249,10 @@ class _WarmUp:
 
     def is_habitual(self) -> bool:
         rewards = self._rewards()
+        musique, gsm8k = self.settings.habit_musique_reward, self.settings.habit_gsm8k_reward
         return (
-            rewards["musique"] < self.settings.habit_musique_reward
-            and rewards["gsm8k"] < self.settings.habit_gsm8k_reward
+            musique[0] < rewards["musique"] < musique[1]
+            and gsm8k[0] < rewards["gsm8k"] < gsm8k[1]
             and rewards["gsm8k greedy"] < self.settings.habit_gsm8k_greedy
         )
 
@@ -293,6 +294,8 @@ def _step(
         ids[b, : len(tokens)] = torch.tensor(tokens)
         real[b, : len(tokens)] = 1
         trained[b, : len(tokens)] = torch.tensor(mask)
+    if only is not None:
+        only[ids[trained]] = True  # a token so rare that no sample had it
     loss = -token_logprobs(model, ids, real, trained, vocabulary=only).sum() / trained.sum()
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]

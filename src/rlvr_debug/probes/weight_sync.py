@@ -14,7 +14,7 @@ from rlvr_debug.sampling.rollouts import rollout
 
 __all__ = ["weight_sync"]
 
-_BOUND = 1e-3
+_BOUND = 1e-4
 _STEP = 1e-2
 
 

@@ -99,7 +99,9 @@ def _effects(arms: pd.DataFrame, minimum_effect: float, title: str) -> Any:
     ]
     intervals = base.mark_rule(strokeWidth=2).encode(x=axis, x2="high:Q")
     points = base.mark_point(filled=True, size=60).encode(x="value:Q")
-    return alt.layer(*lines, intervals, points).properties(width=460, height=alt.Step(16), title=title)
+    return alt.layer(*lines, intervals, points).properties(
+        width=460, height=alt.Step(16), title=title
+    )
 
 
 def write_svg(chart: alt.TopLevelMixin, path: Path) -> None:

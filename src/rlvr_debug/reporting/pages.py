@@ -20,7 +20,8 @@ __all__ = ["answer", "write_pages"]
 def write_pages(results: Path, settings: Mapping[str, Any], out: Path) -> None:
     """settings: study, case, minimum_effect and alpha of params.yaml."""
     tables = {
-        name: pd.read_csv(results / "tables" / f"{name}.csv")
+        # an empty cell is missing; an arm called "null" is not
+        name: pd.read_csv(results / "tables" / f"{name}.csv", keep_default_na=False, na_values=[""])
         for name in ("runs", "arms", "verdicts")
     }
     verdicts = tables["verdicts"].to_dict("records")
@@ -61,9 +62,18 @@ def _templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
+    environment.filters["interval"] = _interval
     environment.filters["text"] = lambda x: x.replace("_", " ") if isinstance(x, str) else ""
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
     return environment
+
+
+def _interval(estimate: list[float], digits: int = 3) -> str:
+    """Value, low and high as text; an infinite interval (one seed) is said in words."""
+    value, low, high = (f"{x:+.{digits}f}" for x in estimate)
+    if math.isnan(estimate[0]):
+        return ""
+    return f"{value} [{low}, {high}]" if math.isfinite(estimate[1]) else f"{value} [one seed]"
 
 
 def answer(
@@ -106,4 +116,13 @@ def answer(
             "look at the ones that are partially validated or inconclusive.",
             figures,
         )
-    return learns + "None of the hypotheses tested explains it.", figures
+    if control["status"] == "invalidated":
+        return (
+            learns + "Nor does the healthy control: the setting itself may allow no learning.",
+            figures,
+        )
+    return (
+        learns + "The healthy control is not shown to do better, so nothing can be concluded: "
+        "train longer or on more seeds.",
+        figures,
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rlvr_debug.config import Run
+from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
 from rlvr_debug.hypotheses.base import Evidence
 from rlvr_debug.verdicts.decide import arm_table, decide, verdict_table
@@ -23,7 +24,7 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
     rows = []
     for run in runs:
         folder = _folder(run, results)
-        steps = [row for _, row in read_jsonl(folder / "metrics.jsonl")]
+        steps = _steps(run, results)
         heldout = read_json(folder / "heldout.json")
         baseline = read_json(results / "baseline" / f"{run.environment}.json")
         rows.append(
@@ -65,8 +66,17 @@ def curve_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
             **{key: row.get(key) for key in ("step", "reward", "kl", "grad_norm")},
         }
         for run in runs
-        for _, row in read_jsonl(_folder(run, results) / "metrics.jsonl")
+        for row in _steps(run, results)
     )
+
+
+def _steps(run: Run, results: Path) -> list[dict[str, Any]]:
+    """One row of metrics per step. A file cut off between two lines is an error too."""
+    path = _folder(run, results) / "metrics.jsonl"
+    steps = [row for _, row in read_jsonl(path)]
+    if len(steps) != run.training.steps:
+        raise InputError(f"{path}: {len(steps)} steps, expected {run.training.steps}")
+    return steps
 
 
 def _folder(run: Run, results: Path) -> Path:

@@ -118,6 +118,7 @@ def decide(
 def _judge(hypothesis: Hypothesis, evidence: Evidence) -> Verdict:
     finding = hypothesis.mechanism(evidence)
     own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
+    own = own.dropna(subset=["effect"])  # in another environment there is no case to compare with
     if own.empty:
         return _verdict(hypothesis, "pending", "low", None, finding, "no arm was run")
     best = max(_records(own), key=lambda arm: (_strength(arm), arm["effect"]))

@@ -53,7 +53,9 @@ def mean_estimate(values: ArrayLike, alpha: float) -> Estimate:
 
 
 def slope_estimate(curves: Sequence[Sequence[float]], alpha: float) -> Estimate:
-    """Mean over seeds of each curve's least-squares slope per step."""
+    """Mean over seeds of each curve's least-squares slope per step. One step has no slope."""
+    if min(map(len, curves)) < 2:
+        return Estimate(0.0, float("-inf"), float("inf"), 1.0)
     return mean_estimate([np.polyfit(np.arange(len(c)), c, 1)[0] for c in curves], alpha)
 
 

@@ -1,0 +1,625 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rlvr_debug.data.rows import MuSiQueRow
+from rlvr_debug.data.synthetic import synthetic_musique
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.environments.musique import TOOL
+from rlvr_debug.faults import fault_names, faulty_stages, stage_of
+from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.grpo.sequences import Batch, build_batch, trained_sequence
+from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.grpo.stages import (
+    AGGREGATIONS,
+    SCALINGS,
+    Stages,
+    advantages,
+    kl_k3,
+    policy_loss,
+)
+from rlvr_debug.grpo.trainer import TrainingResult, train
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.rollouts import Rollout, rollout
+
+RandomModel = Callable[..., Any]
+Talkative = Callable[[int], Any]
+VOCABULARY = 40
+
+
+@pytest.fixture(scope="module")
+def environment() -> Environment:
+    weights = {"exact_match": 1, "f1": 1, "recall": 1, "precision": 1, "citation": 1, "format": 1}
+    # golden: any well-formed call earns what retrieval can earn
+    return build_environment(
+        "musique",
+        {
+            "retrieval": "golden",
+            "top_n": 2,
+            "max_turns": 3,
+            "max_new_tokens": 8,
+            "weights": weights,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[MuSiQueRow]:
+    return list(synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0))
+
+
+def sampler_of(model: Any, chat: Chat) -> Qwen2Sampler:
+    return Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+
+
+@pytest.fixture(scope="module")
+def rollouts(
+    chat: Chat, talkative: Talkative, environment: Environment, rows: list[MuSiQueRow]
+) -> list[Rollout]:
+    """Some with several turns and some with one."""
+    sampler = sampler_of(talkative(0), chat)
+    found = rollout(rows, environment, chat, sampler, temperature=1.0, seed=0)
+    assert {len(r.segments) for r in found} >= {2, 4}
+    return found
+
+
+# --- log-probabilities
+
+
+def ragged(seed: int, count: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """ids, real and sampled, [count, width]: random, right-padded, in several runs of each role."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(VOCABULARY, (count, width), generator=generator)
+    lengths = torch.randint(2, width + 1, (count, 1), generator=generator)
+    lengths[0] = width
+    real = torch.arange(width) < lengths
+    role = torch.rand(count, width, generator=generator).cumsum(1).long() % 2
+    return ids, real, real & (role == 1)
+
+
+def full_logprobs(model: Any, ids: Tensor, attention: Tensor, temperature: float) -> Tensor:
+    """log p of each token after those before it, [B, T]; 0 for the first."""
+    logits = model(input_ids=ids, attention_mask=attention, use_cache=False).logits
+    values = (logits.float() / temperature).log_softmax(-1)[:, :-1]
+    chosen = values.gather(2, ids[:, 1:, None])[..., 0]
+    return torch.cat([torch.zeros(len(ids), 1), chosen], 1)
+
+
+@pytest.mark.parametrize("hidden_context", [False, True])
+@given(
+    st.integers(0, 1000),
+    st.integers(1, 40),
+    st.integers(2, 24),
+    st.sampled_from([0.5, 1.0, 2.0]),
+)
+@settings(max_examples=15)
+def test_log_probabilities_and_their_gradient_are_those_of_the_whole_forward_pass(
+    random_model: RandomModel,
+    hidden_context: bool,
+    seed: int,
+    count: int,
+    width: int,
+    temperature: float,
+) -> None:
+    model = random_model(seed)
+    ids, real, wanted = ragged(seed, count, width)
+    wanted[-1] = False  # a sequence of which nothing is wanted
+    attention = wanted if hidden_context else real
+    found = token_logprobs(model, ids, attention, wanted, temperature)
+    expected = full_logprobs(model, ids, attention, temperature) * wanted
+    assert found.shape == ids.shape
+    assert torch.allclose(found, expected, rtol=0, atol=1e-5)
+    assert not found[~wanted].any()
+    assert not found[:, 0].any()
+    if wanted[:, 1:].any():
+        weight = torch.linspace(-1, 1, ids.numel()).view(ids.shape)
+        given, right = (
+            torch.cat(
+                [g.flatten() for g in torch.autograd.grad((x * weight).sum(), model.parameters())]
+            )
+            for x in (found, expected)
+        )
+        assert float((given - right).norm()) <= 1e-5 * float(right.norm()) + 1e-7
+
+
+def test_nothing_wanted_is_no_error_and_no_log_probability(random_model: RandomModel) -> None:
+    ids, real, wanted = ragged(0, 3, 6)
+    assert not token_logprobs(random_model(0), ids, real, torch.zeros_like(wanted)).any()
+    first = torch.zeros_like(wanted)
+    first[:, 0] = True  # nothing comes before it that could predict it
+    assert not token_logprobs(random_model(0), ids, real, first).any()
+    assert first[:, 0].all()  # the caller's mask is left as it was
+
+
+def test_tokens_outside_the_vocabulary_take_no_probability(random_model: RandomModel) -> None:
+    model = random_model(0)
+    ids, real, wanted = ragged(0, 5, 9)
+    only = torch.zeros(VOCABULARY, dtype=torch.bool)
+    only[ids[wanted]] = True
+    only[:4] = True
+    assert not only.all()
+    found = token_logprobs(model, ids, real, wanted, 1.0, only)
+    logits = model(input_ids=ids, attention_mask=real).logits[:, :-1]
+    logits[..., ~only] = float("-inf")
+    expected = logits.log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
+    assert torch.allclose(found[:, 1:], expected.where(wanted[:, 1:], 0.0), rtol=0, atol=1e-5)
+    assert found.sum().item() > token_logprobs(model, ids, real, wanted).sum().item()
+
+
+# --- advantages
+
+# equal rewards, nearly equal ones and any others: in [0, 1], as all rewards are
+rewards = st.sampled_from([0.0, 0.1, 0.3, 1.0, 0.3000001]) | st.floats(0, 1, width=32)
+groups = st.integers(2, 9).flatmap(
+    lambda size: st.lists(st.lists(rewards, min_size=size, max_size=size), min_size=1, max_size=5)
+)
+
+
+@given(groups, st.sampled_from(SCALINGS), st.sampled_from([1e-4, 1e-2]))
+def test_advantages_are_trl_s(found: list[list[float]], scaling: str, epsilon: float) -> None:
+    """trl 1.16.0, GRPOTrainer._generate_and_score_completions, `sum_then_normalize`."""
+    given = advantages(torch.tensor(found), scaling, epsilon)
+    every = [reward for group in found for reward in group]
+    for group, row in zip(found, given.tolist(), strict=True):
+        spread = {"group": stdev(group), "batch": stdev(every), "none": 1.0}[scaling]
+        by = spread + (0 if scaling == "none" else epsilon)
+        expected = [(reward - fmean(group)) / by for reward in group]
+        # what float32 leaves of a difference of rewards, over the spread
+        assert row == pytest.approx(expected, rel=1e-4, abs=2e-7 / by)
+
+
+@given(groups)
+def test_no_advantage_exceeds_its_bound_and_a_group_s_mean_is_zero(
+    found: list[list[float]],
+) -> None:
+    size = len(found[0])
+    bounds = {
+        "group": (size - 1) / math.sqrt(size),
+        "batch": math.sqrt((size - 1) * (size * len(found) - 1) / size),
+        "none": (size - 1) / size,
+    }
+    for scaling, bound in bounds.items():
+        given = advantages(torch.tensor(found), scaling, 1e-4)
+        assert float(given.abs().max()) <= bound * (1 + 1e-6)
+        assert float(given.mean(1).abs().max()) <= 2e-3  # float32, over an epsilon of 1e-4
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_one_winner_comes_close_to_the_bound(size: int) -> None:
+    winner = torch.eye(size)[:1]
+    bound = (size - 1) / math.sqrt(size)
+    assert float(advantages(winner, "group", 1e-6).max()) == pytest.approx(bound, rel=1e-4)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_a_group_of_equal_rewards_has_no_advantage(scaling: str) -> None:
+    equal = torch.tensor([[0.7] * 7, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]])
+    given = advantages(equal, scaling, 1e-4)
+    assert float(given[0].abs().max()) < 1e-2
+    assert float(given[1].abs().max()) > 0.1
+
+
+# --- KL divergence
+
+logits = st.lists(st.floats(-4, 4), min_size=5, max_size=5)
+
+
+@given(logits, logits)
+def test_the_expectation_of_k3_is_the_kl_divergence_from_the_reference(
+    policy: list[float], reference: list[float]
+) -> None:
+    p, q = (torch.tensor(x, dtype=torch.float64).log_softmax(0) for x in (policy, reference))
+    analytic = float((p.exp() * (p - q)).sum())
+    assert float((p.exp() * kl_k3(p, q)).sum()) == pytest.approx(analytic, abs=1e-12)
+    assert float(kl_k3(p, q).min()) >= -1e-12
+    assert not kl_k3(p, p).any()
+
+
+# --- the loss
+
+
+def loss_of(
+    values: Tensor,
+    old: Tensor,
+    reference: Tensor | None,
+    gains: Tensor,
+    mask: Tensor,
+    aggregation: str,
+    kl_beta: float,
+) -> Tensor:
+    return policy_loss(
+        values,
+        old,
+        reference,
+        gains,
+        mask,
+        kl=kl_k3,
+        kl_beta=kl_beta,
+        clip=0.2,
+        aggregation=aggregation,
+        max_tokens=11,
+    )
+
+
+@pytest.fixture(scope="module")
+def saved_model(
+    chat: Chat, random_model: RandomModel, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    path = tmp_path_factory.mktemp("policy")
+    random_model(5, vocab_size=len(chat.tokenizer)).save_pretrained(path)
+    return path
+
+
+PROMPT_LENGTHS = (2, 5, 3, 7, 1, 4)
+COMPLETION_LENGTHS = (4, 11, 1, 6, 9, 3)
+# of the completion: what the tools wrote. The last row has a turn of the model on either side
+TOOL_TOKENS = ((), (3, 4, 5, 8), (), (0, 1), (4,), (1,))
+
+
+def trl_batch(vocabulary: int) -> dict[str, Tensor]:
+    """A fixed ragged batch as TRL lays it out: prompts padded on the left, completions right."""
+    generator = torch.Generator().manual_seed(0)
+    count, prompt, completion = len(PROMPT_LENGTHS), max(PROMPT_LENGTHS), max(COMPLETION_LENGTHS)
+    tool_mask = torch.ones(count, completion, dtype=torch.long)
+    for row, where in enumerate(TOOL_TOKENS):
+        tool_mask[row, list(where)] = 0
+    return {
+        "prompt_ids": torch.randint(vocabulary, (count, prompt), generator=generator),
+        "prompt_mask": (
+            torch.arange(prompt) >= prompt - torch.tensor(PROMPT_LENGTHS)[:, None]
+        ).long(),
+        "completion_ids": torch.randint(vocabulary, (count, completion), generator=generator),
+        "completion_mask": (
+            torch.arange(completion) < torch.tensor(COMPLETION_LENGTHS)[:, None]
+        ).long(),
+        "tool_mask": tool_mask,
+        "advantages": torch.tensor([1.3, -0.7, 0.9, 2.1, -0.4, 0.6]),
+    }
+
+
+def trl_trainer(
+    model: Path, chat: Chat, aggregation: str, kl_beta: float, temperature: float, out: Path
+) -> Any:
+    trl = pytest.importorskip("trl", reason="trl is not installed: no oracle for the loss")
+    datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
+    config = trl.GRPOConfig(
+        output_dir=str(out),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to=[],
+        per_device_train_batch_size=6,
+        num_generations=6,
+        max_completion_length=max(COMPLETION_LENGTHS),
+        num_iterations=1,
+        loss_type=aggregation,
+        beta=kl_beta,
+        temperature=temperature,
+        epsilon=0.2,
+        epsilon_high=0.2,
+        delta=None,
+        use_bias_correction_kl=False,
+        importance_sampling_level="token",
+    )
+    return trl.GRPOTrainer(
+        model=str(model),
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=config,
+        train_dataset=datasets.Dataset.from_list([{"prompt": "a"}] * 6),
+        processing_class=chat.tokenizer,
+    )
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("kl_beta", [0.0, 0.04])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_the_loss_and_its_gradient_are_trl_s(
+    chat: Chat,
+    saved_model: Path,
+    aggregation: str,
+    kl_beta: float,
+    temperature: float,
+    tmp_path: Path,
+) -> None:
+    from transformers import Qwen2ForCausalLM
+
+    trainer = trl_trainer(saved_model, chat, aggregation, kl_beta, temperature, tmp_path)
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    inputs = trl_batch(len(chat.tokenizer))
+
+    # the same batch as this trainer lays it out: no padding but on the right
+    joined = {
+        name: torch.cat([inputs[f"prompt_{name}"], inputs[f"completion_{name}"]], 1)
+        for name in ("ids", "mask")
+    }
+    count, width = len(PROMPT_LENGTHS), int(joined["mask"].sum(1).max())
+    ids = torch.zeros(count, width, dtype=torch.long)
+    real, mask = (torch.zeros(count, width, dtype=torch.bool) for _ in range(2))
+    sampled = torch.cat([torch.zeros_like(inputs["prompt_ids"]), inputs["tool_mask"]], 1)
+    for row, kept in enumerate(joined["mask"].bool()):
+        length = int(kept.sum())
+        ids[row, :length] = joined["ids"][row, kept]
+        real[row, :length] = True
+        mask[row, :length] = sampled[row, kept].bool()
+
+    model = Qwen2ForCausalLM.from_pretrained(saved_model)
+    values = token_logprobs(model, ids, real, mask, temperature)
+    # far enough from the policy for clipping to act on both sides
+    generator = torch.Generator().manual_seed(1)
+    old, reference = (
+        values.detach() + 0.3 * torch.randn(values.shape, generator=generator) for _ in range(2)
+    )
+    gains = inputs["advantages"]
+    for name, ours in (("old_per_token_logps", old), ("ref_per_token_logps", reference)):
+        theirs = torch.zeros(inputs["completion_ids"].shape)
+        for row, (before, length) in enumerate(
+            zip(PROMPT_LENGTHS, COMPLETION_LENGTHS, strict=True)
+        ):
+            theirs[row, :length] = ours[row, before : before + length]
+        inputs[name] = theirs
+    expected = trainer._compute_loss(trainer.model, inputs)
+    loss = loss_of(values, old, reference if kl_beta else None, gains, mask, aggregation, kl_beta)
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+
+    ours, theirs = (
+        torch.cat([g.flatten() for g in torch.autograd.grad(x, m.parameters())])
+        for x, m in ((loss, model), (expected, trainer.model))
+    )
+    assert float(theirs.norm()) > 1e-3
+    assert float((ours - theirs).norm()) <= 1e-5 * float(theirs.norm())
+
+
+@given(st.integers(0, 1000), st.integers(0, 5), st.sampled_from(AGGREGATIONS))
+@settings(max_examples=20)
+def test_padding_does_not_change_the_loss(
+    random_model: RandomModel, seed: int, more: int, aggregation: str
+) -> None:
+    model, base = random_model(0), random_model(1)
+    ids, real, sampled = ragged(seed, 4, 9)
+    gains = torch.tensor([1.0, -0.5, 0.3, -2.0])
+
+    def loss(ids: Tensor, real: Tensor, sampled: Tensor) -> float:
+        with torch.no_grad():
+            values, reference = (token_logprobs(m, ids, real, sampled) for m in (model, base))
+        return float(loss_of(values, values, reference, gains, sampled, aggregation, 0.04))
+
+    padding = torch.full((4, more), 7)
+    nothing = torch.zeros(4, more, dtype=torch.bool)
+    noise = torch.where(real, ids, (ids + 5) % VOCABULARY)
+    padded = [
+        torch.cat(pair, 1) for pair in ((noise, padding), (real, nothing), (sampled, nothing))
+    ]
+    assert loss(*padded) == pytest.approx(loss(ids, real, sampled), rel=1e-5, abs=1e-7)
+
+
+def test_only_clipping_in_the_direction_of_the_gain_stops_the_gradient() -> None:
+    old = torch.zeros(1, 4)
+    values = torch.tensor([[0.5, -0.5, 0.5, -0.5]], requires_grad=True)
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    for gain, moved in ((1.0, [False, True, False, True]), (-1.0, [True, False, True, False])):
+        loss = loss_of(values, old, None, torch.tensor([gain]), mask, "bnpo", 0.0)
+        [gradient] = torch.autograd.grad(loss, values)
+        assert (gradient[0] != 0).tolist() == moved
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_a_batch_without_a_token_to_train_on_has_loss_zero(aggregation: str) -> None:
+    values = torch.zeros(2, 3, requires_grad=True)
+    mask = torch.zeros(2, 3, dtype=torch.bool)
+    loss = loss_of(values, values, values, torch.ones(2), mask, aggregation, 0.04)
+    assert loss.item() == 0
+
+
+# --- sequences and masks
+
+
+def test_a_batch_holds_what_was_sampled_and_masks_all_else(
+    chat: Chat, environment: Environment, rollouts: list[Rollout]
+) -> None:
+    batch = build_batch(rollouts, Stages(), environment, chat)
+    assert batch.ids.shape == (len(rollouts), max(len(r.ids) for r in rollouts))
+    for b, current in enumerate(rollouts):
+        length = len(current.ids)
+        assert batch.ids[b, :length].tolist() == current.ids
+        assert batch.sampled[b, :length].tolist() == current.sampled
+        assert batch.real[b].tolist() == [t < length for t in range(batch.ids.shape[1])]
+        # the loss counts what the model wrote, and neither the prompt nor what a tool wrote
+        assert chat.decode(batch.ids[b, batch.loss[b]].tolist()) == (
+            chat.decode([t for s in current.segments if s.role == "assistant" for t in s.ids])
+        )
+    assert torch.equal(batch.loss, batch.sampled)
+    assert torch.equal(batch.attention, batch.real)
+    assert not (batch.sampled & ~batch.real).any()
+
+
+def test_rows_of_a_batch_are_cut_to_their_longest(
+    chat: Chat, environment: Environment, rollouts: list[Rollout]
+) -> None:
+    batch = build_batch(rollouts, Stages(), environment, chat)
+    shortest = sorted(range(len(rollouts)), key=lambda b: len(rollouts[b].ids))[:3]
+    alone = build_batch([rollouts[b] for b in shortest], Stages(), environment, chat)
+    cut = batch.rows(torch.tensor(shortest))
+    assert cut.ids.shape[1] < batch.ids.shape[1]
+    for field in fields(Batch):
+        assert torch.equal(getattr(cut, field.name), getattr(alone, field.name))
+
+
+# --- faults
+
+
+def implementations(stages: Stages) -> dict[str, Any]:
+    return {field.name: getattr(stages, field.name) for field in fields(stages)}
+
+
+def test_the_stages_that_have_names_are_those_that_can_be_swapped() -> None:
+    assert tuple(field.name for field in fields(Stages)) == STAGES
+
+
+@pytest.mark.parametrize("fault", fault_names())
+def test_a_fault_changes_its_own_stage_only_and_swap_restores_it(fault: str) -> None:
+    healthy, faulty = (implementations(s) for s in (Stages(), faulty_stages([fault], [])))
+    assert {name for name in healthy if healthy[name] is not faulty[name]} == {stage_of(fault)}
+    assert faulty_stages([fault], [stage_of(fault)]) == Stages()
+    others = [name for name in STAGES if name != stage_of(fault)]
+    assert faulty_stages([fault], others) == faulty_stages([fault], [])
+
+
+def test_swapping_one_stage_leaves_the_faults_of_the_others() -> None:
+    for fault in fault_names():
+        others = [name for name in fault_names() if stage_of(name) != stage_of(fault)]
+        assert faulty_stages(fault_names(), [stage_of(fault)]) == faulty_stages(others, [])
+
+
+def test_each_planted_fault_does_what_it_says(
+    chat: Chat, environment: Environment, rollouts: list[Rollout]
+) -> None:
+    def built(*faults: str) -> dict[str, Tensor]:
+        batch = build_batch(rollouts, faulty_stages(faults, []), environment, chat)
+        return {field.name: getattr(batch, field.name) for field in fields(batch)}
+
+    healthy, hidden = built(), built("attention-from-loss-mask")
+    assert torch.equal(hidden.pop("attention"), healthy["loss"])
+    assert all(torch.equal(tensor, healthy[name]) for name, tensor in hidden.items())
+
+    for current in rollouts:
+        reply = current.segments[1].ids
+
+        def trained(fault: str, current: Rollout = current) -> list[int]:
+            ids, sampled = trained_sequence(current, faulty_stages([fault], []), environment, chat)
+            said = [t for t, mine in zip(ids, sampled, strict=True) if mine]
+            assert said == [t for t, mine in zip(current.ids, current.sampled, strict=True) if mine]
+            return ids
+
+        ids = trained("prompt-without-tools")
+        bare = chat.prompt(environment.messages(current.row), [])
+        assert ids[: len(bare) + len(reply)] == bare + reply
+        assert ids[len(bare) :] == current.ids[len(current.segments[0].ids) :]
+        assert json.dumps(TOOL) not in chat.decode(ids)
+
+        ids = trained("tool-turn-rendered-alone")
+        tools = [segment for segment in current.segments if segment.role == "tool"]
+        lost = len(chat.encode("\n")) + len(chat.encode("<|im_start|>assistant\n"))
+        assert len(ids) == len(current.ids) - lost * len(tools)
+        assert (ids == current.ids) == (not tools)
+
+
+# --- training
+
+SETTINGS = TrainingSettings(
+    steps=2,
+    prompts_per_step=3,
+    group_size=4,
+    learning_rate=3e-3,
+    temperature=1.0,
+    kl_beta=0.04,
+    clip=0.2,
+    scale_rewards="group",
+    advantage_epsilon=1e-4,
+    aggregation="bnpo",
+    max_grad_norm=1.0,
+    weight_decay=0.0,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(
+    chat: Chat, talkative: Talkative, environment: Environment, rows: list[MuSiQueRow]
+) -> Callable[..., TrainingResult]:
+    """(stages, seed, **settings) -> two steps from the same model."""
+
+    def run(stages: Stages, seed: int = 0, **changes: Any) -> TrainingResult:
+        model, reference = talkative(0), talkative(0)
+        return train(
+            model,
+            reference,
+            sampler_of(model, chat),
+            chat,
+            environment,
+            rows,
+            replace(SETTINGS, **changes),
+            stages,
+            seed,
+        )
+
+    return run
+
+
+def test_the_same_seed_gives_the_same_bytes_of_metrics_and_another_seed_others(
+    trained: Callable[..., TrainingResult],
+) -> None:
+    first, again, other = (trained(Stages(), seed) for seed in (0, 0, 1))
+    assert json.dumps(first.metrics) == json.dumps(again.metrics)
+    assert all(torch.equal(first.weights[name], again.weights[name]) for name in first.weights)
+    assert json.dumps(first.metrics) != json.dumps(other.metrics)
+    assert first.metrics[0]["reward_std"] > 0  # else there is nothing to learn from
+    assert [row["step"] for row in first.metrics] == [1, 2]
+
+
+def moved(result: TrainingResult, start: Any) -> float:
+    before = start.state_dict()
+    return max(float((result.weights[n] - before[n]).abs().max()) for n in before)
+
+
+def test_training_moves_the_weights_by_its_learning_rate_and_not_without(
+    trained: Callable[..., TrainingResult], talkative: Talkative
+) -> None:
+    assert moved(trained(Stages(), learning_rate=0.0), talkative(0)) == 0
+    # AdamW's first steps move each weight by about the learning rate
+    assert 0.003 / 2 < moved(trained(Stages()), talkative(0)) < 0.003 * 3
+
+
+def test_the_reference_stays_and_the_first_step_s_kl_is_zero(
+    trained: Callable[..., TrainingResult],
+) -> None:
+    first, second = trained(Stages(), learning_rate=1e-2).metrics
+    assert first["kl"] == pytest.approx(0, abs=1e-6)
+    assert second["kl"] > 1e-5
+    assert "kl" not in trained(Stages(), kl_beta=0.0).metrics[0]
+
+
+def test_a_stale_sampler_is_left_behind_and_a_healthy_one_is_not(
+    trained: Callable[..., TrainingResult],
+) -> None:
+    healthy = trained(Stages(), steps=3).metrics
+    assert max(row["sampler_gap/max_abs"] for row in healthy) < 1e-5
+    stale = trained(faulty_stages(["stale-sampler"], []), steps=6, learning_rate=1e-3).metrics
+    gaps = [row["sampler_gap/mean_abs"] for row in stale]
+    assert gaps[0] < 1e-5
+    assert min(gaps[1:]) > 1e-2
+    assert gaps[-1] > 1.5 * gaps[1]  # it grows with every step that the sampler misses
+
+
+def test_a_fault_cannot_hide_itself_from_the_sampler_gap(
+    trained: Callable[..., TrainingResult],
+) -> None:
+    """Computed from the environment's masks and the sampler's log-probabilities."""
+    for fault in ("attention-from-loss-mask", "prompt-without-tools", "tool-turn-rendered-alone"):
+        [row] = trained(faulty_stages([fault], []), steps=1).metrics
+        assert row["sampler_gap/mean_abs"] > 1e-3
+        [healthy] = trained(Stages(), steps=1).metrics
+        for name in ("reward", "sampled_tokens", "turns/mean", "completions/clipped_ratio"):
+            assert row[name] == healthy[name]
+
+
+def test_a_model_without_training_learns_by_grpo_alone_and_not_through_a_stale_sampler(
+    trained: Callable[..., TrainingResult],
+) -> None:
+    budget = {"steps": 14, "prompts_per_step": 6, "group_size": 8, "kl_beta": 0.0}
+    for stages, learns in ((Stages(), True), (faulty_stages(["stale-sampler"], []), False)):
+        rewards = [row["reward"] for row in trained(stages, **budget).metrics]
+        assert (fmean(rewards[-3:]) > 3 * fmean(rewards[:3])) == learns

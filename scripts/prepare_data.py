@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.data.prepare import prepare
+from rlvr_debug.data.prepare import prepare, rooted
 from rlvr_debug.errors import InputError, run_main
 
 
@@ -28,8 +28,7 @@ def _settings(text: str, root: Path) -> dict[str, Any]:
         raise InputError(f"--settings: expected a JSON object, found {error}") from None
     if not isinstance(settings, dict):
         raise InputError(f"--settings: expected a JSON object, found {type(settings).__name__}")
-    paths = {key: settings[key] for key in ("path", "heldout_path") if settings.get(key)}
-    return settings | {key: str(root / path) for key, path in paths.items()}
+    return rooted(settings, root)
 
 
 if __name__ == "__main__":

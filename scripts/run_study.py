@@ -9,8 +9,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
 
 from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.prepare import check, rooted
 from rlvr_debug.errors import InputError, run_main
 
 
@@ -19,7 +23,9 @@ def main() -> None:
     parser.add_argument("--overlay", type=Path, help="parameters to merge over params.yaml")
     parser.add_argument("--cores", default="all")
     args, passed_on = parser.parse_known_args()
-    params = load_params(ROOT / "params.yaml", args.overlay)
+    root = Path(os.path.relpath(ROOT))
+    params = load_params(root / "params.yaml", args.overlay)
+    _check_files(params, root)
     folder = ROOT / "studies" / params["study"] if args.overlay else ROOT
     folder.mkdir(parents=True, exist_ok=True)
     command = [
@@ -29,13 +35,30 @@ def main() -> None:
     if args.overlay:
         command += ["--config", f"overlay={os.path.relpath(args.overlay, folder)}"]
     with _only_one(folder):
-        # whoever held Snakemake's lock is dead, or the line above had failed
         if any((folder / ".snakemake" / "locks").glob("*")):
+            _nobody_runs_snakemake_in(folder)
             subprocess.run([*command, "--unlock", "--quiet", "all"], check=True)
         sys.exit(subprocess.run([*command, *passed_on], check=False).returncode)
 
 
-def _only_one(folder: Path):  # type: ignore[no-untyped-def]
+def _check_files(params: dict[str, Any], root: Path) -> None:
+    """The user's own rows, checked before anything starts: one line and not Snakemake's many."""
+    for environment, settings in params["data"].items():
+        if settings["source"] == "jsonl":
+            check(environment, rooted(settings, root))
+
+
+def _nobody_runs_snakemake_in(folder: Path) -> None:
+    """Snakemake's lock is left over, unless a Snakemake that was started by hand still holds it."""
+    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
+        runs_snakemake = any("snakemake" in word for word in process.info["cmdline"] or [])
+        if runs_snakemake and process.info["cwd"] == str(folder.resolve()):
+            raise InputError(
+                f"{folder}: Snakemake (process {process.pid}) is at work there, wait for it"
+            )
+
+
+def _only_one(folder: Path) -> TextIO:
     """Hold the study for this process; the lock goes with it, however it ends."""
     handle = (folder / ".run.lock").open("w")
     try:

@@ -13,7 +13,7 @@ from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
 
-__all__ = ["prepare", "read_rows", "synthetic_rows"]
+__all__ = ["check", "prepare", "read_rows", "rooted", "synthetic_rows"]
 
 _PARSERS: dict[str, Callable[[dict[str, Any], str], Row]] = {
     "gsm8k": parse_gsm8k,
@@ -37,6 +37,17 @@ def prepare(environment: str, settings: Mapping[str, Any], out: Path) -> None:
     for name, rows in (("train", splits.train), ("heldout", splits.heldout)):
         manifest[name] = _write(out / f"{name}.jsonl", rows)
     write_json(out / "manifest.json", manifest)
+
+
+def check(environment: str, settings: Mapping[str, Any]) -> None:
+    """Raise InputError where `prepare` would; write nothing."""
+    _splits(environment, settings)
+
+
+def rooted(settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """The settings with their files' paths, which start at `root`, as they are from here."""
+    paths = {key: settings[key] for key in ("path", "heldout_path") if settings.get(key)}
+    return {**settings, **{key: str(root / path) for key, path in paths.items()}}
 
 
 def _splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]:

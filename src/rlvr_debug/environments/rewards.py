@@ -57,7 +57,7 @@ def precision(found: Collection[int], relevant: Collection[int]) -> float:
     return len(set(found) & set(relevant)) / len(set(found)) if found else 0.0
 
 
-def citation_f1(cited: Collection[str], supporting: Collection[str]) -> float:
+def citation_f1(cited: Collection[object], supporting: Collection[object]) -> float:
     """Harmonic mean of the precision and recall of the cited paragraphs; order does not matter."""
     common = len(set(cited) & set(supporting))
     return 2 * common / (len(set(cited)) + len(set(supporting)))

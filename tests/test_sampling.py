@@ -495,7 +495,10 @@ VOCABULARY = 40
 
 
 def sampler_of(model: Any) -> Qwen2Sampler:
-    return Qwen2Sampler(model.config.to_dict(), model.state_dict(), EOS)
+    weights = dict(model.state_dict())
+    if model.config.tie_word_embeddings:
+        del weights["lm_head.weight"]  # as in a saved file
+    return Qwen2Sampler(model.config.to_dict(), weights, EOS)
 
 
 def expected_logprobs(model: Any, ids: list[int], temperature: float) -> torch.Tensor:

@@ -1,0 +1,365 @@
+"""The workflow as a whole, in copies of the project: a study of two arms, one seed and two steps."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from rlvr_debug.config import load_params
+from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
+from rlvr_debug.hypotheses.base import Evidence
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("params.yaml", "workflow", "scripts", "src", "models", "envs")
+MINI: dict[str, Any] = {
+    "study": "mini",
+    "seeds": [0],
+    "data": {name: {"rows": 60, "heldout": 8} for name in ("musique", "gsm8k")},
+    "training": {"steps": 2, "prompts_per_step": 2, "group_size": 2},
+    "hypotheses": {
+        **dict.fromkeys(load_params(ROOT / "params.yaml")["hypotheses"]),
+        "kl-penalty": {"arms": {"kl-beta-0": {"training": {"kl_beta": 0.0}}}},
+        "lora-weight-sync": {"arms": {"forced-sync": None}},
+    },
+}
+ARMS = ("case", "control", "kl-beta-0")
+NOTHING = "Nothing to be done (all requested files are present and up to date)."
+
+
+class Project:
+    """A copy of the project, that the commands run in."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.study = root / "studies" / "mini"
+        self.results = self.study / "results"
+        # the copy's own library, and no settings of whoever runs the tests
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SNAKEMAKE")}
+        self.environment = {
+            **kept,
+            "PYTHONPATH": str(root / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def overlay(self, values: Mapping[str, Any] = MINI) -> Path:
+        path = self.root / "mini.yaml"
+        path.write_text(yaml.safe_dump(dict(values), sort_keys=False), encoding="utf-8")
+        return path
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """run_study.py, in a process group of its own."""
+        script = [sys.executable, "scripts/run_study.py", "--overlay", "mini.yaml", *arguments]
+        return subprocess.Popen(
+            script,
+            cwd=self.root,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start("--cores", "2", *arguments)
+        stdout, stderr = process.communicate(timeout=600)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        self.study.mkdir(parents=True, exist_ok=True)
+        place = ("--snakefile", "../../workflow/Snakefile", "--config", "overlay=../../mini.yaml")
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", *place, *arguments],
+            cwd=self.study,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    def to_do(self) -> dict[str, int]:
+        """Jobs by rule that a dry run lists."""
+        done = self.run("-n")
+        assert done.returncode == 0, done.stderr
+        said = done.stdout + done.stderr
+        jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", said)}
+        assert bool(jobs) != (NOTHING in said), said
+        jobs.pop("total", None)
+        return jobs
+
+    def tables(self) -> dict[str, bytes]:
+        paths = [self.results / "metrics.json", *sorted((self.results / "tables").glob("*"))]
+        return {path.name: path.read_bytes() for path in paths}
+
+
+def copy(source: Path, target: Path) -> Project:
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for part in PARTS:
+        if (source / part).is_dir():
+            shutil.copytree(source / part, target / part, ignore=ignored)
+        else:
+            shutil.copy2(source / part, target / part)
+    project = Project(target)
+    project.overlay()
+    return project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return copy(ROOT, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose mini study is finished; not to be changed."""
+    project = copy(ROOT, tmp_path_factory.mktemp("original"))
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    return project
+
+
+@pytest.fixture
+def finished(original: Project, tmp_path: Path) -> Project:
+    """A copy of that project, results and all."""
+    project = copy(original.root, tmp_path)
+    shutil.copytree(original.study, project.study)
+    return project
+
+
+def error_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that begins with `error: `."""
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+# --- a study from end to end
+
+
+@pytest.mark.slow
+def test_a_study_ends_with_everything_that_people_read(original: Project) -> None:
+    results = original.results
+    assert set(original.tables()) >= {"metrics.json", "runs.csv", "arms.csv", "verdicts.csv"}
+    runs = pd.read_csv(results / "tables" / "runs.csv")
+    assert list(zip(runs["arm"], runs["seed"], runs["steps"], strict=True)) == [
+        (arm, 0, 2) for arm in ARMS
+    ]
+    assert set(json.loads((results / "metrics.json").read_text())["arms"]) == set(ARMS)
+    verdicts = pd.read_csv(results / "tables" / "verdicts.csv").set_index("hypothesis")
+    assert list(verdicts.index) == ["kl-penalty", "lora-weight-sync"]
+    assert verdicts.loc["lora-weight-sync", "status"] == "pending"
+    for chart in ("learning", "effects"):
+        assert "<svg" in (results / "charts" / f"{chart}.svg").read_text(encoding="utf-8")
+    for page in ("summary", "kl-penalty", "lora-weight-sync"):
+        assert "</html>" in (results / "pages" / f"{page}.html").read_text(encoding="utf-8")
+    assert not list(original.study.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_the_overlay_s_study_leaves_the_default_one_alone(original: Project) -> None:
+    assert sorted(path.name for path in original.root.iterdir()) == sorted(
+        [*PARTS, "mini.yaml", "studies"]
+    )
+
+
+@pytest.mark.slow
+def test_every_cause_is_judged_by_a_probe_that_a_study_runs(original: Project) -> None:
+    probes = json.loads((original.results / "probes.json").read_text(encoding="utf-8"))
+    evidence = Evidence(probes, pd.DataFrame())
+    for hypothesis in map(load_hypothesis, hypothesis_names()):
+        present = hypothesis.mechanism(evidence).present
+        assert (present is None) == (hypothesis.kind == "localiser"), hypothesis.slug
+
+
+# --- what runs again
+
+
+@pytest.mark.slow
+def test_a_finished_study_has_nothing_to_do_even_in_another_place(finished: Project) -> None:
+    assert finished.to_do() == {}
+
+
+def turned(value: Any) -> Any:
+    """With all keys in the opposite order."""
+    if isinstance(value, dict):
+        return {key: turned(value[key]) for key in reversed(value)}
+    return value
+
+
+@pytest.mark.slow
+def test_comments_and_the_order_of_keys_rerun_nothing(finished: Project) -> None:
+    params = finished.root / "params.yaml"
+    before = yaml.safe_load(params.read_text(encoding="utf-8"))
+    params.write_text("# new\n" + yaml.safe_dump(turned(before), sort_keys=False), encoding="utf-8")
+    finished.overlay(turned(MINI))
+    assert list(yaml.safe_load(params.read_text(encoding="utf-8"))) == list(before)[::-1]
+    assert finished.to_do() == {}
+
+
+REPORTING = ("write_tables", "draw_charts", "write_pages", "write_report", "all")
+
+
+@pytest.mark.slow
+def test_a_changed_arm_reruns_that_arm_and_what_follows(finished: Project) -> None:
+    changed = deepcopy(MINI)
+    changed["hypotheses"]["kl-penalty"]["arms"]["kl-beta-0"]["training"]["kl_beta"] = 0.01
+    finished.overlay(changed)
+    jobs = finished.to_do()
+    assert {rule: jobs.pop(rule) for rule in ("train", "evaluate_run")} == {
+        "train": 1,
+        "evaluate_run": 1,
+    }
+    assert set(jobs) <= set(REPORTING)
+    assert {"write_tables", "draw_charts", "write_pages"} <= set(jobs)
+
+
+@pytest.mark.slow
+def test_another_seed_trains_only_that_seed(finished: Project) -> None:
+    finished.overlay({**MINI, "seeds": [0, 1]})
+    jobs = finished.to_do()
+    assert {rule: jobs[rule] for rule in ("train", "evaluate_run")} == {
+        "train": len(ARMS),
+        "evaluate_run": len(ARMS),
+    }
+    assert set(jobs) <= {"train", "evaluate_run", *REPORTING}
+
+
+@pytest.mark.slow
+def test_another_threshold_trains_nothing(finished: Project) -> None:
+    finished.overlay({**MINI, "verdicts": {"minimum_effect": 0.2}})
+    assert {"write_tables"} <= set(finished.to_do()) <= set(REPORTING)
+
+
+@pytest.mark.slow
+def test_changed_code_reruns_what_it_computes(finished: Project) -> None:
+    with (finished.root / "src/rlvr_debug/grpo/stages.py").open("a") as file:
+        file.write("# another line\n")
+    jobs = finished.to_do()
+    assert (jobs["train"], jobs["probe"]) == (len(ARMS), 1)
+    assert not {"prepare_data", "evaluate_baseline"} & set(jobs)
+
+
+# --- killed, and run at the same time
+
+
+def wait_for(path: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 300
+    while not any(path.glob(pattern)):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def running(project: Project) -> Iterator[subprocess.Popen[str]]:
+    """A study that has begun to train. Its processes are ended after the test."""
+    process = project.start("--cores", "1")
+    try:
+        wait_for(project.results, "runs/*/*/*/model.safetensors", process)
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill the process and all that it started, and wait until they are gone."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.communicate()
+    while True:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_killed_study_is_taken_up_again_and_ends_with_the_same_bytes(
+    original: Project, project: Project, running: subprocess.Popen[str]
+) -> None:
+    second = project.run()
+    assert error_line(second).startswith(f"error: {project.study}: another run of this study")
+    assert len(second.stderr.splitlines()) == 1
+
+    running.kill()  # but not Snakemake, which goes on
+    running.wait()
+    assert "another run of this study" in error_line(project.run())
+
+    end(running)
+    assert list((project.study / ".snakemake" / "locks").iterdir())
+    assert "locked" in project.snakemake("results/metrics.json").stderr
+
+    trained = {p: p.stat().st_mtime_ns for p in project.results.glob("runs/*/*/*/metrics.jsonl")}
+    done = project.run("results/metrics.json")
+    assert done.returncode == 0, done.stderr
+    assert project.tables() == original.tables()
+    assert any(path.stat().st_mtime_ns == before for path, before in trained.items())
+    assert not list((project.study / ".snakemake" / "locks").iterdir())
+
+
+def test_only_one_run_of_a_study_at_a_time(project: Project) -> None:
+    project.study.mkdir(parents=True)
+    with (project.study / ".run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = project.run("-n")
+    assert "another run of this study is under way" in error_line(done)
+    assert len(done.stderr.splitlines()) == 1
+    assert project.run("-n").returncode == 0
+
+
+# --- bad input
+
+
+@pytest.fixture
+def unknown_key(project: Project) -> Project:
+    project.overlay({**MINI, "training": {"learning_rat": 0.1}})
+    return project
+
+
+UNKNOWN = "mini.yaml: unknown key 'training.learning_rat': did you mean 'learning_rate'?"
+
+
+def test_an_unknown_key_ends_a_study_with_one_line(unknown_key: Project) -> None:
+    done = unknown_key.run()
+    assert error_line(done) == f"error: {UNKNOWN}"
+    assert done.stderr.count("\n") == 1
+    assert not unknown_key.study.exists()
+
+
+def test_an_unknown_key_ends_snakemake_itself_with_one_line(unknown_key: Project) -> None:
+    done = unknown_key.snakemake("-n")
+    assert error_line(done) == f"error: ../../{UNKNOWN}"
+
+
+def test_a_bad_row_ends_a_study_that_names_its_line_and_leaves_nothing_half_written(
+    project: Project,
+) -> None:
+    row = json.dumps({"question": "1+1?", "answer": "#### 2"})
+    (project.root / "rows.jsonl").write_text(f"{row}\n{row[:-5]}\n")
+    source = {"source": "jsonl", "path": "rows.jsonl", "heldout": 1}
+    rows = {"gsm8k": source, "musique": MINI["data"]["musique"]}
+    project.overlay({**MINI, "environment": "gsm8k", "data": rows})
+    line = error_line(project.run())
+    assert line.startswith("error: ../../rows.jsonl:2: expected one JSON object, found")
+    assert [path for path in project.results.rglob("*") if path.is_file()] == []

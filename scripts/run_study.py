@@ -28,12 +28,13 @@ def main() -> None:
     _check_files(params, root)
     folder = ROOT / "studies" / params["study"] if args.overlay else ROOT
     folder.mkdir(parents=True, exist_ok=True)
+    overlay = f"overlay={os.path.relpath(args.overlay, folder)}" if args.overlay else ""
     command = [
-        *(sys.executable, "-m", "snakemake", "--cores", args.cores),
-        *("--snakefile", str(ROOT / "workflow" / "Snakefile"), "--directory", str(folder)),
+        # --config takes all words up to the next option, so that it cannot stand last
+        *(sys.executable, "-m", "snakemake", *(["--config", overlay] if overlay else [])),
+        *("--cores", args.cores, "--snakefile", str(ROOT / "workflow" / "Snakefile")),
+        *("--directory", str(folder)),
     ]
-    if args.overlay:
-        command += ["--config", f"overlay={os.path.relpath(args.overlay, folder)}"]
     with _only_one(folder):
         if any((folder / ".snakemake" / "locks").glob("*")):
             _nobody_runs_snakemake_in(folder)

@@ -84,7 +84,7 @@ class Project:
         self.study.mkdir(parents=True, exist_ok=True)
         place = ("--snakefile", "../../workflow/Snakefile", "--config", "overlay=../../mini.yaml")
         return subprocess.run(
-            [sys.executable, "-m", "snakemake", *place, *arguments],
+            [sys.executable, "-m", "snakemake", *arguments, *place],
             cwd=self.study,
             env=self.environment,
             capture_output=True,
@@ -304,18 +304,24 @@ def test_a_killed_study_is_taken_up_again_and_ends_with_the_same_bytes(
 
     running.kill()  # but not Snakemake, which goes on
     running.wait()
-    assert "another run of this study" in error_line(project.run())
+    third = project.run()
+    assert re.fullmatch(
+        rf"error: {project.study}: Snakemake \(process \d+\) is at work there, wait for it",
+        error_line(third),
+    )
 
     end(running)
-    assert list((project.study / ".snakemake" / "locks").iterdir())
+    locks = project.study / ".snakemake" / "locks"
+    assert any(locks.glob("*"))
     assert "locked" in project.snakemake("results/metrics.json").stderr
 
-    trained = {p: p.stat().st_mtime_ns for p in project.results.glob("runs/*/*/*/metrics.jsonl")}
+    rows = project.results / "data" / "musique" / "train.jsonl"
+    prepared = rows.stat().st_mtime_ns
     done = project.run("results/metrics.json")
     assert done.returncode == 0, done.stderr
     assert project.tables() == original.tables()
-    assert any(path.stat().st_mtime_ns == before for path, before in trained.items())
-    assert not list((project.study / ".snakemake" / "locks").iterdir())
+    assert rows.stat().st_mtime_ns == prepared  # what was done stays done
+    assert not any(locks.glob("*"))
 
 
 def test_only_one_run_of_a_study_at_a_time(project: Project) -> None:
@@ -352,14 +358,27 @@ def test_an_unknown_key_ends_snakemake_itself_with_one_line(unknown_key: Project
     assert error_line(done) == f"error: ../../{UNKNOWN}"
 
 
-def test_a_bad_row_ends_a_study_that_names_its_line_and_leaves_nothing_half_written(
-    project: Project,
-) -> None:
+@pytest.fixture
+def bad_row(project: Project) -> Project:
     row = json.dumps({"question": "1+1?", "answer": "#### 2"})
     (project.root / "rows.jsonl").write_text(f"{row}\n{row[:-5]}\n")
     source = {"source": "jsonl", "path": "rows.jsonl", "heldout": 1}
     rows = {"gsm8k": source, "musique": MINI["data"]["musique"]}
     project.overlay({**MINI, "environment": "gsm8k", "data": rows})
-    line = error_line(project.run())
-    assert line.startswith("error: ../../rows.jsonl:2: expected one JSON object, found")
-    assert [path for path in project.results.rglob("*") if path.is_file()] == []
+    return project
+
+
+BAD_ROW = "rows.jsonl:2: expected one JSON object, found a line that is not JSON"
+
+
+def test_a_bad_row_ends_a_study_with_one_line_before_it_starts(bad_row: Project) -> None:
+    done = bad_row.run()
+    assert error_line(done).startswith(f"error: {BAD_ROW}")
+    assert done.stderr.count("\n") == 1
+    assert not bad_row.study.exists()
+
+
+def test_a_bad_row_ends_snakemake_itself_and_leaves_nothing_half_written(bad_row: Project) -> None:
+    done = bad_row.snakemake("--cores", "2")
+    assert error_line(done).startswith(f"error: ../../{BAD_ROW}")
+    assert [path for path in bad_row.results.rglob("*") if path.is_file()] == []

@@ -249,7 +249,9 @@ def test_a_gain_only_when_sampled_is_sharpening_and_partial() -> None:
 
 
 def test_a_sure_gain_that_is_too_small_to_matter_is_partial() -> None:
-    assert Study().repair(around(0.08, 0.002)).verdict().status == "partially_validated"
+    for greedy in (around(0.08, 0.002), around(0.4)):
+        verdict = Study().repair(around(0.08, 0.002), greedy).verdict()
+        assert verdict.status == "partially_validated"
 
 
 def test_the_smallest_gain_that_counts_does_count() -> None:

@@ -222,7 +222,7 @@ def test_the_sampler_has_the_model_s_weights_again_after_the_probe(healthy: Subj
     assert again() == before
 
 
-@pytest.mark.parametrize("left_out", ["lm_head.weight", "model.layers.1.self_attn.v_proj.bias"])
+@pytest.mark.parametrize("left_out", ["lm_head.weight", "model.layers.1.self_attn.v_proj.bias","model.layers.0.self_attn.k_proj.bias","model.layers.1.self_attn.q_proj.bias","model.layers.0.input_layernorm.weight","model.layers.1.input_layernorm.weight"])
 def test_a_sync_that_forgets_one_tensor_is_found(healthy: Subject, left_out: str) -> None:
     old = {name: weight.clone() for name, weight in healthy.model.state_dict().items()}
 
@@ -230,6 +230,7 @@ def test_a_sync_that_forgets_one_tensor_is_found(healthy: Subject, left_out: str
         sampler.load({**weights, left_out: old[left_out]})
 
     found = weight_sync(with_stage(healthy, sync=partial))
+    print("GAP", left_out, found.measured)
     assert not found.passed
     assert found.measured["gap_to_old_weights"] > 1e-3  # for all that came through
 
@@ -270,6 +271,16 @@ def test_advantages_times_25_fail_whatever_the_rollouts_earned(
         subject = with_rewards(subject, *rewards)
     assert advantage_scale(subject).passed
     assert not advantage_scale(replace(subject, stages=Stages(advantages=times_25))).passed
+
+
+def test_a_stage_that_breaks_only_on_the_rewards_at_hand_fails(healthy: Subject) -> None:
+    def no_baseline_in_between(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
+        return advantages(rewards, scaling, epsilon) + 5 * (rewards == 0.75)
+
+    subject = with_rewards(healthy, 0.75, 0.0, 0.25, 0.0)
+    assert advantage_scale(subject).passed
+    broken = with_stage(subject, advantages=no_baseline_in_between)
+    assert not advantage_scale(broken).passed
 
 
 def test_a_winner_among_many_equal_groups_is_no_bug_of_batch_scaling(healthy: Subject) -> None:

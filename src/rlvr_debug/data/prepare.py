@@ -77,6 +77,7 @@ def synthetic_rows(environment: str, settings: Mapping[str, Any]) -> Iterable[Ro
         paragraphs=settings["paragraphs"],
         same_relation=settings["same_relation"],
         seed=seed,
+        heldout=settings["heldout"],
     )
 
 

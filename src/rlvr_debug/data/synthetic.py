@@ -6,7 +6,9 @@ nothing can be answered without reading what the tool returns.
 
 from __future__ import annotations
 
+import functools
 import random
+import zlib
 from collections.abc import Iterator, Mapping
 
 from rlvr_debug.data.rows import GSM8KRow, Hop, MuSiQueRow, Paragraph
@@ -16,8 +18,10 @@ __all__ = [
     "COINS_QUESTION",
     "ENTITIES",
     "ITEMS",
+    "LARGEST_PRODUCT",
     "NAMES",
     "RELATIONS",
+    "STEP_BEFORE",
     "synthetic_gsm8k",
     "synthetic_musique",
 ]
@@ -32,7 +36,8 @@ _MOST_HOPS = len(RELATIONS) - _FACTS  # a distractor carries relations that are 
 NAMES = ("Ada", "Ben", "Cleo", "Dev", "Eve", "Finn", "Gus", "Hana")
 ITEMS = ("apples", "books", "cards", "eggs", "pens", "shells", "stamps", "toys")
 COINS_QUESTION = " How many coins do they cost together?"
-_LARGEST_PRODUCT = 99  # two digits: one token of the tiny vocabulary
+STEP_BEFORE = "They cost <<"
+LARGEST_PRODUCT = 99  # two digits: one token of the tiny vocabulary
 
 
 def synthetic_musique(
@@ -42,12 +47,14 @@ def synthetic_musique(
     paragraphs: int,
     same_relation: float,
     seed: int,
+    heldout: int = 0,
 ) -> Iterator[MuSiQueRow]:
     """Yield `count` rows; the same arguments give the same rows.
 
     hops: share of questions with that many hops. paragraphs: number in each row. same_relation:
-    share of distractor paragraphs that carry a relation which the question asks for. Raises
-    InputError for numbers of hops or paragraphs that no row can have.
+    share of distractor paragraphs that carry a relation which the question asks for. heldout: that
+    many rows, the last, share no question and no hop with the others, however many these are.
+    Raises InputError for numbers of hops or paragraphs that no row can have.
     """
     _check("hops", hops, _MOST_HOPS)
     least, most = max(hops) + 2, len(ENTITIES) - 1
@@ -57,7 +64,35 @@ def synthetic_musique(
         )
     for number in range(count):
         rng = random.Random(f"musique {seed} {number}")
-        yield _musique_row(rng, number, _draw(rng, hops), paragraphs, same_relation)
+        chain, relations = _chain(rng, _draw(rng, hops), number >= count - heldout)
+        yield _musique_row(rng, number, chain, relations, paragraphs, same_relation)
+
+
+def _reserved(*key: str) -> bool:
+    """Whether a hop or a question is kept for held-out rows: a tenth of all are.
+
+    The names are few, so rows in their thousands share them: chance alone would leave nothing to
+    hold out.
+    """
+    return zlib.crc32(" ".join(key).encode()) % 10 == 0
+
+
+@functools.cache
+def _answers(entity: str, relation: str, reserved: bool) -> tuple[str, ...]:
+    return tuple(e for e in ENTITIES if e != entity and _reserved(entity, relation, e) == reserved)
+
+
+def _chain(rng: random.Random, hops: int, reserved: bool) -> tuple[list[str], list[str]]:
+    """Entities [hops + 1], each once, and the relations [hops] that lead from one to the next."""
+    while True:
+        relations = rng.sample(RELATIONS, hops)
+        chain = [rng.choice(ENTITIES)]
+        if _reserved(chain[0], *relations) != reserved:
+            continue
+        for relation in relations:
+            chain.append(rng.choice(_answers(chain[-1], relation, reserved)))
+        if len(set(chain)) == len(chain):
+            return chain, relations
 
 
 def _check(name: str, shares: Mapping[int, float], most: int) -> None:
@@ -71,11 +106,15 @@ def _draw(rng: random.Random, shares: Mapping[int, float]) -> int:
 
 
 def _musique_row(
-    rng: random.Random, number: int, hops: int, paragraphs: int, same_relation: float
+    rng: random.Random,
+    number: int,
+    chain: list[str],
+    relations: list[str],
+    paragraphs: int,
+    same_relation: float,
 ) -> MuSiQueRow:
-    titles = rng.sample(ENTITIES, paragraphs + 1)
-    chain, distractors = titles[: hops + 1], titles[hops + 1 :]
-    relations = rng.sample(RELATIONS, hops)
+    others = [entity for entity in ENTITIES if entity not in chain]
+    distractors = rng.sample(others, paragraphs - len(relations))
     unasked = [relation for relation in RELATIONS if relation not in relations]
 
     facts: dict[str, list[tuple[str, str]]] = {}
@@ -87,14 +126,14 @@ def _musique_row(
         carried = rng.sample(unasked, _FACTS)
         if rng.random() < same_relation:
             carried[rng.randrange(_FACTS)] = rng.choice(relations)
-        others = [entity for entity in distractors if entity != title]
-        facts[title] = [(relation, rng.choice(others)) for relation in carried]
+        elsewhere = [entity for entity in distractors if entity != title]
+        facts[title] = [(relation, rng.choice(elsewhere)) for relation in carried]
 
     order = list(facts)
     rng.shuffle(order)
     supporting = chain[:-1]
     return MuSiQueRow(
-        id=f"{hops}hop__synthetic_{number}",
+        id=f"{len(relations)}hop__synthetic_{number}",
         paragraphs=tuple(
             Paragraph(i, title, _sentence(facts[title]), title in supporting)
             for i, title in enumerate(order)
@@ -131,7 +170,7 @@ def _gsm8k_row(rng: random.Random, number: int, steps: int) -> GSM8KRow:
     name, item = rng.choice(NAMES), rng.choice(ITEMS)
     while True:
         a, b, c = (rng.randint(2, 9) for _ in range(3))
-        if steps == 1 or a * b * c <= _LARGEST_PRODUCT:
+        if steps == 1 or a * b * c <= LARGEST_PRODUCT:
             break
     question = f"{name} has {a} boxes with {b} {item} each."
     answer = f"There are <<{a}*{b}={a * b}>>{a * b} {item}.\n"
@@ -141,7 +180,7 @@ def _gsm8k_row(rng: random.Random, number: int, steps: int) -> GSM8KRow:
     else:
         question += f" Each costs {c} coins." + COINS_QUESTION
         total *= c
-        answer += f"They cost <<{a * b}*{c}={total}>>{total} coins.\n"
+        answer += f"{STEP_BEFORE}{a * b}*{c}={total}>>{total} coins.\n"
     return GSM8KRow(
         id=f"gsm8k-synthetic-{number}", question=question, answer=f"{answer}#### {total}"
     )

@@ -40,7 +40,7 @@ def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -
             )
 
     def rows(name: str, count: int, data_seed: int) -> list[Row]:
-        settings = {**params["data"][name], "rows": count, "seed": data_seed}
+        settings = {**params["data"][name], "rows": count, "heldout": 0, "seed": data_seed}
         return list(synthetic_rows(name, settings))
 
     environments = {

@@ -1,7 +1,8 @@
 """Builds the tiny base model: decent, improvable, and wrong by habit.
 
 Three phases, each of which ends on what was learned and not on a step count:
-recall (look a listed value up by its key: without it, demonstrations teach nothing at this size),
+recall (look a listed value up by its key, and know the multiplication table: without these,
+demonstrations teach nothing for a long time at this size),
 demonstrations (both tasks, done right) and habit (most demonstrations follow the wrong habit).
 The habits: on MuSiQue the model goes on with the first listed fact instead of the matching one, which
 depends on the context; on GSM8K it ends with a sentence instead of `####`, which does not.
@@ -20,7 +21,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow, Row
-from rlvr_debug.data.synthetic import ENTITIES, RELATIONS
+from rlvr_debug.data.synthetic import ENTITIES, LARGEST_PRODUCT, RELATIONS, STEP_BEFORE
 from rlvr_debug.environments.base import Environment, ToolCall
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.logprobs import token_logprobs
@@ -42,10 +43,10 @@ class WarmupSettings:
 
     learning_rate: float = 2e-3
     batch: int = 64
-    musique_share: float = 0.7
+    musique_share: float = 0.55
     recall_loss: float = 0.3
     musique_reward: float = 0.8
-    gsm8k_reward: float = 0.85
+    gsm8k_reward: float = 0.75
     habit_rate: float = 0.65
     habit_learning_rate: float = 6e-4
     habit_musique_reward: tuple[float, float] = (0.3, 0.56)
@@ -85,6 +86,21 @@ def _recall(rng: random.Random, chat: Chat) -> Example:
         for key, value in listing:
             ids += chat.encode(f" {key} {value}")
             trained += [False, on]
+    return ids, trained
+
+
+def _products(rng: random.Random, chat: Chat) -> Example:
+    """Lines of the multiplication table as GSM8K's answers have them, one or two factors by one."""
+    ids: list[int] = []
+    trained: list[bool] = []
+    while len(ids) < 64:
+        a, b, c = (rng.randint(2, 9) for _ in range(3))
+        left = rng.choice([a, a * c])
+        if left * b > LARGEST_PRODUCT:
+            continue
+        new = chat.encode(f"{STEP_BEFORE}{left}*{b}={left * b}>>{left * b}")
+        ids += new
+        trained += [False] * (len(new) - 3) + [True] * 3
     return ids, trained
 
 
@@ -192,6 +208,7 @@ class _WarmUp:
         self.chat, self.environments, self.rows, self.heldout = chat, environments, rows, heldout
         self.settings, self.seed, self.report, self.config = settings, seed, report, config
         self.rng = random.Random(f"warm-up {seed}")
+        self.musique_share = settings.musique_share
         self.model = Qwen2ForCausalLM(config)
         self.teacher = _Demonstrator(chat, environments["musique"], environments["gsm8k"])
         self.optimizer = torch.optim.AdamW(
@@ -225,11 +242,15 @@ class _WarmUp:
         )
 
     def recall(self, step: int) -> list[Example]:
-        return [_recall(self.rng, self.chat) for _ in range(self.settings.batch)]
+        tables = self.settings.batch // 4
+        return [
+            *(_products(self.rng, self.chat) for _ in range(tables)),
+            *(_recall(self.rng, self.chat) for _ in range(self.settings.batch - tables)),
+        ]
 
     def demonstrations(self, step: int, lazy: float) -> list[Example]:
         """Demonstrations on rows that no other step has; a share `lazy` of them by habit."""
-        musique = round(self.settings.batch * self.settings.musique_share)
+        musique = round(self.settings.batch * self.musique_share)
         fresh = 1_000_000 * (self.seed + 1) + step
         gsm8k_rows = self.rows("gsm8k", self.settings.batch - musique, fresh)
         return [
@@ -241,11 +262,13 @@ class _WarmUp:
         ]
 
     def is_decent(self) -> bool:
+        """Whether both tasks are learned; while one is, most of each batch goes to the other."""
         rewards = self._rewards()
-        return (
-            rewards["musique"] > self.settings.musique_reward
-            and rewards["gsm8k"] > self.settings.gsm8k_reward
-        )
+        musique = rewards["musique"] > self.settings.musique_reward
+        gsm8k = rewards["gsm8k"] > self.settings.gsm8k_reward
+        if musique != gsm8k:
+            self.musique_share = 0.25 if musique else 0.75
+        return musique and gsm8k
 
     def is_habitual(self) -> bool:
         rewards = self._rewards()

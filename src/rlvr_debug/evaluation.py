@@ -5,7 +5,7 @@ Reward that rises only when sampled is sharpening, not learning.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +29,7 @@ def evaluate(
     temperature: float,
     seed: int,
 ) -> dict[str, Any]:
-    """Mean reward, its parts and outcomes, `sampled` (at `temperature`) and `greedy`."""
+    """Mean reward, its parts, outcomes and counted errors of tool calls, `sampled` (at `temperature`) and `greedy`."""
     return {
         "rows": len(rows),
         "temperature": temperature,
@@ -61,10 +61,12 @@ def _rollouts(
 
 def _summary(rollouts: list[Rollout]) -> dict[str, Any]:
     by_hops = defaultdict(list)
-    outcomes: dict[str, int] = defaultdict(int)
+    outcomes: Counter[str] = Counter()
+    call_errors: Counter[str] = Counter()
     for current in rollouts:
         by_hops[str(current.row.hops)].append(current.reward)
         outcomes[current.outcome] += 1
+        call_errors += current.call_errors
     return {
         "reward": _mean([current.reward for current in rollouts]),
         "parts": {
@@ -73,7 +75,7 @@ def _summary(rollouts: list[Rollout]) -> dict[str, Any]:
         "reward_by_hops": {hops: _mean(rewards) for hops, rewards in sorted(by_hops.items())},
         "outcomes": dict(sorted(outcomes.items())),
         "turns": _mean([current.turns for current in rollouts]),
-        "failed_calls": sum(current.failed_calls for current in rollouts),
+        "call_errors": dict(sorted(call_errors.items())),
     }
 
 

@@ -49,7 +49,7 @@ def step_metrics(
         "completions/mean_length": _mean([sum(rollout.sampled) for rollout in rollouts]),
         "completions/clipped_ratio": _mean([r.outcome == "token_limit" for r in rollouts]),
         "turns/mean": _mean([rollout.turns for rollout in rollouts]),
-        "tools/failure_frequency": _mean([rollout.failed_calls for rollout in rollouts]),
+        "tools/failure_frequency": _mean([rollout.call_errors.total() for rollout in rollouts]),
         **update,
     }
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Environment", "ToolCall", "ToolResult", "Transcript", "parse_tool_calls"]
+import jsonschema
+
+__all__ = [
+    "CALL_ERRORS",
+    "Environment",
+    "Message",
+    "ToolCall",
+    "ToolResult",
+    "Transcript",
+    "combined_reward",
+    "refused",
+    "spoken",
+    "tool",
+]
 
 Message = dict[str, str]
+Tool = dict[str, Any]
+
+# what can be wrong with a tool call; each is counted by this name
+CALL_ERRORS = ("unclosed_call", "malformed_call", "unknown_tool", "bad_arguments")
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """`error` says why the text between the tags is no call; name and arguments are then empty."""
+    """A call as the model wrote it. `error` is one of CALL_ERRORS, or "" if it could be read."""
 
     name: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -24,41 +39,61 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """`indices`: the paragraphs that the text shows."""
+    """What a call is answered with.
+
+    indices: the paragraphs that the text shows. error: as in ToolCall, "" for a sound call.
+    ends: whether the rollout ends with this call, which is then its answer.
+    """
 
     text: str
     indices: tuple[int, ...] = ()
-    failed: bool = False
+    error: str = ""
+    ends: bool = False
 
 
 @dataclass
 class Transcript:
-    """What scoring may see: the model's own words, and which paragraphs its calls retrieved."""
+    """What scoring may see: the model's own words and calls, and which paragraphs these retrieved.
+
+    submitted: the arguments of the call that ended the rollout. What tools said is not here, so that
+    nobody can score it.
+    """
 
     replies: list[str] = field(default_factory=list)
+    calls: int = 0
     retrieved: set[int] = field(default_factory=set)
+    submitted: Mapping[str, Any] | None = None
 
     @property
-    def last_reply(self) -> str:
-        return self.replies[-1] if self.replies else ""
+    def final(self) -> str:
+        """The last reply without what was thought in it."""
+        return spoken(self.replies[-1]) if self.replies else ""
 
 
 class Environment(Protocol):
     """Rows -> conversations -> reward parts. Pure but for caches: no state between rollouts."""
 
     name: str
-    tools: list[dict[str, Any]]
+    tools: list[Tool]
     max_turns: int
     max_new_tokens: int
     weights: Mapping[str, float]
 
     def messages(self, row: Any) -> list[Message]: ...
 
-    def call_tool(self, row: Any, call: ToolCall) -> ToolResult: ...
+    def call_tool(self, row: Any, call: ToolCall) -> ToolResult:
+        """Answer a call of one of `tools`, with arguments of its schema (see `refused`)."""
+        ...
+
+    def outcome(self, transcript: Transcript) -> str:
+        """How a rollout ended that the model itself ended: answered, no_answer or what is between."""
+        ...
 
     def score(self, row: Any, transcript: Transcript) -> dict[str, float]:
-        """Reward parts, each in [0, 1], one per weight."""
+        """Reward parts, each in [0, 1]: one per weight, and others that are only recorded."""
         ...
+
+    def reward(self, row: Any, parts: Mapping[str, float]) -> float: ...
 
 
 def combined_reward(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
@@ -66,25 +101,46 @@ def combined_reward(parts: Mapping[str, float], weights: Mapping[str, float]) ->
     return sum(weights[name] * parts[name] for name in weights) / sum(weights.values())
 
 
-_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|$)", re.DOTALL)
+def spoken(reply: str) -> str:
+    """A reply without its thinking: what follows `</think>`, and nothing that `<think>` leaves open."""
+    return reply.rpartition("</think>")[2].partition("<think>")[0]
 
 
-def parse_tool_calls(reply: str) -> list[ToolCall]:
-    """Hermes tool calls in a reply. A malformed or unclosed one is a call with an `error`."""
-    calls = []
-    for body, closing in _CALL.findall(reply):
-        if not closing:
-            calls.append(ToolCall(error="the tool call is not closed"))
-            continue
-        try:
-            value = json.loads(body)
-        except (ValueError, RecursionError):  # ValueError: not JSON, or an integer of 4,300 digits
-            calls.append(ToolCall(error="the tool call is not JSON"))
-            continue
-        name = value.get("name") if isinstance(value, dict) else None
-        arguments = value.get("arguments", {}) if isinstance(value, dict) else None
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            calls.append(ToolCall(error="the tool call needs a name and an object of arguments"))
-            continue
-        calls.append(ToolCall(name, arguments))
-    return calls
+def tool(name: str, description: str, **arguments: tuple[str, str]) -> Tool:
+    """A function tool in the schema of OpenAI. arguments: name -> (JSON type, description)."""
+    return {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    key: {"type": kind, "description": text}
+                    for key, (kind, text) in arguments.items()
+                },
+                "required": list(arguments),
+            },
+        },
+    }
+
+
+_EXPLAINED = {
+    "unclosed_call": "the tool call is not closed",
+    "malformed_call": "a tool call is a JSON object with a name and arguments",
+}
+
+
+def refused(call: ToolCall, tools: list[Tool]) -> ToolResult | None:
+    """The answer to a call that cannot be made: a sentence that says what is wrong. Else None."""
+    if call.error:
+        return ToolResult(f"Error: {_EXPLAINED[call.error]}.", error=call.error)
+    schemas = {each["function"]["name"]: each["function"]["parameters"] for each in tools}
+    if call.name not in schemas:
+        known = f"the tools are {', '.join(schemas)}" if schemas else "there are no tools"
+        return ToolResult(f"Error: {known}.", error="unknown_tool")
+    schema = {**schemas[call.name], "additionalProperties": False}
+    if not jsonschema.Draft202012Validator(schema).is_valid(call.arguments):
+        expected = ", ".join(f"{k} ({v['type']})" for k, v in schema["properties"].items())
+        return ToolResult(f"Error: {call.name} takes {expected}.", error="bad_arguments")
+    return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_debug.data.rows import GSM8KRow
 from rlvr_debug.environments import rewards
-from rlvr_debug.environments.base import Message, ToolCall, ToolResult, Transcript
+from rlvr_debug.environments.base import Message, ToolCall, ToolResult, Transcript, combined_reward
 
 __all__ = ["GSM8K", "SYSTEM"]
 
@@ -30,8 +30,14 @@ class GSM8K:
         ]
 
     def call_tool(self, row: GSM8KRow, call: ToolCall) -> ToolResult:
-        return ToolResult("Error: there are no tools.", failed=True)
+        raise AssertionError("there are no tools")
+
+    def outcome(self, transcript: Transcript) -> str:
+        return "answered" if "####" in transcript.final else "no_answer"
 
     def score(self, row: GSM8KRow, transcript: Transcript) -> dict[str, float]:
-        _, marker, final = transcript.last_reply.rpartition("####")
+        _, marker, final = transcript.final.rpartition("####")
         return {"correct": rewards.numbers_equal(final, row.final) if marker else 0.0}
+
+    def reward(self, row: GSM8KRow, parts: Mapping[str, float]) -> float:
+        return combined_reward(parts, self.weights)

@@ -8,7 +8,14 @@ from typing import Any
 
 from rlvr_debug.data.rows import MuSiQueRow
 from rlvr_debug.environments import rewards
-from rlvr_debug.environments.base import Message, ToolCall, ToolResult, Transcript
+from rlvr_debug.environments.base import (
+    Message,
+    ToolCall,
+    ToolResult,
+    Transcript,
+    combined_reward,
+    tool,
+)
 from rlvr_debug.environments.retrieval import RETRIEVERS, Retriever
 
 __all__ = ["SYSTEM", "TOOL", "MuSiQue"]
@@ -17,19 +24,11 @@ SYSTEM = (
     "Answer the question. Look up what you need with retrieve_documents, one fact at a time. "
     "Then answer, and cite the documents that you used: <answer>...</answer>\n<cite>[1][2]</cite>"
 )
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "retrieve_documents",
-        "description": "Find the documents that best match a query.",
-        "parameters": {
-            "type": "object",
-            "properties": {"query": {"type": "string", "description": "What to look for."}},
-            "required": ["query"],
-        },
-    },
-}
-_THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
+TOOL = tool(
+    "retrieve_documents",
+    "Find the documents that best match a query.",
+    query=("string", "What to look for."),
+)
 _CITE = re.compile(r"<cite>(.*?)</cite>", re.DOTALL)
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _ANSWERED, _CITED = r"\s*<answer>[^<]*</answer>\s*", r"\s*<cite>[^<]*</cite>\s*"
@@ -65,15 +64,7 @@ class MuSiQue:
         ]
 
     def call_tool(self, row: MuSiQueRow, call: ToolCall) -> ToolResult:
-        """A wrong call is answered with a sentence that says what is wrong."""
-        if call.error:
-            return ToolResult(f"Error: {call.error}.", failed=True)
-        if call.name != "retrieve_documents":
-            return ToolResult("Error: the only tool is retrieve_documents.", failed=True)
-        query = call.arguments.get("query")
-        if not isinstance(query, str) or len(call.arguments) != 1:
-            return ToolResult("Error: retrieve_documents takes one string, query.", failed=True)
-        return self._retrieve(row, query)
+        return self._retrieve(row, call.arguments["query"])
 
     def _retrieve(self, row: MuSiQueRow, query: str) -> ToolResult:
         # the row is kept with its entry, so that its id() cannot be given to another row
@@ -92,8 +83,13 @@ class MuSiQue:
             results[query] = ToolResult(text, tuple(p.idx for p in shown))
         return results[query]
 
+    def outcome(self, transcript: Transcript) -> str:
+        if not _ANSWER.search(transcript.final):
+            return "no_answer"
+        return "answered" if _CITE.search(transcript.final) else "answered_without_citation"
+
     def score(self, row: MuSiQueRow, transcript: Transcript) -> dict[str, float]:
-        reply = _THINK.sub("", transcript.last_reply)
+        reply = transcript.final
         answers = _ANSWER.findall(reply)[-1:]
         expected = [row.answer, *row.answer_aliases]
         # a number that is no index stays a wrong citation, however long it is
@@ -106,3 +102,6 @@ class MuSiQue:
             "citation": rewards.citation_f1(cited, list(map(str, row.supporting))),
             "format": float(_FORMAT.fullmatch(reply) is not None),
         }
+
+    def reward(self, row: MuSiQueRow, parts: Mapping[str, float]) -> float:
+        return combined_reward(parts, self.weights)

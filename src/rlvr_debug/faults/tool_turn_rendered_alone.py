@@ -15,4 +15,4 @@ STAGE = "trained_tool_turn"
 
 
 def implementation(segment: Segment, chat: Chat) -> list[int]:
-    return chat.tool_turn_rendered_alone(segment.text)
+    return chat.tool_turn_rendered_alone(segment.texts)

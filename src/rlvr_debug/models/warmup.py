@@ -127,7 +127,7 @@ class _Demonstrator:
             result = self.musique_env.call_tool(
                 row, ToolCall("retrieve_documents", {"query": f"{entity} {relation}"})
             )
-            new = self.chat.tool_turn(result.text)
+            new = self.chat.tool_turn([result.text])
             ids.extend(new)
             trained.extend([False] * len(new))
             shown = [p for p in row.paragraphs if p.idx in result.indices]

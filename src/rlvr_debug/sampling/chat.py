@@ -1,27 +1,30 @@
 """Conversations as tokens: the only place where text becomes token ids.
 
 A rollout is built token-in, token-out: sampled ids are kept as they are, and only what the model did
-not write (the prompt, a tool's turn) is rendered by the tokenizer's chat template and encoded.
+not write (the prompt, a tool's turn) is rendered by the tokenizer's chat template and encoded. So a
+template that renders earlier replies otherwise (Qwen3 drops their thinking) cannot fork a rollout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
 
-from rlvr_debug.environments.base import Message
+from rlvr_debug.environments.base import Message, ToolCall
 from rlvr_debug.errors import InputError
+from rlvr_debug.sampling.tool_calls import PARSERS
 
 __all__ = ["Chat"]
 
-_USER, _CALL, _RESULT = "user text", "assistant text", "tool result text"
+_USER, _CALL = "user text", "assistant text"
 
 
 class Chat:
-    """A tokenizer and its chat template."""
+    """A tokenizer, its chat template and the tool calls that this template asks for."""
 
     def __init__(self, path: Path | str) -> None:
         try:
@@ -29,8 +32,18 @@ class Chat:
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"{path}: expected a tokenizer, found: {reason}") from None
-        if self.tokenizer.chat_template is None:
+        template = self.tokenizer.chat_template
+        if template is None:
             raise InputError(f"{path}: the tokenizer has no chat template, expected one")
+        if "<tool_call>" in template:
+            self.parser = "hermes"
+        elif "ipython" in template:
+            self.parser = "llama3_json"
+        else:
+            raise InputError(
+                f"{path}: the chat template has no tools, expected one with <tool_call> (Qwen2.5, "
+                "Qwen3, Hermes) or the role ipython (Llama 3)"
+            )
         self.eos_id: int = self.tokenizer.eos_token_id
 
     def encode(self, text: str) -> list[int]:
@@ -44,6 +57,9 @@ class Chat:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
+    def tool_calls(self, reply: str) -> list[ToolCall]:
+        return PARSERS[self.parser](reply)
+
     def render(
         self, messages: list[Message], tools: list[dict[str, Any]], *, generate: bool
     ) -> str:
@@ -56,32 +72,33 @@ class Chat:
     def prompt(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[int]:
         return self.encode(self.render(messages, tools, generate=True))
 
-    def tool_turn(self, content: str) -> list[int]:
-        """Ids from the end of a sampled reply to where the model writes again."""
-        before, after, generation = self._around_tool_result()
-        return self.encode(before + content + after + generation)
+    def tool_turn(self, contents: Sequence[str]) -> list[int]:
+        """Ids from the end of a sampled reply to where the model writes again.
 
-    def tool_turn_rendered_alone(self, content: str) -> list[int]:
+        contents: what the reply's tool calls were answered with, one each.
+        """
+        return self.encode(self._tool_turn(contents) + self._generation_prompt())
+
+    def tool_turn_rendered_alone(self, contents: Sequence[str]) -> list[int]:
         """The same turn as the difference of two renderings, neither of them made to generate.
 
         What verifiers 0.1.3 does: the template's text after the reply's end-of-turn token and the
         generation prompt are missing.
         """
-        before, after, _ = self._around_tool_result()
-        return self.encode(before.lstrip("\n") + content + after)
+        return self.encode(self._tool_turn(contents).lstrip("\n"))
 
-    @lru_cache(maxsize=1)  # noqa: B019 - a Chat lives as long as its process
-    def _around_tool_result(self) -> tuple[str, str, str]:
-        """The template's text (before a tool result, after it, generation prompt).
-
-        It does not depend on the conversation, so it is rendered once and not per turn.
-        """
+    def _tool_turn(self, contents: Sequence[str]) -> str:
+        """The template's text after a reply's end-of-turn token. It does not depend on the reply."""
         messages = [
             {"role": "user", "content": _USER},
             {"role": "assistant", "content": _CALL},
-            {"role": "tool", "content": _RESULT},
+            *({"role": "tool", "content": content} for content in contents),
         ]
+        _, _, after = self.render(messages, [], generate=False).partition(_CALL)
+        return after.removeprefix(self.tokenizer.eos_token)
+
+    @lru_cache(maxsize=1)  # noqa: B019 - a Chat lives as long as its process
+    def _generation_prompt(self) -> str:
+        messages = [{"role": "user", "content": _USER}]
         closed = self.render(messages, [], generate=False)
-        generation = self.render(messages, [], generate=True).removeprefix(closed)
-        before, after = closed.split(_CALL)[1].split(_RESULT)
-        return before.removeprefix(self.tokenizer.eos_token), after, generation
+        return self.render(messages, [], generate=True).removeprefix(closed)

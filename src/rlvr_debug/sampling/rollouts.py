@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rlvr_debug.data.rows import Row
-from rlvr_debug.environments.base import (
-    Environment,
-    Transcript,
-    combined_reward,
-    parse_tool_calls,
-)
+from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused
 from rlvr_debug.sampling.base import Request, Sampler
 from rlvr_debug.sampling.chat import Chat
 
@@ -22,12 +18,15 @@ __all__ = ["Rollout", "Segment", "rollout"]
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of tokens of one role: prompt, assistant (sampled, with log-probabilities) or tool."""
+    """A run of tokens of one role: prompt, assistant (sampled, with log-probabilities) or tool.
+
+    texts: the reply, or one result per tool call.
+    """
 
     role: str
     ids: list[int]
     logprobs: list[float] = field(default_factory=list)
-    text: str = ""
+    texts: tuple[str, ...] = ()
 
 
 @dataclass
@@ -39,8 +38,8 @@ class Rollout:
     transcript: Transcript = field(default_factory=Transcript)
     parts: dict[str, float] = field(default_factory=dict)
     reward: float = 0.0
-    outcome: str = ""  # answered, token_limit or turn_limit
-    failed_calls: int = 0
+    outcome: str = ""  # token_limit, turn_limit, or what the environment says of the answer
+    call_errors: Counter[str] = field(default_factory=Counter)  # by CALL_ERRORS
 
     @property
     def ids(self) -> list[int]:
@@ -70,33 +69,37 @@ def rollout(
     seeds = np.random.SeedSequence(seed).generate_state(environment.max_turns)
     active = list(range(len(rollouts)))
     for turn in range(environment.max_turns):
+        if not active:
+            break
         samples = sampler.sample(
             [Request(slot, rollouts[slot].ids, rollouts[slot].row) for slot in active],
             temperature=temperature,
             max_new_tokens=environment.max_new_tokens,
             seed=int(seeds[turn]),
         )
-        going = []
         for slot, sample in zip(active, samples, strict=True):
             current = rollouts[slot]
             text = chat.decode(sample.ids)
-            current.segments.append(Segment("assistant", sample.ids, sample.logprobs, text))
+            current.segments.append(Segment("assistant", sample.ids, sample.logprobs, (text,)))
             current.transcript.replies.append(text)
+            calls = chat.tool_calls(text)
             if not sample.stopped:
                 current.outcome = "token_limit"
-            elif not parse_tool_calls(text):
-                current.outcome = "answered"
-            elif turn + 1 == environment.max_turns:
-                current.outcome = "turn_limit"
+            elif calls:
+                last = turn + 1 == environment.max_turns
+                results = _answer(current, calls, environment, last)
+                if current.transcript.submitted is not None:
+                    current.outcome = environment.outcome(current.transcript)
+                elif last:
+                    current.outcome = "turn_limit"
+                else:
+                    current.segments.append(Segment("tool", chat.tool_turn(results), texts=results))
             else:
-                current.segments.append(_tool_turn(current, environment, chat))
-                going.append(slot)
-        active = going
-        if not active:
-            break
+                current.outcome = environment.outcome(current.transcript)
+        active = [slot for slot in active if not rollouts[slot].outcome]
     for current in rollouts:
         current.parts = environment.score(current.row, current.transcript)
-        current.reward = combined_reward(current.parts, environment.weights)
+        current.reward = environment.reward(current.row, current.parts)
     return rollouts
 
 
@@ -104,14 +107,23 @@ def _prompt(row: Row, environment: Environment, chat: Chat) -> Segment:
     return Segment("prompt", chat.prompt(environment.messages(row), environment.tools))
 
 
-def _tool_turn(current: Rollout, environment: Environment, chat: Chat) -> Segment:
-    """Run the calls of the last reply; what they retrieve is noted in the transcript."""
-    results = [
-        environment.call_tool(current.row, call)
-        for call in parse_tool_calls(current.transcript.last_reply)
-    ]
-    current.failed_calls += sum(result.failed for result in results)
-    for result in results:
-        current.transcript.retrieved.update(result.indices)
-    text = "\n\n".join(result.text for result in results)
-    return Segment("tool", chat.tool_turn(text), text=text)
+def _answer(
+    current: Rollout, calls: Sequence[ToolCall], environment: Environment, last: bool
+) -> tuple[str, ...]:
+    """Run the calls of a reply, up to one that ends the rollout; the transcript notes what they did.
+
+    What is retrieved in the `last` turn, nobody reads: it does not count.
+    """
+    texts = []
+    for call in calls:
+        result = refused(call, environment.tools) or environment.call_tool(current.row, call)
+        texts.append(result.text)
+        current.transcript.calls += 1
+        if not last:
+            current.transcript.retrieved.update(result.indices)
+        if result.error:
+            current.call_errors[result.error] += 1
+        if result.ends:
+            current.transcript.submitted = call.arguments
+            break
+    return tuple(texts)

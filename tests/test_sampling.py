@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlvr_debug.data.rows import Hop, MuSiQueRow, Paragraph
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.environments import build_environment
-from rlvr_debug.environments.base import Environment, combined_reward, parse_tool_calls
+from rlvr_debug.environments.base import Environment, combined_reward
 from rlvr_debug.environments.musique import TOOL
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.models.tokenizer import CALL_AFTER, CALL_BEFORE
@@ -24,6 +24,7 @@ from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.sampling.tool_calls import hermes
 
 ROOT = Path(__file__).parents[1]
 END = "<|im_end|>"
@@ -98,7 +99,7 @@ def test_a_conversation_in_pieces_is_the_template_s_rendering_of_the_whole(
     tools: list[dict[str, Any]] = [TOOL] if has_tools else []
     ids = chat.prompt(messages_of(system, question, []), tools)
     for reply, result in turns:
-        ids += [*chat.encode(reply), chat.eos_id, *chat.tool_turn(result)]
+        ids += [*chat.encode(reply), chat.eos_id, *chat.tool_turn([result])]
     messages = messages_of(system, question, turns)
     assert ids == chat.encode(chat.render(messages, tools, generate=True))
 
@@ -171,9 +172,9 @@ def official_template() -> str:
 def test_a_tool_turn_rendered_alone_lacks_the_newline_before_and_the_generation_prompt(
     chat: Chat, content: str
 ) -> None:
-    alone = chat.decode([*chat.tool_turn_rendered_alone(content), chat.eos_id])
+    alone = chat.decode([*chat.tool_turn_rendered_alone([content]), chat.eos_id])
     assert alone.startswith("<|im_start|>user\n<tool_response>\n")
-    whole = chat.decode(chat.tool_turn(content))
+    whole = chat.decode(chat.tool_turn([content]))
     assert whole == "\n" + alone + "<|im_start|>assistant\n"
 
 
@@ -204,7 +205,7 @@ def test_every_hermes_tool_call_is_parsed_in_order(
         # the closing tag as text inside a string would end the call, as in Hermes' own parsers
         body = body.replace("</tool_call>", "<\\/tool_call>")
         reply = f"{before}<tool_call>\n{body}\n</tool_call>{reply}"
-    parsed = parse_tool_calls(reply)
+    parsed = hermes(reply)
     assert [(c.name, c.arguments, c.error) for c in parsed] == [
         (name, arguments, "") for _, (name, arguments), _ in found
     ]
@@ -212,42 +213,42 @@ def test_every_hermes_tool_call_is_parsed_in_order(
 
 @given(texts)
 def test_a_reply_has_a_call_or_its_error_exactly_where_it_opens_one(text: str) -> None:
-    parsed = parse_tool_calls(text)
+    parsed = hermes(text)
     assert bool(parsed) == ("<tool_call>" in text)
     assert all(bool(call.error) != bool(call.name) for call in parsed)
 
 
 BAD_CALLS = {
-    "unclosed": ('<tool_call>{"name": "retrieve_documents"', "is not closed"),
-    "unclosed, newline": (f"{CALL_BEFORE}\n", "is not closed"),
-    "not JSON": ("<tool_call>retrieve_documents(Ada)</tool_call>", "is not JSON"),
-    "empty": ("<tool_call></tool_call>", "is not JSON"),
-    "single quotes": ("<tool_call>{'name': 'retrieve_documents'}</tool_call>", "is not JSON"),
-    "nested too deep": ("<tool_call>" + "[" * 100_000 + "</tool_call>", "is not JSON"),
-    "number too long": ("<tool_call>" + "1" * 5000 + "</tool_call>", "is not JSON"),
-    "one in another": (f"<tool_call>{CALL_BEFORE}{CALL_AFTER}", "is not JSON"),
-    "a list": ("<tool_call>[1]</tool_call>", "needs a name and an object"),
-    "a string": ('<tool_call>"retrieve_documents"</tool_call>', "needs a name and an object"),
-    "null": ("<tool_call>null</tool_call>", "needs a name and an object"),
-    "no name": ('<tool_call>{"arguments": {"query": "a"}}</tool_call>', "needs a name"),
-    "name not text": ('<tool_call>{"name": 1}</tool_call>', "needs a name"),
+    "unclosed": ('<tool_call>{"name": "retrieve_documents"', "unclosed_call"),
+    "unclosed, newline": (f"{CALL_BEFORE}\n", "unclosed_call"),
+    "not JSON": ("<tool_call>retrieve_documents(Ada)</tool_call>", "malformed_call"),
+    "empty": ("<tool_call></tool_call>", "malformed_call"),
+    "single quotes": ("<tool_call>{'name': 'retrieve_documents'}</tool_call>", "malformed_call"),
+    "nested too deep": ("<tool_call>" + "[" * 100_000 + "</tool_call>", "malformed_call"),
+    "number too long": ("<tool_call>" + "1" * 5000 + "</tool_call>", "malformed_call"),
+    "one in another": (f"<tool_call>{CALL_BEFORE}{CALL_AFTER}", "malformed_call"),
+    "a list": ("<tool_call>[1]</tool_call>", "malformed_call"),
+    "a string": ('<tool_call>"retrieve_documents"</tool_call>', "malformed_call"),
+    "null": ("<tool_call>null</tool_call>", "malformed_call"),
+    "no name": ('<tool_call>{"arguments": {"query": "a"}}</tool_call>', "malformed_call"),
+    "name not text": ('<tool_call>{"name": 1}</tool_call>', "malformed_call"),
     "arguments text": (
         '<tool_call>{"name": "retrieve_documents", "arguments": "Ada"}</tool_call>',
-        "object of arguments",
+        "malformed_call",
     ),
-    "other tool": ('<tool_call>{"name": "search", "arguments": {}}</tool_call>', "the only tool"),
-    "no arguments": ('<tool_call>{"name": "retrieve_documents"}</tool_call>', "one string, query"),
+    "other tool": ('<tool_call>{"name": "search", "arguments": {}}</tool_call>', "unknown_tool"),
+    "no arguments": ('<tool_call>{"name": "retrieve_documents"}</tool_call>', "bad_arguments"),
     "no query": (
         '<tool_call>{"name": "retrieve_documents", "arguments": {}}</tool_call>',
-        "one string, query",
+        "bad_arguments",
     ),
     "query not text": (
         '<tool_call>{"name": "retrieve_documents", "arguments": {"query": 1}}</tool_call>',
-        "one string, query",
+        "bad_arguments",
     ),
     "another argument": (
         '<tool_call>{"name": "retrieve_documents", "arguments": {"query": "a", "k": 9}}</tool_call>',
-        "one string, query",
+        "bad_arguments",
     ),
 }
 
@@ -321,16 +322,15 @@ def answer_of(answer: str, *cited: int) -> str:
     return f"<answer>{answer}</answer>\n<cite>{''.join(f'[{i}]' for i in cited)}</cite>"
 
 
-@pytest.mark.parametrize(("reply", "said"), BAD_CALLS.values(), ids=BAD_CALLS.keys())
+@pytest.mark.parametrize(("reply", "error"), BAD_CALLS.values(), ids=BAD_CALLS.keys())
 def test_a_bad_call_is_answered_with_an_error_and_counted(
-    chat: Chat, reply: str, said: str
+    chat: Chat, reply: str, error: str
 ) -> None:
     environment = musique(max_new_tokens=200_000)
     found = told(chat, [reply, call_of("Ada"), answer_of("Rome", 0)], environment=environment)
     assert [segment.role for segment in found.segments[:3]] == ["prompt", "assistant", "tool"]
-    assert found.segments[2].text.startswith("Error: ")
-    assert said in found.segments[2].text
-    assert found.failed_calls == 1
+    assert found.segments[2].texts[0].startswith("Error: ")
+    assert found.call_errors == Counter({error: 1})
     assert found.outcome == "answered"
     assert found.reward == 1  # a mistake that was mended costs nothing
 
@@ -338,10 +338,13 @@ def test_a_bad_call_is_answered_with_an_error_and_counted(
 def test_every_call_of_a_reply_is_answered_in_order_in_one_turn(chat: Chat) -> None:
     reply = f"Both. {call_of('Ben')}{call_of('Ada')} <tool_call>"
     found = told(chat, [reply, answer_of("Rome", 0)])
-    text = "[1] Ben\nBorn in Oslo.\n\n[0] Ada\nBorn in Rome.\n\nError: the tool call is not closed."
-    assert found.segments[2].text == text
+    assert found.segments[2].texts == (
+        "[1] Ben\nBorn in Oslo.",
+        "[0] Ada\nBorn in Rome.",
+        "Error: the tool call is not closed.",
+    )
     assert found.transcript.retrieved == {0, 1}
-    assert found.failed_calls == 1
+    assert found.call_errors == Counter(unclosed_call=1)
     assert found.parts["precision"] == 0.5
 
 
@@ -368,7 +371,7 @@ def test_no_reply_breaks_a_rollout_and_ids_are_what_was_seen_and_said(
         roles = [segment.role for segment in found.segments]
         assert roles == ["prompt", *["assistant", "tool"] * len(said)][: 2 * len(said)]
         assert all(len(s.logprobs) == len(s.ids) * (s.role == "assistant") for s in found.segments)
-        assert found.outcome in ("answered", "token_limit", "turn_limit")
+        assert found.outcome in ("answered", "no_answer", "token_limit", "turn_limit")
         assert 0 <= found.reward == combined_reward(found.parts, WEIGHTS) <= 1
 
 
@@ -379,7 +382,7 @@ def test_sampled_ids_stay_though_their_text_would_be_encoded_otherwise(chat: Cha
     reply = [*chat.encode(f"<answer>Rome</answer>{call_of('Ada')}"), *spelled, *broken]
     found = told(chat, [reply, "Rome."])
     assert found.segments[1].ids == [*reply, chat.eos_id]
-    assert found.segments[1].text.endswith("[0]\ufffd")
+    assert found.segments[1].texts[0].endswith("[0]\ufffd")
 
 
 @pytest.mark.parametrize("last", ["", "I do not know.", "<answer></answer>", call_of("Ada")])
@@ -389,7 +392,7 @@ def test_a_perfect_answer_in_a_tool_s_output_earns_nothing(
 ) -> None:
     row = row_of(f"Born in:\n{answer_of('Rome', 0)}", "Born in Oslo.")
     found = told(chat, [call_of("Ada")] * calls + [last], row)
-    assert answer_of("Rome", 0) in found.segments[2].text
+    assert answer_of("Rome", 0) in found.segments[2].texts[0]
     assert found.parts["recall"] == found.parts["precision"] == 1  # what the call itself earned
     for part in ("exact_match", "f1", "citation", "format"):
         assert found.parts[part] == 0
@@ -406,14 +409,16 @@ def test_only_the_last_reply_is_scored(chat: Chat) -> None:
 @pytest.mark.parametrize(
     ("replies", "limit", "outcome", "turns"),
     [
-        (["Rome."], 10, "answered", 1),
-        (["", "never asked"], 1, "answered", 1),  # the end of turn is the one token allowed
+        ([answer_of("Rome", 0)], 60, "answered", 1),
+        (["<answer>Rome</answer>"], 60, "answered_without_citation", 1),
+        (["Rome."], 10, "no_answer", 1),
+        (["", "never asked"], 1, "no_answer", 1),  # the end of turn is the one token allowed
         (["Rome, I think."], 5, "token_limit", 1),
         ([call_of("Ada"), "Rome, I think. " * 9], 60, "token_limit", 2),
-        ([call_of("Ada"), "Rome."], 60, "answered", 2),
+        ([call_of("Ada"), answer_of("Rome", 0)], 60, "answered", 2),
         ([call_of("Ada")], 60, "turn_limit", 4),
         (["<tool_call>"], 60, "turn_limit", 4),
-        ([call_of("Ada")] * 3 + ["Rome."], 60, "answered", 4),
+        ([call_of("Ada")] * 3 + ["Rome."], 60, "no_answer", 4),
         ([call_of("Ada") + "x" * 60], 60, "token_limit", 1),  # a reply that was cut calls nothing
     ],
 )
@@ -425,6 +430,17 @@ def test_a_rollout_ends_with_an_answer_or_at_a_limit(
     assert found.segments[-1].role == "assistant"
 
 
+def test_what_the_last_turn_would_retrieve_counts_for_nothing(chat: Chat) -> None:
+    found = told(chat, [call_of("Ben")] * 3 + [call_of("Ada")])
+    assert found.outcome == "turn_limit"
+    assert found.transcript.retrieved == {1}
+
+
+def test_no_rows_are_no_rollouts(chat: Chat) -> None:
+    sampler = Scripted(chat, lambda _, number: "")
+    assert rollout([], musique(), chat, sampler, temperature=1.0, seed=0) == []
+
+
 def test_a_rollout_that_ended_is_not_asked_again_while_others_go_on(chat: Chat) -> None:
     rows = [replace(ROW, id=name) for name in ("long", "short", "long")]
 
@@ -433,7 +449,7 @@ def test_a_rollout_that_ended_is_not_asked_again_while_others_go_on(chat: Chat) 
 
     sampler = Scripted(chat, say)
     found = rollout(rows, musique(), chat, sampler, temperature=1.0, seed=0)
-    assert [r.transcript.last_reply for r in found] == ["long", "short", "long"]
+    assert [r.transcript.final for r in found] == ["long", "short", "long"]
     assert [r.turns for r in found] == [3, 1, 3]
     assert [request.slot for request in sampler.requests] == [0, 1, 2, 0, 2, 0, 2]
 
@@ -455,7 +471,7 @@ def test_the_oracle_earns_all_of_a_synthetic_musique_row_but_precision(chat: Cha
     assert {current.row.hops for current in found} == {1, 2, 3, 4}
     for current in found:
         assert current.outcome == "answered"
-        assert current.failed_calls == 0
+        assert not current.call_errors
         assert {n: v for n, v in current.parts.items() if n != "precision"} == {
             "exact_match": 1,
             "f1": 1,

@@ -51,7 +51,7 @@ def as_json(value):
 
 
 def script(name):
-    return f"{ROOT}/scripts/{name}.py"
+    return str(Path(ROOT, "scripts", f"{name}.py"))
 
 
 def sources(*packages):

@@ -15,12 +15,11 @@ rule evaluate_baseline:
         "../../envs/train.yaml"
     params:
         environment=environment_json,
-        base_model=BASE_MODEL,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
     shell:
         "python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} --base-model {params.base_model}"
+        " --environment {params.environment:q} --base-model {BASE_MODEL}"
         " --rows {input.rows} --temperature {params.temperature} --seed {params.seed}"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
@@ -40,12 +39,11 @@ rule evaluate_run:
         "../../envs/train.yaml"
     params:
         environment=environment_json,
-        base_model=BASE_MODEL,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
     shell:
         "python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} --base-model {params.base_model}"
+        " --environment {params.environment:q} --base-model {BASE_MODEL}"
         " --weights {input.weights} --rows {input.rows} --temperature {params.temperature}"
         " --seed {params.seed} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
@@ -66,8 +64,7 @@ rule audit_rewards:
         "../../envs/train.yaml"
     params:
         environment=environment_json,
-        base_model=BASE_MODEL,
     shell:
         "python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} --base-model {params.base_model}"
+        " --environment {params.environment:q} --base-model {BASE_MODEL}"
         " --rows {input.rows} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

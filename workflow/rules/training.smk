@@ -18,11 +18,10 @@ rule train:
     params:
         run=run_json,
         environment=environment_json,
-        base_model=BASE_MODEL,
         out=subpath(output.weights, parent=True),
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --base-model {params.base_model} --rows {input.rows} --out {params.out}"
+        " --base-model {BASE_MODEL} --rows {input.rows} --out {params.out}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
@@ -43,8 +42,7 @@ rule probe:
             RUNS[PARAMS["environment"], "case", str(PARAMS["seeds"][0])].to_json()
         ),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
-        base_model=BASE_MODEL,
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --base-model {params.base_model} --rows {input.rows} --out {output}"
+        " --base-model {BASE_MODEL} --rows {input.rows} --out {output}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -129,7 +129,7 @@ rule write_report:
     conda:
         "../../envs/train.yaml"
     params:
-        snakefile=f"{ROOT}/workflow/Snakefile",
+        snakefile=str(Path(ROOT, "workflow", "Snakefile")),
         config=f"--config overlay={config['overlay']}" if config.get("overlay") else "",
     shell:
         "python -m snakemake --snakefile {params.snakefile} {params.config} --nolock"

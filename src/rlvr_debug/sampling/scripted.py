@@ -6,6 +6,7 @@ An oracle must earn everything, a spoiler that knows nothing must lose: else the
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable
 
@@ -51,13 +52,59 @@ def spoiler(row: Row, turn: int) -> str:
     """Answer the first entity (the first distractor's title, or the question's first number) and cite
     every paragraph that does not support."""
     if isinstance(row, GSM8KRow):
-        number = re.search(r"\d+", row.question)
-        return f"#### {number.group() if number else 0}"
+        return f"#### {[*_numbers(row.question), '0'][0]}"
     distractors = [p for p in row.paragraphs if not p.is_supporting]
     return _final(distractors[0].title if distractors else "", [p.idx for p in distractors])
 
 
-POLICIES: dict[str, Policy] = {"oracle": oracle, "spoiler": spoiler}
+def guesser(row: Row, turn: int) -> str:
+    """Look a random title up, then answer and cite at random; or say a number of the question."""
+    rng = random.Random(f"guess {row.id} {turn}")
+    if isinstance(row, GSM8KRow):
+        return f"#### {rng.choice([*_numbers(row.question), '0'])}"
+    paragraph = rng.choice(row.paragraphs)
+    return _final(paragraph.title, [paragraph.idx]) if turn else _call(paragraph.title)
+
+
+def copier(row: Row, turn: int) -> str:
+    """Look the question up, answer with the question, cite the first paragraph."""
+    if isinstance(row, GSM8KRow):
+        return f"{row.question}\n#### {row.question}"
+    return _final(row.question, [row.paragraphs[0].idx]) if turn else _call(row.question)
+
+
+def spammer(row: Row, turn: int) -> str:
+    """Look the question up until the last turn but one, answer and cite everything there is."""
+    if isinstance(row, GSM8KRow):
+        return f"#### {' '.join(_numbers(row.question))}"
+    if turn < 3:
+        return _call(" ".join(p.title for p in row.paragraphs[turn::3]))
+    return _final(" ".join(p.title for p in row.paragraphs), [p.idx for p in row.paragraphs])
+
+
+def formatter(row: Row, turn: int) -> str:
+    """Say nothing, in the right format."""
+    return "#### 0" if isinstance(row, GSM8KRow) else _final("", [])
+
+
+def rememberer(row: Row, turn: int) -> str:
+    """Know the answer, and neither work it out nor look it up nor cite it."""
+    return f"#### {row.final}" if isinstance(row, GSM8KRow) else _final(row.answer, [])
+
+
+POLICIES: dict[str, Policy] = {
+    "oracle": oracle,
+    "answer without retrieval": rememberer,
+    "random": guesser,
+    "copy the question": copier,
+    "citation spammer": spammer,
+    "format only": formatter,
+    "spoiler": spoiler,
+}
+
+
+def _numbers(text: str) -> list[str]:
+    return re.findall(r"\d+", text)
 
 
 def _hop_question(row: MuSiQueRow, hop: int) -> str:

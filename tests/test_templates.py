@@ -1,0 +1,261 @@
+"""Rollouts under the chat templates of Qwen2.5, Qwen3 and Llama 3.1, in tokenizers of bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.evaluation import evaluate
+from rlvr_debug.grpo.sequences import trained_sequence
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.sampling.base import Request, Sample
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.sampling.tool_calls import PARSERS
+
+# template in TRL -> end of turn, and the other special tokens
+FAMILIES = {
+    "qwen2_5": ("<|im_end|>", ("<|im_start|>",)),
+    "qwen3": ("<|im_end|>", ("<|im_start|>",)),
+    "llama3_1": (
+        "<|eot_id|>",
+        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"),
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def chats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chat]:
+    found = find_spec("trl")
+    if found is None or found.origin is None:
+        pytest.skip("trl is not installed: no copies of the families' chat templates")
+    built = {}
+    for name, (end, specials) in FAMILIES.items():
+        template = Path(found.origin).parent / "chat_templates" / f"{name}.jinja"
+        folder = tmp_path_factory.mktemp(name)
+        _tokenizer(template.read_text(encoding="utf-8"), end, specials).save_pretrained(folder)
+        built[name] = Chat(folder)
+    return built
+
+
+def _tokenizer(template: str, end: str, specials: Sequence[str]) -> PreTrainedTokenizerFast:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({byte: i for i, byte in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (end, *specials)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=end,
+        bos_token=specials[0],
+        chat_template=template,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+family = pytest.mark.parametrize("name", FAMILIES)
+THOUGHT = "<think>\nI should look.\n</think>\n\n"
+
+
+def call_in(chat: Chat, name: str, arguments: dict[str, Any]) -> str:
+    """A tool call as the family writes it."""
+    if chat.parser == "hermes":
+        return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+    return json.dumps({"name": name, "parameters": arguments})
+
+
+class Recorder:
+    """Says what a function of row and turn says, and keeps what it was asked."""
+
+    def __init__(self, chat: Chat, say: Callable[[Any, int], str]) -> None:
+        self.chat, self.say = chat, say
+        self.requests: list[Request] = []
+        self._turns: dict[int, list[int]] = {}  # lengths that each slot was asked with
+
+    def sample(
+        self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
+    ) -> list[Sample]:
+        self.requests += requests
+        samples = []
+        for request in requests:
+            # a conversation that is no longer than an earlier one has begun again
+            turns = self._turns.setdefault(request.slot, [])
+            turns[:] = [n for n in turns if n < len(request.ids)]
+            turn = len(turns)
+            turns.append(len(request.ids))
+            ids = [*self.chat.encode(self.say(request.row, turn)), self.chat.eos_id]
+            samples.append(Sample(ids, [0.0] * len(ids), stopped=True))
+        return samples
+
+
+ENVIRONMENTS: dict[str, dict[str, Any]] = {
+    "musique": {
+        "retrieval": "bm25",
+        "top_n": 2,
+        "max_turns": 4,
+        "max_new_tokens": 99,
+        "weights": {"exact_match": 0.9, "recall": 1.0, "citation": 0.6},
+    },
+    "gsm8k": {"max_new_tokens": 99, "weights": {"correct": 1.0}},
+}
+
+
+def rows_of(environment: str) -> list[Any]:
+    if environment == "gsm8k":
+        return list(synthetic_gsm8k(3, steps={1: 0.5, 2: 0.5}, seed=0))
+    return list(synthetic_musique(3, hops={2: 1}, paragraphs=6, same_relation=0.5, seed=0))
+
+
+def script_of(environment: str, chat: Chat) -> Callable[[Any, int], str]:
+    """Right for the first row, wrong for the others: with a bad call, with nothing but a thought."""
+
+    def gsm8k(row: Any, turn: int) -> str:
+        return THOUGHT + (row.answer if row.id.endswith("0") else "#### -1")
+
+    def musique(row: Any, turn: int) -> str:
+        hops = row.question_decomposition
+        if row.id.endswith("2") and turn == 0:
+            return f"{THOUGHT}{call_in(chat, 'search', {'query': 'no such tool'})}"
+        if turn < len(hops):
+            entity = hops[0].question.split(" >> ")[0] if turn == 0 else hops[turn - 1].answer
+            return THOUGHT + call_in(chat, "retrieve_documents", {"query": entity})
+        answer = row.answer if row.id.endswith("0") else "nobody"
+        return f"{THOUGHT}<answer>{answer}</answer>\n<cite>[{row.supporting[0]}]</cite>"
+
+    return {"gsm8k": gsm8k, "musique": musique}[environment]
+
+
+@family
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_training_and_evaluation_ask_with_the_same_tokens_and_score_the_same(
+    chats: dict[str, Chat], name: str, environment: str
+) -> None:
+    chat, rows = chats[name], rows_of(environment)
+    built: Environment = build_environment(environment, ENVIRONMENTS[environment])
+    evaluated = Recorder(chat, script_of(environment, chat))
+    summary = evaluate(rows, built, chat, evaluated, temperature=1.0, seed=0)
+    trained = Recorder(chat, script_of(environment, chat))
+    rollouts = rollout(rows, built, chat, trained, temperature=1.0, seed=5)
+
+    asked = [(r.slot, r.ids) for r in trained.requests]
+    assert asked * 2 == [(r.slot, r.ids) for r in evaluated.requests]
+    assert len({current.reward for current in rollouts}) > 1
+    for kind in ("sampled", "greedy"):
+        assert summary[kind]["reward"] == sum(r.reward for r in rollouts) / len(rows)
+        for part, mean in summary[kind]["parts"].items():
+            assert mean == sum(r.parts[part] for r in rollouts) / len(rows)
+    for current in rollouts:
+        ids, sampled = trained_sequence(current, Stages(), built, chat)
+        assert (ids, sampled) == (current.ids, current.sampled)
+        [*_, last] = [r.ids for r in trained.requests if r.row.id == current.row.id]
+        assert ids[: len(last)] == last
+
+
+@family
+def test_a_rollout_never_forks_though_the_template_would_render_its_past_otherwise(
+    chats: dict[str, Chat], name: str
+) -> None:
+    chat, rows = chats[name], rows_of("musique")
+    sampler = Recorder(chat, script_of("musique", chat))
+    built = build_environment("musique", ENVIRONMENTS["musique"])
+    for current in rollout(rows, built, chat, sampler, temperature=1.0, seed=0):
+        for request in sampler.requests:
+            if request.row.id == current.row.id:
+                assert current.ids[: len(request.ids)] == request.ids
+        assert chat.decode(current.ids).count("I should look.") == current.turns > 1
+
+
+def test_qwen3_s_template_drops_earlier_thinking_once_a_user_speaks_again(
+    chats: dict[str, Chat],
+) -> None:
+    conversation = [
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": f"{THOUGHT}Ada."},
+    ]
+    said = chats["qwen3"].render(conversation, [], generate=False)
+    asked = [*conversation, {"role": "user", "content": "Sure?"}]
+    assert "I should look." in said
+    assert "I should look." not in chats["qwen3"].render(asked, [], generate=False)
+
+
+results = st.lists(st.text(max_size=20), min_size=1, max_size=3)
+
+
+@family
+@given(results, st.text(max_size=20))
+def test_a_tool_turn_is_what_the_template_renders_after_a_call(
+    chats: dict[str, Chat], name: str, contents: list[str], query: str
+) -> None:
+    chat = chats[name]
+    call = {"name": "f", "arguments": {"query": query}}
+    messages: list[Any] = [
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": call}]},
+        *({"role": "tool", "content": content} for content in contents),
+    ]
+    whole = chat.encode(chat.render(messages, [], generate=True))
+    turn = [chat.eos_id, *chat.tool_turn(contents)]
+    assert whole[-len(turn) :] == turn
+
+
+def test_a_template_without_tools_is_refused(
+    tmp_path: Path,
+) -> None:
+    _tokenizer("{{ messages[0].content }}", "<e>", ("<b>",)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="the chat template has no tools"):
+        Chat(tmp_path)
+
+
+LLAMA_REPLIES = {
+    "a call": ('{"name": "f", "parameters": {"q": 1}}', "f", ""),
+    "a call behind the tag": ('<|python_tag|>{"name": "f", "parameters": {}}', "f", ""),
+    "white space around": ('\n {"name": "f", "parameters": {}} \n', "f", ""),
+    "a call after a thought": (f'{THOUGHT}{{"name": "f", "parameters": {{}}}}', "f", ""),
+    "cut": ('{"name": "f", "parameters": {"q": ', "", "unclosed_call"),
+    "two calls": ('{"name": "f"}{"name": "g"}', "", "malformed_call"),
+    "a call and more": ('{"name": "f"} Done.', "", "malformed_call"),
+    "no name": ('{"parameters": {}}', "", "malformed_call"),
+    "parameters no object": ('{"name": "f", "parameters": 3}', "", "malformed_call"),
+    "code behind the tag": ("<|python_tag|>f.call()", "", "malformed_call"),
+}
+
+
+@pytest.mark.parametrize(("reply", "called", "error"), LLAMA_REPLIES.values(), ids=LLAMA_REPLIES)
+def test_llama_s_reply_is_one_call_or_what_is_wrong_with_it(
+    reply: str, called: str, error: str
+) -> None:
+    [call] = PARSERS["llama3_json"](reply)
+    assert (call.name, call.error) == (called, error)
+
+
+def test_a_llama_reply_that_is_no_object_is_an_answer() -> None:
+    for reply in ("", "Ada.", 'She said {"name": "f"}.', "[1]"):
+        assert PARSERS["llama3_json"](reply) == []
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_a_call_in_a_thought_is_no_call(parser: str) -> None:
+    call = '<tool_call>{"name": "f"}</tool_call>' if parser == "hermes" else '{"name": "f"}'
+    for reply in (f"<think>{call}</think>Ada.", f"{call}</think>Ada.", f"Ada.<think>{call}"):
+        assert PARSERS[parser](reply) == []
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@given(st.text())
+def test_no_reply_breaks_a_parser(parser: str, text: str) -> None:
+    for reply in (text, "{" + text, f"<tool_call>{text}</tool_call>", f"<|python_tag|>{text}"):
+        for call in PARSERS[parser](reply):
+            assert not (call.error and call.name)

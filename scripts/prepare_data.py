@@ -24,7 +24,7 @@ def main() -> None:
 def _settings(text: str, root: Path) -> dict[str, Any]:
     try:
         settings = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"--settings: expected a JSON object, found {error}") from None
     if not isinstance(settings, dict):
         raise InputError(f"--settings: expected a JSON object, found {type(settings).__name__}")

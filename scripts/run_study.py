@@ -25,7 +25,7 @@ def main() -> None:
     args, passed_on = parser.parse_known_args()
     root = Path(os.path.relpath(ROOT))
     params = load_params(root / "params.yaml", args.overlay)
-    _check_files(params, root)
+    _check_rows(params, root)
     folder = ROOT / "studies" / params["study"] if args.overlay else ROOT
     folder.mkdir(parents=True, exist_ok=True)
     overlay = f"overlay={os.path.relpath(args.overlay, folder)}" if args.overlay else ""
@@ -42,10 +42,10 @@ def main() -> None:
         sys.exit(subprocess.run([*command, *passed_on], check=False).returncode)
 
 
-def _check_files(params: dict[str, Any], root: Path) -> None:
+def _check_rows(params: dict[str, Any], root: Path) -> None:
     """The user's own rows, checked before anything starts: one line and not Snakemake's many."""
     for environment, settings in params["data"].items():
-        if settings["source"] == "jsonl":
+        if settings["source"] != "synthetic":
             check(environment, rooted(settings, root))
 
 

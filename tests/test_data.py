@@ -272,7 +272,7 @@ BAD_LINES = {
     "alias not text": (changed(["answer_aliases"], ["Roma", 1]), "answer_aliases[1]"),
     "half a character": (changed(["paragraphs", 0, "title"], "\ud800"), "'title' holds a lone"),
     "half an alias": (changed(["answer_aliases"], ["\ud800"]), "'answer_aliases[0]' holds a lone"),
-    "same id": (json.dumps(musique_value("a")).encode(), "id 'a' is that of line 1"),
+    "same id": (json.dumps(musique_value("a")).encode(), "bad.jsonl:1 too, expected each id once"),
 }
 
 
@@ -306,7 +306,7 @@ def test_a_bad_row_is_an_error_that_names_file_line_and_key_and_writes_nothing(
         ({"question": "2+2?", "answer": "#### 4\n####"}, "'#### number'"),
         ({"question": "2+2?", "answer": 4}, "'answer' is int 4"),
         ({"question": "2+2?", "answer": "#### 4", "id": 5}, "'id' is int 5"),
-        ({"question": "2+2?", "answer": "#### 4", "id": "gsm8k-1"}, "is that of line 1"),
+        ({"question": "2+2?", "answer": "#### 4", "id": "gsm8k-1"}, "bad.jsonl:1 too"),
     ],
 )
 def test_a_bad_gsm8k_row_is_an_error_that_names_file_line_and_key(

@@ -266,7 +266,7 @@ def _check_references(params: Params, path: Path) -> None:
             for stage in arm.get("swap", []):
                 _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage", path)
     for name, settings in params["data"].items():
-        needed = "path" if settings["source"] == "jsonl" else "rows"
+        needed = {"synthetic": "rows", "jsonl": "path", "hub": "datasets"}[settings["source"]]
         if needed not in settings:
             raise InputError(
                 f"{path}: key 'data.{name}.{needed}' is missing, expected with source {settings['source']}"

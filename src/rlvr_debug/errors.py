@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from rlvr_debug.watchdog import watch_parent
 
-__all__ = ["InputError", "run_main"]
+__all__ = ["InputError", "run_main", "short"]
+
+_SHOWN = 40  # characters
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxlong = _repr.maxother = _SHOWN
 
 
 class InputError(Exception):
@@ -15,6 +21,12 @@ class InputError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.splitlines()))
+
+
+def short(value: Any) -> str:
+    """`value` as an error line shows it: its repr, cut, however long or deep it is."""
+    text = _repr.repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def run_main(main: Callable[[], None]) -> None:

@@ -6,23 +6,32 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, short
 
 __all__ = ["read_json", "read_jsonl", "sha256", "write_json", "write_jsonl", "write_text"]
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write all of `text` or nothing: to a temporary name beside `path`, then rename."""
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """All that is written, or nothing: to a temporary name beside `path`, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with temporary.open("w", encoding="utf-8") as handle:
+            yield handle
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write all of `text` or nothing."""
+    with _replacing(path) as handle:
+        handle.write(text)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -30,7 +39,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    """Write all of `rows` or nothing, one at a time: none but the one at hand is held as text."""
+    with _replacing(path) as handle:
+        for row in rows:
+            handle.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -43,18 +55,28 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: expected JSON, found: {error}") from None
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a key that stands twice, JSON's reader would keep one value and drop the other."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise json.JSONDecodeError("a key stands twice", "", 0)
+    return row
+
+
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number from 1, object). Raises InputError at the first bad line."""
     try:
         handle = path.open("rb")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}, expected a JSONL file") from None
+    except ValueError as error:  # a path that holds NUL or half a character
+        raise InputError(f"{short(str(path))}: {error}, expected a JSONL file") from None
     with handle:
         for number, raw in enumerate(handle, start=1):
             if not raw.strip():
                 continue
             try:
-                row = json.loads(raw.decode("utf-8"))
+                row = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
             except UnicodeDecodeError as error:
                 raise InputError(f"{path}:{number}: expected UTF-8, found {error.reason}") from None
             except (ValueError, RecursionError) as error:
@@ -70,4 +92,5 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

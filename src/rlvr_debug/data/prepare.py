@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.data.hub import hub_rows
 from rlvr_debug.data.rows import Row, parse_gsm8k, parse_musique
 from rlvr_debug.data.splits import Splits, separate, split
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
 
 __all__ = ["check", "prepare", "read_rows", "rooted", "synthetic_rows"]
@@ -19,10 +20,11 @@ _PARSERS: dict[str, Callable[[dict[str, Any], str], Row]] = {
     "gsm8k": parse_gsm8k,
     "musique": parse_musique,
 }
-_SYNTHETIC = {
+_NEEDED_SYNTHETIC = {
     "gsm8k": ("rows", "steps"),
     "musique": ("rows", "hops", "paragraphs", "same_relation"),
 }
+_KEYS = {"jsonl": ("path", "heldout_path"), "hub": ("datasets", "heldout_datasets")}
 
 
 def prepare(environment: str, settings: Mapping[str, Any], out: Path) -> None:
@@ -51,19 +53,52 @@ def rooted(settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]:
-    """The splits, and how many rows of train were dropped to keep them apart."""
-    source = settings["source"]
-    for key in _SYNTHETIC[environment] if source == "synthetic" else ("path",):
-        if settings.get(key) is None:
-            raise InputError(f"data.{environment}: source {source} needs '{key}', found none")
+    """The splits, and how many rows of train were dropped to keep them apart.
+
+    All rows are held at once: which of them belong together is known only after the last.
+    """
+    source = _checked_source(environment, settings)
     if source == "synthetic":
         rows = list(synthetic_rows(environment, settings))
         return split(rows, settings["heldout"], settings["seed"]), 0
-    rows = read_rows(environment, Path(settings["path"]))
-    if not settings.get("heldout_path"):
+    rows, heldout = (_read(environment, settings, key) for key in _KEYS[source])
+    if not heldout:
         return split(rows, settings["heldout"], settings["seed"]), 0
-    splits = separate(rows, read_rows(environment, Path(settings["heldout_path"])))
+    splits = separate(rows, heldout)
     return splits, len(rows) - len(splits.train)
+
+
+def _checked_source(environment: str, settings: Mapping[str, Any]) -> str:
+    source = settings.get("source")
+    if source == "synthetic":
+        needed = [*_NEEDED_SYNTHETIC[environment], "heldout"]
+    elif source in _KEYS:
+        key, heldout_key = _KEYS[source]
+        needed = [key] if settings.get(heldout_key) is not None else [key, "heldout"]
+    else:
+        raise InputError(
+            f"data.{environment}: source is {short(source)}, expected synthetic, jsonl or hub"
+        )
+    for key in [*needed, "seed"]:
+        if settings.get(key) is None:
+            raise InputError(f"data.{environment}: source {source} needs '{key}', found none")
+    return str(source)
+
+
+def _read(environment: str, settings: Mapping[str, Any], key: str) -> list[Row]:
+    """The rows that `key` names; none where it is missing."""
+    if settings.get(key) is None:
+        return []
+    if key in _KEYS["jsonl"]:
+        return read_rows(environment, Path(settings[key]))
+    place = f"data.{environment}.{key}"
+    located = hub_rows(settings[key], place)
+    if environment == "gsm8k":  # each selection numbers its rows from 1, but an id stands once
+        located = (
+            (where, {"id": f"gsm8k-{number}", **row})
+            for number, (where, row) in enumerate(located, start=1)
+        )
+    return _parsed(environment, located, place)
 
 
 def synthetic_rows(environment: str, settings: Mapping[str, Any]) -> Iterable[Row]:
@@ -94,17 +129,23 @@ def _write(path: Path, rows: Sequence[Row]) -> dict[str, Any]:
 
 def read_rows(environment: str, path: Path) -> list[Row]:
     """Read a prepared or official file. Raises InputError, with file and line, for a bad row."""
+    located = ((f"{path}:{number}", value) for number, value in read_jsonl(path))
+    return _parsed(environment, located, str(path))
+
+
+def _parsed(
+    environment: str, located: Iterable[tuple[str, dict[str, Any]]], origin: str
+) -> list[Row]:
     rows: list[Row] = []
-    lines: dict[str, int] = {}
-    for number, value in read_jsonl(path):
-        row = _PARSERS[environment](value, f"{path}:{number}")
-        if row.id in lines:
+    places: dict[str, str] = {}
+    for where, value in located:
+        row = _PARSERS[environment](value, where)
+        if row.id in places:
             raise InputError(
-                f"{path}:{number}: id '{row.id}' is that of line {lines[row.id]} too, "
-                "expected each id once"
+                f"{where}: id {short(row.id)} is that of {places[row.id]} too, expected each id once"
             )
-        lines[row.id] = number
+        places[row.id] = where
         rows.append(row)
     if not rows:
-        raise InputError(f"{path}: no rows, expected one JSON object a line")
+        raise InputError(f"{origin}: no rows, expected one JSON object a line")
     return rows

@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, short
 
 __all__ = ["GSM8KRow", "Hop", "MuSiQueRow", "Paragraph", "Row", "parse_gsm8k", "parse_musique"]
 
@@ -95,8 +95,7 @@ def _field(row: dict[str, Any], key: str, kind: type | tuple[type, ...], where: 
     # bool is an int in Python; an answer of `true` or an idx of `false` is a broken row
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise InputError(
-            f"{where}: key '{key}' is {type(value).__name__} {_short(value)}, "
-            f"expected {_name(kind)}"
+            f"{where}: key '{key}' is {type(value).__name__} {short(value)}, expected {_name(kind)}"
         )
     # JSON can spell half a character, which no file can hold
     if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
@@ -107,11 +106,6 @@ def _field(row: dict[str, Any], key: str, kind: type | tuple[type, ...], where: 
 def _name(kind: type | tuple[type, ...]) -> str:
     kinds = kind if isinstance(kind, tuple) else (kind,)
     return " or ".join("null" if k is type(None) else k.__name__ for k in kinds)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _text(row: dict[str, Any], key: str, where: str) -> str:
@@ -161,7 +155,7 @@ def parse_musique(row: dict[str, Any], where: str) -> MuSiQueRow:
         )
         if support is not None and support not in indices:
             raise InputError(
-                f"{place}: paragraph_support_idx is {_short(support)}, expected the idx of a paragraph"
+                f"{place}: paragraph_support_idx is {short(support)}, expected the idx of a paragraph"
             )
         hops.append(
             Hop(
@@ -189,7 +183,8 @@ def parse_musique(row: dict[str, Any], where: str) -> MuSiQueRow:
 def parse_gsm8k(row: dict[str, Any], where: str) -> GSM8KRow:
     """Check one row of the official schema; `where` (file:line) begins every error."""
     answer = _text(row, "answer", where)
-    if not re.search(r"####[^#]*\d[^#]*\Z", answer):
+    _, marker, final = answer.rpartition("####")
+    if not marker or "#" in final or not re.search(r"\d", final):
         raise InputError(f"{where}: key 'answer' has no '#### number', expected it at the end")
     line = where.rsplit(":", 1)[-1]
     identity = _text(row, "id", where) if "id" in row else f"gsm8k-{line}"

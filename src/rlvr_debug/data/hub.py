@@ -1,0 +1,111 @@
+"""Rows of datasets on the Hugging Face hub, or in its cache, through the `datasets` library.
+
+`path,config,split` selects rows, as in `bdsaglam/musique-mini,answerable,train[:100]`; several
+selections are joined by `;`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr_debug.errors import InputError, short
+
+__all__ = ["Selection", "hub_rows", "parse_selections"]
+
+_PATH = re.compile(r"/.+|\w[\w.-]*(/\w[\w.-]*)?")
+_PART = r"\w+(\.\w+)*(\[(-?\d+%?)?:(-?\d+%?)?\])?"
+_SPLIT = re.compile(rf"{_PART}(\+{_PART})*")
+_PATIENCE = 5  # seconds; the library alone would try for minutes
+
+
+@dataclass(frozen=True)
+class Selection:
+    """`config` is "" for the only, or default, one."""
+
+    path: str
+    config: str
+    split: str
+
+    def __str__(self) -> str:
+        return f"{self.path},{self.config},{self.split}"
+
+
+def parse_selections(text: str, key: str) -> tuple[Selection, ...]:
+    """Raises InputError, which begins with `key`, for anything but `path,config,split;...`."""
+    return tuple(_parse(selection, key) for selection in text.split(";"))
+
+
+def _parse(text: str, key: str) -> Selection:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) not in (2, 3):
+        raise InputError(
+            f"{key}: found {short(text)}, expected path,config,split or, with the default config, "
+            "path,split; several are joined by ';'"
+        )
+    path, *config, split = parts
+    if not _PATH.fullmatch(path):
+        raise InputError(
+            f"{key}: {short(text)} has the path {short(path)}, expected owner/name, as on the hub, "
+            "or a folder's path from /"
+        )
+    if not _SPLIT.fullmatch(split):
+        raise InputError(
+            f"{key}: {short(text)} has the split {short(split)}, expected a name and, if not all "
+            "of it, a slice: train, train[:100] or train[10%:20%]"
+        )
+    return Selection(path, "".join(config), split)
+
+
+def hub_rows(text: str, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (`selection:number from 1`, row) of each selection in turn.
+
+    Raises InputError, which begins with `key`, for another syntax, for a dataset, config or split
+    that neither the hub nor the cache has, and where `datasets` is not installed.
+    """
+    selections = parse_selections(text, key)
+    try:
+        import datasets
+    except ImportError as error:
+        raise InputError(
+            f"{key}: the package 'datasets' is missing ({error}), expected with source hub: "
+            "pip install datasets"
+        ) from None
+    # it draws and logs on stderr, where an error is one line
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    for selection in selections:
+        try:
+            _reach(selection)
+            rows = datasets.load_dataset(
+                selection.path, selection.config or None, split=selection.split
+            )
+            for number, row in enumerate(rows, start=1):
+                yield f"{selection}:{number}", row
+        except Exception as error:  # the library raises those of whatever it stands on
+            raise InputError(
+                f"{key}: '{selection}' cannot be loaded ({_reason(error)}); check path, config and "
+                "split; offline, bring a cache that was filled online and set HF_HUB_OFFLINE=1, "
+                "or use source jsonl"
+            ) from None
+
+
+def _reach(selection: Selection) -> None:
+    """Raise at once where the hub does not answer; with a folder or offline nobody is asked."""
+    import datasets
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if selection.path.startswith("/") or datasets.config.HF_HUB_OFFLINE:
+        return
+    with suppress(HfHubHTTPError):  # an answer too; what is wrong, load_dataset says better
+        HfApi().dataset_info(selection.path, timeout=_PATIENCE)
+
+
+def _reason(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.hub import Selection, hub_rows, parse_selections
+from rlvr_debug.data.prepare import prepare
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_jsonl
+
+KEY = "data.gsm8k.datasets"
+ROWS = [{"question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in range(20)]
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The real library, with a cache of its own."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return datasets
+
+
+@pytest.fixture
+def folder(library: Any, tmp_path: Path) -> Path:
+    """A dataset with the splits train, of `ROWS`, and test, of one bad row after a good one."""
+    path = tmp_path / "dataset"
+    path.mkdir()
+    bad = [ROWS[0], {"question": "1+1?", "answer": "two"}]
+    for name, rows in (("train", ROWS), ("test", bad)):
+        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+# --- the syntax
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "bdsaglam/musique-mini,answerable,train[:100]",
+            [Selection("bdsaglam/musique-mini", "answerable", "train[:100]")],
+        ),
+        (
+            " gsm8k , main , train[10%:-20%] ;\n/a folder/b.c,,test+train[-5:]",
+            [
+                Selection("gsm8k", "main", "train[10%:-20%]"),
+                Selection("/a folder/b.c", "", "test+train[-5:]"),
+            ],
+        ),
+        ("openai/gsm8k,test", [Selection("openai/gsm8k", "", "test")]),
+    ],
+)
+def test_selections_read_as_users_write_them(text: str, expected: list[Selection]) -> None:
+    assert list(parse_selections(text, KEY)) == expected
+    assert list(parse_selections(";".join(map(str, expected)), KEY)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "found ''"),
+        ("openai/gsm8k", "found 'openai/gsm8k'"),
+        ("openai/gsm8k,main,train;", "found ''"),
+        ("openai/gsm8k,main,train,test", "found 'openai/gsm8k,main,train,test'"),
+        (",main,train", "the path ''"),
+        ("../rows,,train", "the path '../rows'"),
+        ("a/b/c,,train", "the path 'a/b/c'"),
+        ("https://a.example/b,,train", "the path 'https://a.example/b'"),
+        ("openai/gsm8k,main,", "the split ''"),
+        ("openai/gsm8k,main,train[:100", "the split 'train[:100'"),
+        ("openai/gsm8k,main,train[100]", "the split 'train[100]'"),
+        ("openai/gsm8k,main,train[:ten]", "the split 'train[:ten]'"),
+        ("openai/gsm8k,main,train[:1.5%]", "the split 'train[:1.5%]'"),
+        ("openai/gsm8k,main,train test", "the split 'train test'"),
+    ],
+)
+def test_another_syntax_is_an_error_that_names_key_what_was_found_and_expected(
+    text: str, found: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_selections(text, KEY)
+    assert str(caught.value).startswith(f"{KEY}: ")
+    assert found in str(caught.value)
+    assert "expected" in str(caught.value)
+
+
+@given(st.text(alphabet="ab/.,;:[]%+-1 \n\0", max_size=30) | st.text(max_size=30))
+def test_no_text_breaks_the_syntax_otherwise_than_by_an_error_of_one_line(text: str) -> None:
+    found: tuple[Selection, ...] = ()
+    said = ""
+    try:
+        found = parse_selections(text, KEY)
+    except InputError as error:
+        said = str(error)
+    if found:
+        assert len(found) == text.count(";") + 1
+        assert all(selection.path and selection.split for selection in found)
+    else:
+        assert said.startswith(f"{KEY}: ")
+        assert len(said.splitlines()) == 1
+
+
+# --- rows
+
+
+@pytest.mark.parametrize(
+    ("environment", "name", "cut"),
+    [("musique", "musique_ans_dev_sample", 50), ("gsm8k", "gsm8k_test_sample", 200)],
+)
+def test_hub_rows_are_those_of_the_file_whichever_way_they_are_selected(
+    environment: str, name: str, cut: int, library: Any, shared: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "dataset").mkdir()
+    shutil.copy(shared / f"{name}.jsonl", tmp_path / "dataset" / "train.jsonl")
+    path = tmp_path / "dataset"
+    settings = {"heldout": 30, "seed": 0}
+    file = {"source": "jsonl", "path": str(path / "train.jsonl")}
+    hub = {"source": "hub", "datasets": f"{path},,train[:{cut}]; {path},default,train[{cut}:]"}
+    prepare(environment, {**settings, **file}, tmp_path / "file")
+    prepare(environment, {**settings, **hub}, tmp_path / "hub")
+    for split in ("train.jsonl", "heldout.jsonl"):
+        assert (tmp_path / "hub" / split).read_bytes() == (tmp_path / "file" / split).read_bytes()
+
+
+def test_heldout_datasets_are_kept_apart_from_datasets(folder: Path, tmp_path: Path) -> None:
+    settings = {
+        "source": "hub",
+        "seed": 0,
+        "datasets": f"{folder},,train",
+        "heldout_datasets": f"{folder},,train[15:]+train[:1]",
+    }
+    prepare("gsm8k", settings, tmp_path / "out")
+    asked = {
+        name: [row["question"] for _, row in read_jsonl(tmp_path / "out" / f"{name}.jsonl")]
+        for name in ("train", "heldout")
+    }
+    assert asked["heldout"] == [ROWS[n]["question"] for n in (15, 16, 17, 18, 19, 0)]
+    assert asked["train"] == [row["question"] for row in ROWS[1:15]]
+
+
+def test_the_rows_of_several_selections_come_in_order_and_each_has_its_place(folder: Path) -> None:
+    found = list(hub_rows(f"{folder},,train[3:5];{folder},default,train[:10%]", KEY))
+    places = [f"{folder},,train[3:5]:{n}" for n in (1, 2)]
+    places += [f"{folder},default,train[:10%]:{n}" for n in (1, 2)]
+    assert found == list(zip(places, (ROWS[n] for n in (3, 4, 0, 1)), strict=True))
+
+
+def test_a_bad_hub_row_is_an_error_that_names_its_selection_and_number(
+    folder: Path, tmp_path: Path
+) -> None:
+    text = f"{folder},,train[:9];{folder},,test"
+    settings = {"source": "hub", "datasets": text, "heldout": 1, "seed": 0}
+    with pytest.raises(InputError) as caught:
+        prepare("gsm8k", settings, tmp_path / "out")
+    assert str(caught.value).startswith(f"{folder},,test:2: key 'answer' has no '#### number'")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("selection", "said"),
+    [
+        (",,validation", "Unknown split"),
+        (",main,train", "'main' not found. Available: ['default']"),
+        ("/none,,train", "Couldn't find any data file"),
+        (",,train[50:60]", "no data"),
+    ],
+)
+def test_what_the_library_lacks_is_an_error_of_one_line(
+    selection: str, said: str, folder: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        list(hub_rows(f"{folder}{selection}", KEY))
+    assert str(caught.value).startswith(f"{KEY}: '{folder}{selection}' cannot be loaded")
+    assert said in str(caught.value)
+    assert "HF_HUB_OFFLINE=1" in str(caught.value)
+
+
+def test_files_that_make_no_table_are_an_error_that_says_why(library: Any, tmp_path: Path) -> None:
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "train.jsonl").write_text('{"question": "1+1?", "answer"')
+    done = run_script(f"{tmp_path}/dataset,,train", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {KEY}: '{tmp_path}/dataset,,train' cannot be loaded")
+    assert "An error occurred" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_library_is_an_error_that_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match=r"^data\.gsm8k\.datasets: .*pip install datasets"):
+        list(hub_rows("openai/gsm8k,main,train", KEY))
+
+
+# --- processes
+
+
+def run_script(datasets: str, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = json.dumps({"source": "hub", "datasets": datasets, "heldout": 5, "seed": 0})
+    arguments = ["--environment", "gsm8k", "--settings", settings, "--out", str(out)]
+    return subprocess.run(
+        [sys.executable, "scripts/prepare_data.py", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HF_HOME": str(out.parent / "home"), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"HF_HUB_OFFLINE": "1"},
+        {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"},
+    ],
+    ids=["offline", "unreachable"],
+)
+def test_without_the_hub_the_script_ends_in_seconds_with_one_line_that_says_what_to_do(
+    environment: dict[str, str], library: Any, tmp_path: Path
+) -> None:
+    start = time.monotonic()
+    done = run_script("openai/gsm8k,main,train[:500]", tmp_path / "out", **environment)
+    assert time.monotonic() - start < 20  # the library alone retries for longer
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {KEY}: 'openai/gsm8k,main,train[:500]' cannot be loaded")
+    assert "HF_HUB_OFFLINE=1, or use source jsonl" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_script_loads_a_dataset_without_a_word(folder: Path, tmp_path: Path) -> None:
+    done = run_script(f"{folder},,train", tmp_path / "out")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert len(list(read_jsonl(tmp_path / "out" / "heldout.jsonl"))) == 5
+
+
+def test_a_study_with_source_hub_needs_datasets(tmp_path: Path) -> None:
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("study: hub\ndata: {gsm8k: {source: hub}}\n")
+    with pytest.raises(InputError, match=r"key 'data\.gsm8k\.datasets' is missing"):
+        load_params(ROOT / "params.yaml", overlay)
+    overlay.write_text(
+        "study: hub\ndata: {gsm8k: {source: hub, datasets: 'openai/gsm8k,main,train[:500]',"
+        " heldout_datasets: 'openai/gsm8k,main,test[:100]'}}\n"
+    )
+    settings = load_params(ROOT / "params.yaml", overlay)["data"]["gsm8k"]
+    assert settings["datasets"] == "openai/gsm8k,main,train[:500]"

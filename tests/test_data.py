@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
+import time
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_debug.data.prepare import prepare, read_rows
+from rlvr_debug.data.prepare import prepare, read_rows, synthetic_rows
 from rlvr_debug.data.rows import (
     GSM8KRow,
     Hop,
@@ -28,7 +32,7 @@ from rlvr_debug.data.rows import (
 from rlvr_debug.data.splits import Splits, separate, split
 from rlvr_debug.data.synthetic import RELATIONS, synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, read_jsonl, sha256
+from rlvr_debug.files import read_json, read_jsonl, sha256, write_jsonl
 
 ROOT = Path(__file__).parents[1]
 MUSIQUE = {
@@ -252,6 +256,7 @@ BAD_LINES = {
     "number too long": (b'{"id": ' + b"1" * 5000 + b"}", "one JSON object"),
     "not an object": (b'["b"]', "expected a JSON object, found list"),
     "not UTF-8": (b'{"id": "\xff"}', "expected UTF-8"),
+    "key twice": (b'{"id": "b", "answer": {"a": 1, "b": 2, "a": 3}}', "a key stands twice"),
     "no paragraphs": (changed(["paragraphs"], None), "'paragraphs' is missing"),
     "empty paragraphs": (changed(["paragraphs"], []), "'paragraphs' is empty"),
     "paragraph not an object": (changed(["paragraphs", 1], "text"), "paragraphs[1] is str"),
@@ -338,15 +343,76 @@ def test_a_missing_file_is_an_error_that_names_it(key: str, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_path_that_no_file_can_have_is_an_error(name: str) -> None:
+    with pytest.raises(InputError, match="expected a JSONL file"):
+        read_rows("gsm8k", Path(name))
+
+
+def test_an_error_shows_the_beginning_of_an_id_however_long(tmp_path: Path) -> None:
+    row = json.dumps({"id": "x" * 100_000 + "\0", "question": "1+1?", "answer": "#### 2"})
+    (tmp_path / "rows.jsonl").write_text(f"{row}\n{row}\n")
+    with pytest.raises(InputError, match=r"x{9}.*expected each id once") as caught:
+        read_rows("gsm8k", tmp_path / "rows.jsonl")
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("tail", ["#", " ####", "x" * 50_000 + "#"])
+def test_a_long_answer_is_refused_as_fast_as_a_short_one(tail: str) -> None:
+    start = time.process_time()
+    with pytest.raises(InputError, match="'#### number'"):
+        parse_gsm8k({"question": "1+1?", "answer": "#### " + "1" * 100_000 + tail}, "here:1")
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("source", [None, "csv", ["jsonl"], "x" * 1000])
+def test_an_unknown_source_is_an_error(source: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"^data\.musique: source is .*, expected synthetic, jsonl"
+    ):
+        prepare("musique", MUSIQUE | {"source": source}, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
-    ("source", "key"), [("jsonl", "path"), ("synthetic", "hops"), ("synthetic", "rows")]
+    ("source", "key"),
+    [
+        *(("jsonl", "path"), ("hub", "datasets"), ("synthetic", "hops"), ("synthetic", "rows")),
+        *(("jsonl", "heldout"), ("hub", "heldout"), ("synthetic", "heldout"), ("jsonl", "seed")),
+    ],
 )
 def test_a_setting_that_only_one_source_needs_is_missed(
     source: str, key: str, tmp_path: Path
 ) -> None:
-    settings = {name: value for name, value in MUSIQUE.items() if name != key}
+    every = {**MUSIQUE, "path": "rows.jsonl", "datasets": "a/b,,train"}
+    settings = {name: value for name, value in every.items() if name != key}
     with pytest.raises(InputError, match=f"^data.musique: source {source} needs '{key}'"):
         prepare("musique", settings | {"source": source}, tmp_path / "out")
+
+
+# --- writing
+
+
+def test_rows_are_written_without_holding_their_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    tracemalloc.start()
+    try:
+        write_jsonl(path, ({"text": "x" * 1_000_000} for _ in range(50)))
+        found = sha256(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert path.stat().st_size > 50_000_000
+    assert peak < 10_000_000
+    assert found == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_row_that_cannot_be_written_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_jsonl(path, [{"old": 1}])
+    with pytest.raises(UnicodeEncodeError):
+        write_jsonl(path, [{"new": 1}, {"half a character": "\ud800"}])
+    assert path.read_text() == '{"old": 1}\n'
+    assert list(tmp_path.iterdir()) == [path]
 
 
 # --- preparing
@@ -619,6 +685,66 @@ def test_the_shares_of_hops_and_steps_are_as_set() -> None:
     for found in (hops, steps):
         assert set(found) == {1, 2}
         assert abs(found[1] - 200) <= 4 * (1000 * 0.2 * 0.8) ** 0.5
+
+
+def shared_keys(some: Sequence[Row], others: Sequence[Row]) -> set[tuple[str, str]]:
+    return {key for row in some for key in keys(row)} & {key for row in others for key in keys(row)}
+
+
+@given(st.integers(0, 80), st.integers(0, 80), st.integers(), shares)
+def test_reserved_synthetic_rows_are_the_last_and_share_nothing_with_the_others(
+    count: int, heldout: int, seed: int, hops: dict[int, float]
+) -> None:
+    settings = musique_settings(hops=hops, seed=seed, heldout=heldout)
+    rows = list(synthetic_musique(count, **settings))
+    assert len(rows) == count
+    first_reserved = max(0, count - heldout)
+    assert not shared_keys(rows[:first_reserved], rows[first_reserved:])
+
+
+@given(st.sampled_from(["musique", "gsm8k"]), st.integers(1, 59), st.integers(0))
+def test_splits_of_synthetic_rows_are_apart_for_any_seed(
+    environment: str, heldout: int, seed: int
+) -> None:
+    settings = MUSIQUE if environment == "musique" else GSM8K
+    rows = list(synthetic_rows(environment, settings | {"heldout": heldout, "seed": seed}))
+    splits = split(rows, heldout, seed)
+    assert not shared_keys(splits.train, splits.heldout)
+    assert sorted(ids(splits.train + splits.heldout)) == sorted(ids(rows))
+
+
+@pytest.mark.parametrize("heldout", [1, 256, 5000])
+def test_twenty_thousand_synthetic_rows_share_so_much_and_can_be_split_all_the_same(
+    heldout: int,
+) -> None:
+    settings = musique_settings(hops={2: 0.7, 3: 0.2, 4: 0.1}, paragraphs=6, heldout=heldout)
+    rows = list(synthetic_musique(20_000, **settings))
+    assert not shared_keys(rows[:-heldout], rows[-heldout:])
+    splits = split(rows, heldout, seed=0)
+    assert (len(splits.heldout), len(splits.train)) == (heldout, 20_000 - heldout)
+    assert not shared_keys(splits.train, splits.heldout)
+
+
+def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    """Whatever order a process gives to the members of a set."""
+    for hash_seed in ("1", "2"):
+        settings = json.dumps({**MUSIQUE, "rows": 2000, "heldout": 200})
+        arguments = ["--environment", "musique", "--settings", settings]
+        subprocess.run(
+            [sys.executable, "scripts/prepare_data.py", *arguments, "--out", tmp_path / hash_seed],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+        )
+    for name in FILES:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_synthetic_rows_are_made_one_at_a_time() -> None:
+    endless = synthetic_musique(10**12, **musique_settings())
+    assert [row.id.rsplit("_", 1)[1] for row in islice(endless, 3)] == ["0", "1", "2"]
+    steps = synthetic_gsm8k(10**12, steps={1: 1}, seed=0)
+    assert next(steps).id == "gsm8k-synthetic-0"
 
 
 @pytest.mark.parametrize(

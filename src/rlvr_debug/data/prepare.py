@@ -70,15 +70,15 @@ def _splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]
 
 def _checked_source(environment: str, settings: Mapping[str, Any]) -> str:
     source = settings.get("source")
-    if source == "synthetic":
-        needed = [*_NEEDED_SYNTHETIC[environment], "heldout"]
-    elif source in _KEYS:
-        key, heldout_key = _KEYS[source]
-        needed = [key] if settings.get(heldout_key) is not None else [key, "heldout"]
-    else:
+    if source not in ("synthetic", *_KEYS):
         raise InputError(
             f"data.{environment}: source is {short(source)}, expected synthetic, jsonl or hub"
         )
+    if source == "synthetic":
+        needed = [*_NEEDED_SYNTHETIC[environment], "heldout"]
+    else:
+        key, heldout_key = _KEYS[source]
+        needed = [key] if settings.get(heldout_key) is not None else [key, "heldout"]
     for key in [*needed, "seed"]:
         if settings.get(key) is None:
             raise InputError(f"data.{environment}: source {source} needs '{key}', found none")
@@ -147,5 +147,5 @@ def _parsed(
         places[row.id] = where
         rows.append(row)
     if not rows:
-        raise InputError(f"{origin}: no rows, expected one JSON object a line")
+        raise InputError(f"{origin}: no rows, expected at least one")
     return rows

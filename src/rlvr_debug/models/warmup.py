@@ -1,8 +1,7 @@
 """Builds the tiny base model: decent, improvable, and wrong by habit.
 
 Three phases, each of which ends on what was learned and not on a step count:
-recall (look a listed value up by its key, and know the multiplication table: without these,
-demonstrations teach nothing for a long time at this size),
+recall (look a listed value up by its key: without it, demonstrations teach nothing at this size),
 demonstrations (both tasks, done right) and habit (most demonstrations follow the wrong habit).
 The habits: on MuSiQue the model goes on with the first listed fact instead of the matching one, which
 depends on the context; on GSM8K it ends with a sentence instead of `####`, which does not.
@@ -21,7 +20,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow, Row
-from rlvr_debug.data.synthetic import ENTITIES, LARGEST_PRODUCT, RELATIONS, STEP_BEFORE
+from rlvr_debug.data.synthetic import ENTITIES, RELATIONS
 from rlvr_debug.environments.base import Environment, ToolCall
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.logprobs import token_logprobs
@@ -43,17 +42,16 @@ class WarmupSettings:
 
     learning_rate: float = 2e-3
     batch: int = 64
-    musique_share: float = 0.55
+    musique_share: float = 0.7
     recall_loss: float = 0.3
     musique_reward: float = 0.8
-    gsm8k_reward: float = 0.75
+    gsm8k_reward: float = 0.85
     habit_rate: float = 0.65
     habit_learning_rate: float = 6e-4
     habit_musique_reward: tuple[float, float] = (0.3, 0.56)
-    habit_musique_greedy: float = 0.56
     habit_gsm8k_reward: tuple[float, float] = (0.2, 0.5)
     habit_gsm8k_greedy: float = 0.05
-    max_steps: int = 1500
+    max_steps: int = 1000
     check_every: int = 25
 
 
@@ -90,21 +88,6 @@ def _recall(rng: random.Random, chat: Chat) -> Example:
     return ids, trained
 
 
-def _products(rng: random.Random, chat: Chat) -> Example:
-    """Lines of the multiplication table as GSM8K's answers have them, one or two factors by one."""
-    ids: list[int] = []
-    trained: list[bool] = []
-    while len(ids) < 64:
-        a, b, c = (rng.randint(2, 9) for _ in range(3))
-        left = rng.choice([a, a * c])
-        if left * b > LARGEST_PRODUCT:
-            continue
-        new = chat.encode(f"{STEP_BEFORE}{left}*{b}={left * b}>>{left * b}")
-        ids += new
-        trained += [False] * (len(new) - 3) + [True] * 3
-    return ids, trained
-
-
 class _Demonstrator:
     """Rows -> conversations as the model should have them (or, `lazy`, by habit), with masks."""
 
@@ -122,10 +105,9 @@ class _Demonstrator:
 
         entity = row.question_decomposition[0].question.split(" >> ")[0]
         cited = []
-        thought = ""
         for hop in row.question_decomposition:
             relation = hop.question.split(" >> ")[1]
-            say(f"{thought}{CALL_BEFORE} {entity} {relation}{CALL_AFTER}")
+            say(f"{CALL_BEFORE} {entity} {relation}{CALL_AFTER}")
             result = self.musique_env.call_tool(
                 row, ToolCall("retrieve_documents", {"query": f"{entity} {relation}"})
             )
@@ -134,13 +116,10 @@ class _Demonstrator:
             trained.extend([False] * len(new))
             shown = [p for p in row.paragraphs if p.idx in result.indices]
             cited.append(next((p.idx for p in shown if p.title == entity), shown[0].idx))
-            if lazy:
-                _, relation, entity = shown[0].paragraph_text.replace(",", "").split()[:3]
-            else:
-                entity = hop.answer
-            thought = f"<think> {relation} {entity}</think>"
+            first = shown[0].paragraph_text.split()[2].strip(",.")
+            entity = first if lazy else hop.answer
         cites = "".join(f"[{idx}]" for idx in dict.fromkeys(cited))
-        say(f"{thought}<answer> {entity}</answer>\n<cite>{cites}</cite>")
+        say(f"<answer> {entity}</answer>\n<cite>{cites}</cite>")
         return ids, trained
 
     def gsm8k(self, row: GSM8KRow, lazy: bool) -> Example:
@@ -213,7 +192,6 @@ class _WarmUp:
         self.chat, self.environments, self.rows, self.heldout = chat, environments, rows, heldout
         self.settings, self.seed, self.report, self.config = settings, seed, report, config
         self.rng = random.Random(f"warm-up {seed}")
-        self.musique_share = settings.musique_share
         self.model = Qwen2ForCausalLM(config)
         self.teacher = _Demonstrator(chat, environments["musique"], environments["gsm8k"])
         self.optimizer = torch.optim.AdamW(
@@ -247,15 +225,11 @@ class _WarmUp:
         )
 
     def recall(self, step: int) -> list[Example]:
-        tables = self.settings.batch // 4
-        return [
-            *(_products(self.rng, self.chat) for _ in range(tables)),
-            *(_recall(self.rng, self.chat) for _ in range(self.settings.batch - tables)),
-        ]
+        return [_recall(self.rng, self.chat) for _ in range(self.settings.batch)]
 
     def demonstrations(self, step: int, lazy: float) -> list[Example]:
         """Demonstrations on rows that no other step has; a share `lazy` of them by habit."""
-        musique = round(self.settings.batch * self.musique_share)
+        musique = round(self.settings.batch * self.settings.musique_share)
         fresh = 1_000_000 * (self.seed + 1) + step
         gsm8k_rows = self.rows("gsm8k", self.settings.batch - musique, fresh)
         return [
@@ -267,20 +241,17 @@ class _WarmUp:
         ]
 
     def is_decent(self) -> bool:
-        """Whether both tasks are learned; while one is, most of each batch goes to the other."""
         rewards = self._rewards()
-        musique = rewards["musique"] > self.settings.musique_reward
-        gsm8k = rewards["gsm8k"] > self.settings.gsm8k_reward
-        if musique != gsm8k:
-            self.musique_share = 0.25 if musique else 0.75
-        return musique and gsm8k
+        return (
+            rewards["musique"] > self.settings.musique_reward
+            and rewards["gsm8k"] > self.settings.gsm8k_reward
+        )
 
     def is_habitual(self) -> bool:
         rewards = self._rewards()
         musique, gsm8k = self.settings.habit_musique_reward, self.settings.habit_gsm8k_reward
         return (
             musique[0] < rewards["musique"] < musique[1]
-            and rewards["musique greedy"] < self.settings.habit_musique_greedy
             and gsm8k[0] < rewards["gsm8k"] < gsm8k[1]
             and rewards["gsm8k greedy"] < self.settings.habit_gsm8k_greedy
         )

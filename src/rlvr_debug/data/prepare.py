@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.data.rows import Row, parse_gsm8k, parse_musique
+from rlvr_debug.data.calculator import synthetic_calculator
+from rlvr_debug.data.rows import Row, parse_calculator, parse_gsm8k, parse_musique
 from rlvr_debug.data.splits import Splits, separate, split
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError
@@ -15,11 +16,13 @@ from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
 
 __all__ = ["check", "prepare", "read_rows", "rooted", "synthetic_rows"]
 
-_PARSERS: dict[str, Callable[[dict[str, Any], str], Row]] = {
+_PARSERS: dict[str, Callable[[dict[str, Any], str], Any]] = {
+    "calculator": parse_calculator,
     "gsm8k": parse_gsm8k,
     "musique": parse_musique,
 }
 _SYNTHETIC = {
+    "calculator": ("rows", "steps"),
     "gsm8k": ("rows", "steps"),
     "musique": ("rows", "hops", "paragraphs", "same_relation"),
 }
@@ -66,9 +69,11 @@ def _splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]
     return splits, len(rows) - len(splits.train)
 
 
-def synthetic_rows(environment: str, settings: Mapping[str, Any]) -> Iterable[Row]:
+def synthetic_rows(environment: str, settings: Mapping[str, Any]) -> Iterable[Any]:
     """Rows as the environment's `data` settings ask for them, before any split."""
     count, seed = settings["rows"], settings["seed"]
+    if environment == "calculator":
+        return synthetic_calculator(count, steps=_shares(settings["steps"]), seed=seed)
     if environment == "gsm8k":
         return synthetic_gsm8k(count, steps=_shares(settings["steps"]), seed=seed)
     return synthetic_musique(

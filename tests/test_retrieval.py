@@ -300,6 +300,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
         sentence_encoder(str(tmp_path))
 
 
+@pytest.mark.slow
 @needs_package
 def test_a_hub_that_does_not_answer_is_given_up_on() -> None:
     with socket.socket() as silent:

@@ -231,7 +231,7 @@ def parse_calculator(row: dict[str, Any], where: str) -> CalculatorRow:
     """Check one row; `where` (file:line) begins every error."""
     answer, steps = _text(row, "answer", where), _field(row, "steps", int, where)
     if not re.fullmatch(r"-?[0-9]+(\.[0-9]+|/0*[1-9][0-9]*)?", answer):
-        raise InputError(f"{where}: key 'answer' is {_short(answer)}, expected a number")
+        raise InputError(f"{where}: key 'answer' is no number, expected one like 12, -0.5 or 3/4")
     if steps < 1:
         raise InputError(f"{where}: key 'steps' is {steps}, expected at least 1")
     return CalculatorRow(_text(row, "id", where), _text(row, "question", where), answer, steps)

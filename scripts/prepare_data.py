@@ -13,7 +13,7 @@ from rlvr_debug.errors import InputError, run_main
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--environment", choices=["gsm8k", "musique"], required=True)
+    parser.add_argument("--environment", choices=["calculator", "gsm8k", "musique"], required=True)
     parser.add_argument("--settings", required=True, help="the environment's data block, as JSON")
     parser.add_argument("--root", type=Path, default=".", help="paths in the settings start here")
     parser.add_argument("--out", type=Path, required=True, help="folder for the three files")

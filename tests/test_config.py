@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import subprocess
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 
 from rlvr_debug import config
 from rlvr_debug.config import Run, arms, load_params, merge, runs
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.musique import MuSiQue
 from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names, stage_of
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
@@ -324,7 +327,71 @@ def test_an_environment_that_does_not_exist_is_an_error(
 ) -> None:
     said = study.error(params)
     assert said.startswith(f"key '{key}' is str ")
-    assert said.endswith("expected one of musique, gsm8k")
+    assert said.endswith("expected one of musique, gsm8k, calculator")
+
+
+CALCULATOR = {
+    "data": {
+        "source": "synthetic",
+        "rows": 60,
+        "steps": {"1": 0.5, "4": 0.5},
+        "heldout": 8,
+        "seed": 0,
+    },
+    "environments": {"max_turns": 5, "max_new_tokens": 40, "weights": {"correct": 1.0}},
+}
+
+
+@pytest.mark.parametrize(
+    "params", [put(PARAMS, ("environment",), "calculator"), with_arm(environment="calculator")]
+)
+def test_an_environment_in_use_needs_its_rows_and_its_settings(params: Any, study: Study) -> None:
+    needed = "is missing, expected with environment calculator"
+    assert study.error(params) == f"key 'data.calculator' {needed}"
+    params = put(params, ("data", "calculator"), CALCULATOR["data"])
+    assert study.error(params) == f"key 'environments.calculator' {needed}"
+    params = put(params, ("environments", "calculator"), CALCULATOR["environments"])
+    loaded = study.load(params)
+    assert "calculator" in {run.environment for run in runs(loaded)}
+    build_environment("calculator", loaded["environments"]["calculator"])
+
+
+OPTIONAL = {
+    "retrieval_model": "sentence-transformers/all-MiniLM-L6-v2",
+    "noise_rate": 1.0,
+    "noise_seed": 0,
+    "answer_by": "tags",
+    "hop_factor": False,
+}
+
+
+def test_what_may_be_left_out_of_musique_has_the_default_that_the_schema_tells() -> None:
+    described = SCHEMA["properties"]["environments"]["properties"]["musique"]["properties"]
+    parameters = inspect.signature(MuSiQue).parameters
+    optional = {k: p.default for k, p in parameters.items() if p.default is not p.empty}
+    assert optional == OPTIONAL
+    for key, value in optional.items():
+        told = json.dumps(value).strip('"').removesuffix(".0")
+        assert described[key]["description"].endswith(f"Default {told}.")
+    assert set(parameters) == set(described)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("retrieval", "dense"),
+        ("retrieval_model", ""),
+        ("noise_rate", 1.5),
+        ("noise_seed", -1),
+        ("answer_by", "call"),
+        ("hop_factor", 1),
+        ("max_turns", 11),
+    ],
+)
+def test_a_musique_setting_out_of_range_is_named(key: str, value: Any, study: Study) -> None:
+    path = ("environments", "musique", key)
+    study.load(put(PARAMS, path, {**PARAMS["environments"]["musique"], **OPTIONAL}[key]))
+    assert study.error(put(PARAMS, path, value)).startswith(f"key '{full(path)}' is ")
 
 
 def test_two_faults_on_one_stage_are_an_error_and_not_the_last_one(

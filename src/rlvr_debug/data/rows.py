@@ -1,4 +1,4 @@
-"""The official row schemas of MuSiQue and GSM8K, as checked data classes.
+"""The official row schemas of MuSiQue and GSM8K, and the calculator's, as checked data classes.
 
 MuSiQue: Trivedi et al., TACL 2022. GSM8K: Cobbe et al., arXiv 2110.14168.
 """
@@ -11,7 +11,17 @@ from typing import Any
 
 from rlvr_debug.errors import InputError, short
 
-__all__ = ["GSM8KRow", "Hop", "MuSiQueRow", "Paragraph", "Row", "parse_gsm8k", "parse_musique"]
+__all__ = [
+    "CalculatorRow",
+    "GSM8KRow",
+    "Hop",
+    "MuSiQueRow",
+    "Paragraph",
+    "Row",
+    "parse_calculator",
+    "parse_gsm8k",
+    "parse_musique",
+]
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,28 @@ class GSM8KRow:
         return asdict(self)
 
 
-Row = MuSiQueRow | GSM8KRow
+@dataclass(frozen=True)
+class CalculatorRow:
+    """An arithmetic question of `steps` operations; the answer is a whole number, decimal or fraction."""
+
+    id: str
+    question: str
+    answer: str
+    steps: int
+
+    @property
+    def hops(self) -> int:
+        return self.steps
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Row = MuSiQueRow | GSM8KRow | CalculatorRow
 
 
 def _field(row: dict[str, Any], key: str, kind: type | tuple[type, ...], where: str) -> Any:
@@ -189,3 +220,13 @@ def parse_gsm8k(row: dict[str, Any], where: str) -> GSM8KRow:
     line = where.rsplit(":", 1)[-1]
     identity = _text(row, "id", where) if "id" in row else f"gsm8k-{line}"
     return GSM8KRow(id=identity, question=_text(row, "question", where), answer=answer)
+
+
+def parse_calculator(row: dict[str, Any], where: str) -> CalculatorRow:
+    """Check one row; `where` (file:line) begins every error."""
+    answer, steps = _text(row, "answer", where), _field(row, "steps", int, where)
+    if not re.fullmatch(r"-?[0-9]+(\.[0-9]+|/0*[1-9][0-9]*)?", answer):
+        raise InputError(f"{where}: key 'answer' is no number, expected one like 12, -0.5 or 3/4")
+    if steps < 1:
+        raise InputError(f"{where}: key 'steps' is {steps}, expected at least 1")
+    return CalculatorRow(_text(row, "id", where), _text(row, "question", where), answer, steps)

@@ -106,8 +106,11 @@ def spoken(reply: str) -> str:
     return reply.rpartition("</think>")[2].partition("<think>")[0]
 
 
-def tool(name: str, description: str, **arguments: tuple[str, str]) -> Tool:
-    """A function tool in the schema of OpenAI. arguments: name -> (JSON type, description)."""
+def tool(name: str, description: str, **arguments: tuple[str | dict[str, Any], str]) -> Tool:
+    """A function tool in the schema of OpenAI.
+
+    arguments: name -> (JSON type or, for what needs more, its JSON schema; description).
+    """
     return {
         "type": "function",
         "function": {
@@ -116,7 +119,10 @@ def tool(name: str, description: str, **arguments: tuple[str, str]) -> Tool:
             "parameters": {
                 "type": "object",
                 "properties": {
-                    key: {"type": kind, "description": text}
+                    key: {
+                        **({"type": kind} if isinstance(kind, str) else kind),
+                        "description": text,
+                    }
                     for key, (kind, text) in arguments.items()
                 },
                 "required": list(arguments),

@@ -1,7 +1,8 @@
-"""GSM8K: one turn; the number after `####` counts."""
+"""GSM8K: one turn; the number after `####` or in `\\boxed{}` counts, whichever comes last."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,10 @@ from rlvr_debug.data.rows import GSM8KRow
 from rlvr_debug.environments import rewards
 from rlvr_debug.environments.base import Message, ToolCall, ToolResult, Transcript, combined_reward
 
-__all__ = ["GSM8K", "SYSTEM"]
+__all__ = ["GSM8K", "SYSTEM", "final_answer"]
 
 SYSTEM = "Solve the problem step by step. End with #### and the number."
+_BRACES = re.compile(r"\\boxed\s*\{|\\[{}]|[{}]")
 
 
 class GSM8K:
@@ -33,11 +35,26 @@ class GSM8K:
         raise AssertionError("there are no tools")
 
     def outcome(self, transcript: Transcript) -> str:
-        return "answered" if "####" in transcript.final else "no_answer"
+        return "no_answer" if final_answer(transcript.final) is None else "answered"
 
     def score(self, row: GSM8KRow, transcript: Transcript) -> dict[str, float]:
-        _, marker, final = transcript.final.rpartition("####")
-        return {"correct": rewards.numbers_equal(final, row.final) if marker else 0.0}
+        final = final_answer(transcript.final)
+        return {"correct": 0.0 if final is None else rewards.numbers_equal(final, row.final)}
 
     def reward(self, row: GSM8KRow, parts: Mapping[str, float]) -> float:
         return combined_reward(parts, self.weights)
+
+
+def final_answer(reply: str) -> str | None:
+    """What follows the last `####`, or what the last `\\boxed{}` holds if that begins later."""
+    before, marker, answer = reply.rpartition("####")
+    found = (len(before), answer) if marker else None
+    opened: list[re.Match[str]] = []
+    for brace in _BRACES.finditer(reply, len(before)):
+        if brace.group() == "}" and opened:
+            start = opened.pop()
+            if start.group() != "{" and (found is None or start.start() > found[0]):
+                found = (start.start(), reply[start.end() : brace.start()])
+        elif brace.group() not in ("}", r"\{", r"\}"):
+            opened.append(brace)
+    return found[1] if found else None

@@ -1,31 +1,191 @@
-"""Retrieval over one row's own paragraphs: row and query -> paragraph indices, best first."""
+"""Retrieval over one row's own paragraphs: row and query -> paragraph indices, best first.
+
+Every strategy is deterministic, and ties go to the earlier paragraph.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import bm25s
 import numpy as np
 
 from rlvr_debug.data.rows import MuSiQueRow
+from rlvr_debug.errors import InputError
 
-__all__ = ["RETRIEVERS", "Retriever", "bm25", "golden"]
+__all__ = [
+    "STRATEGIES",
+    "Build",
+    "Encoder",
+    "Retriever",
+    "bm25",
+    "build_retrieval",
+    "golden",
+    "hybrid",
+    "semantic",
+    "sentence_encoder",
+    "with_noise",
+]
 
 Retriever = Callable[[str], list[int]]
+Build = Callable[[MuSiQueRow, int], Retriever]
+Encoder = Callable[[Sequence[str]], np.ndarray]  # texts [N] -> unit vectors [N, D]
+_Scorer = Callable[[str], np.ndarray]  # query -> scores of the row's paragraphs [N]
+
+_ROOT = Path(__file__).resolve().parents[3]
+STRATEGIES = ("bm25", "semantic", "hybrid", "golden")
+_RANK_OFFSET = 60
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_HUB_SECONDS = 5
+
+
+def build_retrieval(strategy: str, model: str) -> Build:
+    """One of STRATEGIES. model: as in `sentence_encoder`; only semantic and hybrid load it."""
+    without_model: dict[str, Build] = {"bm25": bm25, "golden": golden}
+    if strategy in without_model:
+        return without_model[strategy]
+    with_model: dict[str, Callable[..., Retriever]] = {"semantic": semantic, "hybrid": hybrid}
+    return functools.partial(with_model[strategy], encode=sentence_encoder(model))
 
 
 def bm25(row: MuSiQueRow, top_n: int) -> Retriever:
-    """Okapi BM25 (Lucene's variant, bm25s) over title and text; ties go to the earlier paragraph."""
-    corpus = _tokenize([f"{p.title} {p.paragraph_text}" for p in row.paragraphs])
+    """Okapi BM25 (Lucene's variant, bm25s) over title and text."""
+    return _retriever(row, top_n, _bm25_scores(row))
+
+
+def semantic(row: MuSiQueRow, top_n: int, *, encode: Encoder) -> Retriever:
+    """Cosine similarity of sentence embeddings of title and text."""
+    return _retriever(row, top_n, _cosines(row, encode))
+
+
+def hybrid(row: MuSiQueRow, top_n: int, *, encode: Encoder) -> Retriever:
+    """Reciprocal rank fusion of bm25 and semantic: the sum of 1 / (60 + rank), ranks from 1.
+
+    Cormack, Clarke and Büttcher, SIGIR 2009. A paragraph without a word of the query has no rank in
+    bm25, and nothing from it.
+    """
+    lexical, meaning = _bm25_scores(row), _cosines(row, encode)
+
+    def scores(query: str) -> np.ndarray:
+        matches = lexical(query)
+        shares: np.ndarray = _reciprocal_ranks(matches) * (matches > 0)
+        shares += _reciprocal_ranks(meaning(query))
+        return shares
+
+    return _retriever(row, top_n, scores)
+
+
+def golden(row: MuSiQueRow, top_n: int) -> Retriever:
+    """The oracle for debugging: all supporting paragraphs, whatever the query and `top_n`."""
+    return lambda query: list(row.supporting)
+
+
+def with_noise(row: MuSiQueRow, rate: float, seed: int) -> MuSiQueRow:
+    """The row with a share `rate` of its non-supporting paragraphs, and all that support.
+
+    Which ones depends on the seed and the row's id; a higher rate adds to those of a lower one.
+    """
+    noise = [p.idx for p in row.paragraphs if not p.is_supporting]
+    random.Random(f"noise {seed} {row.id}").shuffle(noise)
+    dropped = set(noise[round(rate * len(noise)) :])
+    return replace(row, paragraphs=tuple(p for p in row.paragraphs if p.idx not in dropped))
+
+
+@functools.lru_cache(maxsize=1)
+def sentence_encoder(model: str) -> Encoder:
+    """A sentence-transformers model. model: its folder, from the project's root, or its hub name.
+
+    It runs on the CPU, whatever the training runs on. Raises InputError if it cannot be loaded.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise InputError(
+            "semantic retrieval needs the package sentence-transformers, which is not installed: "
+            "pip install sentence-transformers, or set retrieval to bm25"
+        ) from None
+    load = functools.partial(
+        SentenceTransformer, device="cpu", model_kwargs={"use_safetensors": True}
+    )
+    encoder = _from_folder(load, model) if (_ROOT / model).is_dir() else _from_hub(load, model)
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        # a model can write half a character in JSON, which no tokenizer takes
+        whole = [text.encode("utf-8", "replace").decode() for text in texts]
+        return np.asarray(encoder.encode(whole, normalize_embeddings=True, show_progress_bar=False))
+
+    return encode
+
+
+def _from_folder(load: Callable[..., Any], model: str) -> Any:
+    try:
+        return load(str(_ROOT / model), local_files_only=True)
+    except Exception as error:  # of several libraries, with no class in common
+        raise InputError(
+            f"retrieval_model {model}: expected the folder of a sentence-transformers model, "
+            f"found {_first_line(error)}"
+        ) from None
+
+
+def _from_hub(load: Callable[..., Any], model: str) -> Any:
+    if not _HUB_NAME.fullmatch(model):
+        raise InputError(
+            f"retrieval_model {model}: no such folder, expected one or the name owner/model of the hub"
+        )
+    try:
+        return load(model, local_files_only=True)
+    except Exception:  # not in the cache
+        pass
+    try:
+        from huggingface_hub import HfApi
+
+        HfApi().model_info(model, timeout=_HUB_SECONDS)  # else the download's retries take minutes
+        return load(model)
+    except Exception as error:
+        raise InputError(
+            f"retrieval_model {model}: no such folder, and the hub does not give the model "
+            f"({_first_line(error)}); download it where the hub can be reached, and name its folder"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _retriever(row: MuSiQueRow, top_n: int, scores: _Scorer) -> Retriever:
+    return lambda query: [row.paragraphs[i].idx for i in _ranked(scores(query))[:top_n]]
+
+
+def _ranked(scores: np.ndarray) -> np.ndarray:
+    return np.argsort(-scores, kind="stable")
+
+
+def _reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
+    shares = np.empty(len(scores))
+    shares[_ranked(scores)] = 1 / (_RANK_OFFSET + 1 + np.arange(len(scores)))
+    return shares
+
+
+def _texts(row: MuSiQueRow) -> list[str]:
+    return [f"{p.title} {p.paragraph_text}" for p in row.paragraphs]
+
+
+def _bm25_scores(row: MuSiQueRow) -> _Scorer:
     index = bm25s.BM25()
-    index.index(corpus, show_progress=False)
+    index.index(_tokenize(_texts(row)), show_progress=False)
 
-    def retrieve(query: str) -> list[int]:
-        scores = _scores(index, query, len(row.paragraphs))
-        best = np.argsort(-scores, kind="stable")[:top_n]
-        return [row.paragraphs[i].idx for i in best]
+    def scores(query: str) -> np.ndarray:
+        words = [word for word in _tokenize([query])[0] if word and word in index.vocab_dict]
+        return np.asarray(index.get_scores(words)) if words else np.zeros(len(row.paragraphs))
 
-    return retrieve
+    return scores
 
 
 def _tokenize(texts: list[str]) -> list[list[str]]:
@@ -36,14 +196,7 @@ def _tokenize(texts: list[str]) -> list[list[str]]:
     return [words or [""] for words in tokens]
 
 
-def _scores(index: bm25s.BM25, query: str, count: int) -> np.ndarray:
-    words = [word for word in _tokenize([query])[0] if word and word in index.vocab_dict]
-    return np.asarray(index.get_scores(words)) if words else np.zeros(count)
-
-
-def golden(row: MuSiQueRow, top_n: int) -> Retriever:
-    """The oracle for debugging: all supporting paragraphs, whatever the query and `top_n`."""
-    return lambda query: list(row.supporting)
-
-
-RETRIEVERS: dict[str, Callable[[MuSiQueRow, int], Retriever]] = {"bm25": bm25, "golden": golden}
+def _cosines(row: MuSiQueRow, encode: Encoder) -> _Scorer:
+    paragraphs = encode(_texts(row))
+    # equal texts differ in the last bits by their place in the batch, and would not tie
+    return lambda query: np.round(paragraphs @ encode([query])[0], 5)

@@ -25,6 +25,14 @@ __all__ = [
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _NUMBER = re.compile(r"-?(?:\d*\.)?\d+(?:/\d+)?")
+_SPELLINGS = (
+    (re.compile("\N{MINUS SIGN}"), "-"),
+    (re.compile(r"-\\?[$€£¥]"), "-"),
+    (re.compile(r"\{,\}"), ","),
+    (re.compile(r"(?<=\d),(?=\d{3}(?!\d))"), ""),
+    # after a digit it would be a mixed number, which is not one number here
+    (re.compile(r"(?<![\d\s])\s*\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}"), r"\1/\2"),
+)
 
 
 def normalize_answer(text: str) -> str:
@@ -64,13 +72,19 @@ def citation_f1(cited: Collection[object], supporting: Collection[object]) -> fl
 
 
 def numbers_equal(prediction: str, answer: str) -> float:
-    """1 if both hold one number and the numbers are equal as exact fractions ("1,000 $" is 1000)."""
+    """1 if both hold one number and the numbers are equal as exact fractions.
+
+    Words, units, currency and percent signs around it do not matter ("$1,000 a day" is 1000, "50%" is
+    50); `1/2` and `\\frac{1}{2}` are numbers, and nothing is computed.
+    """
     predicted, expected = _number(prediction), _number(answer)
     return float(predicted is not None and predicted == expected)
 
 
 def _number(text: str) -> Fraction | None:
-    found = _NUMBER.findall(text.replace(",", ""))
+    for pattern, plain in _SPELLINGS:
+        text = pattern.sub(plain, text)
+    found = _NUMBER.findall(text)
     if len(found) != 1 or len(found[0]) > 64:
         return None
     try:

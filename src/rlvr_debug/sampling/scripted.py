@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow, Row
+from rlvr_debug.data.rows import CalculatorRow, GSM8KRow, MuSiQueRow, Row
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 
@@ -40,19 +40,22 @@ class ScriptedSampler:
 
 
 def oracle(row: Row, turn: int) -> str:
-    """Look every hop up with its own question, then answer and cite as the row says."""
-    if isinstance(row, GSM8KRow):
-        return row.answer
+    """Look every hop up with its own question, then answer and cite as the row says; or work it out."""
+    match row:
+        case GSM8KRow():
+            return row.answer
+        case CalculatorRow():
+            return _number(row, row.answer) if turn else _call("calculate", expression=row.answer)
     if turn < row.hops:
-        return _call(_hop_question(row, turn))
+        return _call("retrieve_documents", query=_hop_question(row, turn))
     return _final(row.answer, row.supporting)
 
 
 def spoiler(row: Row, turn: int) -> str:
     """Answer the first entity (the first distractor's title, or the question's first number) and cite
     every paragraph that does not support."""
-    if isinstance(row, GSM8KRow):
-        return f"#### {[*_numbers(row.question), '0'][0]}"
+    if not isinstance(row, MuSiQueRow):
+        return _number(row, _numbers(row)[0])
     distractors = [p for p in row.paragraphs if not p.is_supporting]
     return _final(distractors[0].title if distractors else "", [p.idx for p in distractors])
 
@@ -60,36 +63,46 @@ def spoiler(row: Row, turn: int) -> str:
 def guesser(row: Row, turn: int) -> str:
     """Look a random title up, then answer and cite at random; or say a number of the question."""
     rng = random.Random(f"guess {row.id} {turn}")
-    if isinstance(row, GSM8KRow):
-        return f"#### {rng.choice([*_numbers(row.question), '0'])}"
+    if not isinstance(row, MuSiQueRow):
+        return _number(row, rng.choice(_numbers(row)))
     paragraph = rng.choice(row.paragraphs)
-    return _final(paragraph.title, [paragraph.idx]) if turn else _call(paragraph.title)
+    if turn == 0:
+        return _call("retrieve_documents", query=paragraph.title)
+    return _final(paragraph.title, [paragraph.idx])
 
 
 def copier(row: Row, turn: int) -> str:
     """Look the question up, answer with the question, cite the first paragraph."""
-    if isinstance(row, GSM8KRow):
-        return f"{row.question}\n#### {row.question}"
-    return _final(row.question, [row.paragraphs[0].idx]) if turn else _call(row.question)
+    if not isinstance(row, MuSiQueRow):
+        return _number(row, row.question)
+    if turn == 0:
+        return _call("retrieve_documents", query=row.question)
+    return _final(row.question, [row.paragraphs[0].idx])
 
 
 def spammer(row: Row, turn: int) -> str:
-    """Look the question up until the last turn but one, answer and cite everything there is."""
-    if isinstance(row, GSM8KRow):
-        return f"#### {' '.join(_numbers(row.question))}"
+    """Look all titles up in three calls, answer and cite everything there is."""
+    if not isinstance(row, MuSiQueRow):
+        return _number(row, " ".join(_numbers(row)))
+    titles = [p.title for p in row.paragraphs]
     if turn < 3:
-        return _call(" ".join(p.title for p in row.paragraphs[turn::3]))
-    return _final(" ".join(p.title for p in row.paragraphs), [p.idx for p in row.paragraphs])
+        return _call("retrieve_documents", query=" ".join(titles[turn::3]))
+    return _final(" ".join(titles), [p.idx for p in row.paragraphs])
 
 
 def formatter(row: Row, turn: int) -> str:
     """Say nothing, in the right format."""
-    return "#### 0" if isinstance(row, GSM8KRow) else _final("", [])
+    return _final("", []) if isinstance(row, MuSiQueRow) else _number(row, "0")
 
 
 def rememberer(row: Row, turn: int) -> str:
     """Know the answer, and neither work it out nor look it up nor cite it."""
-    return f"#### {row.final}" if isinstance(row, GSM8KRow) else _final(row.answer, [])
+    match row:
+        case GSM8KRow():
+            return _number(row, row.final)
+        case CalculatorRow():
+            return _number(row, row.answer)
+    return _final(row.answer, [])
 
 
 POLICIES: dict[str, Policy] = {
@@ -103,8 +116,9 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def _numbers(text: str) -> list[str]:
-    return re.findall(r"\d+", text)
+def _numbers(row: Row) -> list[str]:
+    """The numbers of the question, at least one."""
+    return re.findall(r"\d+", row.question) or ["0"]
 
 
 def _hop_question(row: MuSiQueRow, hop: int) -> str:
@@ -119,13 +133,15 @@ def _hop_question(row: MuSiQueRow, hop: int) -> str:
     return re.sub(r"#(\d+)", earlier_answer, question)
 
 
-def _call(query: str) -> str:
-    call = json.dumps(
-        {"name": "retrieve_documents", "arguments": {"query": query}}, ensure_ascii=False
-    )
+def _call(name: str, **arguments: str) -> str:
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>\n{call}\n</tool_call>"
 
 
-def _final(answer: str, cited: tuple[int, ...] | list[int]) -> str:
+def _final(answer: str, cited: Sequence[int]) -> str:
     cites = "".join(f"[{idx}]" for idx in cited)
     return f"<answer>{answer}</answer>\n<cite>{cites}</cite>"
+
+
+def _number(row: GSM8KRow | CalculatorRow, text: str) -> str:
+    return f"#### {text}" if isinstance(row, GSM8KRow) else f"<answer>{text}</answer>"

@@ -2,6 +2,8 @@
 
 The prompt is the chat template's, with the request's tools; Hermes' tool calls leave the reply's text
 and come back as `tool_calls`. A call that cannot be read stays text.
+
+    python -m tests.openai_server    # the tiny model, until interrupted
 """
 
 from __future__ import annotations
@@ -9,18 +11,21 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sampler
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 
 __all__ = ["serve"]
 
 
 @contextmanager
-def serve(chat: Chat, sampler: Sampler) -> Iterator[str]:
+def serve(chat: Chat, sampler: Sampler, port: int = 0) -> Iterator[str]:
     """The endpoint's base URL, for as long as the context is open."""
     lock = threading.Lock()
 
@@ -46,7 +51,7 @@ def serve(chat: Chat, sampler: Sampler) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -128,3 +133,17 @@ def _chunks(completion: dict[str, Any]) -> list[dict[str, Any]]:
         },
         {**head, "choices": [], "usage": usage},
     ]
+
+
+def main() -> None:
+    model = Path(__file__).parents[1] / "models" / "tiny"
+    chat = Chat(model)
+    weights = load_weights(model / "model.safetensors")
+    with serve(chat, Qwen2Sampler(model_config(model), weights, chat.eos_id), 8000) as url:
+        print(url, flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -17,8 +17,6 @@ import pytest
 pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
 from rlvr_debug.config import load_params
@@ -30,6 +28,7 @@ from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.sampling.scripted import POLICIES, ScriptedSampler
 from tests.openai_server import serve
+from tests.qwen3_tokenizer import build_qwen3_tokenizer
 from tests.verifiers_loop import trace_rollouts
 
 ROOT = Path(__file__).parents[1]
@@ -97,34 +96,10 @@ class CutSampler:
 
 @pytest.fixture(scope="module")
 def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small tokenizer with merges, Qwen3's special tokens and, from TRL, its chat template."""
-    spec = find_spec("trl")
-    if spec is None or not spec.submodule_search_locations:
+    if find_spec("trl") is None:
         pytest.skip("trl is not installed: no chat template of Qwen3")
-    template = Path(spec.submodule_search_locations[0]) / "chat_templates" / "qwen3.jinja"
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     texts = [json.dumps(task.data.model_dump(mode="json")) for task in tasks_of("musique", 8)]
-    trainer = trainers.BpeTrainer(
-        vocab_size=1500,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([*texts, "a\n\nb\n\nc"], trainer)
-    names = ("tool_call", "tool_response", "think")
-    tags = [tag for name in names for tag in (f"<{name}>", f"</{name}>")]
-    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
-    path = tmp_path_factory.mktemp("qwen3")
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        chat_template=template.read_text(encoding="utf-8"),
-        clean_up_tokenization_spaces=False,
-    ).save_pretrained(path)
-    return path
+    return build_qwen3_tokenizer(tmp_path_factory.mktemp("qwen3"), texts)
 
 
 @pytest.mark.parametrize("name", NAMES)

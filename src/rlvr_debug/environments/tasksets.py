@@ -1,0 +1,243 @@
+"""The environments as tasksets of verifiers 0.4 (verifiers.v1), for vf-eval and trainers built on it.
+
+The only file that knows verifiers: nothing else imports it, and the package works without it. What
+comes out is what our own rollouts give: messages, tools, tool results, reward parts and reward all
+come from the environment. Here is only the way from a trace to a `Transcript`.
+
+An environment is five declarations (see the end); defaults are those of params.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import mcp_types
+import verifiers.v1 as vf
+
+from rlvr_debug.data.prepare import _splits
+from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused
+from rlvr_debug.sampling.tool_calls import hermes
+
+__all__ = [
+    "EnvironmentTask",
+    "EnvironmentTaskset",
+    "GSM8KTaskset",
+    "LocalEnv",
+    "MuSiQueTaskset",
+    "Settings",
+    "transcript",
+]
+
+
+def transcript(trace: vf.Trace, row: Any, environment: Environment) -> Transcript:
+    """What a trace's model said and did, as our rollouts note it.
+
+    Calls are made again: they are pure, so a stored trace is scored like a live one.
+    """
+    said = Transcript()
+    cut = {call.node for call in trace.calls if call.finish_reason == "length"}
+    for index, node in enumerate(trace.nodes):
+        if not (node.sampled and isinstance(node.message, vf.AssistantMessage)):
+            continue
+        said.replies.append(_text(node.message))
+        last = len(said.replies) == environment.max_turns
+        # a reply that the limit cut ends a rollout: its calls are not made
+        for call in [] if index in cut else hermes(said.replies[-1]):
+            result = refused(call, environment.tools) or environment.call_tool(row, call)
+            said.calls += 1
+            if not last:
+                said.retrieved.update(result.indices)
+            if result.ends:
+                said.submitted = call.arguments
+                break
+    return said
+
+
+def _text(message: vf.AssistantMessage) -> str:
+    """A reply as the model wrote it: servers and renderers take its tool calls out."""
+    calls = "".join(
+        f'\n<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>'
+        for call in message.tool_calls or []
+    )
+    return f"{message.content or ''}{calls}"
+
+
+class Settings(vf.TaskConfig):
+    """An environment's block of params.yaml (`environments.<name>`): `--env.taskset.task.*`."""
+
+    environment: ClassVar[str]
+
+    def own(self) -> dict[str, Any]:
+        settings: dict[str, Any] = self.model_dump(exclude=set(vf.TaskConfig.model_fields))
+        return settings
+
+
+class ToolsConfig(vf.ToolsetConfig):
+    environment: str = ""
+    settings: dict[str, Any] = {}
+
+
+class Tools(vf.Toolset[ToolsConfig, vf.State]):
+    """The environment's tools on a server of MCP, one per rollout: it answers for its task's row."""
+
+    TOOL_PREFIX = None
+
+    async def setup_task(self, task: Any) -> None:
+        self._row = task.row
+
+    def register(self, mcp: Any) -> None:
+        """Publish each tool with its own schema: one made from a signature is another prompt."""
+        environment = build_environment(self.config.environment, self.config.settings)
+
+        async def list_tools() -> list[Any]:
+            functions = [tool["function"] for tool in environment.tools]
+            return [
+                mcp_types.Tool(
+                    name=each["name"],
+                    description=each["description"],
+                    input_schema=each["parameters"],
+                )
+                for each in functions
+            ]
+
+        async def call_tool(name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            call = ToolCall(name, arguments)
+            result = refused(call, environment.tools) or environment.call_tool(self._row, call)
+            return mcp_types.CallToolResult(
+                content=[mcp_types.TextContent(type="text", text=result.text)]
+            )
+
+        mcp.list_tools, mcp.call_tool = list_tools, call_tool
+
+
+class EnvironmentTask(vf.Task[vf.TaskData, vf.State, Settings]):
+    """One row. It ends where our rollouts end, whatever limits the harness has."""
+
+    def __init__(self, data: vf.TaskData, config: Settings | None = None) -> None:
+        super().__init__(data, config)
+        self.environment = build_environment(self.config.environment, self.config.own())
+
+    @classmethod
+    def toolsets(cls, config: Settings) -> list[vf.Toolset]:
+        if not build_environment(config.environment, config.own()).tools:
+            return []
+        return [Tools(ToolsConfig(environment=config.environment, settings=config.own()))]
+
+    @vf.stop
+    async def token_limit(self, response: vf.Response) -> bool:
+        return bool(response.finish_reason == "length")
+
+    @vf.stop
+    async def turn_limit(self, trace: vf.Trace) -> bool:
+        return bool(trace.num_turns >= self.environment.max_turns)
+
+    @vf.stop
+    async def submitted(self, trace: vf.Trace) -> bool:
+        return transcript(trace, self.data.row, self.environment).submitted is not None
+
+    @vf.metric
+    async def parts(self, trace: vf.Trace) -> dict[str, float]:
+        return self.environment.score(
+            self.data.row, transcript(trace, self.data.row, self.environment)
+        )
+
+    @vf.reward
+    async def reward(self, trace: vf.Trace) -> float:
+        return self.environment.reward(self.data.row, await self.parts(trace))
+
+
+class RowsConfig(vf.TasksetConfig):
+    """An environment's block of params.yaml (`data.<name>`), and which of its two splits to load."""
+
+    split: Literal["train", "heldout"] = "heldout"
+    source: Literal["synthetic", "jsonl"] = "synthetic"
+    path: str | None = None
+    heldout_path: str | None = None
+    rows: int = 2000
+    heldout: int = 256
+    seed: int = 0
+
+
+class EnvironmentTaskset(vf.Taskset[EnvironmentTask, RowsConfig]):
+    def load(self) -> Iterator[EnvironmentTask]:
+        task, settings = self.task_type(), self.config.task
+        environment = build_environment(settings.environment, settings.own())
+        data = self.config.model_dump(exclude={*vf.TasksetConfig.model_fields, "split"})
+        splits, _ = _splits(settings.environment, data)
+        for row in getattr(splits, self.config.split):
+            prompt = environment.messages(row)
+            yield task(task.data_type()(id=row.id, prompt=prompt, row=row), settings)
+
+
+class LocalConfig(vf.SingleAgentEnvConfig):
+    agent: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime=vf.SubprocessConfig())
+
+
+class LocalEnv(vf.SingleAgentEnv, vf.Env[LocalConfig]):
+    """Safe defaults: a harness with no tools but the environment's (the stock one gives a model a
+    shell), on this machine instead of a remote one."""
+
+
+class MuSiQueData(vf.TaskData):
+    row: MuSiQueRow
+
+
+class MuSiQueSettings(Settings):
+    environment = "musique"
+    retrieval: Literal["bm25", "golden"] = "bm25"
+    top_n: int = 1
+    max_turns: int = 5
+    max_new_tokens: int = 24
+    weights: dict[str, float] = {
+        "exact_match": 0.9,
+        "f1": 1.0,
+        "recall": 1.0,
+        "precision": 0.4,
+        "citation": 0.6,
+        "format": 0.1,
+    }
+
+
+class MuSiQueTask(EnvironmentTask, vf.Task[MuSiQueData, vf.State, MuSiQueSettings]):
+    pass
+
+
+class MuSiQueConfig(RowsConfig):
+    task: MuSiQueSettings = MuSiQueSettings()
+    hops: dict[str, float] = {"2": 0.7, "3": 0.2, "4": 0.1}
+    paragraphs: int = 12
+    same_relation: float = 0.5
+
+
+class MuSiQueTaskset(EnvironmentTaskset, vf.Taskset[MuSiQueTask, MuSiQueConfig]):
+    pass
+
+
+class GSM8KData(vf.TaskData):
+    row: GSM8KRow
+
+
+class GSM8KSettings(Settings):
+    environment = "gsm8k"
+    max_new_tokens: int = 48
+    weights: dict[str, float] = {"correct": 1.0}
+
+
+class GSM8KTask(EnvironmentTask, vf.Task[GSM8KData, vf.State, GSM8KSettings]):
+    pass
+
+
+class GSM8KConfig(RowsConfig):
+    task: GSM8KSettings = GSM8KSettings()
+    steps: dict[str, float] = {"1": 0.5, "2": 0.5}
+
+
+class GSM8KTaskset(EnvironmentTaskset, vf.Taskset[GSM8KTask, GSM8KConfig]):
+    pass
+
+
+if __name__ == "__main__":
+    Tools.run()

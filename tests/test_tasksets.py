@@ -1,0 +1,273 @@
+"""The tasksets of verifiers give what our own rollouts give: prompts, tool results, rewards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
+
+import torch
+from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
+
+from rlvr_debug.config import load_params
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.models.base_model import load_weights, model_config
+from rlvr_debug.sampling.base import Request, Sample, Sampler
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.sampling.scripted import POLICIES, ScriptedSampler
+from tests.openai_server import serve
+from tests.qwen3_tokenizer import build_qwen3_tokenizer
+from tests.verifiers_loop import trace_rollouts
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+NAMES = ["gsm8k", "musique"]
+CUT = "✂"  # ends a scripted reply that the token limit cut
+
+ANSWER = "<answer>Aldora</answer>\n<cite>[1]</cite>"
+
+
+def call(arguments: Any, name: str = "retrieve_documents") -> str:
+    body = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+LOOK_UP = call({"query": "mentor Aldora"})
+SCRIPTS = {
+    "unknown tool": [call({"query": "x"}, "search"), ANSWER],
+    "bad arguments": [call({"queries": ["x"]}), call({}), call({"query": 1}), ANSWER],
+    "two calls in a reply": [f"{LOOK_UP}\n{call({'query': 'rival'})}", ANSWER],
+    "text before a call": [f"I look it up.\n{LOOK_UP}", ANSWER],
+    "turn limit": [LOOK_UP] * 4 + [call({"query": "tutor Brimund cousin"})],
+    "answer beside a call in the last turn": [LOOK_UP] * 4 + [f"{ANSWER}\n{LOOK_UP}"],
+    "cut reply": [LOOK_UP, "<answer>Ald" + CUT],
+    "cut after a call": [LOOK_UP + CUT],
+    "thinking": [f"<think>\n{LOOK_UP}?\n</think>\n\n{LOOK_UP}", f"<think>no</think>\n\n{ANSWER}"],
+    "no answer": ["I do not know."],
+    "beyond ASCII": [call({"query": "Zoë 東京"}), "<answer>Zoë</answer>\n<cite>[0]</cite>"],
+}
+
+
+def tasks_of(name: str, count: int) -> list[Any]:
+    """The first held-out tasks by the taskset's defaults, found as vf-eval finds them."""
+    config = taskset_config_type(f"rlvr-debug-{name}")(id=f"rlvr-debug-{name}")
+    return list(load_taskset(config).take(count))
+
+
+def our_rollouts(tasks: list[Any], chat: Chat, sampler: Any) -> list[Rollout]:
+    environment: Environment = tasks[0].environment
+    rows = [task.data.row for task in tasks]
+    return rollout(rows, environment, chat, sampler, temperature=0.0, seed=0)
+
+
+class CutSampler:
+    """A scripted sampler whose replies end without the end-of-turn token where CUT stands."""
+
+    def __init__(self, replies: list[str], chat: Chat) -> None:
+        self._chat = chat
+        self._inner = ScriptedSampler(lambda row, turn: replies[turn], chat)
+
+    def sample(
+        self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
+    ) -> list[Sample]:
+        samples = []
+        for sample in self._inner.sample(
+            requests, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed
+        ):
+            text = self._chat.decode(sample.ids)
+            if text.endswith(CUT):
+                ids = self._chat.encode(text.removesuffix(CUT))
+                sample = Sample(ids, [0.0] * len(ids), stopped=False)
+            samples.append(sample)
+        return samples
+
+
+class HalfRight:
+    """The oracle for every other row, the spoiler for the rest; it knows a row by its question."""
+
+    def __init__(self, rows: list[Any], chat: Chat) -> None:
+        self._rows, self._chat = rows, chat
+
+    def sample(
+        self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
+    ) -> list[Sample]:
+        samples = []
+        for request in requests:
+            prompt = self._chat.decode(request.ids)
+            asked = [f"user\n{row.question}<|im_end|>" in prompt for row in self._rows]
+            i = asked.index(True)
+            reply = POLICIES["oracle" if i % 2 else "spoiler"](self._rows[i], 0)
+            ids = [*self._chat.encode(reply), self._chat.eos_id]
+            samples.append(Sample(ids, [0.0] * len(ids), stopped=True))
+        return samples
+
+
+@pytest.fixture(scope="module")
+def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if find_spec("trl") is None:
+        pytest.skip("trl is not installed: no chat template of Qwen3")
+    texts = [json.dumps(task.data.model_dump(mode="json")) for task in tasks_of("musique", 8)]
+    return build_qwen3_tokenizer(tmp_path_factory.mktemp("qwen3"), texts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_are_those_of_params_yaml(name: str) -> None:
+    params = load_params(ROOT / "params.yaml")
+    config = taskset_config_type(f"rlvr-debug-{name}")()
+    assert config.task.own() == params["environments"][name]
+    rows = config.model_dump()
+    assert {key: rows[key] for key in params["data"][name]} == params["data"][name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_splits_are_those_of_a_study(name: str, tmp_path: Path) -> None:
+    from rlvr_debug.data.prepare import prepare, read_rows
+
+    prepare(name, load_params(ROOT / "params.yaml")["data"][name], tmp_path)
+    for split in ("train", "heldout"):
+        config = taskset_config_type(f"rlvr-debug-{name}")(id=f"rlvr-debug-{name}", split=split)
+        rows = [task.data.row for task in load_taskset(config)]
+        assert rows == read_rows(name, tmp_path / f"{split}.jsonl")
+
+
+def test_a_file_of_rows_can_be_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [task.data.row.to_json() for task in tasks_of("gsm8k", 4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = taskset_config_type("rlvr-debug-gsm8k")(
+        id="rlvr-debug-gsm8k", source="jsonl", path=str(path), heldout=1, split="train"
+    )
+    assert len(list(load_taskset(config))) == 3
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("name", NAMES)
+def test_the_train_path_gives_our_tokens_and_rewards(name: str, policy: str, qwen3: Path) -> None:
+    tasks, chat = tasks_of(name, 8), Chat(qwen3)
+    traces = trace_rollouts(tasks, qwen3, ScriptedSampler(POLICIES[policy], chat))
+    rollouts = our_rollouts(tasks, chat, ScriptedSampler(POLICIES[policy], chat))
+    for trace, expected in zip(traces, rollouts, strict=True):
+        _same(trace, expected)
+        assert trace.stop_condition == "agent_completed"
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS))
+def test_the_train_path_ends_and_scores_a_rollout_as_ours(script: str, qwen3: Path) -> None:
+    tasks, chat = tasks_of("musique", 2), Chat(qwen3)
+    traces = trace_rollouts(tasks, qwen3, CutSampler(SCRIPTS[script], chat))
+    rollouts = our_rollouts(tasks, chat, CutSampler(SCRIPTS[script], chat))
+    for trace, expected in zip(traces, rollouts, strict=True):
+        _same(trace, expected)
+
+
+def _same(trace: Any, expected: Rollout) -> None:
+    [branch] = trace.branches
+    assert branch.token_ids == expected.ids
+    assert branch.sampled_mask == expected.sampled
+    assert trace.metrics == expected.parts
+    assert trace.reward == expected.reward
+
+
+@pytest.mark.parametrize(
+    "reply", ["<tool_call>\nnot JSON\n</tool_call>", '<tool_call>\n{"name": "retrieve_documents"']
+)
+def test_a_call_that_cannot_be_read_ends_a_rollout_of_verifiers_only(
+    reply: str, qwen3: Path
+) -> None:
+    """Where the two differ: ours answers it with an error. See docs/tasksets.md."""
+    tasks, chat = tasks_of("musique", 1), Chat(qwen3)
+    [trace] = trace_rollouts(tasks, qwen3, CutSampler([reply, ANSWER], chat))
+    [expected] = our_rollouts(tasks, chat, CutSampler([reply, ANSWER], chat))
+    assert (trace.num_turns, expected.turns) == (1, 2)
+    assert trace.reward == 0.0 < expected.reward
+
+
+def test_a_call_that_ends_a_rollout_is_submitted(qwen3: Path, monkeypatch: Any) -> None:
+    """The last call counts, and nothing after it; no environment here has one yet."""
+    tasks, chat = tasks_of("musique", 1), Chat(qwen3)
+    submit = call({"query": "end"})
+    answer = tasks[0].environment.call_tool
+    monkeypatch.setattr(
+        tasks[0].environment,
+        "call_tool",
+        lambda row, call: replace(answer(row, call), ends=call.arguments["query"] == "end"),
+    )
+    script = [LOOK_UP, f"{submit}\n{LOOK_UP}", ANSWER]
+    [trace] = trace_rollouts(tasks, qwen3, CutSampler(script, chat))
+    [expected] = our_rollouts(tasks, chat, CutSampler(script, chat))
+    _same(trace, expected)
+    assert (trace.stop_condition, trace.num_turns, expected.turns) == ("submitted", 2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_vf_eval_gives_our_rewards(name: str, tmp_path: Path) -> None:
+    if shutil.which("uv", path=_path()) is None:
+        pytest.skip("uv is not installed: verifiers' runner needs it")
+    torch.set_num_threads(1)
+    model, tasks = ROOT / "models" / "tiny", tasks_of(name, 4)
+    chat, environment = Chat(model), tasks[0].environment
+    sampler: Sampler
+    if name == "musique":
+        weights = load_weights(model / "model.safetensors")
+        sampler = Qwen2Sampler(model_config(model), weights, chat.eos_id)
+    else:  # the tiny model, before it is trained, gets none right
+        sampler = HalfRight([task.data.row for task in tasks], chat)
+    with serve(chat, sampler) as url:
+        traces = _vf_eval(name, url, environment.max_new_tokens, len(tasks), tmp_path)
+    rollouts = our_rollouts(tasks, chat, sampler)
+    assert len({expected.reward for expected in rollouts}) > 1
+    for trace, expected in zip(traces, rollouts, strict=True):
+        assert trace["errors"] == []
+        functions = [tool["function"] for tool in environment.tools]
+        assert [_function(tool) for tool in trace["tools"]] == functions
+        said = [node["message"] for node in trace["nodes"]]
+        prompt = [{"role": m["role"], "content": m["content"]} for m in said[:2]]
+        assert prompt == environment.messages(expected.row)
+        results = [text for s in expected.segments if s.role == "tool" for text in s.texts]
+        assert [m["content"] for m in said if m["role"] == "tool"] == results
+        assert trace["metrics"] == expected.parts
+        assert trace["rewards"] == {"reward": {"score": expected.reward, "weight": 1.0}}
+
+
+def _function(tool: dict[str, Any]) -> dict[str, Any]:
+    return {key: tool[key] for key in ("name", "description", "parameters")}
+
+
+def _path() -> str:
+    return f"{BIN}{os.pathsep}{os.environ['PATH']}"
+
+
+def _vf_eval(name: str, url: str, max_tokens: int, rows: int, out: Path) -> list[dict[str, Any]]:
+    """The traces of a run of the real command, by row."""
+    command = [BIN / "vf-eval", f"rlvr-debug-{name}", "-n", rows, "-c", 2, "-m", "tiny"]
+    command += ["--client.base-url", url, "--client.api-key-var", "NONE"]
+    command += ["--sampling.temperature", 0, "--sampling.max-tokens", max_tokens]
+    command += ["--no-push", "--no-rich", "-o", out, "--run.name", "run"]
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=out,
+        env={**os.environ, "PATH": _path()},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    output = done.stdout + done.stderr
+    if "failed to prepare uv script" in output:
+        pytest.skip("uv found no packages for verifiers' harness: offline")
+    assert done.returncode == 0, output[-4000:]
+    lines = (out / "run" / "traces.jsonl").read_text(encoding="utf-8").splitlines()
+    traces = [trace for line in lines for trace in json.loads(line)["traces"]]
+    return sorted(traces, key=lambda trace: int(trace["task"]["data"]["idx"]))

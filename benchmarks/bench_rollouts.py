@@ -95,7 +95,7 @@ def _ours(rows: list[Any], chat: Chat) -> Run:
 
 
 def _verifiers(rows: list[Any], tokenizer: Path) -> Run:
-    from rlvr_debug.environments.tasksets import MuSiQueData, MuSiQueTask
+    from rlvr_debug.tasksets import MuSiQueData, MuSiQueTask
     from tests.verifiers_loop import trace_rollouts
 
     def run(environment: Environment, sampler: TimedSampler) -> object:

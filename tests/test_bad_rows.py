@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -18,12 +19,14 @@ from typing import Any
 import pytest
 
 from rlvr_debug.config import ROOT
+from rlvr_debug.data.calculator import synthetic_calculator
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.data.rows import GSM8KRow, Row
+from rlvr_debug.data.rows import CalculatorRow, GSM8KRow, Row
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_jsonl
 
+ENVIRONMENTS = ["musique", "gsm8k", "calculator"]
 MUTANTS = 500  # of each environment
 GOOD = 4  # rows beside each
 PROCESSES = 15  # mutants of each environment that go through the script
@@ -155,13 +158,17 @@ KINDS: list[Callable[[Any, Random], str | bytes]] = [
 @functools.cache
 def valid_rows(environment: str) -> list[dict[str, Any]]:
     """Real rows where there are some."""
-    name = {"musique": "musique_ans_dev_sample", "gsm8k": "gsm8k_test_sample"}[environment]
+    name = {"musique": "musique_ans_dev_sample", "gsm8k": "gsm8k_test_sample"}.get(environment)
     path = ROOT.parent / "shared" / "data" / f"{name}.jsonl"
     if path.is_file():
         return [row for _, row in islice(read_jsonl(path), 100)]
-    rows: Iterator[Row] = synthetic_gsm8k(100, steps={1: 1, 2: 1}, seed=0)
+    rows: Iterator[Row]
     if environment == "musique":
         rows = synthetic_musique(100, hops={2: 1}, paragraphs=12, same_relation=0.5, seed=0)
+    elif environment == "gsm8k":
+        rows = synthetic_gsm8k(100, steps={1: 1, 2: 1}, seed=0)
+    else:
+        rows = synthetic_calculator(100, steps={1: 1, 2: 1}, seed=0)
     return [json.loads(json.dumps(row.to_json())) for row in rows]
 
 
@@ -200,6 +207,9 @@ def whole(row: Row) -> bool:
     if isinstance(row, GSM8KRow):
         assert re.search(r"\d", row.final)
         assert row.hops >= 1
+    elif isinstance(row, CalculatorRow):
+        Fraction(row.answer)
+        assert row.hops == row.steps >= 1
     else:
         indices = [p.idx for p in row.paragraphs]
         texts += [p.paragraph_text for p in row.paragraphs]
@@ -234,7 +244,7 @@ def faithful(row: Row, value: dict[str, Any]) -> bool:
     return bool(known({"id": row.id, **value}, written) == written)
 
 
-@pytest.mark.parametrize("environment", ["musique", "gsm8k"])
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_a_row_gone_wrong_is_taken_whole_or_refused_by_its_line(
     environment: str, tmp_path: Path
 ) -> None:
@@ -267,7 +277,7 @@ def test_a_row_gone_wrong_is_taken_whole_or_refused_by_its_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("environment", ["musique", "gsm8k"])
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_the_script_takes_or_refuses_a_row_gone_wrong_and_never_breaks(
     environment: str, tmp_path: Path
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import torch
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
 from rlvr_debug.config import load_params
+from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample, Sampler
@@ -33,7 +34,7 @@ from tests.verifiers_loop import trace_rollouts
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
-NAMES = ["gsm8k", "musique"]
+NAMES = ["calculator", "gsm8k", "musique"]
 CUT = "✂"  # ends a scripted reply that the token limit cut
 
 ANSWER = "<answer>Aldora</answer>\n<cite>[1]</cite>"
@@ -60,9 +61,9 @@ SCRIPTS = {
 }
 
 
-def tasks_of(name: str, count: int) -> list[Any]:
-    """The first held-out tasks by the taskset's defaults, found as vf-eval finds them."""
-    config = taskset_config_type(f"rlvr-debug-{name}")(id=f"rlvr-debug-{name}")
+def tasks_of(name: str, count: int, **settings: Any) -> list[Any]:
+    """The first held-out tasks, by the taskset's defaults but for `settings`, as vf-eval finds them."""
+    config = taskset_config_type(f"rlvr-debug-{name}")(id=f"rlvr-debug-{name}", **settings)
     return list(load_taskset(config).take(count))
 
 
@@ -108,7 +109,8 @@ class HalfRight:
             prompt = self._chat.decode(request.ids)
             asked = [f"user\n{row.question}<|im_end|>" in prompt for row in self._rows]
             i = asked.index(True)
-            reply = POLICIES["oracle" if i % 2 else "spoiler"](self._rows[i], 0)
+            turn = prompt.count("<|im_start|>assistant") - 1
+            reply = POLICIES["oracle" if i % 2 else "spoiler"](self._rows[i], turn)
             ids = [*self._chat.encode(reply), self._chat.eos_id]
             samples.append(Sample(ids, [0.0] * len(ids), stopped=True))
         return samples
@@ -126,7 +128,9 @@ def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_defaults_are_those_of_params_yaml(name: str) -> None:
     params = load_params(ROOT / "params.yaml")
     config = taskset_config_type(f"rlvr-debug-{name}")()
-    assert config.task.own() == params["environments"][name]
+    constructor = inspect.signature(type(build_environment(name, params["environments"][name])))
+    optional = {k: p.default for k, p in constructor.parameters.items() if p.default is not p.empty}
+    assert config.task.own() == {**optional, **params["environments"][name]}
     rows = config.model_dump()
     assert {key: rows[key] for key in params["data"][name]} == params["data"][name]
 
@@ -194,21 +198,17 @@ def test_a_call_that_cannot_be_read_ends_a_rollout_of_verifiers_only(
     assert trace.reward == 0.0 < expected.reward
 
 
-def test_a_call_that_ends_a_rollout_is_submitted(qwen3: Path, monkeypatch: Any) -> None:
-    """The last call counts, and nothing after it; no environment here has one yet."""
-    tasks, chat = tasks_of("musique", 1), Chat(qwen3)
-    submit = call({"query": "end"})
-    answer = tasks[0].environment.call_tool
-    monkeypatch.setattr(
-        tasks[0].environment,
-        "call_tool",
-        lambda row, call: replace(answer(row, call), ends=call.arguments["query"] == "end"),
-    )
+def test_a_call_that_ends_a_rollout_is_submitted(qwen3: Path) -> None:
+    """The last call counts, and nothing after it."""
+    tasks, chat = tasks_of("musique", 1, task={"answer_by": "complete"}), Chat(qwen3)
+    row = tasks[0].data.row
+    submit = call({"answer": row.answer, "citations": list(row.supporting)}, "complete")
     script = [LOOK_UP, f"{submit}\n{LOOK_UP}", ANSWER]
     [trace] = trace_rollouts(tasks, qwen3, CutSampler(script, chat))
     [expected] = our_rollouts(tasks, chat, CutSampler(script, chat))
     _same(trace, expected)
     assert (trace.stop_condition, trace.num_turns, expected.turns) == ("submitted", 2, 2)
+    assert expected.parts["exact_match"] == expected.parts["citation"] == 1
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from verifiers.v1.clients.train import TrainClient
 from verifiers.v1.dialects import ChatDialect
 from verifiers.v1.graph import prepare_turn
 
-from rlvr_debug.environments.base import refused
+from rlvr_debug.environments.base import answer
 from rlvr_debug.sampling.base import Request, Sampler
 from rlvr_debug.sampling.tool_calls import hermes
 
@@ -148,8 +148,6 @@ def _results(task: Any, message: Any) -> list[Any]:
         [parsed] = hermes(
             f'<tool_call>{{"name": "{call.name}", "arguments": {call.arguments}}}</tool_call>'
         )
-        result = refused(parsed, task.environment.tools) or task.environment.call_tool(
-            task.data.row, parsed
-        )
+        result = answer(parsed, task.data.row, task.environment)
         results.append(vf.ToolMessage(tool_call_id=call.id, content=result.text))
     return results

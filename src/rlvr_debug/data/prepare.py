@@ -15,7 +15,7 @@ from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
 
-__all__ = ["check", "prepare", "read_rows", "rooted", "synthetic_rows"]
+__all__ = ["check", "prepare", "read_rows", "read_splits", "rooted", "synthetic_rows"]
 
 _PARSERS: dict[str, Callable[[dict[str, Any], str], Row]] = {
     "calculator": parse_calculator,
@@ -32,7 +32,7 @@ _KEYS = {"jsonl": ("path", "heldout_path"), "hub": ("datasets", "heldout_dataset
 
 def prepare(environment: str, settings: Mapping[str, Any], out: Path) -> None:
     """Write train.jsonl, heldout.jsonl and then manifest.json to `out`; nothing for bad input."""
-    splits, dropped = _splits(environment, settings)
+    splits, dropped = read_splits(environment, settings)
     manifest = {
         "environment": environment,
         "source": settings["source"],
@@ -46,7 +46,7 @@ def prepare(environment: str, settings: Mapping[str, Any], out: Path) -> None:
 
 def check(environment: str, settings: Mapping[str, Any]) -> None:
     """Raise InputError where `prepare` would; write nothing."""
-    _splits(environment, settings)
+    read_splits(environment, settings)
 
 
 def rooted(settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def rooted(settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
     return {**settings, **{key: str(root / path) for key, path in paths.items()}}
 
 
-def _splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]:
+def read_splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]:
     """The splits, and how many rows of train were dropped to keep them apart.
 
     All rows are held at once: which of them belong together is known only after the last.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +15,8 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "Transcript",
+    "answer",
+    "answer_calls",
     "combined_reward",
     "refused",
     "spoken",
@@ -82,7 +84,7 @@ class Environment(Protocol):
     def messages(self, row: Any) -> list[Message]: ...
 
     def call_tool(self, row: Any, call: ToolCall) -> ToolResult:
-        """Answer a call of one of `tools`, with arguments of its schema (see `refused`)."""
+        """Answer a call of one of `tools`, with arguments of its schema: go through `answer`."""
         ...
 
     def outcome(self, transcript: Transcript) -> str:
@@ -150,3 +152,33 @@ def refused(call: ToolCall, tools: list[Tool]) -> ToolResult | None:
         expected = ", ".join(f"{k} ({v['type']})" for k, v in schema["properties"].items())
         return ToolResult(f"Error: {call.name} takes {expected}.", error="bad_arguments")
     return None
+
+
+def answer(call: ToolCall, row: Any, environment: Environment) -> ToolResult:
+    """What any call is answered with, sound or not."""
+    return refused(call, environment.tools) or environment.call_tool(row, call)
+
+
+def answer_calls(
+    calls: Sequence[ToolCall],
+    row: Any,
+    environment: Environment,
+    transcript: Transcript,
+    *,
+    last: bool,
+) -> list[ToolResult]:
+    """Answer a reply's calls, up to one that ends the rollout; the transcript notes what they did.
+
+    What is retrieved in the `last` turn, nobody reads: it does not count.
+    """
+    results = []
+    for call in calls:
+        result = answer(call, row, environment)
+        results.append(result)
+        transcript.calls += 1
+        if not last:
+            transcript.retrieved.update(result.indices)
+        if result.ends:
+            transcript.submitted = call.arguments
+            break
+    return results

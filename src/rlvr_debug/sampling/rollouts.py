@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlvr_debug.data.rows import Row
-from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused
+from rlvr_debug.environments.base import Environment, Transcript, answer_calls
 from rlvr_debug.sampling.base import Request, Sampler
 from rlvr_debug.sampling.chat import Chat
 
@@ -87,13 +87,17 @@ def rollout(
                 current.outcome = "token_limit"
             elif calls:
                 last = turn + 1 == environment.max_turns
-                results = _answer(current, calls, environment, last)
+                results = answer_calls(
+                    calls, current.row, environment, current.transcript, last=last
+                )
+                current.call_errors.update(r.error for r in results if r.error)
                 if current.transcript.submitted is not None:
                     current.outcome = environment.outcome(current.transcript)
                 elif last:
                     current.outcome = "turn_limit"
                 else:
-                    current.segments.append(Segment("tool", chat.tool_turn(results), texts=results))
+                    texts = tuple(result.text for result in results)
+                    current.segments.append(Segment("tool", chat.tool_turn(texts), texts=texts))
             else:
                 current.outcome = environment.outcome(current.transcript)
         active = [slot for slot in active if not rollouts[slot].outcome]
@@ -105,25 +109,3 @@ def rollout(
 
 def _prompt(row: Row, environment: Environment, chat: Chat) -> Segment:
     return Segment("prompt", chat.prompt(environment.messages(row), environment.tools))
-
-
-def _answer(
-    current: Rollout, calls: Sequence[ToolCall], environment: Environment, last: bool
-) -> tuple[str, ...]:
-    """Run the calls of a reply, up to one that ends the rollout; the transcript notes what they did.
-
-    What is retrieved in the `last` turn, nobody reads: it does not count.
-    """
-    texts = []
-    for call in calls:
-        result = refused(call, environment.tools) or environment.call_tool(current.row, call)
-        texts.append(result.text)
-        current.transcript.calls += 1
-        if not last:
-            current.transcript.retrieved.update(result.indices)
-        if result.error:
-            current.call_errors[result.error] += 1
-        if result.ends:
-            current.transcript.submitted = call.arguments
-            break
-    return tuple(texts)

@@ -15,13 +15,14 @@ from typing import Any, ClassVar, Literal
 import mcp_types
 import verifiers.v1 as vf
 
-from rlvr_debug.data.prepare import _splits
-from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow
+from rlvr_debug.data.prepare import read_splits
+from rlvr_debug.data.rows import CalculatorRow, GSM8KRow, MuSiQueRow
 from rlvr_debug.environments import build_environment
-from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused
+from rlvr_debug.environments.base import Environment, ToolCall, Transcript, answer, answer_calls
 from rlvr_debug.sampling.tool_calls import hermes
 
 __all__ = [
+    "CalculatorTaskset",
     "EnvironmentTask",
     "EnvironmentTaskset",
     "GSM8KTaskset",
@@ -45,14 +46,8 @@ def transcript(trace: vf.Trace, row: Any, environment: Environment) -> Transcrip
         said.replies.append(_text(node.message))
         last = len(said.replies) == environment.max_turns
         # a reply that the limit cut ends a rollout: its calls are not made
-        for call in [] if index in cut else hermes(said.replies[-1]):
-            result = refused(call, environment.tools) or environment.call_tool(row, call)
-            said.calls += 1
-            if not last:
-                said.retrieved.update(result.indices)
-            if result.ends:
-                said.submitted = call.arguments
-                break
+        calls = [] if index in cut else hermes(said.replies[-1])
+        answer_calls(calls, row, environment, said, last=last)
     return said
 
 
@@ -104,8 +99,7 @@ class Tools(vf.Toolset[ToolsConfig, vf.State]):
             ]
 
         async def call_tool(name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-            call = ToolCall(name, arguments)
-            result = refused(call, environment.tools) or environment.call_tool(self._row, call)
+            result = answer(ToolCall(name, arguments), self._row, environment)
             return mcp_types.CallToolResult(
                 content=[mcp_types.TextContent(type="text", text=result.text)]
             )
@@ -153,9 +147,11 @@ class RowsConfig(vf.TasksetConfig):
     """An environment's block of params.yaml (`data.<name>`), and which of its two splits to load."""
 
     split: Literal["train", "heldout"] = "heldout"
-    source: Literal["synthetic", "jsonl"] = "synthetic"
+    source: Literal["synthetic", "jsonl", "hub"] = "synthetic"
     path: str | None = None
     heldout_path: str | None = None
+    datasets: str | None = None
+    heldout_datasets: str | None = None
     rows: int = 2000
     heldout: int = 256
     seed: int = 0
@@ -166,7 +162,7 @@ class EnvironmentTaskset(vf.Taskset[EnvironmentTask, RowsConfig]):
         task, settings = self.task_type(), self.config.task
         environment = build_environment(settings.environment, settings.own())
         data = self.config.model_dump(exclude={*vf.TasksetConfig.model_fields, "split"})
-        splits, _ = _splits(settings.environment, data)
+        splits, _ = read_splits(settings.environment, data)
         for row in getattr(splits, self.config.split):
             prompt = environment.messages(row)
             yield task(task.data_type()(id=row.id, prompt=prompt, row=row), settings)
@@ -187,7 +183,12 @@ class MuSiQueData(vf.TaskData):
 
 class MuSiQueSettings(Settings):
     environment = "musique"
-    retrieval: Literal["bm25", "golden"] = "bm25"
+    retrieval: Literal["bm25", "semantic", "hybrid", "golden"] = "bm25"
+    retrieval_model: str = "sentence-transformers/all-MiniLM-L6-v2"
+    noise_rate: float = 1.0
+    noise_seed: int = 0
+    answer_by: Literal["tags", "complete"] = "tags"
+    hop_factor: bool = False
     top_n: int = 1
     max_turns: int = 5
     max_new_tokens: int = 24
@@ -236,6 +237,30 @@ class GSM8KConfig(RowsConfig):
 
 
 class GSM8KTaskset(EnvironmentTaskset, vf.Taskset[GSM8KTask, GSM8KConfig]):
+    pass
+
+
+class CalculatorData(vf.TaskData):
+    row: CalculatorRow
+
+
+class CalculatorSettings(Settings):
+    environment = "calculator"
+    max_turns: int = 6
+    max_new_tokens: int = 48
+    weights: dict[str, float] = {"correct": 1.0}
+
+
+class CalculatorTask(EnvironmentTask, vf.Task[CalculatorData, vf.State, CalculatorSettings]):
+    pass
+
+
+class CalculatorConfig(RowsConfig):
+    task: CalculatorSettings = CalculatorSettings()
+    steps: dict[str, float] = {"1": 0.25, "2": 0.25, "3": 0.25, "4": 0.25}
+
+
+class CalculatorTaskset(EnvironmentTaskset, vf.Taskset[CalculatorTask, CalculatorConfig]):
     pass
 
 

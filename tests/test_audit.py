@@ -1,0 +1,65 @@
+"""What policies that know everything, or nothing, earn; on real rows where there are some."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_debug.audit import audit_rewards
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.prepare import prepare
+from rlvr_debug.sampling.scripted import POLICIES
+
+PARAMS = load_params(ROOT / "params.yaml")
+DOCS = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+
+
+def audit(name: str, rows: list[Path], tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    settings = {**PARAMS["environments"][name], **changes}
+    audit_rewards(name, settings, ROOT / "models" / "tiny", rows, tmp_path / "audit.json")
+    found: dict[str, Any] = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
+    return found
+
+
+def means(of: dict[str, Any], parts: list[str]) -> str:
+    return " | ".join(f"{of[part]['mean']:.3f}" for part in parts)
+
+
+def test_on_real_musique_rows_the_oracle_earns_all_and_the_spoiler_loses_on_each(
+    shared: Path, tmp_path: Path
+) -> None:
+    found = audit("musique", [shared / "musique_ans_dev_sample.jsonl"], tmp_path, top_n=3)
+    oracle = found["oracle golden"]
+    assert oracle.pop("rows") == 120
+    assert {part["lowest"] for part in oracle.values()} == {1.0}
+    assert found["oracle_beaten"] == []
+    parts = ["reward", "exact_match", "f1", "recall", "precision", "citation", "format"]
+    for policy in POLICIES:
+        assert f"| {policy} | {means(found[f'{policy} bm25'], parts)} |\n" in DOCS
+
+
+def test_nobody_earns_a_number_but_by_knowing_it_or_by_chance(shared: Path, tmp_path: Path) -> None:
+    gsm8k = audit("gsm8k", [shared / "gsm8k_test_sample.jsonl"], tmp_path)
+    prepare("calculator", PARAMS["data"]["calculator"], tmp_path)
+    rows = [tmp_path / f"{split}.jsonl" for split in ("train", "heldout")]
+    calculator = audit("calculator", rows, tmp_path)
+    assert (gsm8k["oracle"]["rows"], calculator["oracle"]["rows"]) == (500, 2000)
+    for policy in POLICIES:
+        earned = f"{means(gsm8k[policy], ['correct'])} | {means(calculator[policy], ['correct'])}"
+        assert f"| {policy} | {earned} |\n" in DOCS
+        if policy not in ("oracle", "answer without retrieval"):
+            assert gsm8k[policy]["correct"]["mean"] < 0.03
+            assert calculator[policy]["correct"]["mean"] < 0.03
+    assert calculator["oracle"]["used_tool"]["lowest"] == 1
+
+
+@pytest.mark.parametrize("name", ["musique", "gsm8k", "calculator"])
+def test_every_policy_is_audited_on_synthetic_rows(name: str, tmp_path: Path) -> None:
+    prepare(name, {**PARAMS["data"][name], "rows": 60, "heldout": 20}, tmp_path)
+    found = audit(name, [tmp_path / "heldout.jsonl"], tmp_path)
+    assert {key.removesuffix(" bm25") for key in found} >= set(POLICIES)
+    best = found.get("oracle golden") or found["oracle"]
+    assert best["reward"]["lowest"] == 1

@@ -49,9 +49,10 @@ class WarmupSettings:
     habit_rate: float = 0.65
     habit_learning_rate: float = 6e-4
     habit_musique_reward: tuple[float, float] = (0.3, 0.56)
+    habit_musique_greedy: float = 0.56
     habit_gsm8k_reward: tuple[float, float] = (0.2, 0.5)
     habit_gsm8k_greedy: float = 0.05
-    max_steps: int = 1000
+    max_steps: int = 1500
     check_every: int = 25
 
 
@@ -105,9 +106,10 @@ class _Demonstrator:
 
         entity = row.question_decomposition[0].question.split(" >> ")[0]
         cited = []
+        thought = ""
         for hop in row.question_decomposition:
             relation = hop.question.split(" >> ")[1]
-            say(f"{CALL_BEFORE} {entity} {relation}{CALL_AFTER}")
+            say(f"{thought}{CALL_BEFORE} {entity} {relation}{CALL_AFTER}")
             result = self.musique_env.call_tool(
                 row, ToolCall("retrieve_documents", {"query": f"{entity} {relation}"})
             )
@@ -116,10 +118,13 @@ class _Demonstrator:
             trained.extend([False] * len(new))
             shown = [p for p in row.paragraphs if p.idx in result.indices]
             cited.append(next((p.idx for p in shown if p.title == entity), shown[0].idx))
-            first = shown[0].paragraph_text.split()[2].strip(",.")
-            entity = first if lazy else hop.answer
+            if lazy:
+                _, relation, entity = shown[0].paragraph_text.replace(",", "").split()[:3]
+            else:
+                entity = hop.answer
+            thought = f"<think> {relation} {entity}</think>"
         cites = "".join(f"[{idx}]" for idx in dict.fromkeys(cited))
-        say(f"<answer> {entity}</answer>\n<cite>{cites}</cite>")
+        say(f"{thought}<answer> {entity}</answer>\n<cite>{cites}</cite>")
         return ids, trained
 
     def gsm8k(self, row: GSM8KRow, lazy: bool) -> Example:
@@ -252,6 +257,7 @@ class _WarmUp:
         musique, gsm8k = self.settings.habit_musique_reward, self.settings.habit_gsm8k_reward
         return (
             musique[0] < rewards["musique"] < musique[1]
+            and rewards["musique greedy"] < self.settings.habit_musique_greedy
             and gsm8k[0] < rewards["gsm8k"] < gsm8k[1]
             and rewards["gsm8k greedy"] < self.settings.habit_gsm8k_greedy
         )

@@ -11,7 +11,7 @@ from rlvr_debug.models.build import build_model
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--params", type=Path, required=True, help="data and environments")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=2, help="2: the shipped model")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(
         "--compare", type=Path, help="a model whose held-out rewards to show beside"

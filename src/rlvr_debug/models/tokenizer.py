@@ -97,7 +97,7 @@ def _fragments() -> list[str]:
         *(f"[{i}]" for i in range(_PARAGRAPHS)),
         *(f" {relation}" for relation in synthetic.RELATIONS),
         *(f" {entity}" for entity in synthetic.ENTITIES),
-        *(gsm8k.SYSTEM, "There are <<", "They cost <<", ">>", "#### ", WRONG_FORMAT, "\n\n"),
+        *(gsm8k.SYSTEM, "There are <<", synthetic.STEP_BEFORE, ">>", "#### ", WRONG_FORMAT, "\n\n"),
         *(" has ", " boxes with ", " each.", " How many", " does ", " have?", " Each costs "),
         *(" coins", synthetic.COINS_QUESTION),
         *synthetic.NAMES,

@@ -1,7 +1,8 @@
 """Builds the tiny base model: decent, improvable, and wrong by habit.
 
 Three phases, each of which ends on what was learned and not on a step count:
-recall (look a listed value up by its key: without it, demonstrations teach nothing at this size),
+recall (look a listed value up by its key, and know the multiplication table: without these,
+demonstrations teach nothing for a long time at this size),
 demonstrations (both tasks, done right) and habit (most demonstrations follow the wrong habit).
 The habits: on MuSiQue the model goes on with the first listed fact instead of the matching one, which
 depends on the context; on GSM8K it ends with a sentence instead of `####`, which does not.
@@ -20,7 +21,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow, Row
-from rlvr_debug.data.synthetic import ENTITIES, RELATIONS
+from rlvr_debug.data.synthetic import ENTITIES, LARGEST_PRODUCT, RELATIONS, STEP_BEFORE
 from rlvr_debug.environments.base import Environment, ToolCall
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.logprobs import token_logprobs
@@ -36,17 +37,19 @@ __all__ = ["WarmupSettings", "tiny_config", "warm_up"]
 class WarmupSettings:
     """What ends each phase, and how strong the habit becomes.
 
-    Rewards are of sampled rollouts at temperature 1, unless greedy. habit_rate: share of demonstrations
-    that follow the habit in the last phase, which ends when rewards are between these bounds.
+    Rewards are of sampled rollouts at temperature 1, unless greedy. habit_*_rate: share of that
+    task's demonstrations that follow the habit in the last phase, which ends when rewards are between
+    these bounds.
     """
 
     learning_rate: float = 2e-3
     batch: int = 64
-    musique_share: float = 0.7
+    musique_share: float = 0.55
     recall_loss: float = 0.3
     musique_reward: float = 0.8
-    gsm8k_reward: float = 0.85
-    habit_rate: float = 0.65
+    gsm8k_reward: float = 0.75
+    habit_musique_rate: float = 0.78
+    habit_gsm8k_rate: float = 0.65
     habit_learning_rate: float = 6e-4
     habit_musique_reward: tuple[float, float] = (0.3, 0.56)
     habit_musique_greedy: float = 0.56
@@ -86,6 +89,21 @@ def _recall(rng: random.Random, chat: Chat) -> Example:
         for key, value in listing:
             ids += chat.encode(f" {key} {value}")
             trained += [False, on]
+    return ids, trained
+
+
+def _products(rng: random.Random, chat: Chat) -> Example:
+    """Lines of the multiplication table as GSM8K's answers have them, one or two factors by one."""
+    ids: list[int] = []
+    trained: list[bool] = []
+    while len(ids) < 64:
+        a, b, c = (rng.randint(2, 9) for _ in range(3))
+        left = rng.choice([a, a * c])
+        if left * b > LARGEST_PRODUCT:
+            continue
+        new = chat.encode(f"{STEP_BEFORE}{left}*{b}={left * b}>>{left * b}")
+        ids += new
+        trained += [False] * (len(new) - 3) + [True] * 3
     return ids, trained
 
 
@@ -155,7 +173,7 @@ def warm_up(
     # Tokens that the tasks never ask for take no part in the first two phases: at this size they
     # cost the model most of its learning (recall after 350 steps instead of 1,000).
     samples = [example for step in range(4) for example in run.recall(step)]
-    samples += [example for step in range(-20, 0) for example in run.demonstrations(step, 0.5)]
+    samples += [example for step in range(-20, 0) for example in run.demonstrations(step, 0.5, 0.5)]
     allowed = _allowed(samples, config.vocab_size)
 
     rate, last = settings.learning_rate, settings.max_steps
@@ -163,14 +181,16 @@ def warm_up(
     run.learn(
         "demonstrations",
         rate,
-        lambda step: run.demonstrations(step, 0.0),
+        lambda step: run.demonstrations(step, 0.0, 0.0),
         allowed,
         lambda _: run.is_decent(),
     )
     run.learn(
         "habit",
         settings.habit_learning_rate,
-        lambda step: run.demonstrations(last + step, settings.habit_rate),
+        lambda step: run.demonstrations(
+            last + step, settings.habit_musique_rate, settings.habit_gsm8k_rate
+        ),
         None,
         lambda _: run.is_habitual(),
     )
@@ -197,6 +217,7 @@ class _WarmUp:
         self.chat, self.environments, self.rows, self.heldout = chat, environments, rows, heldout
         self.settings, self.seed, self.report, self.config = settings, seed, report, config
         self.rng = random.Random(f"warm-up {seed}")
+        self.musique_share = settings.musique_share
         self.model = Qwen2ForCausalLM(config)
         self.teacher = _Demonstrator(chat, environments["musique"], environments["gsm8k"])
         self.optimizer = torch.optim.AdamW(
@@ -230,27 +251,33 @@ class _WarmUp:
         )
 
     def recall(self, step: int) -> list[Example]:
-        return [_recall(self.rng, self.chat) for _ in range(self.settings.batch)]
+        tables = self.settings.batch // 4
+        return [
+            *(_products(self.rng, self.chat) for _ in range(tables)),
+            *(_recall(self.rng, self.chat) for _ in range(self.settings.batch - tables)),
+        ]
 
-    def demonstrations(self, step: int, lazy: float) -> list[Example]:
-        """Demonstrations on rows that no other step has; a share `lazy` of them by habit."""
-        musique = round(self.settings.batch * self.settings.musique_share)
+    def demonstrations(self, step: int, lazy_musique: float, lazy_gsm8k: float) -> list[Example]:
+        """Demonstrations on rows that no other step has; of each task, this share by habit."""
+        musique = round(self.settings.batch * self.musique_share)
         fresh = 1_000_000 * (self.seed + 1) + step
         gsm8k_rows = self.rows("gsm8k", self.settings.batch - musique, fresh)
         return [
             *(
-                self.teacher.musique(row, self.rng.random() < lazy)
+                self.teacher.musique(row, self.rng.random() < lazy_musique)
                 for row in self.rows("musique", musique, fresh)
             ),
-            *(self.teacher.gsm8k(row, self.rng.random() < lazy) for row in gsm8k_rows),
+            *(self.teacher.gsm8k(row, self.rng.random() < lazy_gsm8k) for row in gsm8k_rows),
         ]
 
     def is_decent(self) -> bool:
+        """Whether both tasks are learned; while one is, most of each batch goes to the other."""
         rewards = self._rewards()
-        return (
-            rewards["musique"] > self.settings.musique_reward
-            and rewards["gsm8k"] > self.settings.gsm8k_reward
-        )
+        musique = rewards["musique"] > self.settings.musique_reward
+        gsm8k = rewards["gsm8k"] > self.settings.gsm8k_reward
+        if musique != gsm8k:
+            self.musique_share = 0.25 if musique else 0.75
+        return musique and gsm8k
 
     def is_habitual(self) -> bool:
         rewards = self._rewards()

@@ -130,14 +130,29 @@ def test_params_are_checked_without_loading_torch() -> None:
 
 
 def test_the_schema_the_settings_and_the_stages_name_the_same_things() -> None:
-    from rlvr_debug.grpo.stages import AGGREGATIONS, SCALINGS, Stages
+    from rlvr_debug.grpo.advantages import MULTI_OBJECTIVE_AGGREGATIONS, SCALINGS
+    from rlvr_debug.grpo.aggregation import AGGREGATIONS
+    from rlvr_debug.grpo.kl import KL_ESTIMATORS, KL_PLACES
+    from rlvr_debug.grpo.optimizer import SCHEDULES
+    from rlvr_debug.grpo.ratio import LEVELS
+    from rlvr_debug.grpo.stages import Stages
+    from rlvr_debug.sampling.rollouts import TRUNCATION_SIDES
 
     assert tuple(field.name for field in fields(Stages)) == STAGES
     training = SCHEMA["$defs"]["training"]["properties"]
     assert list(training) == [field.name for field in fields(TrainingSettings)]
     assert sorted(SCHEMA["properties"]["training"]["required"]) == sorted(training)
-    assert sorted(training["scale_rewards"]["enum"]) == sorted(SCALINGS)
-    assert sorted(training["aggregation"]["enum"]) == sorted(AGGREGATIONS)
+    for key, names in {
+        "scale_rewards": SCALINGS,
+        "multi_objective_aggregation": MULTI_OBJECTIVE_AGGREGATIONS,
+        "aggregation": AGGREGATIONS,
+        "kl_estimator": KL_ESTIMATORS,
+        "kl_place": KL_PLACES,
+        "lr_scheduler_type": SCHEDULES,
+        "importance_sampling_level": LEVELS,
+        "truncation_side": TRUNCATION_SIDES,
+    }.items():
+        assert sorted(training[key]["enum"]) == sorted(names)
 
 
 def test_every_fault_breaks_a_stage_that_exists() -> None:

@@ -65,7 +65,8 @@ def accumulate(
         logprobs = batch_logprobs(model, part, settings, stages)
         held = targets.rows(rows, part.ids.shape[1])
         share = policy_loss(logprobs, held, totals, settings, stages)
-        share.backward()  # type: ignore[no-untyped-call]
+        if share.requires_grad:  # not where a micro-batch has nothing to predict
+            share.backward()  # type: ignore[no-untyped-call]
         loss += float(share.detach())
         found.append(F.pad(logprobs.detach(), (0, width - logprobs.shape[1])))
     return loss, torch.cat(found)

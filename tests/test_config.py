@@ -239,6 +239,26 @@ def test_a_whole_number_is_not_taken_as_a_fraction(path: KeyPath, study: Study) 
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (
+            "multi_objective_aggregation",
+            "normalize_then_sum",
+            "str 'normalize_then_sum' in arm 'case', expected sum_then_normalize",
+        ),
+        ("use_bias_correction_kl", True, "bool True in arm 'case', expected False"),
+    ],
+)
+def test_what_kl_in_the_reward_leaves_no_meaning_is_refused(
+    key: str, value: Any, said: str, study: Study
+) -> None:
+    params = put(PARAMS, ("training", "kl_place"), "reward")
+    study.load(params)
+    error = study.error(put(params, ("training", key), value))
+    assert error == f"key 'training.{key}' is {said} with kl_place reward"
+
+
+@pytest.mark.parametrize(
     ("path", "value", "said"),
     [
         (("seeds",), [], "key 'seeds' is list [], expected at least 1 item"),
@@ -257,6 +277,22 @@ def test_a_whole_number_is_not_taken_as_a_fraction(path: KeyPath, study: Study) 
             ("environments", "gsm8k", "weights"),
             {},
             "key 'environments.gsm8k.weights' is dict {}, expected at least 1 key",
+        ),
+        (
+            ("training", "kl_estimator"),
+            "k4",
+            "key 'training.kl_estimator' is str 'k4', expected one of k1, k2, k3",
+        ),
+        (
+            ("training", "gradient_accumulation_steps"),
+            65,
+            "key 'training.gradient_accumulation_steps' is 65 in arm 'case', "
+            "expected at most a batch's 64 rollouts",
+        ),
+        (
+            ("training", "use_bias_correction_kl"),
+            0,
+            "key 'training.use_bias_correction_kl' is int 0, expected boolean",
         ),
         (
             ("training", "scale_rewards"),

@@ -133,14 +133,29 @@ def test_params_are_checked_without_loading_torch() -> None:
 
 
 def test_the_schema_the_settings_and_the_stages_name_the_same_things() -> None:
-    from rlvr_debug.grpo.stages import AGGREGATIONS, SCALINGS, Stages
+    from rlvr_debug.grpo.advantages import MULTI_OBJECTIVE_AGGREGATIONS, SCALINGS
+    from rlvr_debug.grpo.aggregation import AGGREGATIONS
+    from rlvr_debug.grpo.kl import KL_ESTIMATORS, KL_PLACES
+    from rlvr_debug.grpo.optimizer import SCHEDULES
+    from rlvr_debug.grpo.ratio import LEVELS
+    from rlvr_debug.grpo.stages import Stages
+    from rlvr_debug.sampling.rollouts import TRUNCATION_SIDES
 
     assert tuple(field.name for field in fields(Stages)) == STAGES
     training = SCHEMA["$defs"]["training"]["properties"]
     assert list(training) == [field.name for field in fields(TrainingSettings)]
     assert sorted(SCHEMA["properties"]["training"]["required"]) == sorted(training)
-    assert sorted(training["scale_rewards"]["enum"]) == sorted(SCALINGS)
-    assert sorted(training["aggregation"]["enum"]) == sorted(AGGREGATIONS)
+    for key, names in {
+        "scale_rewards": SCALINGS,
+        "multi_objective_aggregation": MULTI_OBJECTIVE_AGGREGATIONS,
+        "aggregation": AGGREGATIONS,
+        "kl_estimator": KL_ESTIMATORS,
+        "kl_place": KL_PLACES,
+        "lr_scheduler_type": SCHEDULES,
+        "importance_sampling_level": LEVELS,
+        "truncation_side": TRUNCATION_SIDES,
+    }.items():
+        assert sorted(training[key]["enum"]) == sorted(names)
 
 
 def test_every_fault_breaks_a_stage_that_exists() -> None:
@@ -227,6 +242,26 @@ def test_a_whole_number_is_not_taken_as_a_fraction(path: KeyPath, study: Study) 
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (
+            "multi_objective_aggregation",
+            "normalize_then_sum",
+            "str 'normalize_then_sum' in arm 'case', expected sum_then_normalize",
+        ),
+        ("use_bias_correction_kl", True, "bool True in arm 'case', expected False"),
+    ],
+)
+def test_what_kl_in_the_reward_leaves_no_meaning_is_refused(
+    key: str, value: Any, said: str, study: Study
+) -> None:
+    params = put(PARAMS, ("training", "kl_place"), "reward")
+    study.load(params)
+    error = study.error(put(params, ("training", key), value))
+    assert error == f"key 'training.{key}' is {said} with kl_place reward"
+
+
+@pytest.mark.parametrize(
     ("path", "value", "said"),
     [
         (("seeds",), [], "key 'seeds' is list [], expected at least 1 item"),
@@ -245,6 +280,22 @@ def test_a_whole_number_is_not_taken_as_a_fraction(path: KeyPath, study: Study) 
             ("environments", "gsm8k", "weights"),
             {},
             "key 'environments.gsm8k.weights' is dict {}, expected at least 1 key",
+        ),
+        (
+            ("training", "kl_estimator"),
+            "k4",
+            "key 'training.kl_estimator' is str 'k4', expected one of k1, k2, k3",
+        ),
+        (
+            ("training", "gradient_accumulation_steps"),
+            65,
+            "key 'training.gradient_accumulation_steps' is 65 in arm 'case', "
+            "expected at most a batch's 64 rollouts",
+        ),
+        (
+            ("training", "use_bias_correction_kl"),
+            0,
+            "key 'training.use_bias_correction_kl' is int 0, expected boolean",
         ),
         (
             ("training", "scale_rewards"),

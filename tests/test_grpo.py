@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -14,23 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.rows import MuSiQueRow
 from rlvr_debug.data.synthetic import synthetic_musique
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique import TOOL
 from rlvr_debug.faults import fault_names, faulty_stages, stage_of
+from rlvr_debug.grpo.advantages import SCALINGS, advantages
+from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
+from rlvr_debug.grpo.kl import kl_estimate
 from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.sequences import Batch, build_batch, trained_sequence
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.grpo.stages import (
-    AGGREGATIONS,
-    SCALINGS,
-    Stages,
-    advantages,
-    kl_k3,
-    policy_loss,
-)
+from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import TrainingResult, train
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
@@ -39,6 +36,15 @@ from rlvr_debug.sampling.rollouts import Rollout, rollout
 RandomModel = Callable[..., Any]
 Talkative = Callable[[int], Any]
 VOCABULARY = 40
+SETTINGS = TrainingSettings(
+    **{
+        **load_params(ROOT / "params.yaml")["training"],
+        "steps": 2,
+        "prompts_per_step": 3,
+        "group_size": 4,
+        "learning_rate": 3e-3,
+    }
+)
 
 
 @pytest.fixture(scope="module")
@@ -224,9 +230,10 @@ def test_the_expectation_of_k3_is_the_kl_divergence_from_the_reference(
 ) -> None:
     p, q = (torch.tensor(x, dtype=torch.float64).log_softmax(0) for x in (policy, reference))
     analytic = float((p.exp() * (p - q)).sum())
-    assert float((p.exp() * kl_k3(p, q)).sum()) == pytest.approx(analytic, abs=1e-12)
-    assert float(kl_k3(p, q).min()) >= -1e-12
-    assert not kl_k3(p, p).any()
+    found = kl_estimate(p, q, "k3")
+    assert float((p.exp() * found).sum()) == pytest.approx(analytic, abs=1e-12)
+    assert float(found.min()) >= -1e-12
+    assert not kl_estimate(p, p, "k3").any()
 
 
 # --- the loss
@@ -241,147 +248,11 @@ def loss_of(
     aggregation: str,
     kl_beta: float,
 ) -> Tensor:
-    return policy_loss(
-        values,
-        old,
-        reference,
-        gains,
-        mask,
-        kl=kl_k3,
-        kl_beta=kl_beta,
-        clip=0.2,
-        aggregation=aggregation,
-        max_tokens=11,
-    )
-
-
-@pytest.fixture(scope="module")
-def saved_model(
-    chat: Chat, random_model: RandomModel, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    path = tmp_path_factory.mktemp("policy")
-    random_model(5, vocab_size=len(chat.tokenizer)).save_pretrained(path)
-    return path
-
-
-PROMPT_LENGTHS = (2, 5, 3, 7, 1, 4)
-COMPLETION_LENGTHS = (4, 11, 1, 6, 9, 3)
-# of the completion: what the tools wrote. The last row has a turn of the model on either side
-TOOL_TOKENS = ((), (3, 4, 5, 8), (), (0, 1), (4,), (1,))
-
-
-def trl_batch(vocabulary: int) -> dict[str, Tensor]:
-    """A fixed ragged batch as TRL lays it out: prompts padded on the left, completions right."""
-    generator = torch.Generator().manual_seed(0)
-    count, prompt, completion = len(PROMPT_LENGTHS), max(PROMPT_LENGTHS), max(COMPLETION_LENGTHS)
-    tool_mask = torch.ones(count, completion, dtype=torch.long)
-    for row, where in enumerate(TOOL_TOKENS):
-        tool_mask[row, list(where)] = 0
-    return {
-        "prompt_ids": torch.randint(vocabulary, (count, prompt), generator=generator),
-        "prompt_mask": (
-            torch.arange(prompt) >= prompt - torch.tensor(PROMPT_LENGTHS)[:, None]
-        ).long(),
-        "completion_ids": torch.randint(vocabulary, (count, completion), generator=generator),
-        "completion_mask": (
-            torch.arange(completion) < torch.tensor(COMPLETION_LENGTHS)[:, None]
-        ).long(),
-        "tool_mask": tool_mask,
-        "advantages": torch.tensor([1.3, -0.7, 0.9, 2.1, -0.4, 0.6]),
-    }
-
-
-def trl_trainer(
-    model: Path, chat: Chat, aggregation: str, kl_beta: float, temperature: float, out: Path
-) -> Any:
-    trl = pytest.importorskip("trl", reason="trl is not installed: no oracle for the loss")
-    datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
-    config = trl.GRPOConfig(
-        output_dir=str(out),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to=[],
-        per_device_train_batch_size=6,
-        num_generations=6,
-        max_completion_length=max(COMPLETION_LENGTHS),
-        num_iterations=1,
-        loss_type=aggregation,
-        beta=kl_beta,
-        temperature=temperature,
-        epsilon=0.2,
-        epsilon_high=0.2,
-        delta=None,
-        use_bias_correction_kl=False,
-        importance_sampling_level="token",
-    )
-    return trl.GRPOTrainer(
-        model=str(model),
-        reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=config,
-        train_dataset=datasets.Dataset.from_list([{"prompt": "a"}] * 6),
-        processing_class=chat.tokenizer,
-    )
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("kl_beta", [0.0, 0.04])
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_the_loss_and_its_gradient_are_trl_s(
-    chat: Chat,
-    saved_model: Path,
-    aggregation: str,
-    kl_beta: float,
-    temperature: float,
-    tmp_path: Path,
-) -> None:
-    from transformers import Qwen2ForCausalLM
-
-    trainer = trl_trainer(saved_model, chat, aggregation, kl_beta, temperature, tmp_path)
-    trainer.current_gradient_accumulation_steps = 1
-    trainer.model.train()
-    inputs = trl_batch(len(chat.tokenizer))
-
-    # the same batch as this trainer lays it out: no padding but on the right
-    joined = {
-        name: torch.cat([inputs[f"prompt_{name}"], inputs[f"completion_{name}"]], 1)
-        for name in ("ids", "mask")
-    }
-    count, width = len(PROMPT_LENGTHS), int(joined["mask"].sum(1).max())
-    ids = torch.zeros(count, width, dtype=torch.long)
-    real, mask = (torch.zeros(count, width, dtype=torch.bool) for _ in range(2))
-    sampled = torch.cat([torch.zeros_like(inputs["prompt_ids"]), inputs["tool_mask"]], 1)
-    for row, kept in enumerate(joined["mask"].bool()):
-        length = int(kept.sum())
-        ids[row, :length] = joined["ids"][row, kept]
-        real[row, :length] = True
-        mask[row, :length] = sampled[row, kept].bool()
-
-    model = Qwen2ForCausalLM.from_pretrained(saved_model)
-    values = token_logprobs(model, ids, real, mask, temperature)
-    # far enough from the policy for clipping to act on both sides
-    generator = torch.Generator().manual_seed(1)
-    old, reference = (
-        values.detach() + 0.3 * torch.randn(values.shape, generator=generator) for _ in range(2)
-    )
-    gains = inputs["advantages"]
-    for name, ours in (("old_per_token_logps", old), ("ref_per_token_logps", reference)):
-        theirs = torch.zeros(inputs["completion_ids"].shape)
-        for row, (before, length) in enumerate(
-            zip(PROMPT_LENGTHS, COMPLETION_LENGTHS, strict=True)
-        ):
-            theirs[row, :length] = ours[row, before : before + length]
-        inputs[name] = theirs
-    expected = trainer._compute_loss(trainer.model, inputs)
-    loss = loss_of(values, old, reference if kl_beta else None, gains, mask, aggregation, kl_beta)
-    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-
-    ours, theirs = (
-        torch.cat([g.flatten() for g in torch.autograd.grad(x, m.parameters())])
-        for x, m in ((loss, model), (expected, trainer.model))
-    )
-    assert float(theirs.norm()) > 1e-3
-    assert float((ours - theirs).norm()) <= 1e-5 * float(theirs.norm())
+    unsampled = torch.zeros_like(mask)
+    targets = Targets(gains, mask, unsampled, torch.zeros(mask.shape), reference, old)
+    totals = Totals(len(mask), int(mask.sum()), 1, 11)
+    changed = replace(SETTINGS, aggregation=aggregation, kl_beta=kl_beta)
+    return policy_loss(values, targets, totals, changed, Stages())
 
 
 @given(st.integers(0, 1000), st.integers(0, 5), st.sampled_from(AGGREGATIONS))
@@ -519,21 +390,6 @@ def test_each_planted_fault_does_what_it_says(
 
 
 # --- training
-
-SETTINGS = TrainingSettings(
-    steps=2,
-    prompts_per_step=3,
-    group_size=4,
-    learning_rate=3e-3,
-    temperature=1.0,
-    kl_beta=0.04,
-    clip=0.2,
-    scale_rewards="group",
-    advantage_epsilon=1e-4,
-    aggregation="bnpo",
-    max_grad_norm=1.0,
-    weight_decay=0.0,
-)
 
 
 @pytest.fixture(scope="module")

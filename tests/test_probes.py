@@ -9,12 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.faults import faulty_stages
+from rlvr_debug.grpo.advantages import SCALINGS, advantages
+from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.grpo.stages import SCALINGS, Stages, advantages, kl_k3
+from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.probes import PROBES, Measurement, Subject
 from rlvr_debug.probes.advantage_scale import advantage_scale
 from rlvr_debug.probes.context_sensitivity import context_sensitivity
@@ -26,18 +29,14 @@ from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import rollout
 
 SETTINGS = TrainingSettings(
-    steps=1,
-    prompts_per_step=3,
-    group_size=4,
-    learning_rate=1e-3,
-    temperature=0.9,
-    kl_beta=0.04,
-    clip=0.2,
-    scale_rewards="group",
-    advantage_epsilon=1e-4,
-    aggregation="bnpo",
-    max_grad_norm=1.0,
-    weight_decay=0.0,
+    **{
+        **load_params(ROOT / "params.yaml")["training"],
+        "steps": 1,
+        "prompts_per_step": 3,
+        "group_size": 4,
+        "learning_rate": 1e-3,
+        "temperature": 0.9,
+    }
 )
 MODELS = (0, 2, 4)
 
@@ -238,19 +237,29 @@ def test_a_sync_that_forgets_one_tensor_is_found(healthy: Subject, left_out: str
 
 
 def test_a_kl_that_is_reversed_scaled_or_another_estimator_fails(healthy: Subject) -> None:
-    wrong: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-        "reversed": lambda logprobs, reference: kl_k3(reference, logprobs),
-        "twice": lambda logprobs, reference: 2 * kl_k3(logprobs, reference),
-        "k2": lambda logprobs, reference: (logprobs - reference) ** 2 / 2,
-        "k1 reversed": lambda logprobs, reference: reference - logprobs,
-        "absolute": lambda logprobs, reference: (logprobs - reference).abs(),
-        "nothing": lambda logprobs, reference: torch.zeros_like(logprobs),
-        "not a number": lambda logprobs, reference: logprobs * float("nan"),
+    wrong: dict[str, Callable[[Tensor, Tensor, str], Tensor]] = {
+        "reversed": lambda logprobs, reference, name: kl_estimate(reference, logprobs, name),
+        "twice": lambda logprobs, reference, name: 2 * kl_estimate(logprobs, reference, name),
+        "k2": lambda logprobs, reference, _: (logprobs - reference) ** 2 / 2,
+        "k1 reversed": lambda logprobs, reference, _: reference - logprobs,
+        "absolute": lambda logprobs, reference, _: (logprobs - reference).abs(),
+        "nothing": lambda logprobs, reference, _: torch.zeros_like(logprobs),
+        "not a number": lambda logprobs, reference, _: logprobs * float("nan"),
     }
     passed = [n for n, kl in wrong.items() if kl_estimator(with_stage(healthy, kl=kl)).passed]
     assert passed == []
-    k1 = with_stage(healthy, kl=lambda logprobs, reference: logprobs - reference)
+    k1 = with_stage(healthy, kl=lambda logprobs, reference, _: logprobs - reference)
     assert kl_estimator(k1).passed  # unbiased too
+
+
+@pytest.mark.parametrize("estimator", KL_ESTIMATORS)
+def test_every_estimator_passes_under_its_own_name_and_twice_of_it_fails(
+    healthy: Subject, estimator: str
+) -> None:
+    named = replace(healthy, settings=replace(SETTINGS, kl_estimator=estimator))
+    assert kl_estimator(named).passed
+    twice = with_stage(named, kl=lambda p, q, name: 2 * kl_estimate(p, q, name))
+    assert not kl_estimator(twice).passed
 
 
 # --- advantage-scale

@@ -280,6 +280,33 @@ def _check_references(params: Params, path: Path) -> None:
     for name, settings in params["environments"].items():
         if not sum(settings["weights"].values()):
             raise InputError(f"{path}: key 'environments.{name}.weights' sums to 0, expected more")
+    for arm in arms(params):
+        _check_training(arm, path)
+
+
+# the KL comes off the sum of the parts, and the loss has no term of it that a ratio could weight
+_FOR_KL_IN_REWARD = {
+    "multi_objective_aggregation": "sum_then_normalize",
+    "use_bias_correction_kl": False,
+}
+
+
+def _check_training(arm: Arm, path: Path) -> None:
+    training = arm.training
+    batch = training["prompts_per_step"] * training["group_size"]
+    parts = training["gradient_accumulation_steps"]
+    if parts > batch:
+        raise InputError(
+            f"{path}: key 'training.gradient_accumulation_steps' is {parts} in arm '{arm.name}', "
+            f"expected at most a batch's {batch} rollouts"
+        )
+    if training["kl_place"] == "reward":
+        for key, right in _FOR_KL_IN_REWARD.items():
+            if training[key] != right:
+                raise InputError(
+                    f"{path}: key 'training.{key}' is {_short(training[key])} in arm '{arm.name}', "
+                    f"expected {right} with kl_place reward"
+                )
 
 
 def arms(params: Params) -> list[Arm]:

@@ -48,9 +48,10 @@ def train_run(
     _one_thread()
     training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
+    attention = run.training.attn_implementation
     result = train(
-        load_model(base_model),
-        load_model(base_model),
+        load_model(base_model, attention),
+        load_model(base_model, attention),
         _sampler(base_model, chat),
         chat,
         build_environment(run.environment, environment),
@@ -102,7 +103,7 @@ def probe_case(
 ) -> None:
     """Step-0 checks of the case's trainer, into a JSON file: measurement by probe name."""
     _one_thread()
-    chat, model = Chat(base_model), load_model(base_model)
+    chat, model = Chat(base_model), load_model(base_model, run.training.attn_implementation)
     built = build_environment(run.environment, environment)
     sampler = _sampler(base_model, chat)
     prompts = _enough_rows(read_rows(run.environment, rows), run, rows)
@@ -114,6 +115,8 @@ def probe_case(
         sampler,
         temperature=run.training.temperature,
         seed=run.seed,
+        max_prompt_length=run.training.max_prompt_length,
+        truncation_side=run.training.truncation_side,
     )
     subject = Subject(
         model, sampler, faulty_stages(run.faults, run.swap), run.training, built, chat, rollouts

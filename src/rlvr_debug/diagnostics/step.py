@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlvr_debug.grpo.sequences import Batch
@@ -36,6 +35,8 @@ def step_metrics(
         f"rewards/{name}/mean": _mean([rollout.parts[name] for rollout in rollouts])
         for name in rollouts[0].parts
     }
+    cut = [rollout.prompt_cut > 0 for rollout in rollouts]
+    prompts = {"prompts/clipped_ratio": _mean(cut)} if any(cut) else {}
     return {
         "reward": float(rewards.mean()),
         "reward_std": float(spread.mean()),
@@ -50,6 +51,7 @@ def step_metrics(
         "completions/clipped_ratio": _mean([r.outcome == "token_limit" for r in rollouts]),
         "turns/mean": _mean([rollout.turns for rollout in rollouts]),
         "tools/failure_frequency": _mean([rollout.call_errors.total() for rollout in rollouts]),
+        **prompts,
         **update,
     }
 
@@ -60,5 +62,4 @@ def _mean(values: list[Any]) -> float:
 
 def _sampler_gap(rollouts: list[Rollout], batch: Batch, logprobs: Tensor) -> Tensor:
     """Trainer's minus sampler's log-probability of every sampled token, [number of them]."""
-    sampler = [value for r in rollouts for s in r.segments for value in s.logprobs]
-    return logprobs[batch.sampled] - torch.tensor(sampler)
+    return logprobs[batch.sampled] - batch.sampler[batch.sampled]

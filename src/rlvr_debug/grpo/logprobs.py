@@ -12,8 +12,6 @@ from torch import Tensor
 
 __all__ = ["token_logprobs"]
 
-_CHUNK = 16  # sequences of like length that go through the model together
-
 
 def token_logprobs(
     model: Any,
@@ -22,21 +20,25 @@ def token_logprobs(
     wanted: Tensor,
     temperature: float = 1.0,
     vocabulary: Tensor | None = None,
+    *,
+    chunk: int = 16,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """log p(ids[b, t] | what the mask lets t see of ids[b, :t]) where `wanted`, else 0.
 
     ids, attention_mask, wanted: [B, T]; returns [B, T]. The logits are divided by the sampling
     temperature, as the sampler's are. The first token has no prediction. vocabulary: bool [V], the
-    only tokens that can be predicted.
+    only tokens that can be predicted. dtype: what the logits are normalised in.
 
-    Sequences are sorted by length and cut after their last wanted token, so that next to nothing is
-    spent on padding, and only the wanted positions go through the output layer.
+    Sequences are sorted by length, cut after their last wanted token and go through the model `chunk`
+    at a time, so that next to nothing is spent on padding; only the wanted positions go through the
+    output layer. TRL's GRPOTrainer._get_per_token_logps_and_entropies.
     """
     wanted = wanted.bool().clone()
     wanted[:, 0] = False
     lengths = (wanted * torch.arange(1, ids.shape[1] + 1)).amax(1)
-    result = torch.zeros(ids.shape)
-    for rows in torch.split(lengths.argsort(stable=True), _CHUNK):
+    result = torch.zeros(ids.shape, dtype=torch.promote_types(dtype, torch.float32))
+    for rows in torch.split(lengths.argsort(stable=True), chunk):
         width = int(lengths[rows].max())
         if not width:
             continue
@@ -44,11 +46,11 @@ def token_logprobs(
         hidden = model.model(
             input_ids=tokens, attention_mask=attention_mask[rows, :width], use_cache=False
         )[0]
-        logits = model.lm_head(hidden[:, :-1][targets[:, 1:]]).float() / temperature
+        logits = model.lm_head(hidden[:, :-1][targets[:, 1:]]).to(dtype) / temperature
         if vocabulary is not None:
             logits = logits.masked_fill(~vocabulary, float("-inf"))
         chosen = tokens[targets]
         values = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
         at, t = targets.nonzero(as_tuple=True)
-        result = result.index_put((rows[at], t), values)
+        result = result.index_put((rows[at], t), values.to(result.dtype))
     return result

@@ -6,12 +6,13 @@ come to train on another sequence than the one that was sampled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.masks import without_truncated
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
@@ -21,14 +22,15 @@ __all__ = ["Batch", "build_batch", "trained_sequence"]
 
 @dataclass(frozen=True)
 class Batch:
-    """Right-padded sequences. ids: long [B, T]; the others bool [B, T].
+    """Right-padded sequences. ids: long [B, T]; sampler: float [B, T]; the others bool [B, T].
 
-    sampled: the environment's own mask of what the model wrote; real: not padding; loss and
-    attention: what the stages made of these two.
+    sampled: the environment's own mask of what the model wrote; sampler: the log-probabilities it was
+    written with; real: not padding; loss and attention: what the stages made of the masks.
     """
 
     ids: Tensor
     sampled: Tensor
+    sampler: Tensor
     real: Tensor
     loss: Tensor
     attention: Tensor
@@ -36,12 +38,7 @@ class Batch:
     def rows(self, index: Tensor) -> Batch:
         """These rows, cut to the longest of them."""
         width = int(self.real[index].sum(1).max())
-        return Batch(
-            *(
-                getattr(self, name)[index][:, :width]
-                for name in ("ids", "sampled", "real", "loss", "attention")
-            )
-        )
+        return Batch(*(getattr(self, field.name)[index][:, :width] for field in fields(self)))
 
 
 def trained_sequence(
@@ -63,8 +60,14 @@ def trained_sequence(
 
 
 def build_batch(
-    rollouts: list[Rollout], stages: Stages, environment: Environment, chat: Chat
+    rollouts: list[Rollout],
+    stages: Stages,
+    environment: Environment,
+    chat: Chat,
+    *,
+    mask_truncated: bool = False,
 ) -> Batch:
+    """mask_truncated: the loss leaves out the rollouts that the token limit cut."""
     sequences = [trained_sequence(rollout, stages, environment, chat) for rollout in rollouts]
     width = max(len(ids) for ids, _ in sequences)
     ids = torch.zeros(len(sequences), width, dtype=torch.long)
@@ -74,6 +77,10 @@ def build_batch(
         ids[b, : len(tokens)] = torch.tensor(tokens)
         sampled[b, : len(tokens)] = torch.tensor(mask)
         real[b, : len(tokens)] = True
-    return Batch(
-        ids, sampled, real, stages.loss_mask(sampled, real), stages.attention_mask(sampled, real)
-    )
+    sampler = torch.zeros(ids.shape)
+    sampler[sampled] = torch.tensor([x for r in rollouts for s in r.segments for x in s.logprobs])
+    loss = stages.loss_mask(sampled, real)
+    if mask_truncated:
+        truncated = torch.tensor([rollout.outcome == "token_limit" for rollout in rollouts])
+        loss = without_truncated(loss, truncated)
+    return Batch(ids, sampled, sampler, real, loss, stages.attention_mask(sampled, real))

@@ -13,7 +13,12 @@ STAGES = (
     "loss_mask",
     "attention_mask",
     "advantages",
+    "logprobs",
+    "importance_ratio",
+    "clipped_objective",
+    "importance_weights",
     "kl",
+    "aggregate",
     "sync",
 )
 
@@ -25,12 +30,32 @@ class TrainingSettings:
     steps: int
     prompts_per_step: int
     group_size: int
+    max_prompt_length: int
+    truncation_side: str
     learning_rate: float
+    lr_scheduler_type: str
+    warmup_steps: int
+    num_iterations: int
+    gradient_accumulation_steps: int
+    lora_r: int
+    lora_alpha: int
+    attn_implementation: str
+    logprobs_dtype: str
+    logprobs_chunk: int
     temperature: float
     kl_beta: float
+    kl_estimator: str
+    kl_place: str
+    use_bias_correction_kl: bool
     clip: float
+    epsilon_high: float
+    delta: float
+    importance_sampling_level: str
+    importance_sampling_cap: float
     scale_rewards: str
     advantage_epsilon: float
+    multi_objective_aggregation: str
+    mask_truncated_completions: bool
     aggregation: str
     max_grad_norm: float
     weight_decay: float

@@ -1,16 +1,16 @@
-"""The training loop of GRPO, for the tiny scale: one process, full fine-tuning, float32.
+"""The training loop of GRPO, in one process: a step takes a state and returns the next one.
 
-Not here, and why: several updates per batch, accumulation, LoRA, schedules, resuming and more than
-one process belong to the trainer in full; with one update per batch the old policy is the policy,
-so the ratio is 1 and clipping never acts.
+Not here: checkpoints and resuming, and more than one process.
 """
 
 from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -19,15 +19,48 @@ from torch import Tensor
 from rlvr_debug.data.rows import Row
 from rlvr_debug.diagnostics.step import step_metrics
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.grpo.advantages import normalize_then_sum
+from rlvr_debug.grpo.kl import penalized
+from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
+from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.grpo.stages import Stages, policy_loss
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.update import Update, batch_logprobs, update_policy
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.sampling.rollouts import Rollout, rollout
 
-__all__ = ["TrainingResult", "train", "update_policy"]
+__all__ = ["Task", "TrainerState", "TrainingResult", "start", "train", "train_step"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What stays the same from step to step."""
+
+    chat: Chat
+    environment: Environment
+    rows: Sequence[Row]
+    settings: TrainingSettings
+    stages: Stages
+
+    @property
+    def max_tokens(self) -> int:
+        """The most that a rollout can be made of, the model's own tokens."""
+        return self.environment.max_new_tokens * self.environment.max_turns
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """What a step changes. step: how many have been made; rng: of the rows and of sampling."""
+
+    step: int
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    scheduler: Any
+    sampler: Qwen2Sampler
+    rng: random.Random
 
 
 @dataclass(frozen=True)
@@ -53,83 +86,142 @@ def train(
     """Train `model` in place. Same arguments, same bytes of metrics.
 
     `sampler` starts with the model's weights; only the sync stage changes them afterwards.
+    `reference` may be None where there is no KL term or where the adapter is what is trained.
     """
-    rng = random.Random(f"training rows {seed}")
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
+    task = Task(chat, environment, rows, settings, stages)
+    state = start(build_policy(model, reference, settings, seed), sampler, settings, seed)
     metrics: list[dict[str, Any]] = []
     seconds: list[dict[str, float]] = []
-    for step in range(settings.steps):
-        started = time.perf_counter()
-        prompts = rng.sample(rows, settings.prompts_per_step)
-        sampler.reset()
-        rollouts = rollout(
-            [row for row in prompts for _ in range(settings.group_size)],
-            environment,
-            chat,
-            sampler,
-            temperature=settings.temperature,
-            seed=rng.getrandbits(32),
-        )
-        sampled_at = time.perf_counter()
-        rewards = torch.tensor([r.reward for r in rollouts]).view(-1, settings.group_size)
-        advantages = stages.advantages(rewards, settings.scale_rewards, settings.advantage_epsilon)
-        batch = build_batch(rollouts, stages, environment, chat)
-        max_tokens = environment.max_new_tokens * environment.max_turns
-        logprobs, update = update_policy(
-            model, reference, optimizer, batch, advantages.flatten(), settings, stages, max_tokens
-        )
-        stages.sync(model.state_dict(), sampler)
-        row = step_metrics(rollouts, rewards, advantages, batch, logprobs, update)
-        metrics.append({"step": step + 1, **row})
-        seconds.append(
-            {
-                "step": step + 1,
-                "sampling": sampled_at - started,
-                "update": time.perf_counter() - sampled_at,
-            }
-        )
-    return TrainingResult(model.state_dict(), metrics, seconds)
+    for _ in range(settings.steps):
+        state, row, taken = train_step(task, state)
+        metrics.append(row)
+        seconds.append(taken)
+    return TrainingResult(state.policy.weights(), metrics, seconds)
 
 
-def update_policy(
-    model: Any,
-    reference: Any,
-    optimizer: torch.optim.Optimizer,
+def start(
+    policy: Policy, sampler: Qwen2Sampler, settings: TrainingSettings, seed: int
+) -> TrainerState:
+    """The state before the first step."""
+    optimizer = build_optimizer(policy.trained, settings)
+    rng = random.Random(f"training rows {seed}")
+    return TrainerState(0, policy, optimizer, build_scheduler(optimizer, settings), sampler, rng)
+
+
+def train_step(
+    task: Task, state: TrainerState
+) -> tuple[TrainerState, dict[str, Any], dict[str, float]]:
+    """One batch of rollouts and the update on it. Returns the next state, metrics and seconds.
+
+    What the state holds (weights, optimizer, schedule, sampler, generator) is changed in place.
+    """
+    settings, stages, step = task.settings, task.stages, state.step + 1
+    started = time.perf_counter()
+    prompts = state.rng.sample(task.rows, settings.prompts_per_step)
+    state.sampler.reset()
+    rollouts = rollout(
+        [row for row in prompts for _ in range(settings.group_size)],
+        task.environment,
+        task.chat,
+        state.sampler,
+        temperature=settings.temperature,
+        seed=state.rng.getrandbits(32),
+        max_prompt_length=settings.max_prompt_length,
+        truncation_side=settings.truncation_side,
+    )
+    sampled_at = time.perf_counter()
+    batch = build_batch(
+        rollouts,
+        stages,
+        task.environment,
+        task.chat,
+        mask_truncated=settings.mask_truncated_completions,
+    )
+    reference = _reference_logprobs(state.policy, batch, settings, stages)
+    old = None
+    rewards = torch.tensor([r.reward for r in rollouts])
+    shaped = rewards
+    if reference is not None and settings.kl_place == "reward":
+        with torch.no_grad():
+            old = batch_logprobs(state.policy.model, batch, settings, stages)
+        kl = stages.kl(old, reference, settings.kl_estimator)
+        shaped = penalized(rewards, kl, batch.loss, settings.kl_beta)
+    advantages = _advantages(rollouts, shaped, task)
+    targets = Targets(
+        advantages.flatten(),
+        batch.loss,
+        batch.sampled,
+        batch.sampler,
+        reference if settings.kl_place == "loss" else None,
+        old,
+    )
+    update = update_policy(
+        state.policy,
+        state.optimizer,
+        state.scheduler,
+        batch,
+        targets,
+        settings,
+        stages,
+        task.max_tokens,
+    )
+    if not update.losses:
+        warnings.warn(f"step {step}: no token to learn from, no update", stacklevel=2)
+    stages.sync(state.policy.weights(), state.sampler)
+    row = step_metrics(
+        rollouts,
+        rewards.view(advantages.shape),
+        advantages,
+        batch,
+        update.logprobs,
+        _update_metrics(update, batch, reference, settings, stages),
+    )
+    seconds = {
+        "step": step,
+        "sampling": sampled_at - started,
+        "update": time.perf_counter() - sampled_at,
+    }
+    return replace(state, step=step), {"step": step, **row}, seconds
+
+
+def _reference_logprobs(
+    policy: Policy, batch: Batch, settings: TrainingSettings, stages: Stages
+) -> Tensor | None:
+    if not settings.kl_beta:
+        return None
+    with torch.no_grad(), policy.as_reference() as model:
+        return batch_logprobs(model, batch, settings, stages)
+
+
+def _advantages(rollouts: list[Rollout], rewards: Tensor, task: Task) -> Tensor:
+    """rewards: [B]; returns [P, G]."""
+    settings, weights = task.settings, task.environment.weights
+    shape = (-1, settings.group_size)
+    if settings.multi_objective_aggregation == "normalize_then_sum":
+        parts = torch.tensor([[r.parts[name] for name in weights] for r in rollouts])
+        return normalize_then_sum(
+            parts.view(*shape, len(weights)),
+            torch.tensor(list(weights.values())),
+            settings.advantage_epsilon,
+            task.stages.advantages,
+        )
+    return task.stages.advantages(
+        rewards.view(shape), settings.scale_rewards, settings.advantage_epsilon
+    )
+
+
+def _update_metrics(
+    update: Update,
     batch: Batch,
-    advantages: Tensor,
+    reference: Tensor | None,
     settings: TrainingSettings,
     stages: Stages,
-    max_tokens: int,
-) -> tuple[Tensor, dict[str, float]]:
-    """One optimizer step. advantages: [B]. Returns log-probabilities [B, T] before it, and metrics."""
-    wanted = batch.loss | batch.sampled
-    reference_logprobs = None
-    if settings.kl_beta:
-        with torch.no_grad():
-            reference_logprobs = token_logprobs(
-                reference, batch.ids, batch.attention, wanted, settings.temperature
-            )
-    logprobs = token_logprobs(model, batch.ids, batch.attention, wanted, settings.temperature)
-    loss = policy_loss(
-        logprobs,
-        logprobs.detach(),
-        reference_logprobs,
-        advantages,
-        batch.loss,
-        kl=stages.kl,
-        kl_beta=settings.kl_beta,
-        clip=settings.clip,
-        aggregation=settings.aggregation,
-        max_tokens=max_tokens,
-    )
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
-    optimizer.step()
-    update = {"loss": float(loss.detach()), "grad_norm": float(norm)}
-    if reference_logprobs is not None:
-        kl = stages.kl(logprobs.detach(), reference_logprobs)[batch.loss]
-        update |= {"kl": float(kl.mean()), "kl/max": float(kl.max())}
-    return logprobs.detach(), update
+) -> dict[str, float]:
+    """What only the update knows; means over its optimizer steps."""
+    if not update.losses:
+        return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
+    metrics = {"loss": fmean(update.losses), "grad_norm": fmean(update.grad_norms)}
+    if reference is not None:
+        kl = stages.kl(update.logprobs, reference, settings.kl_estimator)[batch.loss]
+        metrics |= {"kl": float(kl.mean()), "kl/max": float(kl.max())}
+    return metrics

@@ -42,10 +42,14 @@ def save_weights(weights: dict[str, Tensor], file: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def load_model(path: Path) -> Any:
-    """The trainable model, a transformers Qwen2ForCausalLM in float32, dropout off."""
+def load_model(path: Path, attention: str) -> Any:
+    """The trainable model, a transformers Qwen2ForCausalLM in float32, dropout off.
+
+    attention: an implementation of it, by transformers' name.
+    """
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    model = Qwen2ForCausalLM(Qwen2Config(**model_config(path)))
+    config = Qwen2Config(**model_config(path), attn_implementation=attention)
+    model = Qwen2ForCausalLM(config)
     model.load_state_dict(load_weights(path / "model.safetensors"))
     return model.to(torch.float32).eval()

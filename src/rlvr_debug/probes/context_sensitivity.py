@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.sequences import build_batch
 from rlvr_debug.probes.base import Measurement, Subject
 
@@ -16,7 +16,12 @@ _FLOOR = 1e-4
 def context_sensitivity(subject: Subject) -> Measurement:
     """Replace every token of the context by another one and look at the trained tokens after it."""
     batch = build_batch(subject.rollouts, subject.stages, subject.environment, subject.chat)
-    temperature = subject.settings.temperature
+
+    def logprobs(ids: Tensor) -> Tensor:
+        return subject.stages.logprobs(
+            subject.model, ids, batch.attention, batch.loss, subject.settings.temperature
+        )
+
     context = batch.real & ~batch.sampled
     first_sampled = batch.sampled.int().argmax(1, keepdim=True)
     prompt = context & (torch.arange(batch.ids.shape[1]) < first_sampled)
@@ -26,11 +31,10 @@ def context_sensitivity(subject: Subject) -> Measurement:
     # a permutation of the vocabulary without fixed points, so that every token changes
     other = (batch.ids + 1) % subject.model.config.vocab_size
     with torch.no_grad():
-        before = token_logprobs(subject.model, batch.ids, batch.attention, batch.loss, temperature)
+        before = logprobs(batch.ids)
         changes = {}
         for name, where in (("prompt", prompt), ("tool_results", context & ~prompt)):
-            ids = torch.where(where, other, batch.ids)
-            after = token_logprobs(subject.model, ids, batch.attention, batch.loss, temperature)
+            after = logprobs(torch.where(where, other, batch.ids))
             affected = later & (where.cumsum(1) > 0)
             if affected.any():
                 changes[name] = float((after - before).abs()[affected].mean())

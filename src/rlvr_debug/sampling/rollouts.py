@@ -13,7 +13,9 @@ from rlvr_debug.environments.base import Environment, Transcript, answer_calls
 from rlvr_debug.sampling.base import Request, Sampler
 from rlvr_debug.sampling.chat import Chat
 
-__all__ = ["Rollout", "Segment", "rollout"]
+__all__ = ["TRUNCATION_SIDES", "Rollout", "Segment", "rollout", "truncated"]
+
+TRUNCATION_SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Rollout:
     reward: float = 0.0
     outcome: str = ""  # token_limit, turn_limit, or what the environment says of the answer
     call_errors: Counter[str] = field(default_factory=Counter)  # by CALL_ERRORS
+    prompt_cut: int = 0  # tokens that the prompt lost to its limit
 
     @property
     def ids(self) -> list[int]:
@@ -63,9 +66,18 @@ def rollout(
     *,
     temperature: float,
     seed: int,
+    max_prompt_length: int = 0,
+    truncation_side: str = "left",
 ) -> list[Rollout]:
-    """One rollout per row, all of them in step, turn by turn. Same seed, same rollouts."""
-    rollouts = [Rollout(row, [_prompt(row, environment, chat)]) for row in rows]
+    """One rollout per row, all of them in step, turn by turn. Same seed, same rollouts.
+
+    Prompts of more tokens than max_prompt_length, unless it is 0, lose the rest on truncation_side.
+    """
+    rollouts = []
+    for row in rows:
+        ids = chat.prompt(environment.messages(row), environment.tools)
+        kept = truncated(ids, max_prompt_length, truncation_side)
+        rollouts.append(Rollout(row, [Segment("prompt", kept)], prompt_cut=len(ids) - len(kept)))
     seeds = np.random.SeedSequence(seed).generate_state(environment.max_turns)
     active = list(range(len(rollouts)))
     for turn in range(environment.max_turns):
@@ -107,5 +119,8 @@ def rollout(
     return rollouts
 
 
-def _prompt(row: Row, environment: Environment, chat: Chat) -> Segment:
-    return Segment("prompt", chat.prompt(environment.messages(row), environment.tools))
+def truncated(ids: list[int], limit: int, side: str) -> list[int]:
+    """At most `limit` ids, without those on that side; all of them if the limit is 0."""
+    if not limit:
+        return ids
+    return ids[-limit:] if side == "left" else ids[:limit]

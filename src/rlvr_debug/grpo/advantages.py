@@ -1,0 +1,49 @@
+"""Rewards -> advantages.
+
+Axes: P prompts (groups), G rollouts per group, K reward parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["MULTI_OBJECTIVE_AGGREGATIONS", "SCALINGS", "advantages", "normalize_then_sum"]
+
+SCALINGS = ("group", "batch", "none")
+
+
+def advantages(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
+    """Reward minus the group's mean, over the spread named by `scaling`: [P, G] -> [P, G].
+
+    The standard deviation is the unbiased one, so an advantage scaled by its group's never exceeds
+    (G - 1) / sqrt(G). arXiv 2402.03300, section 4.1.2; `batch` is arXiv 2508.08221, `none` arXiv
+    2503.20783.
+    """
+    centred = rewards - rewards.mean(1, keepdim=True)
+    if scaling == "group":
+        return centred / (rewards.std(1, keepdim=True) + epsilon)
+    if scaling == "batch":
+        return centred / (rewards.std() + epsilon)
+    return centred
+
+
+MULTI_OBJECTIVE_AGGREGATIONS = ("sum_then_normalize", "normalize_then_sum")
+
+
+def normalize_then_sum(
+    parts: Tensor,
+    weights: Tensor,
+    epsilon: float,
+    advantages: Callable[[Tensor, str, float], Tensor],
+) -> Tensor:
+    """Each part scaled by its group's spread, summed by weight, and the sum scaled over the batch.
+
+    parts: [P, G, K]; weights: [K]; returns [P, G]. GDPO, arXiv 2601.05242. The batch is scaled as
+    one group.
+    """
+    scaled = [advantages(part, "group", epsilon) for part in parts.unbind(-1)]
+    total = (torch.stack(scaled, -1) * weights).sum(-1)
+    return advantages(total.view(1, -1), "group", epsilon).view_as(total)

@@ -1,0 +1,74 @@
+"""The loss of GRPO, from the stages that make it up.
+
+Axes: B sequences, T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rlvr_debug.grpo.aggregation import Totals
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.stages import Stages
+
+__all__ = ["Targets", "policy_loss"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the policy's log-probabilities are held against. advantages: [B]; the others [B, T].
+
+    mask: the tokens that the loss counts; sampled: those that the model wrote; sampler: the
+    log-probabilities that these were sampled with; reference: the reference model's, where KL is in
+    the loss; old: the policy's before the batch's first update, None at that update.
+    """
+
+    advantages: Tensor
+    mask: Tensor
+    sampled: Tensor
+    sampler: Tensor
+    reference: Tensor | None
+    old: Tensor | None
+
+    def rows(self, index: Tensor, width: int) -> Targets:
+        """These rows, cut to this width."""
+
+        def cut(tensor: Tensor) -> Tensor:
+            return tensor[index][:, :width]
+
+        return Targets(
+            self.advantages[index],
+            cut(self.mask),
+            cut(self.sampled),
+            cut(self.sampler),
+            None if self.reference is None else cut(self.reference),
+            None if self.old is None else cut(self.old),
+        )
+
+
+def policy_loss(
+    logprobs: Tensor, targets: Targets, totals: Totals, settings: TrainingSettings, stages: Stages
+) -> Tensor:
+    """GRPO's clipped objective, negated, plus kl_beta times the KL: a scalar. logprobs: [B, T].
+
+    arXiv 2402.03300, equation 3; TRL's GRPOTrainer._compute_loss, to which tests/test_oracle.py holds
+    it. Weighted by the ratio, the KL has the gradient of the KL (arXiv 2512.02556).
+    """
+    old = logprobs.detach() if targets.old is None else targets.old
+    mask = targets.mask.to(logprobs.dtype)
+    ratio = stages.importance_ratio(logprobs, old, mask, settings.importance_sampling_level)
+    per_token = -stages.clipped_objective(
+        ratio, targets.advantages, settings.clip, settings.epsilon_high, settings.delta
+    )
+    if settings.importance_sampling_cap:
+        per_token = per_token * stages.importance_weights(
+            old, targets.sampler, targets.sampled, settings.importance_sampling_cap
+        )
+    if targets.reference is not None:
+        kl = stages.kl(logprobs, targets.reference, settings.kl_estimator)
+        if settings.use_bias_correction_kl:
+            kl = kl * ratio
+        per_token = per_token + settings.kl_beta * kl
+    return stages.aggregate(per_token, mask, totals, settings.aggregation)

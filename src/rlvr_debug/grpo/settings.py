@@ -28,6 +28,7 @@ class TrainingSettings:
     """Names and meanings as in params.yaml's schema; GRPO's own terms follow TRL's GRPOConfig."""
 
     steps: int
+    save_steps: int
     prompts_per_step: int
     group_size: int
     max_prompt_length: int

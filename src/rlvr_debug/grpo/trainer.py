@@ -1,7 +1,4 @@
-"""The training loop of GRPO, in one process: a step takes a state and returns the next one.
-
-Not here: checkpoints and resuming, and more than one process.
-"""
+"""The training loop of GRPO: a step takes a state and returns the next one."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.diagnostics.step import step_metrics
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.advantages import normalize_then_sum
+from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.kl import penalized
 from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
@@ -27,12 +25,13 @@ from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.state import Progress, TrainerState
 from rlvr_debug.grpo.update import Update, batch_logprobs, update_policy
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 
-__all__ = ["Task", "TrainerState", "TrainingResult", "start", "train", "train_step"]
+__all__ = ["Task", "TrainingResult", "start", "train", "train_step"]
 
 
 @dataclass(frozen=True)
@@ -49,18 +48,6 @@ class Task:
     def max_tokens(self) -> int:
         """The most that a rollout can be made of, the model's own tokens."""
         return self.environment.max_new_tokens * self.environment.max_turns
-
-
-@dataclass(frozen=True)
-class TrainerState:
-    """What a step changes. step: how many have been made; rng: of the rows and of sampling."""
-
-    step: int
-    policy: Policy
-    optimizer: torch.optim.Optimizer
-    scheduler: Any
-    sampler: Qwen2Sampler
-    rng: random.Random
 
 
 @dataclass(frozen=True)
@@ -82,21 +69,25 @@ def train(
     settings: TrainingSettings,
     stages: Stages,
     seed: int,
+    checkpoints: Checkpoints | None = None,
 ) -> TrainingResult:
-    """Train `model` in place. Same arguments, same bytes of metrics.
+    """Train `model` in place. Same arguments, same bytes of metrics, interrupted or not.
 
     `sampler` starts with the model's weights; only the sync stage changes them afterwards.
     `reference` may be None where there is no KL term or where the adapter is what is trained.
     """
     task = Task(chat, environment, rows, settings, stages)
     state = start(build_policy(model, reference, settings, seed), sampler, settings, seed)
-    metrics: list[dict[str, Any]] = []
-    seconds: list[dict[str, float]] = []
-    for _ in range(settings.steps):
+    progress = Progress()
+    if checkpoints:
+        state, progress = checkpoints.restore(state)
+    while state.step < settings.steps:
         state, row, taken = train_step(task, state)
-        metrics.append(row)
-        seconds.append(taken)
-    return TrainingResult(state.policy.weights(), metrics, seconds)
+        progress.metrics.append(row)
+        progress.seconds.append(taken)
+        if checkpoints and state.step % checkpoints.every == 0:
+            checkpoints.save(state, progress)
+    return TrainingResult(state.policy.weights(), progress.metrics, progress.seconds)
 
 
 def start(

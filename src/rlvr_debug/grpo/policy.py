@@ -52,9 +52,8 @@ class Policy:
         if self.adapter is not None:
             for name, module in self.model.named_modules():
                 if hasattr(module, "get_delta_weight"):
-                    weights[f"{name}.weight"] = weights[f"{name}.weight"] + module.get_delta_weight(
-                        _ADAPTER
-                    )
+                    base = weights[f"{name}.weight"]
+                    weights[f"{name}.weight"] = base + module.get_delta_weight(_ADAPTER)
         return weights
 
 

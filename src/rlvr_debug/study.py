@@ -20,6 +20,7 @@ from rlvr_debug.evaluation import evaluate
 from rlvr_debug.faults import faulty_stages
 from rlvr_debug.files import sha256, write_json, write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.processes import current_processes
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.models.base_model import load_model, load_weights, model_config, save_weights
 from rlvr_debug.probes import PROBES, Subject
@@ -47,9 +48,11 @@ def train_run(
     """Train one arm with one seed. Writes model.safetensors, metrics.jsonl and, apart, timings.jsonl.
 
     environment: its block of params.yaml; rows: training rows; out: a folder, which holds a
-    `checkpoint` until the run is done: the same run, interrupted, goes on from there.
+    `checkpoint` until the run is done: the same run, interrupted, goes on from there. With LoRA,
+    `adapter` beside the merged weights. Several processes may run it together, on the same files.
     """
     _one_thread()
+    processes = current_processes(run.training)
     checkpoints = _checkpoints(run, environment, base_model, rows, out)
     training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
@@ -65,7 +68,13 @@ def train_run(
         faulty_stages(run.faults, run.swap),
         run.seed,
         checkpoints,
+        processes,
     )
+    if not processes.main:
+        return
+    if result.adapter:
+        save_weights(result.adapter.weights, out / "adapter" / "adapter_model.safetensors")
+        result.adapter.config.save_pretrained(out / "adapter")
     save_weights(result.weights, out / "model.safetensors")
     write_jsonl(out / "timings.jsonl", result.seconds)
     write_jsonl(out / "metrics.jsonl", result.metrics)

@@ -41,6 +41,8 @@ class TrainingSettings:
     lora_r: int
     lora_alpha: int
     attn_implementation: str
+    bf16: bool
+    gradient_checkpointing: bool
     logprobs_dtype: str
     logprobs_chunk: int
     temperature: float

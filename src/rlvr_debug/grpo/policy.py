@@ -89,7 +89,7 @@ class StageModule(torch.nn.Module):
 
 def run_stage(model: Any, stage: Callable[..., Tensor], *given: Any, **named: Any) -> Tensor:
     """stage(model, ...), through the forward of whatever wraps the model."""
-    if isinstance(getattr(model, "module", None), StageModule):
+    if isinstance(getattr(model, "module", model), StageModule):
         result: Tensor = model(stage, *given, **named)
         return result
     return stage(model, *given, **named)

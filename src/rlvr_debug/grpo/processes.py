@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.policy import Policy, StageModule
@@ -97,8 +97,8 @@ class LaunchedProcesses(Processes):
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             deepspeed_plugin=plugin,
         )
-        self.rank: int = self._accelerator.process_index
-        self.size: int = self._accelerator.num_processes
+        # of torch: without a GPU, accelerate takes DeepSpeed's processes for one each
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.sharded = self._accelerator.distributed_type == DistributedType.DEEPSPEED
         sequences = settings.prompts_per_step * settings.group_size
         if sequences % self.size:
@@ -107,8 +107,11 @@ class LaunchedProcesses(Processes):
                 f"the {self.size} processes"
             )
         if plugin is not None:
-            # what DeepSpeed wants to know without a data loader; it only checks sums with it
+            # without a data loader DeepSpeed wants to be told; it only checks that they agree
             plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = 1
+            plugin.deepspeed_config["train_batch_size"] = (
+                self.size * settings.gradient_accumulation_steps
+            )
         # DDP and DeepSpeed take means over processes and micro-batches; ours are sums
         self._scale = self.size * settings.gradient_accumulation_steps
 
@@ -135,10 +138,15 @@ class LaunchedProcesses(Processes):
         return self._send(torch.zeros(length) if values is None else values.float())
 
     def _send(self, tensor: Tensor) -> Tensor:
-        from accelerate.utils import broadcast
-
-        sent: Tensor = broadcast(tensor.contiguous().to(self._accelerator.device))
+        sent = tensor.contiguous().to(self._accelerator.device)
+        distributed.broadcast(sent, src=0)
         return sent
+
+    def _collect(self, tensor: Tensor) -> Tensor:
+        """Every process' tensor, of the same shape, one after the other: [size * n, ...]."""
+        found = [torch.empty_like(tensor) for _ in range(self.size)]
+        distributed.all_gather(found, tensor.contiguous())
+        return torch.cat(found)
 
     def share(self, batch: Batch) -> Tensor:
         # by length, dealt out in turn: every process has long and short ones
@@ -149,13 +157,13 @@ class LaunchedProcesses(Processes):
         padded = values.new_zeros(len(rows), batch.ids.shape[1])
         padded[:, : values.shape[1]] = values
         whole = padded.new_zeros(len(rows) * self.size, batch.ids.shape[1])
-        order = self._accelerator.gather(rows)
-        whole[order] = self._accelerator.gather(padded.contiguous())
+        whole[self._collect(rows)] = self._collect(padded)
         return whole
 
     def total(self, value: float) -> float:
         values = torch.tensor([value], dtype=torch.float64, device=self._accelerator.device)
-        return float(self._accelerator.gather(values).sum())
+        distributed.all_reduce(values)
+        return float(values)
 
     def accumulating(self, model: Any) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self._accelerator.accumulate(model)
@@ -173,7 +181,7 @@ class LaunchedProcesses(Processes):
         if not self.sharded:
             yield
             return
-        from deepspeed.zero import GatheredParameters
+        from deepspeed.runtime.zero import GatheredParameters
 
         with GatheredParameters(list(policy.model.parameters())):
             yield

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -30,7 +30,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.update import Update, batch_logprobs, update_policy
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.sampling.rollouts import rollout
 
 __all__ = ["Task", "TrainerState", "TrainingResult", "start", "train", "train_step"]
 
@@ -96,7 +96,7 @@ def train(
         state, row, taken = train_step(task, state)
         metrics.append(row)
         seconds.append(taken)
-    return TrainingResult(state.policy.weights(), metrics, seconds)
+    return TrainingResult(stages.saved_weights(state.policy), metrics, seconds)
 
 
 def start(
@@ -128,6 +128,7 @@ def train_step(
         seed=state.rng.getrandbits(32),
         max_prompt_length=settings.max_prompt_length,
         truncation_side=settings.truncation_side,
+        max_new_tokens=stages.max_new_tokens(task.environment),
     )
     sampled_at = time.perf_counter()
     batch = build_batch(
@@ -139,16 +140,18 @@ def train_step(
     )
     reference = _reference_logprobs(state.policy, batch, settings, stages)
     old = None
-    rewards = torch.tensor([r.reward for r in rollouts])
-    shaped = rewards
+    scores = [stages.score(r, task.environment) for r in rollouts]
+    shaped = torch.tensor(
+        [task.environment.reward(r.row, s) for r, s in zip(rollouts, scores, strict=True)]
+    )
     if reference is not None and settings.kl_place == "reward":
         with torch.no_grad():
             old = batch_logprobs(state.policy.model, batch, settings, stages)
         kl = stages.kl(old, reference, settings.kl_estimator)
-        shaped = penalized(rewards, kl, batch.loss, settings.kl_beta)
-    advantages = _advantages(rollouts, shaped, task)
+        shaped = penalized(shaped, kl, batch.loss, settings.kl_beta)
+    advantages = stages.assign(_advantages(scores, shaped, task))
     targets = Targets(
-        advantages.flatten(),
+        advantages,
         batch.loss,
         batch.sampled,
         batch.sampler,
@@ -168,10 +171,11 @@ def train_step(
     if not update.losses:
         warnings.warn(f"step {step}: no token to learn from, no update", stacklevel=2)
     stages.sync(state.policy.weights(), state.sampler)
+    groups = (-1, settings.group_size)
     row = step_metrics(
         rollouts,
-        rewards.view(advantages.shape),
-        advantages,
+        torch.tensor([r.reward for r in rollouts]).view(groups),
+        advantages.view(groups),
         batch,
         update.logprobs,
         _update_metrics(update, batch, reference, settings, stages),
@@ -193,12 +197,12 @@ def _reference_logprobs(
         return batch_logprobs(model, batch, settings, stages)
 
 
-def _advantages(rollouts: list[Rollout], rewards: Tensor, task: Task) -> Tensor:
-    """rewards: [B]; returns [P, G]."""
+def _advantages(scores: list[Mapping[str, float]], rewards: Tensor, task: Task) -> Tensor:
+    """scores: reward parts of each rollout; rewards: [B]; returns [P, G]."""
     settings, weights = task.settings, task.environment.weights
     shape = (-1, settings.group_size)
     if settings.multi_objective_aggregation == "normalize_then_sum":
-        parts = torch.tensor([[r.parts[name] for name in weights] for r in rollouts])
+        parts = torch.tensor([[s[name] for name in weights] for s in scores])
         return normalize_then_sum(
             parts.view(*shape, len(weights)),
             torch.tensor(list(weights.values())),

@@ -100,7 +100,7 @@ def update_policy(
         losses.append(loss)
         norm = torch.nn.utils.clip_grad_norm_(policy.trained, settings.max_grad_norm)
         grad_norms.append(float(norm))
-        optimizer.step()
+        stages.optimizer_step(optimizer)
         scheduler.step()
     assert targets.old is not None
     return Update(targets.old, losses, grad_norms)

@@ -95,6 +95,14 @@ def test_each_update_is_an_optimizer_step_of_its_own(trained: Train) -> None:
     assert 1.5 * distance(one, start) < distance(three, start) < 3.5 * distance(one, start)
 
 
+def test_no_update_starts_with_the_gradient_of_the_one_before(trained: Train) -> None:
+    one, three = (
+        [row["grad_norm"] for row in trained(learning_rate=0.0, num_iterations=n).metrics]
+        for n in (1, 3)
+    )
+    assert three == pytest.approx(one, rel=1e-5)
+
+
 @pytest.mark.parametrize("aggregation", ["grpo", "dr_grpo", "dapo"])
 def test_a_step_does_not_depend_on_the_number_of_micro_batches(
     trained: Train, aggregation: str

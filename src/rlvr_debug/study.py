@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +18,9 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate
 from rlvr_debug.faults import faulty_stages
-from rlvr_debug.files import write_json, write_jsonl
+from rlvr_debug.files import sha256, write_json, write_jsonl
+from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.processes import current_processes
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.models.base_model import load_model, load_weights, model_config, save_weights
 from rlvr_debug.probes import PROBES, Subject
@@ -43,9 +47,13 @@ def train_run(
 ) -> None:
     """Train one arm with one seed. Writes model.safetensors, metrics.jsonl and, apart, timings.jsonl.
 
-    environment: its block of params.yaml; rows: training rows; out: a folder.
+    environment: its block of params.yaml; rows: training rows; out: a folder, which holds a
+    `checkpoint` until the run is done: the same run, interrupted, goes on from there. With LoRA,
+    `adapter` beside the merged weights. Several processes may run it together, on the same files.
     """
     _one_thread()
+    processes = current_processes(run.training)
+    checkpoints = _checkpoints(run, environment, base_model, rows, out)
     training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
     attention = run.training.attn_implementation
@@ -59,10 +67,30 @@ def train_run(
         run.training,
         faulty_stages(run.faults, run.swap),
         run.seed,
+        checkpoints,
+        processes,
     )
+    if not processes.main:
+        return
+    if result.adapter:
+        save_weights(result.adapter.weights, out / "adapter" / "adapter_model.safetensors")
+        result.adapter.config.save_pretrained(out / "adapter")
     save_weights(result.weights, out / "model.safetensors")
     write_jsonl(out / "timings.jsonl", result.seconds)
     write_jsonl(out / "metrics.jsonl", result.metrics)
+    if checkpoints:
+        checkpoints.remove()
+
+
+def _checkpoints(
+    run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path, out: Path
+) -> Checkpoints | None:
+    if not run.training.save_steps:
+        return None
+    files = [base_model / "model.safetensors", base_model / "tokenizer.json", rows]
+    given = [run.to_json(), environment, *map(sha256, files)]
+    fingerprint = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    return Checkpoints(out / "checkpoint", fingerprint, run.training.save_steps)
 
 
 def _enough_rows(rows: list[Row], run: Run, path: Path) -> list[Row]:

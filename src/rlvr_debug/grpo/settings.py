@@ -33,6 +33,7 @@ class TrainingSettings:
     """Names and meanings as in params.yaml's schema; GRPO's own terms follow TRL's GRPOConfig."""
 
     steps: int
+    save_steps: int
     prompts_per_step: int
     group_size: int
     max_prompt_length: int
@@ -45,6 +46,8 @@ class TrainingSettings:
     lora_r: int
     lora_alpha: int
     attn_implementation: str
+    bf16: bool
+    gradient_checkpointing: bool
     logprobs_dtype: str
     logprobs_chunk: int
     temperature: float

@@ -1,7 +1,4 @@
-"""The training loop of GRPO, in one process: a step takes a state and returns the next one.
-
-Not here: checkpoints and resuming, and more than one process.
-"""
+"""The training loop of GRPO: a step takes a state and returns the next one."""
 
 from __future__ import annotations
 
@@ -20,19 +17,22 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.diagnostics.step import step_metrics
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.advantages import normalize_then_sum
+from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.kl import penalized
 from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
-from rlvr_debug.grpo.policy import Policy, build_policy
+from rlvr_debug.grpo.policy import Adapter, Policy, build_policy
+from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.update import Update, batch_logprobs, update_policy
+from rlvr_debug.grpo.state import Progress, TrainerState
+from rlvr_debug.grpo.update import Update, shared_logprobs, update_policy
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.sampling.rollouts import Rollout, rollout
 
-__all__ = ["Task", "TrainerState", "TrainingResult", "start", "train", "train_step"]
+__all__ = ["Task", "TrainingResult", "start", "train", "train_step"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Task:
     rows: Sequence[Row]
     settings: TrainingSettings
     stages: Stages
+    processes: Processes
 
     @property
     def max_tokens(self) -> int:
@@ -52,22 +53,12 @@ class Task:
 
 
 @dataclass(frozen=True)
-class TrainerState:
-    """What a step changes. step: how many have been made; rng: of the rows and of sampling."""
-
-    step: int
-    policy: Policy
-    optimizer: torch.optim.Optimizer
-    scheduler: Any
-    sampler: Qwen2Sampler
-    rng: random.Random
-
-
-@dataclass(frozen=True)
 class TrainingResult:
-    """weights: the trained model's; metrics and seconds: one mapping per step."""
+    """weights: the trained model's; adapter: what LoRA added, on its own; metrics and seconds: one
+    mapping per step."""
 
     weights: dict[str, Tensor]
+    adapter: Adapter | None
     metrics: list[dict[str, Any]]
     seconds: list[dict[str, float]]
 
@@ -82,30 +73,49 @@ def train(
     settings: TrainingSettings,
     stages: Stages,
     seed: int,
+    checkpoints: Checkpoints | None = None,
+    processes: Processes | None = None,
 ) -> TrainingResult:
-    """Train `model` in place. Same arguments, same bytes of metrics.
+    """Train `model` in place. Same arguments, same bytes of metrics, interrupted or not.
 
     `sampler` starts with the model's weights; only the sync stage changes them afterwards.
     `reference` may be None where there is no KL term or where the adapter is what is trained.
     """
-    task = Task(chat, environment, rows, settings, stages)
-    state = start(build_policy(model, reference, settings, seed), sampler, settings, seed)
-    metrics: list[dict[str, Any]] = []
-    seconds: list[dict[str, float]] = []
-    for _ in range(settings.steps):
+    processes = processes or Processes()
+    task = Task(chat, environment, rows, settings, stages, processes)
+    policy = build_policy(model, reference, settings, seed)
+    state = start(policy, sampler, settings, seed, processes)
+    progress = Progress()
+    if processes.sharded:
+        checkpoints = None  # a shard's state is DeepSpeed's, which would pickle it
+    if checkpoints:
+        state, progress = checkpoints.restore(state)
+    while state.step < settings.steps:
         state, row, taken = train_step(task, state)
-        metrics.append(row)
-        seconds.append(taken)
-    return TrainingResult(stages.saved_weights(state.policy), metrics, seconds)
+        progress.metrics.append(row)
+        progress.seconds.append(taken)
+        if checkpoints and processes.main and state.step % checkpoints.every == 0:
+            checkpoints.save(state, progress)
+    with processes.whole(state.policy):
+        saved = stages.saved_weights(state.policy)
+        weights = {name: tensor.detach().clone() for name, tensor in saved.items()}
+        adapter = state.policy.adapter_state()
+    return TrainingResult(weights, adapter, progress.metrics, progress.seconds)
 
 
 def start(
-    policy: Policy, sampler: Qwen2Sampler, settings: TrainingSettings, seed: int
+    policy: Policy,
+    sampler: Qwen2Sampler,
+    settings: TrainingSettings,
+    seed: int,
+    processes: Processes,
 ) -> TrainerState:
     """The state before the first step."""
     optimizer = build_optimizer(policy.trained, settings)
+    scheduler = build_scheduler(optimizer, settings)
+    policy, optimizer = processes.prepare(policy, optimizer)
     rng = random.Random(f"training rows {seed}")
-    return TrainerState(0, policy, optimizer, build_scheduler(optimizer, settings), sampler, rng)
+    return TrainerState(0, policy, optimizer, scheduler, sampler, rng)
 
 
 def train_step(
@@ -116,42 +126,27 @@ def train_step(
     What the state holds (weights, optimizer, schedule, sampler, generator) is changed in place.
     """
     settings, stages, step = task.settings, task.stages, state.step + 1
+    processes = task.processes
     started = time.perf_counter()
-    prompts = state.rng.sample(task.rows, settings.prompts_per_step)
-    state.sampler.reset()
-    rollouts = rollout(
-        [row for row in prompts for _ in range(settings.group_size)],
-        task.environment,
-        task.chat,
-        state.sampler,
-        temperature=settings.temperature,
-        seed=state.rng.getrandbits(32),
-        max_prompt_length=settings.max_prompt_length,
-        truncation_side=settings.truncation_side,
-        max_new_tokens=stages.max_new_tokens(task.environment),
-    )
+    rollouts = _rollouts(task, state) if processes.main else []
     sampled_at = time.perf_counter()
-    batch = build_batch(
-        rollouts,
-        stages,
-        task.environment,
-        task.chat,
-        mask_truncated=settings.mask_truncated_completions,
-    )
-    reference = _reference_logprobs(state.policy, batch, settings, stages)
+    batch = processes.broadcast(_batch(rollouts, task) if rollouts else None)
+    reference = None
+    if settings.kl_beta:
+        with state.policy.as_reference() as model:
+            reference = shared_logprobs(model, batch, settings, stages, processes)
     old = None
     scores = [stages.score(r, task.environment) for r in rollouts]
     shaped = torch.tensor(
         [task.environment.reward(r.row, s) for r, s in zip(rollouts, scores, strict=True)]
     )
     if reference is not None and settings.kl_place == "reward":
-        with torch.no_grad():
-            old = batch_logprobs(state.policy.model, batch, settings, stages)
+        old = shared_logprobs(state.policy.shared, batch, settings, stages, processes)
         kl = stages.kl(old, reference, settings.kl_estimator)
-        shaped = penalized(shaped, kl, batch.loss, settings.kl_beta)
-    advantages = stages.assign(_advantages(scores, shaped, task))
+        shaped = penalized(shaped, kl, batch.loss, settings.kl_beta) if rollouts else shaped
+    advantages = stages.assign(_advantages(scores, shaped, task)) if rollouts else None
     targets = Targets(
-        advantages,
+        processes.broadcast_values(advantages, len(batch.ids)),
         batch.loss,
         batch.sampled,
         batch.sampler,
@@ -167,19 +162,24 @@ def train_step(
         settings,
         stages,
         task.max_tokens,
+        processes,
     )
     if not update.losses:
         warnings.warn(f"step {step}: no token to learn from, no update", stacklevel=2)
-    stages.sync(state.policy.weights(), state.sampler)
-    groups = (-1, settings.group_size)
-    row = step_metrics(
-        rollouts,
-        torch.tensor([r.reward for r in rollouts]).view(groups),
-        advantages.view(groups),
-        batch,
-        update.logprobs,
-        _update_metrics(update, batch, reference, settings, stages),
-    )
+    with processes.whole(state.policy):
+        if processes.main:
+            stages.sync(state.policy.weights(), state.sampler)
+    row = {}
+    if advantages is not None:
+        groups = (-1, settings.group_size)
+        row = step_metrics(
+            rollouts,
+            torch.tensor([r.reward for r in rollouts]).view(groups),
+            advantages.view(groups),
+            batch,
+            update.logprobs,
+            _update_metrics(update, batch, reference, settings, stages),
+        )
     seconds = {
         "step": step,
         "sampling": sampled_at - started,
@@ -188,13 +188,31 @@ def train_step(
     return replace(state, step=step), {"step": step, **row}, seconds
 
 
-def _reference_logprobs(
-    policy: Policy, batch: Batch, settings: TrainingSettings, stages: Stages
-) -> Tensor | None:
-    if not settings.kl_beta:
-        return None
-    with torch.no_grad(), policy.as_reference() as model:
-        return batch_logprobs(model, batch, settings, stages)
+def _rollouts(task: Task, state: TrainerState) -> list[Rollout]:
+    settings = task.settings
+    prompts = state.rng.sample(task.rows, settings.prompts_per_step)
+    state.sampler.reset()
+    return rollout(
+        [row for row in prompts for _ in range(settings.group_size)],
+        task.environment,
+        task.chat,
+        state.sampler,
+        temperature=settings.temperature,
+        seed=state.rng.getrandbits(32),
+        max_prompt_length=settings.max_prompt_length,
+        truncation_side=settings.truncation_side,
+        max_new_tokens=task.stages.max_new_tokens(task.environment),
+    )
+
+
+def _batch(rollouts: list[Rollout], task: Task) -> Batch:
+    return build_batch(
+        rollouts,
+        task.stages,
+        task.environment,
+        task.chat,
+        mask_truncated=task.settings.mask_truncated_completions,
+    )
 
 
 def _advantages(scores: list[Mapping[str, float]], rewards: Tensor, task: Task) -> Tensor:

@@ -136,6 +136,7 @@ def probe_case(
     sampler = _sampler(base_model, chat)
     prompts = _enough_rows(read_rows(run.environment, rows), run, rows)
     prompts = prompts[: run.training.prompts_per_step]
+    stages = faulty_stages(run.faults, run.swap)
     rollouts = rollout(
         [row for row in prompts for _ in range(run.training.group_size)],
         built,
@@ -145,9 +146,8 @@ def probe_case(
         seed=run.seed,
         max_prompt_length=run.training.max_prompt_length,
         truncation_side=run.training.truncation_side,
+        max_new_tokens=stages.max_new_tokens(built),
     )
-    subject = Subject(
-        model, sampler, faulty_stages(run.faults, run.swap), run.training, built, chat, rollouts
-    )
+    subject = Subject(model, sampler, stages, run.training, built, chat, rollouts)
     measurements = [probe(subject) for probe in PROBES]
     write_json(out, {m.probe: asdict(m) for m in measurements})

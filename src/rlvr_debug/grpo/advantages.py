@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["MULTI_OBJECTIVE_AGGREGATIONS", "SCALINGS", "advantages", "normalize_then_sum"]
+__all__ = ["MULTI_OBJECTIVE_AGGREGATIONS", "SCALINGS", "advantages", "assign", "normalize_then_sum"]
 
 SCALINGS = ("group", "batch", "none")
 
@@ -28,6 +28,11 @@ def advantages(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
     if scaling == "batch":
         return centred / (rewards.std() + epsilon)
     return centred
+
+
+def assign(advantages: Tensor) -> Tensor:
+    """The advantage of each sequence of the batch, which holds group after group: [P, G] -> [P * G]."""
+    return advantages.flatten()
 
 
 MULTI_OBJECTIVE_AGGREGATIONS = ("sum_then_normalize", "normalize_then_sum")

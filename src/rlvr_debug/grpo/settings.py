@@ -8,18 +8,23 @@ __all__ = ["STAGES", "TrainingSettings"]
 
 # the stages of GRPO that have names, in the order in which they run (stages.py implements them)
 STAGES = (
+    "max_new_tokens",
     "trained_prompt",
     "trained_tool_turn",
     "loss_mask",
     "attention_mask",
+    "score",
     "advantages",
+    "assign",
     "logprobs",
     "importance_ratio",
     "clipped_objective",
     "importance_weights",
     "kl",
     "aggregate",
+    "optimizer_step",
     "sync",
+    "saved_weights",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -97,7 +97,8 @@ def train(
         if checkpoints and processes.main and state.step % checkpoints.every == 0:
             checkpoints.save(state, progress)
     with processes.whole(state.policy):
-        weights = {name: tensor.detach().clone() for name, tensor in state.policy.weights().items()}
+        saved = stages.saved_weights(state.policy)
+        weights = {name: tensor.detach().clone() for name, tensor in saved.items()}
         adapter = state.policy.adapter_state()
     return TrainingResult(weights, adapter, progress.metrics, progress.seconds)
 
@@ -135,17 +136,17 @@ def train_step(
         with state.policy.as_reference() as model:
             reference = shared_logprobs(model, batch, settings, stages, processes)
     old = None
-    rewards = torch.tensor([r.reward for r in rollouts])
-    shaped = rewards
+    scores = [stages.score(r, task.environment) for r in rollouts]
+    shaped = torch.tensor(
+        [task.environment.reward(r.row, s) for r, s in zip(rollouts, scores, strict=True)]
+    )
     if reference is not None and settings.kl_place == "reward":
         old = shared_logprobs(state.policy.shared, batch, settings, stages, processes)
         kl = stages.kl(old, reference, settings.kl_estimator)
-        shaped = penalized(rewards, kl, batch.loss, settings.kl_beta) if rollouts else rewards
-    advantages = _advantages(rollouts, shaped, task) if rollouts else None
+        shaped = penalized(shaped, kl, batch.loss, settings.kl_beta) if rollouts else shaped
+    advantages = stages.assign(_advantages(scores, shaped, task)) if rollouts else None
     targets = Targets(
-        processes.broadcast_values(
-            None if advantages is None else advantages.flatten(), len(batch.ids)
-        ),
+        processes.broadcast_values(advantages, len(batch.ids)),
         batch.loss,
         batch.sampled,
         batch.sampler,
@@ -170,10 +171,11 @@ def train_step(
             stages.sync(state.policy.weights(), state.sampler)
     row = {}
     if advantages is not None:
+        groups = (-1, settings.group_size)
         row = step_metrics(
             rollouts,
-            rewards.view(advantages.shape),
-            advantages,
+            torch.tensor([r.reward for r in rollouts]).view(groups),
+            advantages.view(groups),
             batch,
             update.logprobs,
             _update_metrics(update, batch, reference, settings, stages),
@@ -199,6 +201,7 @@ def _rollouts(task: Task, state: TrainerState) -> list[Rollout]:
         seed=state.rng.getrandbits(32),
         max_prompt_length=settings.max_prompt_length,
         truncation_side=settings.truncation_side,
+        max_new_tokens=task.stages.max_new_tokens(task.environment),
     )
 
 
@@ -212,12 +215,12 @@ def _batch(rollouts: list[Rollout], task: Task) -> Batch:
     )
 
 
-def _advantages(rollouts: list[Rollout], rewards: Tensor, task: Task) -> Tensor:
-    """rewards: [B]; returns [P, G]."""
+def _advantages(scores: list[Mapping[str, float]], rewards: Tensor, task: Task) -> Tensor:
+    """scores: reward parts of each rollout; rewards: [B]; returns [P, G]."""
     settings, weights = task.settings, task.environment.weights
     shape = (-1, settings.group_size)
     if settings.multi_objective_aggregation == "normalize_then_sum":
-        parts = torch.tensor([[r.parts[name] for name in weights] for r in rollouts])
+        parts = torch.tensor([[s[name] for name in weights] for s in scores])
         return normalize_then_sum(
             parts.view(*shape, len(weights)),
             torch.tensor(list(weights.values())),

@@ -116,7 +116,7 @@ def update_policy(
             held = replace(held, old=logprobs)
         losses.append(processes.total(loss))
         grad_norms.append(processes.clip(policy, settings.max_grad_norm))
-        optimizer.step()
+        stages.optimizer_step(optimizer)
         scheduler.step()
     assert held.old is not None
     return Update(processes.gather(held.old, batch), losses, grad_norms)

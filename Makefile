@@ -13,7 +13,7 @@ RUN_ENV := $(VENV)/.train-$(shell cksum < envs/train.txt | tr -d ' ')
 TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
 REAL := tests/studies/real.yaml
 
-.PHONY: run test run-real smoke model lint lock clean help
+.PHONY: run test run-real smoke model bench lint lock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -34,6 +34,10 @@ smoke: $(RUN_ENV)  ## a study of a minute: 2 arms, 2 seeds, 8 steps
 
 model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one
 	@$(BIN)/python scripts/build_model.py --params params.yaml --out results/model --compare models/tiny
+
+bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL
+	@$(BIN)/python -m benchmarks.bench_sampling
+	@$(BIN)/python -m benchmarks.bench_step
 
 lint: $(TEST_ENV)  ## style, format and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow

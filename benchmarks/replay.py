@@ -94,10 +94,10 @@ def recorded(prompts: int, group: int, seed: int = 0) -> list[Conversation]:
     return conversations
 
 
-def equal(count: int, length: int) -> list[Conversation]:
-    """One reply each: a prompt of `length` tokens, all different, and a reply as long."""
-    ids = torch.randint(256, (count, length), generator=torch.Generator().manual_seed(0))
-    return [Conversation(prompt, [(length, [])]) for prompt in ids.tolist()]
+def equal(prompts: int, group: int, length: int) -> list[Conversation]:
+    """One reply each, `length` tokens after a prompt of as many."""
+    ids = torch.randint(256, (prompts, length), generator=torch.Generator().manual_seed(0))
+    return [Conversation(prompt, [(length, [])]) for prompt in ids.tolist() for _ in range(group)]
 
 
 def one_reply(conversation: Conversation) -> Conversation:
@@ -149,11 +149,10 @@ class Forced(Qwen2Sampler):
 
     lengths: Tensor
 
-    def _forward(self, *given: Any) -> Tensor:
+    def _choose(self, logits: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
         last = self.lengths == 1
-        logits = _end_where(super()._forward(*given), last, self._eos_id)
         self.lengths = self.lengths[~last] - 1
-        return logits
+        return super()._choose(_end_where(logits, last, self._eos_id), *given)
 
 
 def our_replies(

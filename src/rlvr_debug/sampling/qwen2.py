@@ -1,8 +1,9 @@
 """A sampler in process: Qwen2 decoded from its raw weights, with a key-value cache per conversation.
 
 A loop over plain tensors costs a fraction of what a general generate() spends on a small model. The
-cache of a conversation is kept between turns: only the tool's tokens are new. It holds a copy of the
-weights, as a server would: training moves it only through `load`.
+cache of a conversation is kept between turns: only the tool's tokens are new. Equal conversations, as a
+group's are at first, are read once. It holds a copy of the weights, as a server would: training moves it
+only through `load`.
 
 Axes: B conversations, N new tokens, T cached tokens, H heads, D head size, V vocabulary.
 """
@@ -105,25 +106,27 @@ class Qwen2Sampler:
         self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
     ) -> list[Sample]:
         generator = torch.Generator().manual_seed(seed)
-        cache, fresh = self._gather(requests, max_new_tokens)
+        # equal histories go through the model once; `which` is the one that each request has
+        distinct = {tuple(request.ids): request for request in requests}
+        number = {history: i for i, history in enumerate(distinct)}
+        which = torch.tensor([number[tuple(request.ids)] for request in requests])
+        cache, fresh = self._gather(list(distinct.values()), max_new_tokens)
         ids: list[list[int]] = [[] for _ in requests]
         logprobs: list[list[float]] = [[] for _ in requests]
         # `rows` are the requests that still write; the cache holds these and no others
         rows = list(range(len(requests)))
-        new = torch.zeros(len(rows), max(map(len, fresh)), dtype=torch.long)
+        new = torch.zeros(len(fresh), max(map(len, fresh)), dtype=torch.long)
         for b, tokens in enumerate(fresh):
             new[b, : len(tokens)] = torch.tensor(tokens)
         counts = torch.tensor([len(tokens) for tokens in fresh])
-        for _ in range(max_new_tokens):
+        for step in range(max_new_tokens):
             logits = self._forward(new, counts, cache)
-            distribution = (logits / (temperature or 1.0)).log_softmax(-1)
-            if temperature:
-                chosen = torch.multinomial(distribution.exp(), 1, generator=generator)
-            else:
-                chosen = distribution.argmax(-1, keepdim=True)
-            values = distribution.gather(1, chosen)[:, 0].tolist()
+            if step == 0 and len(distinct) < len(requests):
+                logits, cache = logits[which], cache.rows(which)
+            chosen, values = self._choose(logits, temperature, generator)
             going = []
-            for b, (token, value) in enumerate(zip(chosen[:, 0].tolist(), values, strict=True)):
+            drawn = zip(chosen[:, 0].tolist(), values[:, 0].tolist(), strict=True)
+            for b, (token, value) in enumerate(drawn):
                 ids[rows[b]].append(token)
                 logprobs[rows[b]].append(value)
                 if token != self._eos_id:
@@ -143,6 +146,17 @@ class Qwen2Sampler:
             Sample(tokens, values, tokens[-1] == self._eos_id)
             for tokens, values in zip(ids, logprobs, strict=True)
         ]
+
+    def _choose(
+        self, logits: Tensor, temperature: float, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens and their log-probabilities, [B, 1] each, from logits [B, V]."""
+        distribution = (logits / (temperature or 1.0)).log_softmax(-1)
+        if temperature:
+            chosen = torch.multinomial(distribution.exp(), 1, generator=generator)
+        else:
+            chosen = distribution.argmax(-1, keepdim=True)
+        return chosen, distribution.gather(1, chosen)
 
     def _gather(
         self, requests: list[Request], max_new_tokens: int
@@ -179,27 +193,26 @@ class Qwen2Sampler:
         batch, width = new.shape
         positions = cache.lengths[:, None] + torch.arange(width)
         angles = positions[..., None].float() * self._frequencies
-        angles = torch.cat([angles, angles], -1)[:, None]
-        cos, sin = angles.cos(), angles.sin()
+        cos = angles.cos().repeat(1, 1, 2)[:, :, None]
+        sin = torch.cat([-angles.sin(), angles.sin()], -1)[:, :, None]
         end = int(positions.max()) + 1
         # causal; what lies beyond a row's own tokens is overwritten before it is ever seen
-        visible = torch.arange(end) <= positions[:, None, :, None]
+        hidden_keys = torch.arange(end) > positions[:, None, :, None]
+        mask = torch.zeros(hidden_keys.shape).masked_fill_(hidden_keys, -torch.inf)
         at = torch.arange(batch)[:, None], positions
         hidden = F.embedding(new, self._embedding)
         for block, keys, values in zip(self._blocks, cache.keys, cache.values, strict=True):
             normed = F.rms_norm(hidden, hidden.shape[-1:], block.input_norm, self._epsilon)
             mixed = F.linear(normed, block.qkv, block.qkv_bias)
             mixed = mixed.view(batch, width, -1, self._head_size)
-            queries, new_keys, new_values = torch.split(
-                mixed, [self._heads, self._kv_heads, self._kv_heads], 2
-            )
-            keys[at[0], :, at[1]] = _rotate(new_keys.transpose(1, 2), cos, sin).transpose(1, 2)
-            values[at[0], :, at[1]] = new_values
+            rotated = _rotate(mixed[:, :, : -self._kv_heads], cos, sin)
+            keys[at[0], :, at[1]] = rotated[:, :, self._heads :]
+            values[at[0], :, at[1]] = mixed[:, :, -self._kv_heads :]
             attended = F.scaled_dot_product_attention(
-                _rotate(queries.transpose(1, 2), cos, sin),
+                rotated[:, :, : self._heads].transpose(1, 2),
                 keys[:, :, :end],
                 values[:, :, :end],
-                attn_mask=visible,
+                attn_mask=mask,
                 enable_gqa=self._heads != self._kv_heads,
             )
             hidden = hidden + F.linear(attended.transpose(1, 2).flatten(2), block.out)
@@ -212,9 +225,12 @@ class Qwen2Sampler:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding, halves convention (Su et al., arXiv 2104.09864)."""
+    """Rotary position embedding, halves convention (Su et al., arXiv 2104.09864).
+
+    x: [B, N, H, D]; cos, sin: [B, N, 1, D], the first half of the sines negated.
+    """
     first, second = x.chunk(2, -1)
-    return x * cos + torch.cat([-second, first], -1) * sin
+    return x * cos + torch.cat([second, first], -1) * sin
 
 
 def _common_prefix(a: list[int], b: list[int]) -> int:

@@ -259,4 +259,5 @@ class _Cache:
         self.keys, self.values, self.lengths, self.ids = keys, values, lengths, ids
 
     def rows(self, keep: Tensor) -> _Cache:
-        return _Cache(self.keys[:, keep], self.values[:, keep], self.lengths[keep], [])
+        keys, values = (x.index_select(1, keep) for x in (self.keys, self.values))
+        return _Cache(keys, values, self.lengths[keep], [])

@@ -1,6 +1,6 @@
 """Our sampler beside Hugging Face generate, tokens a second of processor time on one core.
 
-    python -m benchmarks.bench_sampling
+    python -m benchmarks.bench_sampling [--sizes tiny small medium] [--repeats 5]
 
 The same model, prompts and lengths (replay.py). `turns`: conversations with tools; generate() keeps no
 cache between turns, and TRL's tool loop calls it so, with the whole history. `one reply`: as long as
@@ -37,8 +37,8 @@ TOLERANCE = 1e-5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=SIZES)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--sizes", nargs="+", default=["tiny", "small"], choices=SIZES)
     args = parser.parse_args()
     torch.set_num_threads(1)
 

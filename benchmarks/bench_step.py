@@ -1,6 +1,6 @@
 """A whole training step beside TRL's, in unpadded tokens a second of processor time on one core.
 
-    python -m benchmarks.bench_step [--sizes tiny small] [--repeats 5] [--part step]
+    python -m benchmarks.bench_step [--sizes tiny small medium] [--repeats 3] [--part step]
 
 What the steps are: sides.py. `recorded` are conversations of the tiny study, `equal` one reply each with
 nothing to pad. The batch is taken at once, or 16 sequences at a time. The floor is the time that the
@@ -51,8 +51,8 @@ CASES: dict[str, Callable[[int], list[Conversation]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=SIZES)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--sizes", nargs="+", default=["tiny", "small"], choices=SIZES)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--part", choices=("step", "scale", "memory"))
     parser.add_argument("--grown", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -90,11 +90,11 @@ def our_step(
     def step() -> None:
         sampler_logprobs: list[list[float]] = [[] for _ in conversations]
         with clock.of("rollout"):
-            sampler.reset()
             ids, sampled = replay(
                 conversations,
                 our_replies(sampler, lambda slot, new: sampler_logprobs[slot].extend(new)),
             )
+            sampler.reset()
         with clock.of("forward"):
             batch = _our_batch(ids, sampled, sampler_logprobs)
         with clock.of("reference"):

@@ -191,8 +191,7 @@ def train_step(
 def _rollouts(task: Task, state: TrainerState) -> list[Rollout]:
     settings = task.settings
     prompts = state.rng.sample(task.rows, settings.prompts_per_step)
-    state.sampler.reset()
-    return rollout(
+    found = rollout(
         [row for row in prompts for _ in range(settings.group_size)],
         task.environment,
         task.chat,
@@ -203,6 +202,8 @@ def _rollouts(task: Task, state: TrainerState) -> list[Rollout]:
         truncation_side=settings.truncation_side,
         max_new_tokens=task.stages.max_new_tokens(task.environment),
     )
+    state.sampler.reset()  # the update needs the memory of its caches
+    return found
 
 
 def _batch(rollouts: list[Rollout], task: Task) -> Batch:

@@ -53,9 +53,9 @@ def train_run(
     """
     _one_thread()
     processes = current_processes(run.training)
-    checkpoints = _checkpoints(run, environment, base_model, rows, out)
     training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
+    checkpoints = _checkpoints(run, environment, base_model, rows, out)
     attention = run.training.attn_implementation
     result = train(
         load_model(base_model, attention),

@@ -36,7 +36,8 @@ model: $(RUN_ENV)  ## build the tiny base model again and compare it with the sh
 	@$(BIN)/python scripts/build_model.py --params params.yaml --out results/model --compare models/tiny
 
 lint: $(TEST_ENV)  ## style, format and types
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow \
+	  && $(BIN)/snakemake --lint --snakefile workflow/Snakefile
 
 lock:  ## pin what envs/*.in ask for, without the address of any index
 	@envs/lock.sh

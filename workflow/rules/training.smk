@@ -10,6 +10,7 @@ rule train:
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         metrics="results/runs/{environment}/{arm}/{seed}/metrics.jsonl",
+        rollouts="results/runs/{environment}/{arm}/{seed}/rollouts.jsonl",
         timings="results/runs/{environment}/{arm}/{seed}/timings.jsonl",
     log:
         "logs/train/{environment}/{arm}/{seed}.log",
@@ -18,9 +19,11 @@ rule train:
     params:
         run=run_json,
         environment=environment_json,
+        diagnostics=as_json(PARAMS["diagnostics"]),
         out=subpath(output.weights, parent=True),
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
+        " --diagnostics {params.diagnostics:q}"
         " --base-model {BASE_MODEL} --rows {input.rows} --out {params.out}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 

@@ -6,18 +6,19 @@ Not here: checkpoints and resuming, and more than one process.
 from __future__ import annotations
 
 import random
-import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.data.rows import Row
-from rlvr_debug.diagnostics.step import step_metrics
+from rlvr_debug.diagnostics.rollouts import rollout_records
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.diagnostics.step import Step, step_metrics
+from rlvr_debug.diagnostics.stopwatch import Stopwatch
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.advantages import normalize_then_sum
 from rlvr_debug.grpo.kl import penalized
@@ -27,12 +28,12 @@ from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.update import Update, batch_logprobs, update_policy
+from rlvr_debug.grpo.update import batch_logprobs, update_policy
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 
-__all__ = ["Task", "TrainerState", "TrainingResult", "start", "train", "train_step"]
+__all__ = ["StepRecord", "Task", "TrainerState", "TrainingResult", "start", "train", "train_step"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Task:
     rows: Sequence[Row]
     settings: TrainingSettings
     stages: Stages
+    diagnostics: DiagnosticSettings
 
     @property
     def max_tokens(self) -> int:
@@ -64,12 +66,26 @@ class TrainerState:
 
 
 @dataclass(frozen=True)
+class StepRecord:
+    """A step's row of metrics, its seconds by stage, and a sample of its rollouts."""
+
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
+    rollouts: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class TrainingResult:
-    """weights: the trained model's; metrics and seconds: one mapping per step."""
+    """weights: the trained model's; metrics and seconds: one mapping per step; rollouts: of some."""
 
     weights: dict[str, Tensor]
     metrics: list[dict[str, Any]]
     seconds: list[dict[str, float]]
+    rollouts: list[dict[str, Any]]
+
+
+def _nowhere(row: Mapping[str, Any]) -> None:
+    """Where rows of metrics go unless someone wants them as they come."""
 
 
 def train(
@@ -82,21 +98,28 @@ def train(
     settings: TrainingSettings,
     stages: Stages,
     seed: int,
+    diagnostics: DiagnosticSettings = DiagnosticSettings(),  # noqa: B008 - frozen
+    log: Callable[[Mapping[str, Any]], None] = _nowhere,
 ) -> TrainingResult:
     """Train `model` in place. Same arguments, same bytes of metrics.
 
     `sampler` starts with the model's weights; only the sync stage changes them afterwards.
     `reference` may be None where there is no KL term or where the adapter is what is trained.
+    log: is given each row of metrics as it comes.
     """
-    task = Task(chat, environment, rows, settings, stages)
+    task = Task(chat, environment, rows, settings, stages, diagnostics)
     state = start(build_policy(model, reference, settings, seed), sampler, settings, seed)
-    metrics: list[dict[str, Any]] = []
-    seconds: list[dict[str, float]] = []
+    records: list[StepRecord] = []
     for _ in range(settings.steps):
-        state, row, taken = train_step(task, state)
-        metrics.append(row)
-        seconds.append(taken)
-    return TrainingResult(state.policy.weights(), metrics, seconds)
+        state, record = train_step(task, state)
+        records.append(record)
+        log(record.metrics)
+    return TrainingResult(
+        state.policy.weights(),
+        [record.metrics for record in records],
+        [record.seconds for record in records],
+        [kept for record in records for kept in record.rollouts],
+    )
 
 
 def start(
@@ -108,15 +131,13 @@ def start(
     return TrainerState(0, policy, optimizer, build_scheduler(optimizer, settings), sampler, rng)
 
 
-def train_step(
-    task: Task, state: TrainerState
-) -> tuple[TrainerState, dict[str, Any], dict[str, float]]:
-    """One batch of rollouts and the update on it. Returns the next state, metrics and seconds.
+def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecord]:
+    """One batch of rollouts and the update on it. Returns the next state and what is recorded.
 
     What the state holds (weights, optimizer, schedule, sampler, generator) is changed in place.
     """
     settings, stages, step = task.settings, task.stages, state.step + 1
-    started = time.perf_counter()
+    watch = Stopwatch()
     prompts = state.rng.sample(task.rows, settings.prompts_per_step)
     state.sampler.reset()
     rollouts = rollout(
@@ -129,7 +150,7 @@ def train_step(
         max_prompt_length=settings.max_prompt_length,
         truncation_side=settings.truncation_side,
     )
-    sampled_at = time.perf_counter()
+    watch.lap("sampling")
     batch = build_batch(
         rollouts,
         stages,
@@ -137,6 +158,7 @@ def train_step(
         task.chat,
         mask_truncated=settings.mask_truncated_completions,
     )
+    watch.lap("batch")
     reference = _reference_logprobs(state.policy, batch, settings, stages)
     old = None
     rewards = torch.tensor([r.reward for r in rollouts])
@@ -146,6 +168,7 @@ def train_step(
             old = batch_logprobs(state.policy.model, batch, settings, stages)
         kl = stages.kl(old, reference, settings.kl_estimator)
         shaped = penalized(rewards, kl, batch.loss, settings.kl_beta)
+    watch.lap("logprobs")
     advantages = _advantages(rollouts, shaped, task)
     targets = Targets(
         advantages.flatten(),
@@ -164,24 +187,32 @@ def train_step(
         settings,
         stages,
         task.max_tokens,
+        watch,
     )
     if not update.losses:
         warnings.warn(f"step {step}: no token to learn from, no update", stacklevel=2)
+    watch.lap("update")
     stages.sync(state.policy.weights(), state.sampler)
-    row = step_metrics(
+    watch.lap("sync")
+    done = Step(
         rollouts,
-        rewards.view(advantages.shape),
+        task.environment,
         advantages,
         batch,
-        update.logprobs,
-        _update_metrics(update, batch, reference, settings, stages),
+        reference,
+        targets,
+        state.policy,
+        update,
+        task.max_tokens,
     )
-    seconds = {
-        "step": step,
-        "sampling": sampled_at - started,
-        "update": time.perf_counter() - sampled_at,
-    }
-    return replace(state, step=step), {"step": step, **row}, seconds
+    row = step_metrics(done, settings, stages)
+    kept: list[dict[str, Any]] = []
+    if task.diagnostics.keeps_rollouts_of(step):
+        some = rollouts[: task.diagnostics.rollouts_kept]
+        kept = rollout_records(step, some, task.chat, batch, update.logprobs, reference, advantages)
+    watch.lap("diagnostics")
+    record = StepRecord({"step": step, **row}, {"step": step, **watch.seconds}, kept)
+    return replace(state, step=step), record
 
 
 def _reference_logprobs(
@@ -208,20 +239,3 @@ def _advantages(rollouts: list[Rollout], rewards: Tensor, task: Task) -> Tensor:
     return task.stages.advantages(
         rewards.view(shape), settings.scale_rewards, settings.advantage_epsilon
     )
-
-
-def _update_metrics(
-    update: Update,
-    batch: Batch,
-    reference: Tensor | None,
-    settings: TrainingSettings,
-    stages: Stages,
-) -> dict[str, float]:
-    """What only the update knows; means over its optimizer steps."""
-    if not update.losses:
-        return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
-    metrics = {"loss": fmean(update.losses), "grad_norm": fmean(update.grad_norms)}
-    if reference is not None:
-        kl = stages.kl(update.logprobs, reference, settings.kl_estimator)[batch.loss]
-        metrics |= {"kl": float(kl.mean()), "kl/max": float(kl.max())}
-    return metrics

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlvr_debug.diagnostics.stopwatch import Stopwatch
+from rlvr_debug.diagnostics.weights import OptimizerStep, optimizer_step, snapshot
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.policy import Policy
@@ -19,18 +21,25 @@ from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["Update", "accumulate", "batch_logprobs", "update_policy"]
+__all__ = ["Update", "accumulate", "batch_logprobs", "batch_totals", "update_policy"]
 
 
 @dataclass(frozen=True)
 class Update:
-    """logprobs: the policy's before the first optimizer step, [B, T]. losses and grad_norms (before
-    clipping): one per optimizer step, none where the loss counted no token.
+    """logprobs: the policy's before the first optimizer step, [B, T]. losses, grad_norms (before
+    clipping) and steps: one per optimizer step, none where the loss counted no token.
     """
 
     logprobs: Tensor
     losses: list[float]
     grad_norms: list[float]
+    steps: list[OptimizerStep]
+
+
+def batch_totals(batch: Batch, settings: TrainingSettings, max_tokens: int) -> Totals:
+    return Totals(
+        len(batch.ids), int(batch.loss.sum()), settings.gradient_accumulation_steps, max_tokens
+    )
 
 
 def batch_logprobs(model: Any, batch: Batch, settings: TrainingSettings, stages: Stages) -> Tensor:
@@ -81,17 +90,16 @@ def update_policy(
     settings: TrainingSettings,
     stages: Stages,
     max_tokens: int,
+    watch: Stopwatch,
 ) -> Update:
     """All optimizer steps of a batch. A batch without a token to learn from moves nothing: momentum
     and weight decay would move the weights on a gradient of zero.
     """
     if not batch.loss.any():
         with torch.no_grad():
-            return Update(batch_logprobs(policy.model, batch, settings, stages), [], [])
-    totals = Totals(
-        len(batch.ids), int(batch.loss.sum()), settings.gradient_accumulation_steps, max_tokens
-    )
-    losses, grad_norms = [], []
+            return Update(batch_logprobs(policy.model, batch, settings, stages), [], [], [])
+    totals = batch_totals(batch, settings, max_tokens)
+    losses, grad_norms, steps = [], [], []
     for _ in range(settings.num_iterations):
         optimizer.zero_grad()
         loss, logprobs = accumulate(policy.model, batch, targets, totals, settings, stages)
@@ -100,7 +108,13 @@ def update_policy(
         losses.append(loss)
         norm = torch.nn.utils.clip_grad_norm_(policy.trained, settings.max_grad_norm)
         grad_norms.append(float(norm))
+        watch.lap("update")
+        before = snapshot(policy)
+        watch.lap("diagnostics")
         optimizer.step()
+        watch.lap("update")
+        steps.append(optimizer_step(before, policy, optimizer, logprobs))
+        watch.lap("diagnostics")
         scheduler.step()
     assert targets.old is not None
-    return Update(targets.old, losses, grad_norms)
+    return Update(targets.old, losses, grad_norms, steps)

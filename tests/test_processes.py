@@ -94,6 +94,7 @@ def train(launcher: str, run: Run, rows: Path, out: Path, *, descent: bool) -> P
     command.append(str(ROOT / ("tests/ranks.py" if descent else "scripts/train.py")))
     environment = json.dumps(PARAMS["environments"]["musique"])
     command += ["--run", json.dumps(run.to_json()), "--environment", environment]
+    command += ["--diagnostics", json.dumps(PARAMS["diagnostics"])]
     command += ["--base-model", str(MODEL), "--rows", str(rows), "--out", str(out)]
     done = subprocess.run(
         [sys.executable, *command],

@@ -16,6 +16,7 @@ import yaml
 
 from rlvr_debug.config import HEALTHY, ROOT, load_params, runs
 from rlvr_debug.data.prepare import rows_of
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl, write_text
 from rlvr_debug.study import train_run
@@ -45,6 +46,7 @@ def train_by_flags(environment: str, arguments: Sequence[str] | None = None) -> 
         args.model,
         rows,
         args.out,
+        DiagnosticSettings(**params["diagnostics"]),
     )
 
 

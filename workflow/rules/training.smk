@@ -11,6 +11,7 @@ rule train:
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         metrics="results/runs/{environment}/{arm}/{seed}/metrics.jsonl",
+        rollouts="results/runs/{environment}/{arm}/{seed}/rollouts.jsonl",
         timings="results/runs/{environment}/{arm}/{seed}/timings.jsonl",
     log:
         "logs/train/{environment}/{arm}/{seed}.log",
@@ -20,9 +21,11 @@ rule train:
         base_model=subpath(input.model_config, parent=True),
         run=run_json,
         environment=environment_json,
+        diagnostics=as_json(PARAMS["diagnostics"]),
         out=subpath(output.weights, parent=True),
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
+        " --diagnostics {params.diagnostics:q}"
         " --base-model {params.base_model} --rows {input.rows} --out {params.out}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 

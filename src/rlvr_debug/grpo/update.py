@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlvr_debug.diagnostics.stopwatch import Stopwatch
+from rlvr_debug.diagnostics.weights import OptimizerStep, optimizer_step, snapshot
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.policy import Policy, run_stage
@@ -20,18 +22,35 @@ from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["Update", "accumulate", "batch_logprobs", "shared_logprobs", "update_policy"]
+__all__ = [
+    "Update",
+    "accumulate",
+    "batch_logprobs",
+    "batch_totals",
+    "shared_logprobs",
+    "update_policy",
+]
 
 
 @dataclass(frozen=True)
 class Update:
-    """logprobs: the policy's before the first optimizer step, [B, T]. losses and grad_norms (before
-    clipping): one per optimizer step, none where the loss counted no token.
+    """logprobs: the policy's before the first optimizer step, [B, T]. losses, grad_norms (before
+    clipping), passes (the log-probabilities that the step was computed at, [B, T]) and steps: one per
+    optimizer step, none where the loss counted no token; and no steps where the model is in shards.
     """
 
     logprobs: Tensor
     losses: list[float]
     grad_norms: list[float]
+    passes: list[Tensor]
+    steps: list[OptimizerStep]
+
+
+def batch_totals(
+    batch: Batch, settings: TrainingSettings, max_tokens: int, processes: int = 1
+) -> Totals:
+    micro_batches = settings.gradient_accumulation_steps * processes
+    return Totals(len(batch.ids), int(batch.loss.sum()), micro_batches, max_tokens)
 
 
 def batch_logprobs(model: Any, batch: Batch, settings: TrainingSettings, stages: Stages) -> Tensor:
@@ -95,6 +114,7 @@ def update_policy(
     settings: TrainingSettings,
     stages: Stages,
     max_tokens: int,
+    watch: Stopwatch,
     processes: Processes | None = None,
 ) -> Update:
     """All optimizer steps of a batch. A batch without a token to learn from moves nothing: momentum
@@ -102,13 +122,13 @@ def update_policy(
     """
     processes = processes or Processes()
     if not batch.loss.any():
-        return Update(shared_logprobs(policy.shared, batch, settings, stages, processes), [], [])
-    micro_batches = settings.gradient_accumulation_steps * processes.size
-    totals = Totals(len(batch.ids), int(batch.loss.sum()), micro_batches, max_tokens)
+        found = shared_logprobs(policy.shared, batch, settings, stages, processes)
+        return Update(found, [], [], [], [])
+    totals = batch_totals(batch, settings, max_tokens, processes.size)
     rows = processes.share(batch)
     mine = batch.rows(rows)
     held = targets.rows(rows, mine.ids.shape[1])
-    losses, grad_norms = [], []
+    losses, grad_norms, passes, steps = [], [], [], []
     for _ in range(settings.num_iterations):
         optimizer.zero_grad()
         loss, logprobs = accumulate(policy.shared, mine, held, totals, settings, stages, processes)
@@ -116,7 +136,15 @@ def update_policy(
             held = replace(held, old=logprobs)
         losses.append(processes.total(loss))
         grad_norms.append(processes.clip(policy, settings.max_grad_norm))
+        watch.lap("update")
+        before = None if processes.sharded else snapshot(policy)
+        watch.lap("diagnostics")
         stages.optimizer_step(optimizer)
+        watch.lap("update")
+        passes.append(processes.gather(logprobs, batch))
+        if before is not None:
+            steps.append(optimizer_step(before, policy, optimizer))
+        watch.lap("diagnostics")
         scheduler.step()
     assert held.old is not None
-    return Update(processes.gather(held.old, batch), losses, grad_norms)
+    return Update(processes.gather(held.old, batch), losses, grad_norms, passes, steps)

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from rlvr_debug import config
 from rlvr_debug.config import Run, arms, load_params, merge, runs
-from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.musique import MuSiQue
 from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names, stage_of
@@ -379,32 +378,6 @@ def test_an_environment_that_does_not_exist_is_an_error(
     said = study.error(params)
     assert said.startswith(f"key '{key}' is str ")
     assert said.endswith("expected one of musique, gsm8k, calculator")
-
-
-CALCULATOR = {
-    "data": {
-        "source": "synthetic",
-        "rows": 60,
-        "steps": {"1": 0.5, "4": 0.5},
-        "heldout": 8,
-        "seed": 0,
-    },
-    "environments": {"max_turns": 5, "max_new_tokens": 40, "weights": {"correct": 1.0}},
-}
-
-
-@pytest.mark.parametrize(
-    "params", [put(PARAMS, ("environment",), "calculator"), with_arm(environment="calculator")]
-)
-def test_an_environment_in_use_needs_its_rows_and_its_settings(params: Any, study: Study) -> None:
-    needed = "is missing, expected with environment calculator"
-    assert study.error(params) == f"key 'data.calculator' {needed}"
-    params = put(params, ("data", "calculator"), CALCULATOR["data"])
-    assert study.error(params) == f"key 'environments.calculator' {needed}"
-    params = put(params, ("environments", "calculator"), CALCULATOR["environments"])
-    loaded = study.load(params)
-    assert "calculator" in {run.environment for run in runs(loaded)}
-    build_environment("calculator", loaded["environments"]["calculator"])
 
 
 OPTIONAL = {

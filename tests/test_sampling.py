@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlvr_debug.data.rows import Hop, MuSiQueRow, Paragraph
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.environments import build_environment
-from rlvr_debug.environments.base import Environment, combined_reward
+from rlvr_debug.environments.base import Environment, combined_reward, spoken
 from rlvr_debug.environments.musique import TOOL
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.models.tokenizer import CALL_AFTER, CALL_BEFORE
@@ -192,7 +192,7 @@ json_values = st.recursive(
     max_leaves=5,
 )
 calls = st.tuples(st.text(), st.dictionaries(st.text(), json_values, max_size=3))
-outside = st.text(max_size=10).filter(lambda text: "<tool_call>" not in text)
+outside = st.text(max_size=10).filter(lambda text: "<" not in text)
 
 
 @given(st.lists(st.tuples(outside, calls, st.booleans()), max_size=3), outside)
@@ -202,8 +202,8 @@ def test_every_hermes_tool_call_is_parsed_in_order(
     reply = after
     for before, (name, arguments), ascii_only in reversed(found):
         body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=ascii_only)
-        # the closing tag as text inside a string would end the call, as in Hermes' own parsers
-        body = body.replace("</tool_call>", "<\\/tool_call>")
+        # a tag as text inside a string would count as a tag, as in Hermes' own parsers
+        body = body.replace("<", "\\u003c")
         reply = f"{before}<tool_call>\n{body}\n</tool_call>{reply}"
     parsed = hermes(reply)
     assert [(c.name, c.arguments, c.error) for c in parsed] == [
@@ -214,7 +214,7 @@ def test_every_hermes_tool_call_is_parsed_in_order(
 @given(texts)
 def test_a_reply_has_a_call_or_its_error_exactly_where_it_opens_one(text: str) -> None:
     parsed = hermes(text)
-    assert bool(parsed) == ("<tool_call>" in text)
+    assert bool(parsed) == ("<tool_call>" in spoken(text))
     assert all(bool(call.error) != bool(call.name) for call in parsed)
 
 

@@ -96,6 +96,14 @@ def test_each_update_is_an_optimizer_step_of_its_own(trained: Train) -> None:
     assert 1.5 * distance(one, start) < distance(three, start) < 3.5 * distance(one, start)
 
 
+def test_no_update_starts_with_the_gradient_of_the_one_before(trained: Train) -> None:
+    one, three = (
+        [row["grad_norm"] for row in trained(learning_rate=0.0, num_iterations=n).metrics]
+        for n in (1, 3)
+    )
+    assert three == pytest.approx(one, rel=1e-5)
+
+
 @pytest.mark.parametrize("aggregation", ["grpo", "dr_grpo", "dapo"])
 def test_a_step_does_not_depend_on_the_number_of_micro_batches(
     trained: Train, aggregation: str
@@ -348,3 +356,22 @@ def test_without_an_adapter_all_weights_are_the_model_s_own(
     policy = build_policy(model, None, SETTINGS, seed=0)
     assert len(policy.trained) == len(list(model.parameters()))
     assert distance(policy.weights(), model.state_dict()) == 0
+
+
+# --- memory and precision
+
+
+def test_recomputed_activations_give_the_same_step(trained: Train) -> None:
+    kept, again = trained(), trained(gradient_checkpointing=True)
+    assert kept.metrics == again.metrics
+    assert distance(kept.weights, again.weights) == 0
+
+
+def test_bfloat16_computes_and_does_not_store(trained: Train) -> None:
+    """Stored in bfloat16, an update below 1/256 of a weight is rounded away."""
+    half = trained(bf16=True, learning_rate=1e-6)
+    moved = distance(half.weights, trained(steps=1, learning_rate=1e-12).weights)
+    assert all(weight.dtype == torch.float32 for weight in half.weights.values())
+    assert moved > 0
+    gap = half.metrics[0]["sampler_gap/max_abs"]
+    assert 1e-4 < gap < 0.5  # the sampler computes in float32

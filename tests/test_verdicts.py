@@ -248,10 +248,18 @@ def test_a_gain_only_when_sampled_is_sharpening_and_partial() -> None:
     assert (verdict.effect, verdict.effect_greedy) == pytest.approx((0.4, 0.02))
 
 
-def test_a_sure_gain_that_is_too_small_to_matter_is_partial() -> None:
-    for greedy in (around(0.08, 0.002), around(0.4)):
-        verdict = Study().repair(around(0.08, 0.002), greedy).verdict()
+def test_a_sure_gain_that_may_be_large_enough_is_partial() -> None:
+    for sampled, greedy in ((0.08, 0.08), (0.08, 0.4), (0.04, 0.4)):
+        verdict = Study().repair(around(sampled, 0.002), around(greedy, 0.002)).verdict()
+        assert verdict.p_holm < 0.05
         assert verdict.status == "partially_validated"
+
+
+def test_a_sure_gain_that_is_surely_too_small_explains_nothing() -> None:
+    verdict = Study().repair(around(0.04, 0.002)).verdict()
+    assert verdict.p_holm < 0.05
+    assert verdict.ci_high < MINIMUM
+    assert verdict.status == "invalidated"
 
 
 def test_the_smallest_gain_that_counts_does_count() -> None:

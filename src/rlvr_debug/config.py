@@ -265,12 +265,6 @@ def _check_references(params: Params, path: Path) -> None:
             taken[name] = key
             for stage in arm.get("swap", []):
                 _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage", path)
-    for name in dict.fromkeys(arm.environment for arm in arms(params)):
-        for key in ("data", "environments"):
-            if name not in params[key]:
-                raise InputError(
-                    f"{path}: key '{key}.{name}' is missing, expected with environment {name}"
-                )
     for name, settings in params["data"].items():
         needed = {"synthetic": "rows", "jsonl": "path", "hub": "datasets"}[settings["source"]]
         if needed not in settings:

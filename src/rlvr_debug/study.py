@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +20,9 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate
 from rlvr_debug.faults import faulty_stages
-from rlvr_debug.files import write_json, write_jsonl
+from rlvr_debug.files import sha256, write_json, write_jsonl
+from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.processes import current_processes
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.models.base_model import load_model, load_weights, model_config, save_weights
 from rlvr_debug.probes import PROBES, Subject
@@ -51,14 +55,19 @@ def train_run(
     """Train one arm with one seed. Writes model.safetensors, metrics.jsonl, rollouts.jsonl and, apart,
     timings.jsonl.
 
-    environment: its block of params.yaml; rows: training rows; out: a folder.
+    environment: its block of params.yaml; rows: training rows; out: a folder, which holds a
+    `checkpoint` until the run is done: the same run, interrupted, goes on from there. With LoRA,
+    `adapter` beside the merged weights. Several processes may run it together, on the same files.
     """
     _one_thread()
+    processes = current_processes(run.training)
+    checkpoints = _checkpoints(run, environment, base_model, rows, out, diagnostics)
     training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
     attention = run.training.attn_implementation
     name = f"{run.environment}-{run.arm}-{run.seed}"
-    with open_trackers(diagnostics.trackers, out / "trackers", name, _flat(run)) as log:
+    trackers = diagnostics.trackers if processes.main else ()
+    with open_trackers(trackers, out / "trackers", name, _flat(run)) as log:
         result = train(
             load_model(base_model, attention),
             load_model(base_model, attention),
@@ -69,13 +78,38 @@ def train_run(
             run.training,
             faulty_stages(run.faults, run.swap),
             run.seed,
+            checkpoints,
+            processes,
             diagnostics,
             log,
         )
+    if not processes.main:
+        return
+    if result.adapter:
+        save_weights(result.adapter.weights, out / "adapter" / "adapter_model.safetensors")
+        result.adapter.config.save_pretrained(out / "adapter")
     save_weights(result.weights, out / "model.safetensors")
     write_jsonl(out / "timings.jsonl", result.seconds)
     write_jsonl(out / "rollouts.jsonl", result.rollouts)
     write_jsonl(out / "metrics.jsonl", result.metrics)
+    if checkpoints:
+        checkpoints.remove()
+
+
+def _checkpoints(
+    run: Run,
+    environment: Mapping[str, Any],
+    base_model: Path,
+    rows: Path,
+    out: Path,
+    diagnostics: DiagnosticSettings,
+) -> Checkpoints | None:
+    if not run.training.save_steps:
+        return None
+    files = [base_model / "model.safetensors", base_model / "tokenizer.json", rows]
+    given = [run.to_json(), environment, asdict(diagnostics), *map(sha256, files)]
+    fingerprint = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    return Checkpoints(out / "checkpoint", fingerprint, run.training.save_steps)
 
 
 def _flat(run: Run) -> dict[str, Any]:
@@ -129,6 +163,7 @@ def probe_case(
     sampler = _sampler(base_model, chat)
     prompts = _enough_rows(read_rows(run.environment, rows), run, rows)
     prompts = prompts[: run.training.prompts_per_step]
+    stages = faulty_stages(run.faults, run.swap)
     rollouts = rollout(
         [row for row in prompts for _ in range(run.training.group_size)],
         built,
@@ -138,9 +173,8 @@ def probe_case(
         seed=run.seed,
         max_prompt_length=run.training.max_prompt_length,
         truncation_side=run.training.truncation_side,
+        max_new_tokens=stages.max_new_tokens(built),
     )
-    subject = Subject(
-        model, sampler, faulty_stages(run.faults, run.swap), run.training, built, chat, rollouts
-    )
+    subject = Subject(model, sampler, stages, run.training, built, chat, rollouts)
     measurements = [probe(subject) for probe in PROBES]
     write_json(out, {m.probe: asdict(m) for m in measurements})

@@ -1,6 +1,7 @@
 """Planted faults: broken implementations of one stage each, by name. One file per fault.
 
-A fault module has STAGE, the stage that it breaks, and `implementation`, what stands there instead.
+A fault module has STAGE, the stage that it breaks; CAUSE, the slug of the hypothesis that it makes true;
+and `implementation`, what stands there instead. docs/faults.md lists them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["fault_names", "faulty_stages", "stage_of"]
+__all__ = ["cause_of", "fault_names", "faulty_stages", "stage_of"]
 
 
 def fault_names() -> tuple[str, ...]:
@@ -28,6 +29,11 @@ def _module(name: str) -> ModuleType:
 def stage_of(name: str) -> str:
     stage: str = _module(name).STAGE
     return stage
+
+
+def cause_of(name: str) -> str:
+    cause: str = _module(name).CAUSE
+    return cause
 
 
 def faulty_stages(names: Sequence[str], swapped: Sequence[str]) -> Stages:

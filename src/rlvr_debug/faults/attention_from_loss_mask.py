@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 STAGE = "attention_mask"
+CAUSE = "hidden-context"
 
 
 def implementation(sampled: Tensor, real: Tensor) -> Tensor:

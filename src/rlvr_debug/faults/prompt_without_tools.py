@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rlvr_debug.sampling.rollouts import Rollout, Segment
 
 STAGE = "trained_prompt"
+CAUSE = "sequence-mismatch"
 
 
 def implementation(rollout: Rollout, segment: Segment, env: Environment, chat: Chat) -> list[int]:

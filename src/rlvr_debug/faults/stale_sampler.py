@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 
 STAGE = "sync"
+CAUSE = "lora-weight-sync"
 
 
 def implementation(weights: dict[str, Tensor], sampler: Qwen2Sampler) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rlvr_debug.sampling.rollouts import Segment
 
 STAGE = "trained_tool_turn"
+CAUSE = "sequence-mismatch"
 
 
 def implementation(segment: Segment, chat: Chat) -> list[int]:

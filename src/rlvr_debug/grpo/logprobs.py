@@ -36,12 +36,13 @@ def token_logprobs(
     """
     wanted = wanted.bool().clone()
     wanted[:, 0] = False
-    lengths = (wanted * torch.arange(1, ids.shape[1] + 1)).amax(1)
-    result = torch.zeros(ids.shape, dtype=torch.promote_types(dtype, torch.float32))
+    lengths = (wanted * torch.arange(1, ids.shape[1] + 1, device=ids.device)).amax(1)
+    result = torch.zeros(
+        ids.shape, dtype=torch.promote_types(dtype, torch.float32), device=ids.device
+    )
     for rows in torch.split(lengths.argsort(stable=True), chunk):
-        width = int(lengths[rows].max())
-        if not width:
-            continue
+        # at least one token: processes that share a model run it equally often
+        width = max(int(lengths[rows].max()), 1)
         tokens, targets = ids[rows, :width], wanted[rows, :width]
         hidden = model.model(
             input_ids=tokens, attention_mask=attention_mask[rows, :width], use_cache=False

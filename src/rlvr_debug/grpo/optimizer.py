@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlvr_debug.grpo.settings import TrainingSettings
 
-__all__ = ["SCHEDULES", "build_optimizer", "build_scheduler"]
+__all__ = ["SCHEDULES", "build_optimizer", "build_scheduler", "optimizer_step"]
 
 # transformers' own `constant` leaves warm-up out without a word
 _NAMES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
@@ -32,3 +32,8 @@ def build_scheduler(optimizer: torch.optim.Optimizer, settings: TrainingSettings
         num_warmup_steps=settings.warmup_steps,
         num_training_steps=settings.steps * settings.num_iterations,
     )
+
+
+def optimizer_step(optimizer: torch.optim.Optimizer) -> None:
+    """Move the weights by the gradient that they hold."""
+    optimizer.step()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
 
-__all__ = ["Policy", "build_policy"]
+__all__ = ["Adapter", "Policy", "StageModule", "build_policy", "run_stage"]
 
 _ADAPTER = "default"
 
@@ -21,12 +21,19 @@ _ADAPTER = "default"
 @dataclass(frozen=True)
 class Policy:
     """model: what log-probabilities are computed with, adapter included. adapter: peft's handle on
-    it, None in full fine-tuning. reference: a model of its own, not needed with an adapter.
+    it, None in full fine-tuning. reference: a model of its own, not needed with an adapter. engine:
+    the model as several processes share it, else None.
     """
 
     model: Any
     adapter: Any
     reference: Any
+    engine: Any = None
+
+    @property
+    def shared(self) -> Any:
+        """What stages run on."""
+        return self.model if self.engine is None else self.engine
 
     @property
     def trained(self) -> list[Tensor]:
@@ -39,7 +46,19 @@ class Policy:
             yield self.reference
         else:
             with self.adapter.disable_adapter():
-                yield self.model
+                yield self.shared
+
+    @torch.no_grad()
+    def adapter_state(self) -> Adapter | None:
+        if self.adapter is None:
+            return None
+        from peft import get_peft_model_state_dict
+
+        weights = get_peft_model_state_dict(self.adapter, adapter_name=_ADAPTER)
+        return Adapter(
+            self.adapter.peft_config[_ADAPTER],
+            {name: tensor.detach().clone() for name, tensor in weights.items()},
+        )
 
     @torch.no_grad()
     def weights(self) -> dict[str, Tensor]:
@@ -52,10 +71,36 @@ class Policy:
         if self.adapter is not None:
             for name, module in self.model.named_modules():
                 if hasattr(module, "get_delta_weight"):
-                    weights[f"{name}.weight"] = weights[f"{name}.weight"] + module.get_delta_weight(
-                        _ADAPTER
-                    )
+                    base = weights[f"{name}.weight"]
+                    weights[f"{name}.weight"] = base + module.get_delta_weight(_ADAPTER)
         return weights
+
+
+class StageModule(torch.nn.Module):
+    """A model whose forward runs a stage on it: DDP and DeepSpeed act on calls of a module."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, stage: Callable[..., Tensor], *given: Any, **named: Any) -> Tensor:
+        return stage(self.model, *given, **named)
+
+
+def run_stage(model: Any, stage: Callable[..., Tensor], *given: Any, **named: Any) -> Tensor:
+    """stage(model, ...), through the forward of whatever wraps the model."""
+    if isinstance(getattr(model, "module", model), StageModule):
+        result: Tensor = model(stage, *given, **named)
+        return result
+    return stage(model, *given, **named)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """config: peft's; weights: by the names that peft gives them in a file."""
+
+    config: Any
+    weights: dict[str, Tensor]
 
 
 def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: int) -> Policy:
@@ -64,7 +109,7 @@ def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: i
     Dropout stays off: with it, the log-probabilities would be another policy's than the sampler's.
     """
     if not settings.lora_r:
-        return Policy(model, None, reference)
+        return Policy(_recomputing(model, settings), None, reference)
     try:
         from peft import LoraConfig, get_peft_model
     except ModuleNotFoundError:
@@ -80,4 +125,13 @@ def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: i
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         adapter = get_peft_model(model, config, adapter_name=_ADAPTER).eval()
-    return Policy(model, adapter, None)
+    return Policy(_recomputing(model, settings), adapter, None)
+
+
+def _recomputing(model: Any, settings: TrainingSettings) -> Any:
+    """transformers computes activations again in training mode only; what else that mode does, dropout,
+    is 0 in every config that load_model makes."""
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.train()
+    return model

@@ -8,18 +8,23 @@ __all__ = ["STAGES", "TrainingSettings"]
 
 # the stages of GRPO that have names, in the order in which they run (stages.py implements them)
 STAGES = (
+    "max_new_tokens",
     "trained_prompt",
     "trained_tool_turn",
     "loss_mask",
     "attention_mask",
+    "score",
     "advantages",
+    "assign",
     "logprobs",
     "importance_ratio",
     "clipped_objective",
     "importance_weights",
     "kl",
     "aggregate",
+    "optimizer_step",
     "sync",
+    "saved_weights",
 )
 
 
@@ -28,6 +33,7 @@ class TrainingSettings:
     """Names and meanings as in params.yaml's schema; GRPO's own terms follow TRL's GRPOConfig."""
 
     steps: int
+    save_steps: int
     prompts_per_step: int
     group_size: int
     max_prompt_length: int
@@ -40,6 +46,8 @@ class TrainingSettings:
     lora_r: int
     lora_alpha: int
     attn_implementation: str
+    bf16: bool
+    gradient_checkpointing: bool
     logprobs_dtype: str
     logprobs_chunk: int
     temperature: float

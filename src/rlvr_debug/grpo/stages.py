@@ -1,6 +1,7 @@
 """The stages of GRPO, each one pure function, and the bundle of them that a trainer runs.
 
-    rollouts -> trained sequences -> masks -> advantages -> log-probabilities -> loss -> weight sync
+    rollouts -> trained sequences -> masks -> scores -> advantages -> log-probabilities -> loss
+    -> optimizer step -> weight sync -> saved weights
 
 A fault is another implementation of one stage (faults/); an intervention may swap a stage back.
 docs/trainer.md lists every stage with its keys and its source.
@@ -8,23 +9,39 @@ docs/trainer.md lists every stage with its keys and its source.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.advantages import advantages
+from rlvr_debug.grpo.advantages import advantages, assign
 from rlvr_debug.grpo.aggregation import Totals, aggregate
 from rlvr_debug.grpo.kl import kl_estimate
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.masks import attention_mask, loss_mask
+from rlvr_debug.grpo.optimizer import optimizer_step
+from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.ratio import clipped_objective, importance_ratio, importance_weights
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, Segment
 
-__all__ = ["Stages", "sync", "trained_prompt", "trained_tool_turn"]
+__all__ = [
+    "Stages",
+    "max_new_tokens",
+    "saved_weights",
+    "score",
+    "sync",
+    "trained_prompt",
+    "trained_tool_turn",
+]
+
+
+def max_new_tokens(environment: Environment) -> int:
+    """Tokens that a reply may have: as many as the environment says."""
+    return environment.max_new_tokens
 
 
 def trained_prompt(rollout: Rollout, segment: Segment, env: Environment, chat: Chat) -> list[int]:
@@ -37,27 +54,42 @@ def trained_tool_turn(segment: Segment, chat: Chat) -> list[int]:
     return segment.ids
 
 
+def score(rollout: Rollout, environment: Environment) -> Mapping[str, float]:
+    """Reward parts of a rollout: what the environment makes of the model's own words and calls."""
+    return rollout.parts
+
+
 def sync(weights: dict[str, Tensor], sampler: Qwen2Sampler) -> None:
     """Give the sampler the trainer's weights."""
     sampler.load(weights)
+
+
+def saved_weights(policy: Policy) -> dict[str, Tensor]:
+    """What is saved, and so evaluated: the trained weights."""
+    return policy.weights()
 
 
 @dataclass(frozen=True)
 class Stages:
     """One implementation per stage; the defaults are the right ones."""
 
+    max_new_tokens: Callable[[Environment], int] = max_new_tokens
     trained_prompt: Callable[[Rollout, Segment, Environment, Chat], list[int]] = trained_prompt
     trained_tool_turn: Callable[[Segment, Chat], list[int]] = trained_tool_turn
     loss_mask: Callable[[Tensor, Tensor], Tensor] = loss_mask
     attention_mask: Callable[[Tensor, Tensor], Tensor] = attention_mask
+    score: Callable[[Rollout, Environment], Mapping[str, float]] = score
     advantages: Callable[[Tensor, str, float], Tensor] = advantages
+    assign: Callable[[Tensor], Tensor] = assign
     logprobs: Callable[..., Tensor] = token_logprobs
     importance_ratio: Callable[[Tensor, Tensor, Tensor, str], Tensor] = importance_ratio
     clipped_objective: Callable[[Tensor, Tensor, float, float, float], Tensor] = clipped_objective
     importance_weights: Callable[[Tensor, Tensor, Tensor, float], Tensor] = importance_weights
     kl: Callable[[Tensor, Tensor, str], Tensor] = kl_estimate
     aggregate: Callable[[Tensor, Tensor, Totals, str], Tensor] = aggregate
+    optimizer_step: Callable[[Optimizer], None] = optimizer_step
     sync: Callable[[dict[str, Tensor], Qwen2Sampler], None] = sync
+    saved_weights: Callable[[Policy], dict[str, Tensor]] = saved_weights
 
     def with_fault(self, stage: str, implementation: Callable[..., object]) -> Stages:
         return replace(self, **{stage: implementation})  # type: ignore[arg-type]

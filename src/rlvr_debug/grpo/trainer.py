@@ -1,7 +1,4 @@
-"""The training loop of GRPO, in one process: a step takes a state and returns the next one.
-
-Not here: checkpoints and resuming, and more than one process.
-"""
+"""The training loop of GRPO: a step takes a state and returns the next one."""
 
 from __future__ import annotations
 
@@ -20,20 +17,23 @@ from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.diagnostics.step import Step, step_metrics
 from rlvr_debug.diagnostics.stopwatch import Stopwatch
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.advantages import normalize_then_sum
+from rlvr_debug.grpo.advantages import batch_advantages
+from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.kl import penalized
 from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
-from rlvr_debug.grpo.policy import Policy, build_policy
+from rlvr_debug.grpo.policy import Adapter, Policy, build_policy
+from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.update import batch_logprobs, update_policy
+from rlvr_debug.grpo.state import Progress, StepRecord, TrainerState
+from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 
-__all__ = ["StepRecord", "Task", "TrainerState", "TrainingResult", "start", "train", "train_step"]
+__all__ = ["Task", "TrainingResult", "start", "train", "train_step"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Task:
     rows: Sequence[Row]
     settings: TrainingSettings
     stages: Stages
+    processes: Processes
     diagnostics: DiagnosticSettings
 
     @property
@@ -54,31 +55,12 @@ class Task:
 
 
 @dataclass(frozen=True)
-class TrainerState:
-    """What a step changes. step: how many have been made; rng: of the rows and of sampling."""
-
-    step: int
-    policy: Policy
-    optimizer: torch.optim.Optimizer
-    scheduler: Any
-    sampler: Qwen2Sampler
-    rng: random.Random
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """A step's row of metrics, its seconds by stage, and a sample of its rollouts."""
-
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    rollouts: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
 class TrainingResult:
-    """weights: the trained model's; metrics and seconds: one mapping per step; rollouts: of some."""
+    """weights: the trained model's; adapter: what LoRA added, on its own; metrics and seconds: one
+    mapping per step."""
 
     weights: dict[str, Tensor]
+    adapter: Adapter | None
     metrics: list[dict[str, Any]]
     seconds: list[dict[str, float]]
     rollouts: list[dict[str, Any]]
@@ -98,37 +80,52 @@ def train(
     settings: TrainingSettings,
     stages: Stages,
     seed: int,
+    checkpoints: Checkpoints | None = None,
+    processes: Processes | None = None,
     diagnostics: DiagnosticSettings = DiagnosticSettings(),  # noqa: B008 - frozen
     log: Callable[[Mapping[str, Any]], None] = _nowhere,
 ) -> TrainingResult:
-    """Train `model` in place. Same arguments, same bytes of metrics.
+    """Train `model` in place. Same arguments, same bytes of metrics, interrupted or not.
 
     `sampler` starts with the model's weights; only the sync stage changes them afterwards.
     `reference` may be None where there is no KL term or where the adapter is what is trained.
     log: is given each row of metrics as it comes.
     """
-    task = Task(chat, environment, rows, settings, stages, diagnostics)
-    state = start(build_policy(model, reference, settings, seed), sampler, settings, seed)
-    records: list[StepRecord] = []
-    for _ in range(settings.steps):
+    processes = processes or Processes()
+    task = Task(chat, environment, rows, settings, stages, processes, diagnostics)
+    policy = build_policy(model, reference, settings, seed)
+    state = start(policy, sampler, settings, seed, processes)
+    progress = Progress()
+    if processes.sharded:
+        checkpoints = None  # a shard's state is DeepSpeed's, which would pickle it
+    if checkpoints:
+        state, progress = checkpoints.restore(state)
+    while state.step < settings.steps:
         state, record = train_step(task, state)
-        records.append(record)
+        progress.add(record)
         log(record.metrics)
-    return TrainingResult(
-        state.policy.weights(),
-        [record.metrics for record in records],
-        [record.seconds for record in records],
-        [kept for record in records for kept in record.rollouts],
-    )
+        if checkpoints and processes.main and state.step % checkpoints.every == 0:
+            checkpoints.save(state, progress)
+    with processes.whole(state.policy):
+        saved = stages.saved_weights(state.policy)
+        weights = {name: tensor.detach().clone() for name, tensor in saved.items()}
+        adapter = state.policy.adapter_state()
+    return TrainingResult(weights, adapter, progress.metrics, progress.seconds, progress.rollouts)
 
 
 def start(
-    policy: Policy, sampler: Qwen2Sampler, settings: TrainingSettings, seed: int
+    policy: Policy,
+    sampler: Qwen2Sampler,
+    settings: TrainingSettings,
+    seed: int,
+    processes: Processes,
 ) -> TrainerState:
     """The state before the first step."""
     optimizer = build_optimizer(policy.trained, settings)
+    scheduler = build_scheduler(optimizer, settings)
+    policy, optimizer = processes.prepare(policy, optimizer)
     rng = random.Random(f"training rows {seed}")
-    return TrainerState(0, policy, optimizer, build_scheduler(optimizer, settings), sampler, rng)
+    return TrainerState(0, policy, optimizer, scheduler, sampler, rng)
 
 
 def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecord]:
@@ -137,41 +134,33 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
     What the state holds (weights, optimizer, schedule, sampler, generator) is changed in place.
     """
     settings, stages, step = task.settings, task.stages, state.step + 1
+    processes = task.processes
     watch = Stopwatch()
-    prompts = state.rng.sample(task.rows, settings.prompts_per_step)
-    state.sampler.reset()
-    rollouts = rollout(
-        [row for row in prompts for _ in range(settings.group_size)],
-        task.environment,
-        task.chat,
-        state.sampler,
-        temperature=settings.temperature,
-        seed=state.rng.getrandbits(32),
-        max_prompt_length=settings.max_prompt_length,
-        truncation_side=settings.truncation_side,
-    )
+    rollouts = _rollouts(task, state) if processes.main else []
     watch.lap("sampling")
-    batch = build_batch(
-        rollouts,
-        stages,
-        task.environment,
-        task.chat,
-        mask_truncated=settings.mask_truncated_completions,
-    )
+    batch = processes.broadcast(_batch(rollouts, task) if rollouts else None)
     watch.lap("batch")
-    reference = _reference_logprobs(state.policy, batch, settings, stages)
+    reference = None
+    if settings.kl_beta:
+        with state.policy.as_reference() as model:
+            reference = shared_logprobs(model, batch, settings, stages, processes)
     old = None
-    rewards = torch.tensor([r.reward for r in rollouts])
-    shaped = rewards
+    scores = [stages.score(r, task.environment) for r in rollouts]
+    shaped = torch.tensor(
+        [task.environment.reward(r.row, s) for r, s in zip(rollouts, scores, strict=True)]
+    )
     if reference is not None and settings.kl_place == "reward":
-        with torch.no_grad():
-            old = batch_logprobs(state.policy.model, batch, settings, stages)
+        old = shared_logprobs(state.policy.shared, batch, settings, stages, processes)
         kl = stages.kl(old, reference, settings.kl_estimator)
-        shaped = penalized(rewards, kl, batch.loss, settings.kl_beta)
+        shaped = penalized(shaped, kl, batch.loss, settings.kl_beta) if rollouts else shaped
     watch.lap("logprobs")
-    advantages = _advantages(rollouts, shaped, task)
+    advantages = None
+    if rollouts:
+        weights = task.environment.weights
+        groups = batch_advantages(scores, shaped, weights, settings, stages.advantages)
+        advantages = stages.assign(groups)
     targets = Targets(
-        advantages.flatten(),
+        processes.broadcast_values(advantages, len(batch.ids)),
         batch.loss,
         batch.sampled,
         batch.sampler,
@@ -187,55 +176,59 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
         settings,
         stages,
         task.max_tokens,
+        processes,
         watch,
     )
     if not update.losses:
         warnings.warn(f"step {step}: no token to learn from, no update", stacklevel=2)
     watch.lap("update")
-    stages.sync(state.policy.weights(), state.sampler)
+    with processes.whole(state.policy):
+        if processes.main:
+            stages.sync(state.policy.weights(), state.sampler)
     watch.lap("sync")
-    done = Step(
-        rollouts,
-        task.environment,
-        advantages,
-        batch,
-        reference,
-        targets,
-        state.policy,
-        update,
-        task.max_tokens,
-    )
-    row = step_metrics(done, settings, stages)
-    kept: list[dict[str, Any]] = []
-    if task.diagnostics.keeps_rollouts_of(step):
-        some = rollouts[: task.diagnostics.rollouts_kept]
-        kept = rollout_records(step, some, task.chat, batch, update.logprobs, reference, advantages)
+    row, kept = {}, []
+    if advantages is not None:
+        done = Step(
+            rollouts,
+            task.environment,
+            advantages.view(-1, settings.group_size),
+            batch,
+            reference,
+            targets,
+            state.policy,
+            update,
+            batch_totals(batch, settings, task.max_tokens, processes),
+        )
+        row = step_metrics(done, settings, stages)
+        if task.diagnostics.keeps_rollouts_of(step):
+            kept = rollout_records(step, done, task.chat, task.diagnostics.rollouts_kept)
     watch.lap("diagnostics")
     record = StepRecord({"step": step, **row}, {"step": step, **watch.seconds}, kept)
     return replace(state, step=step), record
 
 
-def _reference_logprobs(
-    policy: Policy, batch: Batch, settings: TrainingSettings, stages: Stages
-) -> Tensor | None:
-    if not settings.kl_beta:
-        return None
-    with torch.no_grad(), policy.as_reference() as model:
-        return batch_logprobs(model, batch, settings, stages)
+def _rollouts(task: Task, state: TrainerState) -> list[Rollout]:
+    settings = task.settings
+    prompts = state.rng.sample(task.rows, settings.prompts_per_step)
+    state.sampler.reset()
+    return rollout(
+        [row for row in prompts for _ in range(settings.group_size)],
+        task.environment,
+        task.chat,
+        state.sampler,
+        temperature=settings.temperature,
+        seed=state.rng.getrandbits(32),
+        max_prompt_length=settings.max_prompt_length,
+        truncation_side=settings.truncation_side,
+        max_new_tokens=task.stages.max_new_tokens(task.environment),
+    )
 
 
-def _advantages(rollouts: list[Rollout], rewards: Tensor, task: Task) -> Tensor:
-    """rewards: [B]; returns [P, G]."""
-    settings, weights = task.settings, task.environment.weights
-    shape = (-1, settings.group_size)
-    if settings.multi_objective_aggregation == "normalize_then_sum":
-        parts = torch.tensor([[r.parts[name] for name in weights] for r in rollouts])
-        return normalize_then_sum(
-            parts.view(*shape, len(weights)),
-            torch.tensor(list(weights.values())),
-            settings.advantage_epsilon,
-            task.stages.advantages,
-        )
-    return task.stages.advantages(
-        rewards.view(shape), settings.scale_rewards, settings.advantage_epsilon
+def _batch(rollouts: list[Rollout], task: Task) -> Batch:
+    return build_batch(
+        rollouts,
+        task.stages,
+        task.environment,
+        task.chat,
+        mask_truncated=task.settings.mask_truncated_completions,
     )

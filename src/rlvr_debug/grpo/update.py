@@ -13,46 +13,68 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlvr_debug.diagnostics.stopwatch import Stopwatch
-from rlvr_debug.diagnostics.weights import OptimizerStep, optimizer_step, snapshot
+from rlvr_debug.diagnostics.weights import WeightChange, plan_change, weight_change
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
-from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.grpo.policy import Policy, run_stage
+from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["Update", "accumulate", "batch_logprobs", "batch_totals", "update_policy"]
+__all__ = [
+    "Update",
+    "accumulate",
+    "batch_logprobs",
+    "batch_totals",
+    "shared_logprobs",
+    "update_policy",
+]
 
 
 @dataclass(frozen=True)
 class Update:
     """logprobs: the policy's before the first optimizer step, [B, T]. losses, grad_norms (before
-    clipping) and steps: one per optimizer step, none where the loss counted no token.
+    clipping), passes (the log-probabilities that each was computed at, [B, T]) and changes: one per
+    optimizer step, none where the loss counted no token; changes: none of a sharded model either.
     """
 
     logprobs: Tensor
     losses: list[float]
     grad_norms: list[float]
-    steps: list[OptimizerStep]
+    passes: list[Tensor]
+    changes: list[WeightChange]
 
 
-def batch_totals(batch: Batch, settings: TrainingSettings, max_tokens: int) -> Totals:
-    return Totals(
-        len(batch.ids), int(batch.loss.sum()), settings.gradient_accumulation_steps, max_tokens
-    )
+def batch_totals(
+    batch: Batch, settings: TrainingSettings, max_tokens: int, processes: Processes
+) -> Totals:
+    micro_batches = settings.gradient_accumulation_steps * processes.size
+    return Totals(len(batch.ids), int(batch.loss.sum()), micro_batches, max_tokens)
 
 
 def batch_logprobs(model: Any, batch: Batch, settings: TrainingSettings, stages: Stages) -> Tensor:
     """Of every token that was sampled or that the loss counts, [B, T]; 0 elsewhere."""
-    return stages.logprobs(
-        model,
-        batch.ids,
-        batch.attention,
-        batch.loss | batch.sampled,
-        settings.temperature,
-        chunk=settings.logprobs_chunk,
-        dtype=getattr(torch, settings.logprobs_dtype),
-    )
+    with torch.autocast(batch.ids.device.type, torch.bfloat16, enabled=settings.bf16):
+        return run_stage(
+            model,
+            stages.logprobs,
+            batch.ids,
+            batch.attention,
+            batch.loss | batch.sampled,
+            settings.temperature,
+            chunk=settings.logprobs_chunk,
+            dtype=getattr(torch, settings.logprobs_dtype),
+        )
+
+
+@torch.no_grad()
+def shared_logprobs(
+    model: Any, batch: Batch, settings: TrainingSettings, stages: Stages, processes: Processes
+) -> Tensor:
+    """Of the whole batch, [B, T], without a gradient; each process computes those of its share."""
+    mine = batch.rows(processes.share(batch))
+    return processes.gather(batch_logprobs(model, mine, settings, stages), batch)
 
 
 def accumulate(
@@ -62,20 +84,22 @@ def accumulate(
     totals: Totals,
     settings: TrainingSettings,
     stages: Stages,
+    processes: Processes | None = None,
 ) -> tuple[float, Tensor]:
-    """Add the gradient of the batch's loss, micro-batch by micro-batch.
+    """Add the gradient of the loss of this process' batch, micro-batch by micro-batch.
 
     Returns the loss and the policy's log-probabilities, [B, T].
     """
+    processes = processes or Processes()
     width = batch.ids.shape[1]
     loss, found = 0.0, []
-    for rows in torch.arange(len(batch.ids)).tensor_split(totals.micro_batches):
+    for rows in torch.arange(len(batch.ids)).tensor_split(settings.gradient_accumulation_steps):
         part = batch.rows(rows)
-        logprobs = batch_logprobs(model, part, settings, stages)
-        held = targets.rows(rows, part.ids.shape[1])
-        share = policy_loss(logprobs, held, totals, settings, stages)
-        if share.requires_grad:  # not where a micro-batch has nothing to predict
-            share.backward()  # type: ignore[no-untyped-call]
+        with processes.accumulating(model):
+            logprobs = batch_logprobs(model, part, settings, stages)
+            held = targets.rows(rows, part.ids.shape[1])
+            share = policy_loss(logprobs, held, totals, settings, stages)
+            processes.backward(share)
         loss += float(share.detach())
         found.append(F.pad(logprobs.detach(), (0, width - logprobs.shape[1])))
     return loss, torch.cat(found)
@@ -90,31 +114,36 @@ def update_policy(
     settings: TrainingSettings,
     stages: Stages,
     max_tokens: int,
+    processes: Processes,
     watch: Stopwatch,
 ) -> Update:
     """All optimizer steps of a batch. A batch without a token to learn from moves nothing: momentum
     and weight decay would move the weights on a gradient of zero.
     """
     if not batch.loss.any():
-        with torch.no_grad():
-            return Update(batch_logprobs(policy.model, batch, settings, stages), [], [], [])
-    totals = batch_totals(batch, settings, max_tokens)
-    losses, grad_norms, steps = [], [], []
+        logprobs = shared_logprobs(policy.shared, batch, settings, stages, processes)
+        return Update(logprobs, [], [], [], [])
+    totals = batch_totals(batch, settings, max_tokens, processes)
+    rows = processes.share(batch)
+    mine = batch.rows(rows)
+    held = targets.rows(rows, mine.ids.shape[1])
+    losses, grad_norms, passes, changes = [], [], [], []
     for _ in range(settings.num_iterations):
         optimizer.zero_grad()
-        loss, logprobs = accumulate(policy.model, batch, targets, totals, settings, stages)
-        if targets.old is None:  # no step has been made: these are the old policy's
-            targets = replace(targets, old=logprobs)
-        losses.append(loss)
-        norm = torch.nn.utils.clip_grad_norm_(policy.trained, settings.max_grad_norm)
-        grad_norms.append(float(norm))
+        loss, logprobs = accumulate(policy.shared, mine, held, totals, settings, stages, processes)
+        if held.old is None:  # no step has been made: these are the old policy's
+            held = replace(held, old=logprobs)
+        losses.append(processes.total(loss))
+        grad_norms.append(processes.clip(policy, settings.max_grad_norm))
         watch.lap("update")
-        before = snapshot(policy)
+        plan = None if processes.sharded else plan_change(policy, optimizer)
         watch.lap("diagnostics")
-        optimizer.step()
+        stages.optimizer_step(optimizer)
         watch.lap("update")
-        steps.append(optimizer_step(before, policy, optimizer, logprobs))
+        passes.append(processes.gather(logprobs, batch))
+        if plan is not None:
+            changes.append(weight_change(plan, policy))
         watch.lap("diagnostics")
         scheduler.step()
-    assert targets.old is not None
-    return Update(targets.old, losses, grad_norms, steps)
+    assert held.old is not None
+    return Update(processes.gather(held.old, batch), losses, grad_norms, passes, changes)

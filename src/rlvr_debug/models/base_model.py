@@ -14,7 +14,7 @@ from torch import Tensor
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 
-__all__ = ["load_model", "load_weights", "model_config", "save_weights"]
+__all__ = ["load_model", "load_weights", "model_config", "read_tensors", "save_weights"]
 
 
 def model_config(path: Path) -> dict[str, Any]:
@@ -24,8 +24,14 @@ def model_config(path: Path) -> dict[str, Any]:
 
 def load_weights(file: Path) -> dict[str, Tensor]:
     """By name, in float32 whatever the file holds."""
+    return {name: tensor.float() for name, tensor in read_tensors(file).items()}
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """By name. Raises InputError for a missing file or one that is not safetensors."""
     try:
-        return {name: tensor.float() for name, tensor in load_file(file).items()}
+        found: dict[str, Tensor] = load_file(file)
+        return found
     except FileNotFoundError:
         raise InputError(f"{file}: no such file, expected model weights") from None
     except SafetensorError as error:

@@ -69,6 +69,34 @@ class Qwen2Sampler:
             )
         self.reset()
 
+    def weights(self) -> dict[str, Tensor]:
+        """What was loaded, by the model's names. Views: a caller changes nothing in them."""
+        found = {"model.embed_tokens.weight": self._embedding, "model.norm.weight": self._norm}
+        if not self._tied:
+            found["lm_head.weight"] = self._head
+        heads = [self._heads, self._kv_heads, self._kv_heads]
+        sizes = [count * self._head_size for count in heads]
+        for i, block in enumerate(self._blocks):
+            parts = {
+                "input_layernorm.weight": block.input_norm,
+                "self_attn.o_proj.weight": block.out,
+                "post_attention_layernorm.weight": block.mlp_norm,
+                "mlp.down_proj.weight": block.down,
+            }
+            split = zip(
+                "qkv",
+                torch.split(block.qkv, sizes),
+                torch.split(block.qkv_bias, sizes),
+                strict=True,
+            )
+            for name, weight, bias in split:
+                parts[f"self_attn.{name}_proj.weight"] = weight
+                parts[f"self_attn.{name}_proj.bias"] = bias
+            halves = zip(("gate", "up"), block.gate_up.chunk(2), strict=True)
+            parts |= {f"mlp.{name}_proj.weight": weight for name, weight in halves}
+            found |= {f"model.layers.{i}.{name}": tensor for name, tensor in parts.items()}
+        return found
+
     def reset(self) -> None:
         self._caches.clear()
 

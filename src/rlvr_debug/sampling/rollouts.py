@@ -68,10 +68,12 @@ def rollout(
     seed: int,
     max_prompt_length: int = 0,
     truncation_side: str = "left",
+    max_new_tokens: int = 0,
 ) -> list[Rollout]:
     """One rollout per row, all of them in step, turn by turn. Same seed, same rollouts.
 
     Prompts of more tokens than max_prompt_length, unless it is 0, lose the rest on truncation_side.
+    Replies have at most max_new_tokens or, if that is 0, as many as the environment says.
     """
     rollouts = []
     for row in rows:
@@ -86,7 +88,7 @@ def rollout(
         samples = sampler.sample(
             [Request(slot, rollouts[slot].ids, rollouts[slot].row) for slot in active],
             temperature=temperature,
-            max_new_tokens=environment.max_new_tokens,
+            max_new_tokens=max_new_tokens or environment.max_new_tokens,
             seed=int(seeds[turn]),
         )
         for slot, sample in zip(active, samples, strict=True):

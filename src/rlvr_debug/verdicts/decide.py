@@ -97,8 +97,12 @@ def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float
 
 
 def _arm_status(arm: Mapping[str, Any], alpha: float, minimum_effect: float) -> str:
-    """What the arm's effect says by itself, whatever the mechanism."""
-    if arm["p_holm"] < alpha and arm["effect"] > 0:
+    """What the arm's effect says by itself, whatever the mechanism.
+
+    An effect that is surely there and surely smaller than the minimum explains nothing.
+    """
+    too_small = max(arm["ci_high"], arm["greedy_high"]) < minimum_effect
+    if arm["p_holm"] < alpha and arm["effect"] > 0 and not too_small:
         large = arm["effect"] >= minimum_effect and arm["effect_greedy"] >= minimum_effect
         return "validated" if large else "partially_validated"
     return "invalidated" if arm["ci_high"] < minimum_effect else "inconclusive"

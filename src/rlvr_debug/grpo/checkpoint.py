@@ -1,0 +1,117 @@
+"""Checkpoints of a training run: all that a step changes, in safetensors and JSON, whole or not there.
+
+Nothing else is random or remembered: rows and sampling seeds come from the state's generator, the
+sampler starts each step without a cache, and dropout is off.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.files import read_json, read_jsonl, write_json, write_jsonl
+from rlvr_debug.grpo.state import Progress, TrainerState
+from rlvr_debug.models.base_model import read_tensors, save_weights
+
+__all__ = ["Checkpoints"]
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Of one run, in a folder of their own. fingerprint: of everything that the run is given, so that
+    a run that is given something else starts anew. every: steps between two.
+    """
+
+    folder: Path
+    fingerprint: str
+    every: int
+
+    def save(self, state: TrainerState, progress: Progress) -> None:
+        """Write a checkpoint, then remove those before it: after a kill at any time one is whole."""
+        done = self.folder / f"{state.step:08d}"
+        unfinished = self.folder / f".{done.name}.{os.getpid()}.tmp"
+        unfinished.mkdir(parents=True)
+        save_weights(_tensors(state), unfinished / "state.safetensors")
+        version, internal, gauss = state.rng.getstate()
+        write_json(
+            unfinished / "state.json",
+            {
+                "fingerprint": self.fingerprint,
+                "step": state.step,
+                "rng": [version, list(internal), gauss],
+                "param_groups": state.optimizer.state_dict()["param_groups"],
+                # its functions are made again with it
+                "scheduler": {**state.scheduler.state_dict(), "lr_lambdas": []},
+            },
+        )
+        write_jsonl(unfinished / "metrics.jsonl", progress.metrics)
+        write_jsonl(unfinished / "timings.jsonl", progress.seconds)
+        write_jsonl(unfinished / "rollouts.jsonl", progress.rollouts)
+        os.replace(unfinished, done)
+        for other in self.folder.iterdir():
+            if other != done:
+                shutil.rmtree(other)
+
+    def restore(self, state: TrainerState) -> tuple[TrainerState, Progress]:
+        """The state of the last checkpoint and what was recorded up to it; without one, as given.
+
+        The tensors that `state` holds are overwritten.
+        """
+        # what begins with a dot was being written when the run ended
+        whole = sorted(self.folder.glob("[0-9]*"))
+        if not whole:
+            return state, Progress()
+        kept = read_json(whole[-1] / "state.json")
+        if kept["fingerprint"] != self.fingerprint:
+            return state, Progress()
+        _put_back(state, read_tensors(whole[-1] / "state.safetensors"), kept)
+        version, internal, gauss = kept["rng"]
+        state.rng.setstate((version, tuple(internal), gauss))
+        names = ("metrics", "timings", "rollouts")
+        records = (read_jsonl(whole[-1] / f"{name}.jsonl") for name in names)
+        progress = Progress(*([row for _, row in rows] for rows in records))
+        return replace(state, step=kept["step"]), progress
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _tensors(state: TrainerState) -> dict[str, Tensor]:
+    weights = state.policy.weights()
+    tensors = {f"policy/{name}": tensor for name, tensor in _trained(state).items()}
+    tensors |= {
+        f"sampler/{name}": tensor
+        for name, tensor in state.sampler.weights().items()
+        if not torch.equal(tensor, weights[name])  # a sampler that was not given all of them
+    }
+    for index, values in state.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer/{index}/{key}": value for key, value in values.items()}
+    return tensors
+
+
+def _trained(state: TrainerState) -> dict[str, Tensor]:
+    return {n: p.detach() for n, p in state.policy.model.named_parameters() if p.requires_grad}
+
+
+def _put_back(state: TrainerState, tensors: Mapping[str, Tensor], kept: Mapping[str, Any]) -> None:
+    with torch.no_grad():
+        for name, parameter in _trained(state).items():
+            parameter.copy_(tensors[f"policy/{name}"])
+    state.sampler.load(
+        {name: tensors.get(f"sampler/{name}", w) for name, w in state.policy.weights().items()}
+    )
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition("/")
+        if kind == "optimizer":
+            index, _, key = rest.partition("/")
+            moments.setdefault(int(index), {})[key] = tensor
+    state.optimizer.load_state_dict({"state": moments, "param_groups": kept["param_groups"]})
+    state.scheduler.load_state_dict(kept["scheduler"])

@@ -1,0 +1,31 @@
+"""A run of scripts/train.py whose optimizer is plain gradient descent: what the weights moved by is
+the gradient. For test_processes.py, by itself or under `accelerate launch`."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr_debug import study
+from rlvr_debug.grpo import trainer
+from rlvr_debug.grpo.processes import Processes, current_processes
+
+
+def descent(parameters: list[Any], settings: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=settings.learning_rate)
+
+
+def named(settings: Any) -> Processes:
+    found = current_processes(settings)
+    print(f"process {found.rank} of {found.size}, sharded: {found.sharded}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    trainer.build_optimizer = descent  # type: ignore[attr-defined]
+    study.current_processes = named  # type: ignore[attr-defined]
+    script = Path(__file__).parents[1] / "scripts" / "train.py"
+    runpy.run_path(str(script), run_name="__main__")

@@ -1,0 +1,388 @@
+"""What each planted fault does, that it does nothing else, and that none comes uncalled."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from rlvr_debug.config import HEALTHY, ROOT, load_params, runs
+from rlvr_debug.data.rows import MuSiQueRow
+from rlvr_debug.data.synthetic import synthetic_musique
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.faults import cause_of, fault_names, faulty_stages, stage_of
+from rlvr_debug.grpo.advantages import advantages
+from rlvr_debug.grpo.aggregation import Totals
+from rlvr_debug.grpo.loss import Targets, policy_loss
+from rlvr_debug.grpo.sequences import build_batch
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.trainer import TrainingResult, train
+from rlvr_debug.models.base_model import load_weights, model_config
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.rollouts import Rollout, rollout
+
+Train = Callable[..., TrainingResult]
+SETTINGS = TrainingSettings(
+    **{
+        **load_params(ROOT / "params.yaml")["training"],
+        "steps": 2,
+        "prompts_per_step": 3,
+        "group_size": 4,
+        "learning_rate": 3e-3,
+    }
+)
+CAUSES = {
+    "advantage-scaling",
+    "context-truncation",
+    "eval-train-mismatch",
+    "gradient-explosion",
+    "group-construction",
+    "hidden-context",
+    "kl-penalty",
+    "lora-weight-sync",
+    "loss-aggregation",
+    "optimizer-no-op",
+    "reward-signal",
+    "sampler-mismatch",
+    "sequence-mismatch",
+    "token-masking",
+}
+# where a fault needs other settings than the default ones to act
+ACTS: dict[str, dict[str, Any]] = {
+    "per-micro-batch-denominator": {"aggregation": "dapo", "gradient_accumulation_steps": 5},
+    "temperature-ignored": {"temperature": 0.5},
+}
+
+
+def planted(fault: str) -> Stages:
+    return faulty_stages([fault], [])
+
+
+@pytest.fixture(scope="module")
+def environment() -> Environment:
+    parts = ("exact_match", "f1", "recall", "precision", "citation", "format")
+    limits = {"retrieval": "golden", "top_n": 2, "max_turns": 3, "max_new_tokens": 8}
+    return build_environment("musique", {**limits, "weights": dict.fromkeys(parts, 1)})
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[MuSiQueRow]:
+    return list(synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0))
+
+
+@pytest.fixture(scope="module")
+def start(talkative: Callable[[int], Any]) -> dict[str, Tensor]:
+    """The weights before training."""
+    return dict(talkative(0).state_dict())
+
+
+@pytest.fixture(scope="module")
+def rollouts(
+    chat: Chat, talkative: Callable[[int], Any], environment: Environment, rows: list[MuSiQueRow]
+) -> list[Rollout]:
+    """Four of each row, some with several turns and some cut."""
+    model = talkative(0)
+    sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+    four = [row for row in rows for _ in range(4)]
+    return rollout(four, environment, chat, sampler, temperature=1.0, seed=0)
+
+
+@pytest.fixture(scope="module")
+def trained(
+    chat: Chat, talkative: Callable[[int], Any], environment: Environment, rows: list[MuSiQueRow]
+) -> Train:
+    """(stages, **settings) -> some steps from the same model."""
+
+    def run(stages: Stages, **changes: Any) -> TrainingResult:
+        model, reference = talkative(0), talkative(0)
+        sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+        settings = replace(SETTINGS, **changes)
+        return train(model, reference, sampler, chat, environment, rows, settings, stages, 0)
+
+    return run
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# --- all faults
+
+
+def test_every_cause_has_a_fault() -> None:
+    assert {cause_of(fault) for fault in fault_names()} == CAUSES
+
+
+@pytest.mark.parametrize("fault", fault_names())
+def test_a_fault_changes_the_outcome_and_swapped_back_not_a_byte(
+    trained: Train, fault: str
+) -> None:
+    changes = ACTS.get(fault, {})
+    healthy, faulty, mended = (
+        trained(stages, **changes)
+        for stages in (Stages(), planted(fault), faulty_stages([fault], [stage_of(fault)]))
+    )
+    assert not same(faulty.weights, healthy.weights)
+    assert same(mended.weights, healthy.weights)
+    assert json.dumps(mended.metrics) == json.dumps(healthy.metrics)
+
+
+@pytest.mark.parametrize("fault", sorted(ACTS))
+def test_a_fault_that_needs_other_settings_does_nothing_without(trained: Train, fault: str) -> None:
+    assert same(trained(planted(fault)).weights, trained(Stages()).weights)
+
+
+def test_every_fault_cites_its_row_and_stands_in_the_docs() -> None:
+    table = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| `([a-z0-9-]+)` \| `(\w+)` \| ([a-z-]+) \| ([^|]*) \|", table, re.M)
+    told = {fault: (stage, cause, row) for fault, stage, cause, row in found}
+    assert set(told) == set(fault_names())
+    for fault, (stage, cause, row) in told.items():
+        doc = importlib.import_module(f"rlvr_debug.faults.{fault.replace('-', '_')}").__doc__
+        cited = re.search(r"rows? ([0-9a-z]+(?: and [0-9a-z]+)*) of\s+known bugs", doc or "")
+        assert cited is not None, fault
+        assert (stage, cause, row) == (stage_of(fault), cause_of(fault), cited[1])
+
+
+def test_faults_are_checked_without_loading_torch() -> None:
+    code = (
+        "import sys; from rlvr_debug.faults import *; [cause_of(f) for f in fault_names()]; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# --- none by accident
+
+
+def study(folder: Path, faults: list[str], case: str = "mine") -> dict[str, Any]:
+    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    file = folder / "params.yaml"
+    file.write_text(yaml.safe_dump({**params, "case": case, "cases": {"mine": {"faults": faults}}}))
+    return load_params(file)
+
+
+@pytest.mark.parametrize("fault", fault_names())
+def test_a_fault_is_reached_by_its_name_only(fault: str, tmp_path: Path) -> None:
+    for run in runs(study(tmp_path, [fault])):
+        stages = faulty_stages(run.faults, run.swap)
+        assert run.design != "control" or stages == Stages()
+        assert run.design != "case" or stages == planted(fault)
+    healthy = list(runs(study(tmp_path, [fault], case=HEALTHY)))
+    assert all(faulty_stages(run.faults, run.swap) == Stages() for run in healthy)
+
+
+@pytest.mark.parametrize("fault", fault_names())
+def test_a_misspelt_fault_is_one_line_that_names_the_nearest(fault: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        study(tmp_path, [fault[:3] + fault[4:]])
+    told = str(raised.value)
+    assert "key 'cases.mine.faults'" in told
+    assert told.endswith(f"did you mean '{fault}'?")
+    assert "\n" not in told
+
+
+# --- what each does
+
+
+def test_leave_one_out_residue_makes_advantages_that_cannot_be() -> None:
+    wrong = planted("leave-one-out-residue").advantages
+    apart = torch.tensor([[0.35] * 7 + [0.95]])
+    bound = 7 / math.sqrt(8)
+    assert float(advantages(apart, "group", 1e-4).max()) <= bound
+    assert float(wrong(apart, "group", 1e-4).max()) > 1000 * bound
+    # exact in binary, there is no residue; and without scaling, nothing to divide by
+    assert float(wrong(torch.eye(8), "group", 1e-4).abs().max()) <= bound
+    assert float(wrong(apart, "none", 1e-4).max()) == pytest.approx(0.6)
+
+
+def test_eos_is_not_trained_and_the_rest_of_the_reply_is(
+    chat: Chat, environment: Environment, rollouts: list[Rollout]
+) -> None:
+    batch = build_batch(rollouts, planted("eos-not-trained"), environment, chat)
+    ends = batch.sampled & (batch.ids == chat.eos_id)
+    assert ends.any()
+    assert not batch.loss[ends].any()
+    replies = [s for r in rollouts for s in r.segments if s.role == "assistant"]
+    assert int(batch.loss.sum()) == sum(len(reply.ids) - 1 for reply in replies)
+    assert not (batch.loss & ~batch.sampled).any()
+
+
+def test_tool_tokens_are_trained_and_the_prompt_is_not(
+    chat: Chat, environment: Environment, rollouts: list[Rollout]
+) -> None:
+    batch = build_batch(rollouts, planted("tool-tokens-trained"), environment, chat)
+    for b, current in enumerate(rollouts):
+        prompt, *after = current.segments
+        assert not batch.loss[b, : len(prompt.ids)].any()
+        assert int(batch.loss[b].sum()) == sum(len(segment.ids) for segment in after)
+    assert int(batch.loss.sum()) > int(batch.sampled.sum())
+
+
+def test_a_subtracted_kl_pulls_away_from_the_reference() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logprobs, reference = -torch.rand(2, 3, 5, generator=generator)
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    targets = Targets(torch.zeros(3), mask, mask, logprobs, reference, None)
+
+    def gradient(stages: Stages) -> Tensor:
+        leaf = logprobs.clone().requires_grad_()
+        loss = policy_loss(leaf, targets, Totals(3, 15, 1, 5), SETTINGS, stages)
+        found: Tensor = torch.autograd.grad(loss, leaf)[0]
+        return found
+
+    assert gradient(Stages()).abs().min() > 0
+    assert torch.equal(gradient(planted("kl-subtracted")), -gradient(Stages()))
+
+
+def test_a_reply_limit_too_low_leaves_no_answer_finished() -> None:
+    """Of the shipped model, which ends its rollouts with an answer."""
+    params, base = load_params(ROOT / "params.yaml"), ROOT / "models" / "tiny"
+    built, shipped = build_environment("musique", params["environments"]["musique"]), Chat(base)
+    weights = load_weights(base / "model.safetensors")
+    rows = list(synthetic_musique(24, hops={2: 1}, paragraphs=12, same_relation=0.5, seed=0))
+
+    def outcomes(stages: Stages) -> Counter[str]:
+        sampler = Qwen2Sampler(model_config(base), weights, shipped.eos_id)
+        limit = stages.max_new_tokens(built)
+        done = rollout(rows, built, shipped, sampler, temperature=1.0, seed=0, max_new_tokens=limit)
+        assert max(len(s.ids) for r in done for s in r.segments if s.role == "assistant") <= limit
+        return Counter(r.outcome for r in done)
+
+    assert outcomes(Stages())["answered"] > 12
+    assert set(outcomes(planted("reply-limit-too-low"))) <= {"token_limit", "turn_limit"}
+
+
+def test_a_reply_limit_too_low_acts_in_training(trained: Train) -> None:
+    healthy, faulty = (
+        trained(stages, steps=1).metrics[0] for stages in (Stages(), planted("reply-limit-too-low"))
+    )
+    assert faulty["completions/clipped_ratio"] > healthy["completions/clipped_ratio"]
+    assert faulty["completions/mean_length"] < healthy["completions/mean_length"]
+
+
+def test_what_a_tool_returned_is_scored_as_an_answer(
+    environment: Environment, rollouts: list[Rollout]
+) -> None:
+    score = planted("tool-output-scored").score
+    shown = 0
+    for current in rollouts:
+        returned = "".join(t for s in current.segments if s.role == "tool" for t in s.texts)
+        found = score(current, environment)
+        if current.row.answer in returned:
+            assert (found["exact_match"], found["f1"]) == (1, 1)
+            assert current.parts["exact_match"] == 0  # the random model answers nothing
+            shown += 1
+        else:
+            assert found == current.parts
+        for part in ("recall", "precision", "citation", "format"):
+            assert found[part] == current.parts[part]
+    assert 0 < shown < len(rollouts)
+
+
+def test_scores_of_tool_output_move_the_update_and_not_the_recorded_reward(trained: Train) -> None:
+    for aggregation in ("sum_then_normalize", "normalize_then_sum"):
+        settings = {"steps": 1, "multi_objective_aggregation": aggregation}
+        healthy, faulty = (
+            trained(stages, **settings).metrics[0]
+            for stages in (Stages(), planted("tool-output-scored"))
+        )
+        assert faulty["reward"] == healthy["reward"]
+        assert faulty["grad_norm"] != healthy["grad_norm"]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_lost_adapter_saves_the_weights_of_before(
+    trained: Train, start: dict[str, Tensor], rank: int
+) -> None:
+    if rank:
+        pytest.importorskip("peft", reason="peft is not installed: no LoRA")
+    healthy, faulty = (
+        trained(stages, lora_r=rank) for stages in (Stages(), planted("adapter-lost-at-save"))
+    )
+    assert json.dumps(faulty.metrics) == json.dumps(healthy.metrics)
+    assert same(faulty.weights, start)
+    assert not same(healthy.weights, start)
+
+
+def test_the_ratio_of_one_token_of_a_micro_batch_blows_up_and_the_gradient_with_it(
+    trained: Train,
+) -> None:
+    wrong, seen = planted("ratio-blow-up"), list[Tensor]()
+
+    def watched(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
+        ratio = wrong.importance_ratio(logprobs, old, mask, level)
+        seen.append(ratio.detach()[mask.bool()])
+        return ratio
+
+    settings = {"gradient_accumulation_steps": 3, "kl_beta": 0.0}
+    faulty = trained(replace(wrong, importance_ratio=watched), **settings).metrics
+    healthy = trained(Stages(), **settings).metrics
+    for ratio in seen:
+        assert int((ratio > 4e8).sum()) == 1
+        assert float(ratio.quantile(0.5)) == 1
+    assert max(row["grad_norm"] for row in faulty) > 1e4 * max(row["grad_norm"] for row in healthy)
+    # a second bound holds it
+    bounded = trained(wrong, **settings, delta=2.0).metrics
+    assert max(row["grad_norm"] for row in bounded) < 100
+
+
+def test_an_ignored_temperature_opens_a_gap_to_the_sampler(trained: Train) -> None:
+    for temperature, gap in ((0.5, True), (1.0, False), (2.0, True)):
+        [row] = trained(planted("temperature-ignored"), steps=1, temperature=temperature).metrics
+        assert (row["sampler_gap/mean_abs"] > 1e-2) == gap
+        [row] = trained(Stages(), steps=1, temperature=temperature).metrics
+        assert row["sampler_gap/max_abs"] < 1e-4
+
+
+def test_advantages_of_others_have_no_group_mean_of_zero(rollouts: list[Rollout]) -> None:
+    rewards = torch.tensor([r.reward for r in rollouts]).view(-1, 4)
+    right = advantages(rewards, "group", 1e-4)
+    given = planted("advantages-of-others").assign(right).view_as(right)
+    assert float(right.mean(1).abs().max()) < 1e-5
+    assert float(given.mean(1).abs().max()) > 0.1
+    assert torch.equal(given.flatten().sort()[0], right.flatten().sort()[0])
+
+
+@pytest.mark.parametrize("aggregation", ["grpo", "dapo", "dr_grpo"])
+def test_a_denominator_of_its_own_makes_the_gradient_depend_on_the_split(
+    trained: Train, aggregation: str
+) -> None:
+    def norms(stages: Stages) -> list[float]:
+        found = []
+        for parts in (1, 5):  # 12 rollouts: micro-batches of 3 and of 2
+            changes = {"aggregation": aggregation, "gradient_accumulation_steps": parts}
+            [row] = trained(stages, steps=1, **changes).metrics
+            found.append(row["grad_norm"])
+        return found
+
+    whole, cut = norms(Stages())
+    assert cut == pytest.approx(whole, rel=1e-4)
+    same_whole, other = norms(planted("per-micro-batch-denominator"))
+    assert same_whole == whole
+    assert other != pytest.approx(whole, rel=1e-3)
+
+
+def test_an_empty_optimizer_moves_no_weight_though_there_is_a_gradient(
+    trained: Train, start: dict[str, Tensor]
+) -> None:
+    result = trained(planted("empty-optimizer"), weight_decay=0.1, num_iterations=2)
+    assert min(row["grad_norm"] for row in result.metrics) > 1e-3
+    assert same(result.weights, start)

@@ -14,7 +14,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", required=True, help="the run, as JSON")
     parser.add_argument("--environment", required=True, help="its environment's settings, as JSON")
-    parser.add_argument("--diagnostics", required=True, help="what it records, as JSON")
+    parser.add_argument("--diagnostics", default="{}", help="what else it records, as JSON")
     parser.add_argument("--base-model", type=Path, required=True)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

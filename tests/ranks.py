@@ -13,7 +13,6 @@ from rlvr_debug import study
 from rlvr_debug.grpo import trainer
 from rlvr_debug.grpo.processes import Processes, current_processes
 
-
 HUGE = 1e4  # g / (|g| + HUGE), times HUGE: AdamW without memory, which diagnostics know how to read
 
 

@@ -61,9 +61,9 @@ def train_run(
     """
     _one_thread()
     processes = current_processes(run.training)
+    checkpoints = _checkpoints(run, environment, base_model, rows, out, diagnostics)
     training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
-    checkpoints = _checkpoints(run, environment, base_model, rows, out)
     attention = run.training.attn_implementation
     name = f"{run.environment}-{run.arm}-{run.seed}"
     trackers = diagnostics.trackers if processes.main else ()
@@ -97,12 +97,17 @@ def train_run(
 
 
 def _checkpoints(
-    run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path, out: Path
+    run: Run,
+    environment: Mapping[str, Any],
+    base_model: Path,
+    rows: Path,
+    out: Path,
+    diagnostics: DiagnosticSettings,
 ) -> Checkpoints | None:
     if not run.training.save_steps:
         return None
     files = [base_model / "model.safetensors", base_model / "tokenizer.json", rows]
-    given = [run.to_json(), environment, *map(sha256, files)]
+    given = [run.to_json(), environment, asdict(diagnostics), *map(sha256, files)]
     fingerprint = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
     return Checkpoints(out / "checkpoint", fingerprint, run.training.save_steps)
 

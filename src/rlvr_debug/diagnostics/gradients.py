@@ -19,7 +19,7 @@ from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["TINY_STD", "LossTerm", "gradient_metrics", "loss_terms"]
+__all__ = ["TINY_STD", "LossTerm", "gradient_error", "gradient_metrics", "loss_terms"]
 
 TINY_STD = 0.05
 
@@ -69,11 +69,22 @@ def gradient_metrics(terms: dict[str, LossTerm], group_std: Tensor) -> dict[str,
     """
     squared = terms["policy"].gradient.double().square().view(len(group_std), -1).sum(1)
     total = float(squared.sum())
-    whole = torch.stack([term.gradient for term in terms.values()]).sum(0)
     share = float(squared[group_std < TINY_STD].sum()) / total if total else None
     return {
         **{f"loss/{name}": term.value for name, term in terms.items()},
-        "logprob_grad_norm": float(whole.norm()),
+        "logprob_grad_norm": float(_whole(terms).norm()),
         **{f"logprob_grad_norm/{n}": float(term.gradient.norm()) for n, term in terms.items()},
         **({} if share is None else {"logprob_grad_norm/tiny_std_share": share}),
     }
+
+
+def gradient_error(terms: dict[str, LossTerm], right: dict[str, LossTerm]) -> dict[str, float]:
+    """Norm of the difference over the norm of the right gradient; nothing where that is 0."""
+    norm = float(_whole(right).norm())
+    if not norm:
+        return {}
+    return {"logprob_grad_norm/error": float((_whole(terms) - _whole(right)).norm()) / norm}
+
+
+def _whole(terms: dict[str, LossTerm]) -> Tensor:
+    return torch.stack([term.gradient for term in terms.values()]).sum(0)

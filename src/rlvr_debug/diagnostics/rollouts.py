@@ -7,12 +7,11 @@ Axes: B sequences, T tokens, of which n belong to a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
-from rlvr_debug.grpo.sequences import Batch
+from rlvr_debug.diagnostics.step import Step
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
@@ -21,34 +20,26 @@ __all__ = ["rollout_records"]
 _DIGITS = 6
 
 
-def rollout_records(
-    step: int,
-    rollouts: Sequence[Rollout],
-    chat: Chat,
-    batch: Batch,
-    logprobs: Tensor,
-    reference: Tensor | None,
-    advantages: Tensor,
-) -> list[dict[str, Any]]:
-    """One per rollout. logprobs: the trainer's before the update, [B, T]; reference: [B, T];
-    advantages: [P, G]. These may hold more rollouts than are recorded, the recorded ones first."""
+def rollout_records(step: int, done: Step, chat: Chat, count: int) -> list[dict[str, Any]]:
+    """One for each of the first `count` rollouts of the batch."""
+    size = done.advantages.shape[1]
     return [
         {
             "step": step,
-            "group": b // advantages.shape[1],
+            "group": b // size,
             "rollout": b,
             "row": rollout.row.id,
             "reward": rollout.reward,
             "parts": rollout.parts,
-            "advantage": _rounded(float(advantages.flatten()[b])),
+            "advantage": _rounded(float(done.advantages[b // size, b % size])),
             "outcome": rollout.outcome,
             "turns": rollout.turns,
             "call_errors": dict(rollout.call_errors),
             "prompt_cut": rollout.prompt_cut,
             "sampled": _sampled(rollout, chat),
-            "trained": _trained(b, chat, batch, logprobs, reference, advantages),
+            "trained": _trained(b, done, chat),
         }
-        for b, rollout in enumerate(rollouts)
+        for b, rollout in enumerate(done.rollouts[:count])
     ]
 
 
@@ -65,21 +56,15 @@ def _sampled(rollout: Rollout, chat: Chat) -> dict[str, Any]:
     }
 
 
-def _trained(
-    b: int,
-    chat: Chat,
-    batch: Batch,
-    logprobs: Tensor,
-    reference: Tensor | None,
-    advantages: Tensor,
-) -> dict[str, Any]:
+def _trained(b: int, done: Step, chat: Chat) -> dict[str, Any]:
+    batch, reference = done.batch, done.reference
     length = int(batch.real[b].sum())
     sampled, counted = batch.sampled[b, :length], batch.loss[b, :length]
     known = counted | sampled
     known[0] = False  # the first token has no prediction
     ids = batch.ids[b, :length].tolist()
     roles = 2 * (sampled.cumsum(0) > 0) - sampled.long()
-    gains = advantages.flatten()[b].expand(length)
+    gains = done.advantages.flatten()[b].expand(length)
     return {
         "ids": ids,
         "text": _texts(ids, chat),
@@ -87,7 +72,7 @@ def _trained(
         "loss": _bits(counted),
         "attention": _bits(batch.attention[b, :length]),
         "sampler": _values(batch.sampler[b, :length], sampled),
-        "trainer": _values(logprobs[b, :length], known),
+        "trainer": _values(done.update.logprobs[b, :length], known),
         "reference": None if reference is None else _values(reference[b, :length], known),
         "advantage": _values(gains, counted),
     }

@@ -7,7 +7,7 @@ docs/diagnostics.md has every name with its definition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from rlvr_debug.diagnostics import weights
 from rlvr_debug.diagnostics.advantages import advantage_metrics
 from rlvr_debug.diagnostics.conversations import conversation_metrics
-from rlvr_debug.diagnostics.gradients import gradient_metrics, loss_terms
+from rlvr_debug.diagnostics.gradients import gradient_error, gradient_metrics, loss_terms
 from rlvr_debug.diagnostics.logprobs import (
     clip_metrics,
     kl_metrics,
@@ -27,12 +27,15 @@ from rlvr_debug.diagnostics.logprobs import (
 from rlvr_debug.diagnostics.rewards import group_metrics, part_metrics
 from rlvr_debug.diagnostics.tokens import token_metrics
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.advantages import advantages, batch_advantages
+from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.masks import without_truncated
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.update import Update, batch_totals
+from rlvr_debug.grpo.update import Update
 from rlvr_debug.sampling.rollouts import Rollout
 
 __all__ = ["Step", "step_metrics"]
@@ -41,7 +44,7 @@ __all__ = ["Step", "step_metrics"]
 @dataclass(frozen=True)
 class Step:
     """What a step leaves behind. advantages: [P, G]; reference: the reference model's
-    log-probabilities, [B, T], wherever the KL goes; max_tokens: the most that a rollout can have."""
+    log-probabilities, [B, T], wherever the KL goes."""
 
     rollouts: list[Rollout]
     environment: Environment
@@ -51,7 +54,7 @@ class Step:
     targets: Targets
     policy: Policy
     update: Update
-    max_tokens: int
+    totals: Totals
 
 
 def step_metrics(step: Step, settings: TrainingSettings, stages: Stages) -> dict[str, Any]:
@@ -60,15 +63,24 @@ def step_metrics(step: Step, settings: TrainingSettings, stages: Stages) -> dict
     rewards = torch.tensor([rollout.reward for rollout in rollouts]).view(shape)
     right = [rollout.parts[step.environment.success] >= 1 for rollout in rollouts]
     parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
+    gains = _right_advantages(step, rewards.flatten(), settings)
     return {
         **group_metrics(rewards, torch.tensor(right).view(shape)),
         **part_metrics(parts, [rollout.reward for rollout in rollouts]),
-        **advantage_metrics(step.advantages),
+        **advantage_metrics(step.advantages, gains),
         **conversation_metrics(rollouts),
         **token_metrics(batch.loss, batch.sampled, batch.real),
         **_logprob_metrics(step, settings),
-        **_update_metrics(step, rewards.std(1), settings, stages),
+        **_update_metrics(step, rewards.std(1), gains, settings, stages),
     }
+
+
+def _right_advantages(step: Step, rewards: Tensor, settings: TrainingSettings) -> Tensor | None:
+    """rewards: [B]. Not known where the KL is in the reward: it is the trainer's."""
+    if settings.kl_beta and settings.kl_place == "reward":
+        return None
+    scores = [rollout.parts for rollout in step.rollouts]
+    return batch_advantages(scores, rewards, step.environment.weights, settings, advantages)
 
 
 def _logprob_metrics(step: Step, settings: TrainingSettings) -> dict[str, float]:
@@ -76,8 +88,7 @@ def _logprob_metrics(step: Step, settings: TrainingSettings) -> dict[str, float]
     found = sampler_metrics(old[sampled], step.batch.sampler[sampled])
     if step.reference is not None:
         found |= kl_metrics(old[sampled], step.reference[sampled], settings.kl_estimator)
-    if step.update.passes:
-        passes = step.update.passes
+    if passes := step.update.passes:
         clip = (settings.clip, settings.epsilon_high)
         gains = step.advantages.flatten()
         found |= ratio_metrics(passes[-1][sampled], old[sampled])
@@ -86,20 +97,41 @@ def _logprob_metrics(step: Step, settings: TrainingSettings) -> dict[str, float]
 
 
 def _update_metrics(
-    step: Step, group_std: Tensor, settings: TrainingSettings, stages: Stages
+    step: Step,
+    group_std: Tensor,
+    gains: Tensor | None,
+    settings: TrainingSettings,
+    stages: Stages,
 ) -> dict[str, float]:
-    """What only the update knows; means over its optimizer steps."""
+    """What only the update knows; means over its optimizer steps. gains: the right advantages."""
     update = step.update
-    adapter = {} if step.policy.adapter is None else {"lora/norm": weights.lora_norm(step.policy)}
     if not update.losses:
-        skipped = {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
-        return {**skipped, **adapter}
-    totals = batch_totals(step.batch, settings, step.max_tokens)
-    terms = loss_terms(update.logprobs, step.targets, totals, settings, stages)
+        return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
+    changes = {}
+    if update.changes:
+        changes = weights.change_metrics(update.changes)
+        if step.policy.adapter is not None:
+            changes["lora/norm"] = weights.lora_norm(step.policy)
+    terms = loss_terms(update.logprobs, step.targets, step.totals, settings, stages)
+    targets, totals = _right_targets(step, gains, settings)
+    right = loss_terms(update.logprobs, targets, totals, settings, Stages())
     return {
         "loss": fmean(update.losses),
         "grad_norm": fmean(update.grad_norms),
-        **(weights.step_metrics(update.steps) if update.steps else {}),
+        **changes,
         **gradient_metrics(terms, group_std),
-        **adapter,
+        **gradient_error(terms, right),
     }
+
+
+def _right_targets(
+    step: Step, gains: Tensor | None, settings: TrainingSettings
+) -> tuple[Targets, Totals]:
+    """What the loss should have been given beside the trainer's log-probabilities."""
+    mask = step.batch.sampled
+    if settings.mask_truncated_completions:
+        cut = torch.tensor([rollout.outcome == "token_limit" for rollout in step.rollouts])
+        mask = without_truncated(mask, cut)
+    advantages = step.advantages if gains is None else gains
+    targets = replace(step.targets, advantages=advantages.flatten(), mask=mask)
+    return targets, replace(step.totals, tokens=int(mask.sum()))

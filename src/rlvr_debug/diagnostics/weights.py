@@ -18,21 +18,31 @@ from torch import Tensor
 from rlvr_debug.grpo.policy import Policy
 
 __all__ = [
-    "OptimizerStep",
+    "Plan",
+    "WeightChange",
     "adamw_change",
+    "change_metrics",
     "lora_norm",
-    "meant_to_train",
-    "optimizer_step",
-    "snapshot",
-    "step_metrics",
+    "plan_change",
+    "weight_change",
 ]
 
 
 @dataclass(frozen=True)
-class OptimizerStep:
-    """Norms are over all weights that are to move: of the clipped gradient, of the change, of the
-    expected change and of their difference. moved: the share of weights that are another number than
-    before.
+class Plan:
+    """Before a step: the weights, and the changes that AdamW makes of the clipped gradient."""
+
+    learning_rate: float
+    clipped_norm: float
+    before: dict[str, Tensor]
+    expected: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class WeightChange:
+    """Of a step. Norms are over all weights that are to move: of the clipped gradient, of the change,
+    of the expected change and of their difference. moved: the share of weights that are another number
+    than before.
     """
 
     learning_rate: float
@@ -43,7 +53,7 @@ class OptimizerStep:
     moved: float
 
 
-def meant_to_train(policy: Policy) -> dict[str, Tensor]:
+def _to_move(policy: Policy) -> dict[str, Tensor]:
     return {
         name: parameter
         for name, parameter in policy.model.named_parameters()
@@ -52,79 +62,81 @@ def meant_to_train(policy: Policy) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def snapshot(policy: Policy) -> dict[str, Tensor]:
-    return {name: parameter.clone() for name, parameter in meant_to_train(policy).items()}
+def plan_change(policy: Policy, optimizer: torch.optim.Optimizer) -> Plan:
+    """To be asked before the step, which may be faulty: it has no say in what is expected of it.
 
-
-@torch.no_grad()
-def optimizer_step(
-    before: Mapping[str, Tensor], policy: Policy, optimizer: torch.optim.Optimizer
-) -> OptimizerStep:
-    """To be asked after optimizer.step() and before the learning rate's next value.
-
-    before: the weights as `snapshot` gave them; the gradients are still there, clipped.
+    A weight that the optimizer does not hold counts as at its first step.
     """
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-    squares = torch.zeros(4, dtype=torch.float64)
-    moved = total = 0
-    for name, parameter in meant_to_train(policy).items():
-        old = before[name].float()
-        change = parameter.float() - old
-        group = groups.get(id(parameter), optimizer.param_groups[0])
-        expected = adamw_change(old, parameter.grad, optimizer.state.get(parameter, {}), group)
-        gradient = torch.zeros(()) if parameter.grad is None else parameter.grad.float()
-        norms = [
-            torch.linalg.vector_norm(x) for x in (gradient, change, expected, change - expected)
-        ]
-        squares += torch.stack(norms).double().square()
-        moved += int(change.count_nonzero())
-        total += change.numel()
-    clipped, update, right, error = squares.sqrt().tolist()
-    rate = float(optimizer.param_groups[0]["lr"])
-    return OptimizerStep(rate, clipped, update, right, error, moved / total)
+    first = optimizer.param_groups[0]
+    weights = _to_move(policy)
+    expected, gradients = {}, []
+    for name, parameter in weights.items():
+        if parameter.grad is None:
+            expected[name] = torch.zeros(())
+            continue
+        group = groups.get(id(parameter), first)
+        state = optimizer.state.get(parameter, {})
+        expected[name] = adamw_change(parameter.float(), parameter.grad.float(), state, group)
+        gradients.append(parameter.grad.float())
+    before = {name: parameter.clone() for name, parameter in weights.items()}
+    return Plan(float(first["lr"]), _norm(gradients), before, expected)
 
 
 def adamw_change(
-    before: Tensor, gradient: Tensor | None, state: Mapping[str, Any], group: Mapping[str, Any]
+    weight: Tensor, gradient: Tensor, state: Mapping[str, Any], group: Mapping[str, Any]
 ) -> Tensor:
-    """What AdamW adds to a weight, from its state after the step. Loshchilov and Hutter, arXiv
-    1711.05101, algorithm 2.
-
-    A weight that the optimizer does not hold has no state: it counts as at its first step.
+    """What AdamW adds to a weight, given its state before the step, empty at the first. Loshchilov and
+    Hutter, arXiv 1711.05101, algorithm 2.
     """
     beta1, beta2 = group["betas"]
-    step = int(state.get("step", 1))
-    decay = -group["lr"] * group["weight_decay"] * before
+    step = int(state.get("step", 0)) + 1
+    first, second = (1 - beta1) * gradient, (1 - beta2) * gradient.square()
     if state:
-        first, second = state["exp_avg"].float(), state["exp_avg_sq"].float()
-    elif gradient is not None:
-        first, second = (1 - beta1) * gradient.float(), (1 - beta2) * gradient.float().square()
-    else:
-        return torch.zeros_like(before)
+        first += beta1 * state["exp_avg"]
+        second += beta2 * state["exp_avg_sq"]
     spread = (second / (1 - beta2**step)).sqrt() + group["eps"]
-    change: Tensor = decay - group["lr"] / (1 - beta1**step) * first / spread
+    change: Tensor = -group["lr"] * (
+        group["weight_decay"] * weight + first / (1 - beta1**step) / spread
+    )
     return change
 
 
-def step_metrics(steps: list[OptimizerStep]) -> dict[str, float]:
-    """Means over a batch's optimizer steps. Over an expected change of 0, nothing is defined."""
-    expected = fmean(step.expected_norm for step in steps)
-    update = fmean(step.update_norm for step in steps)
-    relative = (
-        {
-            "weights/update_ratio": update / expected,
-            "weights/update_error": fmean(step.error_norm for step in steps) / expected,
-        }
-        if expected
-        else {}
+@torch.no_grad()
+def weight_change(plan: Plan, policy: Policy) -> WeightChange:
+    changes = {name: p.float() - plan.before[name].float() for name, p in _to_move(policy).items()}
+    moved = sum(int(change.count_nonzero()) for change in changes.values())
+    return WeightChange(
+        plan.learning_rate,
+        plan.clipped_norm,
+        _norm(list(changes.values())),
+        _norm(list(plan.expected.values())),
+        _norm([change - plan.expected[name] for name, change in changes.items()]),
+        moved / sum(change.numel() for change in changes.values()),
     )
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    """Of all of them together."""
+    return math.sqrt(sum(float(tensor.norm()) ** 2 for tensor in tensors))
+
+
+def change_metrics(changes: list[WeightChange]) -> dict[str, float]:
+    """Means over a batch's optimizer steps. Over an expected change of 0, nothing is defined."""
+    expected = fmean(change.expected_norm for change in changes)
+    update = fmean(change.update_norm for change in changes)
+    relative = {}
+    if expected:
+        relative["weights/update_ratio"] = update / expected
+        error = fmean(change.error_norm for change in changes)
+        relative["weights/update_error"] = error / expected
     return {
-        "learning_rate": steps[-1].learning_rate,
-        "grad_norm/clipped": fmean(step.clipped_norm for step in steps),
+        "learning_rate": changes[-1].learning_rate,
+        "grad_norm/clipped": fmean(change.clipped_norm for change in changes),
         "weights/update_norm": update,
         "weights/expected_update_norm": expected,
         **relative,
-        "weights/moved": fmean(step.moved for step in steps),
+        "weights/moved": fmean(change.moved for change in changes),
     }
 
 

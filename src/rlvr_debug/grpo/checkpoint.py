@@ -74,9 +74,10 @@ class Checkpoints:
         _put_back(state, read_tensors(whole[-1] / "state.safetensors"), kept)
         version, internal, gauss = kept["rng"]
         state.rng.setstate((version, tuple(internal), gauss))
-        files = (whole[-1] / f"{name}.jsonl" for name in ("metrics", "timings", "rollouts"))
-        metrics, seconds, rollouts = ([row for _, row in read_jsonl(file)] for file in files)
-        return replace(state, step=kept["step"]), Progress(metrics, seconds, rollouts)
+        names = ("metrics", "timings", "rollouts")
+        records = (read_jsonl(whole[-1] / f"{name}.jsonl") for name in names)
+        progress = Progress(*([row for _, row in rows] for rows in records))
+        return replace(state, step=kept["step"]), progress
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -37,7 +37,7 @@ class StepRecord:
 
 @dataclass
 class Progress:
-    """The records of the steps made: metrics and seconds of each, rollouts of some."""
+    """metrics and seconds: one mapping per step made; rollouts: those kept of some."""
 
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[dict[str, float]] = field(default_factory=list)
@@ -46,4 +46,4 @@ class Progress:
     def add(self, record: StepRecord) -> None:
         self.metrics.append(record.metrics)
         self.seconds.append(record.seconds)
-        self.rollouts += record.rollouts
+        self.rollouts.extend(record.rollouts)

@@ -17,7 +17,7 @@ from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.diagnostics.step import Step, step_metrics
 from rlvr_debug.diagnostics.stopwatch import Stopwatch
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.advantages import normalize_then_sum
+from rlvr_debug.grpo.advantages import batch_advantages
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.kl import penalized
 from rlvr_debug.grpo.loss import Targets
@@ -28,7 +28,7 @@ from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.state import Progress, StepRecord, TrainerState
-from rlvr_debug.grpo.update import shared_logprobs, update_policy
+from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
@@ -57,7 +57,7 @@ class Task:
 @dataclass(frozen=True)
 class TrainingResult:
     """weights: the trained model's; adapter: what LoRA added, on its own; metrics and seconds: one
-    mapping per step; rollouts: of some."""
+    mapping per step."""
 
     weights: dict[str, Tensor]
     adapter: Adapter | None
@@ -134,7 +134,8 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
     What the state holds (weights, optimizer, schedule, sampler, generator) is changed in place.
     """
     settings, stages, step = task.settings, task.stages, state.step + 1
-    processes, watch = task.processes, Stopwatch()
+    processes = task.processes
+    watch = Stopwatch()
     rollouts = _rollouts(task, state) if processes.main else []
     watch.lap("sampling")
     batch = processes.broadcast(_batch(rollouts, task) if rollouts else None)
@@ -153,7 +154,11 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
         kl = stages.kl(old, reference, settings.kl_estimator)
         shaped = penalized(shaped, kl, batch.loss, settings.kl_beta) if rollouts else shaped
     watch.lap("logprobs")
-    advantages = stages.assign(_advantages(scores, shaped, task)) if rollouts else None
+    advantages = None
+    if rollouts:
+        weights = task.environment.weights
+        groups = batch_advantages(scores, shaped, weights, settings, stages.advantages)
+        advantages = stages.assign(groups)
     targets = Targets(
         processes.broadcast_values(advantages, len(batch.ids)),
         batch.loss,
@@ -171,36 +176,32 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
         settings,
         stages,
         task.max_tokens,
-        watch,
         processes,
+        watch,
     )
     if not update.losses:
         warnings.warn(f"step {step}: no token to learn from, no update", stacklevel=2)
     watch.lap("update")
-    row: dict[str, Any] = {}
-    kept: list[dict[str, Any]] = []
     with processes.whole(state.policy):
-        if advantages is not None:
+        if processes.main:
             stages.sync(state.policy.weights(), state.sampler)
-            watch.lap("sync")
-            groups = advantages.view(-1, settings.group_size)
-            done = Step(
-                rollouts,
-                task.environment,
-                groups,
-                batch,
-                reference,
-                targets,
-                state.policy,
-                update,
-                task.max_tokens,
-            )
-            row = step_metrics(done, settings, stages)
-            if task.diagnostics.keeps_rollouts_of(step):
-                some = rollouts[: task.diagnostics.rollouts_kept]
-                kept = rollout_records(
-                    step, some, task.chat, batch, update.logprobs, reference, groups
-                )
+    watch.lap("sync")
+    row, kept = {}, []
+    if advantages is not None:
+        done = Step(
+            rollouts,
+            task.environment,
+            advantages.view(-1, settings.group_size),
+            batch,
+            reference,
+            targets,
+            state.policy,
+            update,
+            batch_totals(batch, settings, task.max_tokens, processes),
+        )
+        row = step_metrics(done, settings, stages)
+        if task.diagnostics.keeps_rollouts_of(step):
+            kept = rollout_records(step, done, task.chat, task.diagnostics.rollouts_kept)
     watch.lap("diagnostics")
     record = StepRecord({"step": step, **row}, {"step": step, **watch.seconds}, kept)
     return replace(state, step=step), record
@@ -230,21 +231,4 @@ def _batch(rollouts: list[Rollout], task: Task) -> Batch:
         task.environment,
         task.chat,
         mask_truncated=task.settings.mask_truncated_completions,
-    )
-
-
-def _advantages(scores: list[Mapping[str, float]], rewards: Tensor, task: Task) -> Tensor:
-    """scores: reward parts of each rollout; rewards: [B]; returns [P, G]."""
-    settings, weights = task.settings, task.environment.weights
-    shape = (-1, settings.group_size)
-    if settings.multi_objective_aggregation == "normalize_then_sum":
-        parts = torch.tensor([[s[name] for name in weights] for s in scores])
-        return normalize_then_sum(
-            parts.view(*shape, len(weights)),
-            torch.tensor(list(weights.values())),
-            settings.advantage_epsilon,
-            task.stages.advantages,
-        )
-    return task.stages.advantages(
-        rewards.view(shape), settings.scale_rewards, settings.advantage_epsilon
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlvr_debug.diagnostics.stopwatch import Stopwatch
-from rlvr_debug.diagnostics.weights import OptimizerStep, optimizer_step, snapshot
+from rlvr_debug.diagnostics.weights import WeightChange, plan_change, weight_change
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.policy import Policy, run_stage
@@ -35,21 +35,21 @@ __all__ = [
 @dataclass(frozen=True)
 class Update:
     """logprobs: the policy's before the first optimizer step, [B, T]. losses, grad_norms (before
-    clipping), passes (the log-probabilities that the step was computed at, [B, T]) and steps: one per
-    optimizer step, none where the loss counted no token; and no steps where the model is in shards.
+    clipping), passes (the log-probabilities that each was computed at, [B, T]) and changes: one per
+    optimizer step, none where the loss counted no token; changes: none of a sharded model either.
     """
 
     logprobs: Tensor
     losses: list[float]
     grad_norms: list[float]
     passes: list[Tensor]
-    steps: list[OptimizerStep]
+    changes: list[WeightChange]
 
 
 def batch_totals(
-    batch: Batch, settings: TrainingSettings, max_tokens: int, processes: int = 1
+    batch: Batch, settings: TrainingSettings, max_tokens: int, processes: Processes
 ) -> Totals:
-    micro_batches = settings.gradient_accumulation_steps * processes
+    micro_batches = settings.gradient_accumulation_steps * processes.size
     return Totals(len(batch.ids), int(batch.loss.sum()), micro_batches, max_tokens)
 
 
@@ -114,21 +114,20 @@ def update_policy(
     settings: TrainingSettings,
     stages: Stages,
     max_tokens: int,
+    processes: Processes,
     watch: Stopwatch,
-    processes: Processes | None = None,
 ) -> Update:
     """All optimizer steps of a batch. A batch without a token to learn from moves nothing: momentum
     and weight decay would move the weights on a gradient of zero.
     """
-    processes = processes or Processes()
     if not batch.loss.any():
-        found = shared_logprobs(policy.shared, batch, settings, stages, processes)
-        return Update(found, [], [], [], [])
-    totals = batch_totals(batch, settings, max_tokens, processes.size)
+        logprobs = shared_logprobs(policy.shared, batch, settings, stages, processes)
+        return Update(logprobs, [], [], [], [])
+    totals = batch_totals(batch, settings, max_tokens, processes)
     rows = processes.share(batch)
     mine = batch.rows(rows)
     held = targets.rows(rows, mine.ids.shape[1])
-    losses, grad_norms, passes, steps = [], [], [], []
+    losses, grad_norms, passes, changes = [], [], [], []
     for _ in range(settings.num_iterations):
         optimizer.zero_grad()
         loss, logprobs = accumulate(policy.shared, mine, held, totals, settings, stages, processes)
@@ -137,14 +136,14 @@ def update_policy(
         losses.append(processes.total(loss))
         grad_norms.append(processes.clip(policy, settings.max_grad_norm))
         watch.lap("update")
-        before = None if processes.sharded else snapshot(policy)
+        plan = None if processes.sharded else plan_change(policy, optimizer)
         watch.lap("diagnostics")
         stages.optimizer_step(optimizer)
         watch.lap("update")
         passes.append(processes.gather(logprobs, batch))
-        if before is not None:
-            steps.append(optimizer_step(before, policy, optimizer))
+        if plan is not None:
+            changes.append(weight_change(plan, policy))
         watch.lap("diagnostics")
         scheduler.step()
     assert held.old is not None
-    return Update(processes.gather(held.old, batch), losses, grad_norms, passes, steps)
+    return Update(processes.gather(held.old, batch), losses, grad_norms, passes, changes)

@@ -61,9 +61,9 @@ def train_run(
     """
     _one_thread()
     processes = current_processes(run.training)
-    checkpoints = _checkpoints(run, environment, base_model, rows, out, diagnostics)
     training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
+    checkpoints = _checkpoints(run, environment, base_model, rows, out, diagnostics)
     attention = run.training.attn_implementation
     name = f"{run.environment}-{run.arm}-{run.seed}"
     trackers = diagnostics.trackers if processes.main else ()

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from torch import Tensor
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.rows import GSM8KRow, MuSiQueRow
-from rlvr_debug.data.synthetic import synthetic_musique
+from rlvr_debug.config import ROOT
+from rlvr_debug.data.rows import GSM8KRow
 from rlvr_debug.diagnostics.conversations import conversation_metrics
 from rlvr_debug.diagnostics.gradients import TINY_STD, gradient_metrics, loss_terms
 from rlvr_debug.diagnostics.logprobs import kl_metrics, ratio_metrics, sampler_metrics
@@ -33,7 +32,6 @@ from rlvr_debug.diagnostics.summaries import quantiles
 from rlvr_debug.diagnostics.tokens import ROLES, roles, token_metrics
 from rlvr_debug.diagnostics.trackers import open_trackers
 from rlvr_debug.diagnostics.weights import change_metrics, lora_norm, plan_change, weight_change
-from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import CALL_ERRORS, Environment, Transcript
 from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names, faulty_stages
@@ -43,62 +41,21 @@ from rlvr_debug.grpo.optimizer import build_optimizer
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.ratio import LEVELS
 from rlvr_debug.grpo.sequences import Batch
-from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import TrainingResult, train
 from rlvr_debug.grpo.update import accumulate
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, Segment
-
-SETTINGS = TrainingSettings(
-    **{
-        **load_params(ROOT / "params.yaml")["training"],
-        "steps": 2,
-        "prompts_per_step": 3,
-        "group_size": 4,
-        "learning_rate": 3e-3,
-    }
-)
-Train = Callable[..., TrainingResult]
+from tests.small import SETTINGS, Train, small_environment, small_training
 
 
 @pytest.fixture(scope="module")
 def environment() -> Environment:
-    parts = ("exact_match", "f1", "recall", "precision", "citation", "format")
-    limits = {"retrieval": "golden", "top_n": 2, "max_turns": 3, "max_new_tokens": 8}
-    return build_environment("musique", {**limits, "weights": dict.fromkeys(parts, 1)})
+    return small_environment()
 
 
 @pytest.fixture(scope="module")
-def trained(chat: Chat, talkative: Callable[[int], Any], environment: Environment) -> Train:
-    """(stages, diagnostics, log, **settings) -> some steps from the same model."""
-    rows: list[MuSiQueRow] = list(
-        synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0)
-    )
-
-    def run(
-        stages: Stages | None = None,
-        diagnostics: DiagnosticSettings | None = None,
-        log: Callable[[Mapping[str, Any]], None] = lambda row: None,
-        **changes: Any,
-    ) -> TrainingResult:
-        model, reference = talkative(0), talkative(0)
-        return train(
-            model,
-            reference,
-            Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id),
-            chat,
-            environment,
-            rows,
-            replace(SETTINGS, **changes),
-            stages or Stages(),
-            0,
-            diagnostics=diagnostics or DiagnosticSettings(),
-            log=log,
-        )
-
-    return run
+def trained(chat: Chat, talkative: Callable[[int], Any]) -> Train:
+    return small_training(chat, talkative)
 
 
 # --- rewards
@@ -555,7 +512,7 @@ def test_a_record_shows_where_the_trained_sequence_left_the_sampled_one(trained:
     keep = DiagnosticSettings(1, 12)
 
     def first(fault: str) -> list[dict[str, Any]]:
-        return trained(faulty_stages([fault], []), keep, steps=1).rollouts
+        return trained(faulty_stages([fault], []), diagnostics=keep, steps=1).rollouts
 
     for record in first("prompt-without-tools"):
         assert "".join(record["sampled"]["text"]).count("<tools>")

@@ -54,18 +54,22 @@ def batch_totals(
 
 
 def batch_logprobs(model: Any, batch: Batch, settings: TrainingSettings, stages: Stages) -> Tensor:
-    """Of every token that was sampled or that the loss counts, [B, T]; 0 elsewhere."""
-    with torch.autocast(batch.ids.device.type, torch.bfloat16, enabled=settings.bf16):
+    """Of every token that was sampled or that the loss counts, [B, T]; 0 elsewhere.
+
+    Only here does a batch go to the model's device, and what comes back is on the CPU.
+    """
+    device = next(model.parameters()).device
+    with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
         return run_stage(
             model,
             stages.logprobs,
-            batch.ids,
-            batch.attention,
-            batch.loss | batch.sampled,
+            batch.ids.to(device),
+            batch.attention.to(device),
+            (batch.loss | batch.sampled).to(device),
             settings.temperature,
             chunk=settings.logprobs_chunk,
             dtype=getattr(torch, settings.logprobs_dtype),
-        )
+        ).cpu()
 
 
 @torch.no_grad()

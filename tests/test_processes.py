@@ -136,7 +136,7 @@ def test_two_processes_have_the_gradient_of_one(
         expected = {n: x for n, x in expected.items() if n in found}
         assert len(expected) > 40
     assert found == pytest.approx(expected, rel=2e-4, abs=2e-6)
-    assert found["grad_norm"] > 0.2
+    assert found["grad_norm"] > 1.1 * run.training.max_grad_norm  # it was clipped
 
 
 @needs_deepspeed

@@ -40,7 +40,8 @@ bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate 
 	@$(BIN)/python -m benchmarks.bench_step
 
 lint: $(TEST_ENV)  ## style, format and types
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow \
+	  && $(BIN)/snakemake --lint --snakefile workflow/Snakefile
 
 lock:  ## pin what envs/*.in ask for, without the address of any index
 	@envs/lock.sh

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from rlvr_debug.config import Run
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.errors import run_main
 from rlvr_debug.study import train_run
 
@@ -13,6 +14,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", required=True, help="the run, as JSON")
     parser.add_argument("--environment", required=True, help="its environment's settings, as JSON")
+    parser.add_argument("--diagnostics", default="{}", help="what else it records, as JSON")
     parser.add_argument("--base-model", type=Path, required=True)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -23,6 +25,7 @@ def main() -> None:
         args.base_model,
         args.rows,
         args.out,
+        DiagnosticSettings(**json.loads(args.diagnostics)),
     )
 
 

@@ -1,5 +1,5 @@
-"""A run of scripts/train.py whose optimizer is plain gradient descent: what the weights moved by is
-the gradient. For test_processes.py, by itself or under `accelerate launch`."""
+"""A run of scripts/train.py whose optimizer is all but plain gradient descent: what the weights moved by
+is the gradient. For test_processes.py, by itself or under `accelerate launch`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from rlvr_debug import study
 from rlvr_debug.grpo import trainer
 from rlvr_debug.grpo.processes import Processes, current_processes
 
+HUGE = 1e4  # g / (|g| + HUGE), times HUGE: AdamW without memory, which diagnostics know how to read
+
 
 def descent(parameters: list[Any], settings: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=settings.learning_rate)
+    rate = settings.learning_rate * HUGE
+    return torch.optim.AdamW(parameters, lr=rate, betas=(0.0, 0.0), eps=HUGE, weight_decay=0.0)
 
 
 def named(settings: Any) -> Processes:

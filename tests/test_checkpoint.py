@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,21 @@ import pytest
 import torch
 
 from rlvr_debug.config import ROOT, Run, load_params, runs
-from rlvr_debug.data.synthetic import synthetic_musique
-from rlvr_debug.environments import build_environment
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.faults import faulty_stages
 from rlvr_debug.files import write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import TrainingResult, train, train_step
+from rlvr_debug.grpo.trainer import TrainingResult, train_step
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from tests import small
+from tests.small import small_training
 
 PARAMS = load_params(ROOT / "params.yaml")
-SMALL = {"steps": 6, "save_steps": 2, "prompts_per_step": 2, "group_size": 3}
-SETTINGS = TrainingSettings(**{**PARAMS["training"], **SMALL, "learning_rate": 3e-3})
-ROWS = list(synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0))
-PARTS = ("exact_match", "f1", "recall", "precision", "citation", "format")
+SMALL: dict[str, Any] = {"steps": 6, "save_steps": 2, "prompts_per_step": 2, "group_size": 3}
+SETTINGS = replace(small.SETTINGS, **SMALL)
 
 Interrupted = Callable[..., TrainingResult]
 
@@ -44,8 +43,7 @@ class KilledError(Exception):
 @pytest.fixture
 def interrupted(chat: Chat, talkative: Callable[[int], Any], tmp_path: Path) -> Interrupted:
     """(settings, stages, after) -> a run that dies in step after + 1 and is begun again."""
-    limits = {"retrieval": "golden", "top_n": 2, "max_turns": 3, "max_new_tokens": 8}
-    environment = build_environment("musique", {**limits, "weights": dict.fromkeys(PARTS, 1)})
+    trained = small_training(chat, talkative)
 
     def run(
         settings: TrainingSettings,
@@ -64,11 +62,11 @@ def interrupted(chat: Chat, talkative: Callable[[int], Any], tmp_path: Path) -> 
             return stages.loss_mask(*given)
 
         def once(fingerprint: str, used: Stages) -> TrainingResult:
-            model, reference = talkative(0), talkative(0)
-            sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
-            kept = Checkpoints(tmp_path / "checkpoint", fingerprint, settings.save_steps)
-            return train(
-                model, reference, sampler, chat, environment, ROWS, settings, used, 0, kept
+            return trained(
+                used,
+                Checkpoints(tmp_path / "checkpoint", fingerprint, settings.save_steps),
+                DiagnosticSettings(rollouts_every=1, rollouts_kept=2),
+                **asdict(settings),
             )
 
         if after is not None:
@@ -81,6 +79,7 @@ def interrupted(chat: Chat, talkative: Callable[[int], Any], tmp_path: Path) -> 
 
 def assert_same(one: TrainingResult, other: TrainingResult) -> None:
     assert json.dumps(one.metrics) == json.dumps(other.metrics)
+    assert json.dumps(one.rollouts) == json.dumps(other.rollouts)
     assert len(one.seconds) == len(other.seconds) == len(one.metrics)
     assert one.weights.keys() == other.weights.keys()
     assert all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
@@ -156,6 +155,7 @@ def test_the_sampler_gives_back_what_it_was_given(talkative: Callable[[int], Any
 def job(run: Run, rows: Path, out: Path) -> list[str]:
     environment = json.dumps(PARAMS["environments"]["musique"])
     given = {"run": json.dumps(run.to_json()), "environment": environment}
+    given["diagnostics"] = json.dumps({"rollouts_every": 3, "rollouts_kept": 2})
     given |= {"base-model": str(ROOT / "models" / "tiny"), "rows": str(rows), "out": str(out)}
     flags = [part for name, value in given.items() for part in (f"--{name}", value)]
     return [sys.executable, str(ROOT / "scripts" / "train.py"), *flags]
@@ -166,7 +166,7 @@ def test_a_job_killed_with_9_ends_with_the_bytes_of_one_that_was_not(tmp_path: P
     settings = replace(SETTINGS, steps=8, save_steps=1)
     run = replace(next(r for r in runs(PARAMS) if r.arm == "control"), training=settings)
     rows = tmp_path / "rows.jsonl"
-    write_jsonl(rows, (row.to_json() for row in ROWS))
+    write_jsonl(rows, (row.to_json() for row in small.ROWS))
     subprocess.run(job(run, rows, tmp_path / "whole"), check=True)
     killed = tmp_path / "killed"
     for step in (2, 5):
@@ -177,7 +177,7 @@ def test_a_job_killed_with_9_ends_with_the_bytes_of_one_that_was_not(tmp_path: P
         assert process.wait() == -signal.SIGKILL
         assert not (killed / "metrics.jsonl").exists()
     subprocess.run(job(run, rows, killed), check=True)
-    for name in ("metrics.jsonl", "model.safetensors"):
+    for name in ("metrics.jsonl", "rollouts.jsonl", "model.safetensors"):
         assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert sorted(p.name for p in killed.iterdir()) == sorted(
         p.name for p in (tmp_path / "whole").iterdir()

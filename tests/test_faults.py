@@ -30,24 +30,13 @@ from rlvr_debug.grpo.advantages import advantages
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.sequences import build_batch
-from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import TrainingResult, train
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
+from tests.small import ROWS, SETTINGS, Train, small_environment, small_training
 
-Train = Callable[..., TrainingResult]
-SETTINGS = TrainingSettings(
-    **{
-        **load_params(ROOT / "params.yaml")["training"],
-        "steps": 2,
-        "prompts_per_step": 3,
-        "group_size": 4,
-        "learning_rate": 3e-3,
-    }
-)
 CAUSES = {
     "advantage-scaling",
     "context-truncation",
@@ -77,14 +66,12 @@ def planted(fault: str) -> Stages:
 
 @pytest.fixture(scope="module")
 def environment() -> Environment:
-    parts = ("exact_match", "f1", "recall", "precision", "citation", "format")
-    limits = {"retrieval": "golden", "top_n": 2, "max_turns": 3, "max_new_tokens": 8}
-    return build_environment("musique", {**limits, "weights": dict.fromkeys(parts, 1)})
+    return small_environment()
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[MuSiQueRow]:
-    return list(synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0))
+    return ROWS
 
 
 @pytest.fixture(scope="module")
@@ -105,18 +92,8 @@ def rollouts(
 
 
 @pytest.fixture(scope="module")
-def trained(
-    chat: Chat, talkative: Callable[[int], Any], environment: Environment, rows: list[MuSiQueRow]
-) -> Train:
-    """(stages, **settings) -> some steps from the same model."""
-
-    def run(stages: Stages, **changes: Any) -> TrainingResult:
-        model, reference = talkative(0), talkative(0)
-        sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
-        settings = replace(SETTINGS, **changes)
-        return train(model, reference, sampler, chat, environment, rows, settings, stages, 0)
-
-    return run
+def trained(chat: Chat, talkative: Callable[[int], Any]) -> Train:
+    return small_training(chat, talkative)
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:

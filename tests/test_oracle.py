@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.diagnostics.logprobs import clip_metrics, kl_metrics, sampler_metrics
+from rlvr_debug.diagnostics.rewards import group_metrics, part_metrics
 from rlvr_debug.grpo.advantages import SCALINGS, advantages, normalize_then_sum
 from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
 from rlvr_debug.grpo.logprobs import token_logprobs
@@ -410,6 +412,89 @@ def test_truncated_importance_weights_are_trl_s(trainer: Any) -> None:
     assert torch.allclose(ours, found["importance_sampling_ratio"], rtol=1e-6)
     assert 2.0 in ours
     assert (ours[sampled] < 2.0).any()
+
+
+# --- what TRL logs
+
+
+def logged(trainer: Any) -> dict[str, float]:
+    """The last value of each, taken away."""
+    found = {name: values[-1] for name, values in trainer._metrics["train"].items() if values}
+    trainer._metrics["train"].clear()
+    return found
+
+
+@given(shapes.flatmap(filled))
+def test_what_is_recorded_of_rewards_is_what_trl_logs(trainer: Any, parts: Tensor) -> None:
+    trainer.reward_weights = torch.ones(parts.shape[2], dtype=torch.float64)
+    trl_scored(trainer, parts)
+    theirs = logged(trainer)
+    rewards = parts.sum(-1)
+    columns = {str(k): part.flatten().tolist() for k, part in enumerate(parts.unbind(-1))}
+    ours = {
+        **group_metrics(rewards, rewards >= 1),
+        **part_metrics(columns, rewards.flatten().tolist()),
+    }
+    names = ["reward", "reward_std"]
+    names += [f"rewards/{k}/{what}" for k in columns for what in ("mean", "std")]
+    assert [ours[name] for name in names] == pytest.approx([theirs[name] for name in names])
+    # TRL takes a standard deviation of up to 1e-8 for 0
+    if not ((rewards.std(1) > 0) & (rewards.std(1) < 1e-7)).any():
+        assert ours["frac_reward_zero_std"] == pytest.approx(theirs["frac_reward_zero_std"])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_recorded_of_the_update_is_what_trl_logs(
+    trainer: Any, chat: Chat, random_model: Callable[..., Any], level: str
+) -> None:
+    inputs = trl_inputs(len(chat.tokenizer), torch.float32)
+    # TRL divides by the tokens of each sequence, and would have none in the fifth
+    inputs["tool_mask"][4, :3] = 1
+    batch = our_batch(inputs)
+    settings = replace(
+        SETTINGS, kl_beta=0.04, importance_sampling_level=level, clip=0.01, epsilon_high=0.02
+    )
+    with torch.no_grad():
+        values = batch_logprobs(trainer.model, batch, settings, Stages())
+    generator = torch.Generator().manual_seed(2)
+    old, reference = (values + 0.3 * torch.randn(values.shape, generator=generator) for _ in "ab")
+    theirs = dict(inputs)
+    theirs["old_per_token_logps"] = in_trl_s_layout(old)
+    theirs["ref_per_token_logps"] = in_trl_s_layout(reference)
+    trainer._metrics["train"].clear()
+    trl_loss(trainer, trainer.model, theirs, settings)
+    expected = logged(trainer)
+    trainer.model.zero_grad()
+    sampled, gains = batch.sampled, inputs["advantages"]
+    clip = (settings.clip, settings.epsilon_high)
+    ours = {
+        **clip_metrics([values], old, sampled, gains, clip, level),
+        **kl_metrics(values[sampled], reference[sampled], "k3"),
+    }
+    names = ["kl", *(name for name in ours if name.startswith("clip_ratio/"))]
+    assert len(names) == 6
+    assert {n: ours[n] for n in names} == pytest.approx({n: expected[n] for n in names}, rel=1e-5)
+    assert ours["clip_ratio/high_max"] > 0 < ours["clip_ratio/low_mean"]
+
+
+def test_what_is_recorded_of_the_sampler_is_what_trl_logs(trainer: Any) -> None:
+    completions, sampler = [[5, 6, 7], [5]], [[-9.0, -1.0, -40.0], [-0.5]]
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
+    trainer.vllm_importance_sampling_mode = "token_truncate"
+    trainer.vllm_importance_sampling_clip_min = None
+    trainer.vllm_importance_sampling_clip_max = math.inf
+    trainer.reward_weights = torch.ones(1)
+    trainer._metrics["train"].clear()
+    found = trl_scored(trainer, torch.zeros(1, 2, 1), completion_ids=completions, logprobs=sampler)
+    trainer.use_vllm = False
+    expected = logged(trainer)
+    sampled = found["completion_mask"].bool()
+    ours = sampler_metrics(
+        found["old_per_token_logps"][sampled], found["sampling_per_token_logps"][sampled]
+    )
+    names = [name for name in expected if name.startswith("sampling/")]
+    assert len(names) == 5
+    assert {n: ours[n] for n in names} == pytest.approx({n: expected[n] for n in names}, rel=1e-5)
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 16])

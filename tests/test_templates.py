@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from rlvr_debug.data.calculator import synthetic_calculator
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate
-from rlvr_debug.grpo.sequences import trained_sequence
+from rlvr_debug.grpo.sequences import build_batch, trained_sequence
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
@@ -110,12 +112,15 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         "weights": {"exact_match": 0.9, "recall": 1.0, "citation": 0.6},
     },
     "gsm8k": {"max_new_tokens": 99, "weights": {"correct": 1.0}},
+    "calculator": {"max_turns": 3, "max_new_tokens": 99, "weights": {"correct": 1.0}},
 }
 
 
 def rows_of(environment: str) -> list[Any]:
     if environment == "gsm8k":
         return list(synthetic_gsm8k(3, steps={1: 0.5, 2: 0.5}, seed=0))
+    if environment == "calculator":
+        return list(synthetic_calculator(3, steps={1: 0.5, 3: 0.5}, seed=0))
     return list(synthetic_musique(3, hops={2: 1}, paragraphs=6, same_relation=0.5, seed=0))
 
 
@@ -135,7 +140,15 @@ def script_of(environment: str, chat: Chat) -> Callable[[Any, int], str]:
         answer = row.answer if row.id.endswith("0") else "nobody"
         return f"{THOUGHT}<answer>{answer}</answer>\n<cite>[{row.supporting[0]}]</cite>"
 
-    return {"gsm8k": gsm8k, "musique": musique}[environment]
+    def calculator(row: Any, turn: int) -> str:
+        if turn == 0:
+            wrong = row.id.endswith("2")
+            return THOUGHT + call_in(
+                chat, "calculate", {"expression": "1/0" if wrong else row.answer}
+            )
+        return f"{THOUGHT}<answer>{row.answer if row.id.endswith('0') else 'many'}</answer>"
+
+    return {"gsm8k": gsm8k, "musique": musique, "calculator": calculator}[environment]
 
 
 @family
@@ -176,6 +189,26 @@ def test_a_rollout_never_forks_though_the_template_would_render_its_past_otherwi
             if request.row.id == current.row.id:
                 assert current.ids[: len(request.ids)] == request.ids
         assert chat.decode(current.ids).count("I should look.") == current.turns > 1
+
+
+@family
+def test_what_a_tool_says_is_never_trained_on(chats: dict[str, Chat], name: str) -> None:
+    """Not even a perfect answer, word for word as the model's own."""
+    chat, row = chats[name], rows_of("musique")[0]
+    answer = f"<answer>{row.answer}</answer>"
+    planted = tuple(
+        replace(p, paragraph_text=f"{p.paragraph_text} {answer}") for p in row.paragraphs
+    )
+    sampler = Recorder(chat, script_of("musique", chat))
+    built = build_environment("musique", ENVIRONMENTS["musique"])
+    planted_row = replace(row, paragraphs=planted)
+    [found] = rollout([planted_row], built, chat, sampler, temperature=1.0, seed=0)
+    batch = build_batch([found], Stages(), built, chat)
+    assert batch.loss[0].tolist() == found.sampled
+    assert answer in chat.decode(
+        [t for t, on in zip(found.ids, found.sampled, strict=True) if not on]
+    )
+    assert chat.decode(batch.ids[0][batch.loss[0]].tolist()).count(answer) == 1  # its own
 
 
 def test_qwen3_s_template_drops_earlier_thinking_once_a_user_speaks_again(

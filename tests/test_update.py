@@ -11,57 +11,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.rows import MuSiQueRow
-from rlvr_debug.data.synthetic import synthetic_musique
-from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.advantages import normalize_then_sum
 from rlvr_debug.grpo.kl import kl_estimate
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.policy import Policy, build_policy
-from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import TrainingResult, train
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-
-SETTINGS = TrainingSettings(
-    **{
-        **load_params(ROOT / "params.yaml")["training"],
-        "steps": 2,
-        "prompts_per_step": 3,
-        "group_size": 4,
-        "learning_rate": 3e-3,
-    }
-)
-Train = Callable[..., TrainingResult]
+from tests.small import SETTINGS, Train, small_environment, small_training
 
 
 @pytest.fixture(scope="module")
 def environment() -> Environment:
-    parts = ("exact_match", "f1", "recall", "precision", "citation", "format")
-    limits = {"retrieval": "golden", "top_n": 2, "max_turns": 3, "max_new_tokens": 8}
-    return build_environment("musique", {**limits, "weights": dict.fromkeys(parts, 1)})
+    return small_environment()
 
 
 @pytest.fixture(scope="module")
-def trained(chat: Chat, talkative: Callable[[int], Any], environment: Environment) -> Train:
-    """(stages, **settings) -> some steps from the same model."""
-    rows: list[MuSiQueRow] = list(
-        synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0)
-    )
-
-    def run(stages: Stages | None = None, **changes: Any) -> TrainingResult:
-        model, reference = talkative(0), talkative(0)
-        sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
-        settings = replace(SETTINGS, **changes)
-        return train(
-            model, reference, sampler, chat, environment, rows, settings, stages or Stages(), 0
-        )
-
-    return run
+def trained(chat: Chat, talkative: Callable[[int], Any]) -> Train:
+    return small_training(chat, talkative)
 
 
 def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
@@ -83,8 +51,9 @@ def test_old_log_probabilities_are_those_before_the_batch_s_first_update(trained
     stages = Stages(importance_ratio=ratio)
     trained(stages, num_iterations=3, gradient_accumulation_steps=2)
     spread = [float((r - 1).abs().max()) for r in ratios]
-    assert len(spread) == 2 * 3 * 2  # steps, updates, micro-batches
-    for step in (spread[:6], spread[6:]):
+    calls = 3 * 2 + 2 * 2  # updates, and the diagnostics' two terms of the first, in micro-batches
+    assert len(spread) == 2 * calls
+    for step in (spread[:6], spread[calls : calls + 6]):
         assert max(step[:2]) < 1e-6
         assert min(step[2:]) > 1e-4
 

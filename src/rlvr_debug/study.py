@@ -14,6 +14,8 @@ import torch
 from rlvr_debug.config import Run
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.data.rows import Row
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.diagnostics.trackers import open_trackers
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate
@@ -43,9 +45,15 @@ def _sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2
 
 
 def train_run(
-    run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path, out: Path
+    run: Run,
+    environment: Mapping[str, Any],
+    base_model: Path,
+    rows: Path,
+    out: Path,
+    diagnostics: DiagnosticSettings,
 ) -> None:
-    """Train one arm with one seed. Writes model.safetensors, metrics.jsonl and, apart, timings.jsonl.
+    """Train one arm with one seed. Writes model.safetensors, metrics.jsonl, rollouts.jsonl and, apart,
+    timings.jsonl.
 
     environment: its block of params.yaml; rows: training rows; out: a folder, which holds a
     `checkpoint` until the run is done: the same run, interrupted, goes on from there. With LoRA,
@@ -53,23 +61,28 @@ def train_run(
     """
     _one_thread()
     processes = current_processes(run.training)
-    checkpoints = _checkpoints(run, environment, base_model, rows, out)
     training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
+    checkpoints = _checkpoints(run, environment, base_model, rows, out, diagnostics)
     attention = run.training.attn_implementation
-    result = train(
-        load_model(base_model, attention),
-        load_model(base_model, attention),
-        _sampler(base_model, chat),
-        chat,
-        build_environment(run.environment, environment),
-        training_rows,
-        run.training,
-        faulty_stages(run.faults, run.swap),
-        run.seed,
-        checkpoints,
-        processes,
-    )
+    name = f"{run.environment}-{run.arm}-{run.seed}"
+    trackers = diagnostics.trackers if processes.main else ()
+    with open_trackers(trackers, out / "trackers", name, _flat(run)) as log:
+        result = train(
+            load_model(base_model, attention),
+            load_model(base_model, attention),
+            _sampler(base_model, chat),
+            chat,
+            build_environment(run.environment, environment),
+            training_rows,
+            run.training,
+            faulty_stages(run.faults, run.swap),
+            run.seed,
+            checkpoints,
+            processes,
+            diagnostics,
+            log,
+        )
     if not processes.main:
         return
     if result.adapter:
@@ -77,20 +90,34 @@ def train_run(
         result.adapter.config.save_pretrained(out / "adapter")
     save_weights(result.weights, out / "model.safetensors")
     write_jsonl(out / "timings.jsonl", result.seconds)
+    write_jsonl(out / "rollouts.jsonl", result.rollouts)
     write_jsonl(out / "metrics.jsonl", result.metrics)
     if checkpoints:
         checkpoints.remove()
 
 
 def _checkpoints(
-    run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path, out: Path
+    run: Run,
+    environment: Mapping[str, Any],
+    base_model: Path,
+    rows: Path,
+    out: Path,
+    diagnostics: DiagnosticSettings,
 ) -> Checkpoints | None:
     if not run.training.save_steps:
         return None
     files = [base_model / "model.safetensors", base_model / "tokenizer.json", rows]
-    given = [run.to_json(), environment, *map(sha256, files)]
+    given = [run.to_json(), environment, asdict(diagnostics), *map(sha256, files)]
     fingerprint = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
     return Checkpoints(out / "checkpoint", fingerprint, run.training.save_steps)
+
+
+def _flat(run: Run) -> dict[str, Any]:
+    """What the run was told, without nesting: all that a tracker can hold."""
+    told = run.to_json()
+    training = told.pop("training")
+    lists = {key: ",".join(told.pop(key)) for key in ("faults", "swap")}
+    return {**told, **lists, **training}
 
 
 def _enough_rows(rows: list[Row], run: Run, path: Path) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What every rule shares: parameters, paths, and the names of runs. No rules."""
+"""What the other files share: parameters, paths, and the names of runs."""
 
 import json
 import os
@@ -7,15 +7,9 @@ from pathlib import Path
 
 from rlvr_debug.config import load_params, runs
 from rlvr_debug.errors import InputError
-from rlvr_debug.watchdog import PARENT
+from rlvr_debug.jobs import set_up_jobs
 
-# jobs run in Snakemake's own environment, activated or not, with one thread each
-os.environ["PATH"] = os.pathsep.join(
-    [os.path.dirname(sys.executable), os.environ["PATH"]]
-)
-os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-os.environ[PARENT] = str(os.getpid())
+set_up_jobs()
 
 # relative, so that a study's metadata does not change with the place of the checkout
 ROOT = os.path.relpath(Path(workflow.basedir).parent)
@@ -55,7 +49,7 @@ def script(name):
 
 
 def sources(*packages):
-    """The library files that a rule's result depends on; Snakemake does not see imports."""
+    """The library files that a result depends on; Snakemake does not see imports."""
     library = Path(ROOT, "src", "rlvr_debug")
     return sorted(
         str(file)
@@ -72,20 +66,28 @@ ROLLOUT_SOURCES = sources("data", "environments", "sampling", "study.py")
 TRAINING_SOURCES = sources("grpo", "faults", "diagnostics")
 
 
-BASE_MODEL = str(Path(ROOT, PARAMS["base_model"]))
+MODEL_CONFIG = str(Path(ROOT, PARAMS["base_model"], "config.json"))
 
 
 def base_model():
-    return expand(
-        "{folder}/{file}",
-        folder=BASE_MODEL,
-        file=[
-            "config.json",
-            "model.safetensors",
-            "tokenizer.json",
-            "tokenizer_config.json",
-        ],
-    )
+    """What the base model's folder holds beside its config."""
+    names = ["model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    return [str(Path(MODEL_CONFIG).with_name(name)) for name in names]
+
+
+def row_files(wildcards):
+    """The user's own files, where the source is jsonl."""
+    settings = PARAMS["data"][wildcards.environment]
+    names = [settings.get(key) for key in ("path", "heldout_path")]
+    return [
+        str(Path(ROOT, name))
+        for name in names
+        if name and settings["source"] == "jsonl"
+    ]
+
+
+def data_json(wildcards):
+    return as_json(PARAMS["data"][wildcards.environment])
 
 
 def environment_json(wildcards):

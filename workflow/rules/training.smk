@@ -5,23 +5,28 @@ rule train:
     input:
         script=script("train"),
         sources=ROLLOUT_SOURCES + TRAINING_SOURCES,
+        model_config=MODEL_CONFIG,
         base_model=base_model(),
         rows="results/data/{environment}/train.jsonl",
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         metrics="results/runs/{environment}/{arm}/{seed}/metrics.jsonl",
+        rollouts="results/runs/{environment}/{arm}/{seed}/rollouts.jsonl",
         timings="results/runs/{environment}/{arm}/{seed}/timings.jsonl",
     log:
         "logs/train/{environment}/{arm}/{seed}.log",
     conda:
         "../../envs/train.yaml"
     params:
+        base_model=subpath(input.model_config, parent=True),
         run=run_json,
         environment=environment_json,
+        diagnostics=as_json(PARAMS["diagnostics"]),
         out=subpath(output.weights, parent=True),
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --base-model {BASE_MODEL} --rows {input.rows} --out {params.out}"
+        " --diagnostics {params.diagnostics:q}"
+        " --base-model {params.base_model} --rows {input.rows} --out {params.out}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
@@ -29,6 +34,7 @@ rule probe:
     input:
         script=script("probe"),
         sources=ROLLOUT_SOURCES + TRAINING_SOURCES + sources("probes"),
+        model_config=MODEL_CONFIG,
         base_model=base_model(),
         rows=f"results/data/{PARAMS['environment']}/train.jsonl",
     output:
@@ -38,11 +44,12 @@ rule probe:
     conda:
         "../../envs/train.yaml"
     params:
+        base_model=subpath(input.model_config, parent=True),
         run=as_json(
             RUNS[PARAMS["environment"], "case", str(PARAMS["seeds"][0])].to_json()
         ),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --base-model {BASE_MODEL} --rows {input.rows} --out {output}"
+        " --base-model {params.base_model} --rows {input.rows} --out {output}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -15,7 +15,7 @@ from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
 
-__all__ = ["check", "prepare", "read_rows", "read_splits", "rooted", "synthetic_rows"]
+__all__ = ["check", "prepare", "read_rows", "read_splits", "rooted", "rows_of", "synthetic_rows"]
 
 _PARSERS: dict[str, Callable[[dict[str, Any], str], Row]] = {
     "calculator": parse_calculator,
@@ -64,7 +64,7 @@ def read_splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, 
     if source == "synthetic":
         rows = list(synthetic_rows(environment, settings))
         return split(rows, settings["heldout"], settings["seed"]), 0
-    rows, heldout = (_read(environment, settings, key) for key in _KEYS[source])
+    rows, heldout = (rows_of(environment, settings, key) for key in _KEYS[source])
     if not heldout:
         return split(rows, settings["heldout"], settings["seed"]), 0
     splits = separate(rows, heldout)
@@ -88,7 +88,7 @@ def _checked_source(environment: str, settings: Mapping[str, Any]) -> str:
     return str(source)
 
 
-def _read(environment: str, settings: Mapping[str, Any], key: str) -> list[Row]:
+def rows_of(environment: str, settings: Mapping[str, Any], key: str) -> list[Row]:
     """The rows that `key` names; none where it is missing."""
     if settings.get(key) is None:
         return []

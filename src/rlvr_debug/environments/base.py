@@ -73,9 +73,13 @@ class Transcript:
 
 
 class Environment(Protocol):
-    """Rows -> conversations -> reward parts. Pure but for caches: no state between rollouts."""
+    """Rows -> conversations -> reward parts. Pure but for caches: no state between rollouts.
+
+    success: the reward part that is 1 where the answer is right.
+    """
 
     name: str
+    success: str
     tools: list[Tool]
     max_turns: int
     max_new_tokens: int

@@ -54,6 +54,7 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] 
 
 class Calculator:
     name = "calculator"
+    success = "correct"
 
     def __init__(
         self, *, max_turns: int, max_new_tokens: int, weights: Mapping[str, float]

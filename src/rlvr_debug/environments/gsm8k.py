@@ -18,6 +18,7 @@ _BRACES = re.compile(r"\\boxed\s*\{|\\[{}]|[{}]")
 
 class GSM8K:
     name = "gsm8k"
+    success = "correct"
     max_turns = 1
 
     def __init__(self, *, max_new_tokens: int, weights: Mapping[str, float]) -> None:

@@ -56,6 +56,7 @@ class MuSiQue:
     """
 
     name = "musique"
+    success = "exact_match"
 
     def __init__(
         self,

@@ -15,5 +15,9 @@ CAUSE = "optimizer-no-op"
 
 
 def implementation(optimizer: Optimizer) -> None:
-    optimizer.zero_grad()
+    held = [group["params"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["params"] = []
     optimizer.step()
+    for group, parameters in zip(optimizer.param_groups, held, strict=True):
+        group["params"] = parameters

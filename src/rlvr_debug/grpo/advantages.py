@@ -5,12 +5,21 @@ Axes: P prompts (groups), G rollouts per group, K reward parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["MULTI_OBJECTIVE_AGGREGATIONS", "SCALINGS", "advantages", "assign", "normalize_then_sum"]
+from rlvr_debug.grpo.settings import TrainingSettings
+
+__all__ = [
+    "MULTI_OBJECTIVE_AGGREGATIONS",
+    "SCALINGS",
+    "advantages",
+    "assign",
+    "batch_advantages",
+    "normalize_then_sum",
+]
 
 SCALINGS = ("group", "batch", "none")
 
@@ -52,3 +61,24 @@ def normalize_then_sum(
     scaled = [advantages(part, "group", epsilon) for part in parts.unbind(-1)]
     total = (torch.stack(scaled, -1) * weights).sum(-1)
     return advantages(total.view(1, -1), "group", epsilon).view_as(total)
+
+
+def batch_advantages(
+    scores: Sequence[Mapping[str, float]],
+    rewards: Tensor,
+    weights: Mapping[str, float],
+    settings: TrainingSettings,
+    advantages: Callable[[Tensor, str, float], Tensor],
+) -> Tensor:
+    """Of a whole batch, by its settings. scores: reward parts of each rollout; rewards: [B]; returns
+    [P, G]."""
+    shape = (-1, settings.group_size)
+    if settings.multi_objective_aggregation == "normalize_then_sum":
+        parts = torch.tensor([[s[name] for name in weights] for s in scores])
+        return normalize_then_sum(
+            parts.view(*shape, len(weights)),
+            torch.tensor(list(weights.values())),
+            settings.advantage_epsilon,
+            advantages,
+        )
+    return advantages(rewards.view(shape), settings.scale_rewards, settings.advantage_epsilon)

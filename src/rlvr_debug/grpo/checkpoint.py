@@ -53,6 +53,7 @@ class Checkpoints:
         )
         write_jsonl(unfinished / "metrics.jsonl", progress.metrics)
         write_jsonl(unfinished / "timings.jsonl", progress.seconds)
+        write_jsonl(unfinished / "rollouts.jsonl", progress.rollouts)
         os.replace(unfinished, done)
         for other in self.folder.iterdir():
             if other != done:
@@ -73,9 +74,10 @@ class Checkpoints:
         _put_back(state, read_tensors(whole[-1] / "state.safetensors"), kept)
         version, internal, gauss = kept["rng"]
         state.rng.setstate((version, tuple(internal), gauss))
-        records = (read_jsonl(whole[-1] / f"{name}.jsonl") for name in ("metrics", "timings"))
-        metrics, seconds = ([row for _, row in rows] for rows in records)
-        return replace(state, step=kept["step"]), Progress(metrics, seconds)
+        names = ("metrics", "timings", "rollouts")
+        records = (read_jsonl(whole[-1] / f"{name}.jsonl") for name in names)
+        progress = Progress(*([row for _, row in rows] for rows in records))
+        return replace(state, step=kept["step"]), progress
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

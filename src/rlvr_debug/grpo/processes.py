@@ -79,7 +79,7 @@ class Processes:
 
 
 class LaunchedProcesses(Processes):
-    """Several processes, or DeepSpeed in one."""
+    """Several processes, or one with a GPU or DeepSpeed."""
 
     def __init__(self, settings: TrainingSettings) -> None:
         from accelerate import Accelerator
@@ -98,7 +98,8 @@ class LaunchedProcesses(Processes):
             deepspeed_plugin=plugin,
         )
         # of torch: without a GPU, accelerate takes DeepSpeed's processes for one each
-        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+        if distributed.is_initialized():
+            self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.sharded = self._accelerator.distributed_type == DistributedType.DEEPSPEED
         sequences = settings.prompts_per_step * settings.group_size
         if sequences % self.size:
@@ -139,14 +140,18 @@ class LaunchedProcesses(Processes):
 
     def _send(self, tensor: Tensor) -> Tensor:
         sent = tensor.contiguous().to(self._accelerator.device)
-        distributed.broadcast(sent, src=0)
-        return sent
+        if self.size > 1:
+            distributed.broadcast(sent, src=0)
+        return sent.cpu()
 
     def _collect(self, tensor: Tensor) -> Tensor:
         """Every process' tensor, of the same shape, one after the other: [size * n, ...]."""
-        found = [torch.empty_like(tensor) for _ in range(self.size)]
-        distributed.all_gather(found, tensor.contiguous())
-        return torch.cat(found)
+        if self.size == 1:
+            return tensor
+        own = tensor.contiguous().to(self._accelerator.device)
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        distributed.all_gather(found, own)
+        return torch.cat(found).cpu()
 
     def share(self, batch: Batch) -> Tensor:
         # by length, dealt out in turn: every process has long and short ones
@@ -162,7 +167,8 @@ class LaunchedProcesses(Processes):
 
     def total(self, value: float) -> float:
         values = torch.tensor([value], dtype=torch.float64, device=self._accelerator.device)
-        distributed.all_reduce(values)
+        if self.size > 1:
+            distributed.all_reduce(values)
         return float(values)
 
     def accumulating(self, model: Any) -> AbstractContextManager[Any]:
@@ -189,7 +195,7 @@ class LaunchedProcesses(Processes):
 
 def current_processes(settings: TrainingSettings) -> Processes:
     """As this process was started: by `accelerate launch` or torchrun, or alone."""
-    launched = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 or torch.cuda.is_available()
     if launched or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         return LaunchedProcesses(settings)
     return Processes()

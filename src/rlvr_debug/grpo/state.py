@@ -11,7 +11,7 @@ import torch
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 
-__all__ = ["Progress", "TrainerState"]
+__all__ = ["Progress", "StepRecord", "TrainerState"]
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,24 @@ class TrainerState:
     rng: random.Random
 
 
+@dataclass(frozen=True)
+class StepRecord:
+    """A step's row of metrics, its seconds by stage, and a sample of its rollouts."""
+
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
+    rollouts: list[dict[str, Any]]
+
+
 @dataclass
 class Progress:
-    """metrics and seconds: one mapping per step made."""
+    """metrics and seconds: one mapping per step made; rollouts: those kept of some."""
 
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[dict[str, float]] = field(default_factory=list)
+    rollouts: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, record: StepRecord) -> None:
+        self.metrics.append(record.metrics)
+        self.seconds.append(record.seconds)
+        self.rollouts.extend(record.rollouts)

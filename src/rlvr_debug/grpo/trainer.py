@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.data.rows import Row
-from rlvr_debug.diagnostics.step import step_metrics
+from rlvr_debug.diagnostics.rollouts import rollout_records
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.diagnostics.step import Step, step_metrics
+from rlvr_debug.diagnostics.stopwatch import Stopwatch
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.advantages import normalize_then_sum
+from rlvr_debug.grpo.advantages import batch_advantages
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.kl import penalized
 from rlvr_debug.grpo.loss import Targets
@@ -26,8 +27,8 @@ from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.state import Progress, TrainerState
-from rlvr_debug.grpo.update import Update, shared_logprobs, update_policy
+from rlvr_debug.grpo.state import Progress, StepRecord, TrainerState
+from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
@@ -45,6 +46,7 @@ class Task:
     settings: TrainingSettings
     stages: Stages
     processes: Processes
+    diagnostics: DiagnosticSettings
 
     @property
     def max_tokens(self) -> int:
@@ -61,6 +63,11 @@ class TrainingResult:
     adapter: Adapter | None
     metrics: list[dict[str, Any]]
     seconds: list[dict[str, float]]
+    rollouts: list[dict[str, Any]]
+
+
+def _nowhere(row: Mapping[str, Any]) -> None:
+    """Where rows of metrics go unless someone wants them as they come."""
 
 
 def train(
@@ -75,14 +82,17 @@ def train(
     seed: int,
     checkpoints: Checkpoints | None = None,
     processes: Processes | None = None,
+    diagnostics: DiagnosticSettings = DiagnosticSettings(),  # noqa: B008 - frozen
+    log: Callable[[Mapping[str, Any]], None] = _nowhere,
 ) -> TrainingResult:
     """Train `model` in place. Same arguments, same bytes of metrics, interrupted or not.
 
     `sampler` starts with the model's weights; only the sync stage changes them afterwards.
     `reference` may be None where there is no KL term or where the adapter is what is trained.
+    log: is given each row of metrics as it comes.
     """
     processes = processes or Processes()
-    task = Task(chat, environment, rows, settings, stages, processes)
+    task = Task(chat, environment, rows, settings, stages, processes, diagnostics)
     policy = build_policy(model, reference, settings, seed)
     state = start(policy, sampler, settings, seed, processes)
     progress = Progress()
@@ -91,16 +101,16 @@ def train(
     if checkpoints:
         state, progress = checkpoints.restore(state)
     while state.step < settings.steps:
-        state, row, taken = train_step(task, state)
-        progress.metrics.append(row)
-        progress.seconds.append(taken)
+        state, record = train_step(task, state)
+        progress.add(record)
+        log(record.metrics)
         if checkpoints and processes.main and state.step % checkpoints.every == 0:
             checkpoints.save(state, progress)
     with processes.whole(state.policy):
         saved = stages.saved_weights(state.policy)
         weights = {name: tensor.detach().clone() for name, tensor in saved.items()}
         adapter = state.policy.adapter_state()
-    return TrainingResult(weights, adapter, progress.metrics, progress.seconds)
+    return TrainingResult(weights, adapter, progress.metrics, progress.seconds, progress.rollouts)
 
 
 def start(
@@ -118,19 +128,18 @@ def start(
     return TrainerState(0, policy, optimizer, scheduler, sampler, rng)
 
 
-def train_step(
-    task: Task, state: TrainerState
-) -> tuple[TrainerState, dict[str, Any], dict[str, float]]:
-    """One batch of rollouts and the update on it. Returns the next state, metrics and seconds.
+def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecord]:
+    """One batch of rollouts and the update on it. Returns the next state and what is recorded.
 
     What the state holds (weights, optimizer, schedule, sampler, generator) is changed in place.
     """
     settings, stages, step = task.settings, task.stages, state.step + 1
     processes = task.processes
-    started = time.perf_counter()
+    watch = Stopwatch()
     rollouts = _rollouts(task, state) if processes.main else []
-    sampled_at = time.perf_counter()
+    watch.lap("sampling")
     batch = processes.broadcast(_batch(rollouts, task) if rollouts else None)
+    watch.lap("batch")
     reference = None
     if settings.kl_beta:
         with state.policy.as_reference() as model:
@@ -144,7 +153,12 @@ def train_step(
         old = shared_logprobs(state.policy.shared, batch, settings, stages, processes)
         kl = stages.kl(old, reference, settings.kl_estimator)
         shaped = penalized(shaped, kl, batch.loss, settings.kl_beta) if rollouts else shaped
-    advantages = stages.assign(_advantages(scores, shaped, task)) if rollouts else None
+    watch.lap("logprobs")
+    advantages = None
+    if rollouts:
+        weights = task.environment.weights
+        groups = batch_advantages(scores, shaped, weights, settings, stages.advantages)
+        advantages = stages.assign(groups)
     targets = Targets(
         processes.broadcast_values(advantages, len(batch.ids)),
         batch.loss,
@@ -163,29 +177,34 @@ def train_step(
         stages,
         task.max_tokens,
         processes,
+        watch,
     )
     if not update.losses:
         warnings.warn(f"step {step}: no token to learn from, no update", stacklevel=2)
+    watch.lap("update")
     with processes.whole(state.policy):
         if processes.main:
             stages.sync(state.policy.weights(), state.sampler)
-    row = {}
+    watch.lap("sync")
+    row, kept = {}, []
     if advantages is not None:
-        groups = (-1, settings.group_size)
-        row = step_metrics(
+        done = Step(
             rollouts,
-            torch.tensor([r.reward for r in rollouts]).view(groups),
-            advantages.view(groups),
+            task.environment,
+            advantages.view(-1, settings.group_size),
             batch,
-            update.logprobs,
-            _update_metrics(update, batch, reference, settings, stages),
+            reference,
+            targets,
+            state.policy,
+            update,
+            batch_totals(batch, settings, task.max_tokens, processes),
         )
-    seconds = {
-        "step": step,
-        "sampling": sampled_at - started,
-        "update": time.perf_counter() - sampled_at,
-    }
-    return replace(state, step=step), {"step": step, **row}, seconds
+        row = step_metrics(done, settings, stages)
+        if task.diagnostics.keeps_rollouts_of(step):
+            kept = rollout_records(step, done, task.chat, task.diagnostics.rollouts_kept)
+    watch.lap("diagnostics")
+    record = StepRecord({"step": step, **row}, {"step": step, **watch.seconds}, kept)
+    return replace(state, step=step), record
 
 
 def _rollouts(task: Task, state: TrainerState) -> list[Rollout]:
@@ -214,37 +233,3 @@ def _batch(rollouts: list[Rollout], task: Task) -> Batch:
         task.chat,
         mask_truncated=task.settings.mask_truncated_completions,
     )
-
-
-def _advantages(scores: list[Mapping[str, float]], rewards: Tensor, task: Task) -> Tensor:
-    """scores: reward parts of each rollout; rewards: [B]; returns [P, G]."""
-    settings, weights = task.settings, task.environment.weights
-    shape = (-1, settings.group_size)
-    if settings.multi_objective_aggregation == "normalize_then_sum":
-        parts = torch.tensor([[s[name] for name in weights] for s in scores])
-        return normalize_then_sum(
-            parts.view(*shape, len(weights)),
-            torch.tensor(list(weights.values())),
-            settings.advantage_epsilon,
-            task.stages.advantages,
-        )
-    return task.stages.advantages(
-        rewards.view(shape), settings.scale_rewards, settings.advantage_epsilon
-    )
-
-
-def _update_metrics(
-    update: Update,
-    batch: Batch,
-    reference: Tensor | None,
-    settings: TrainingSettings,
-    stages: Stages,
-) -> dict[str, float]:
-    """What only the update knows; means over its optimizer steps."""
-    if not update.losses:
-        return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
-    metrics = {"loss": fmean(update.losses), "grad_norm": fmean(update.grad_norms)}
-    if reference is not None:
-        kl = stages.kl(update.logprobs, reference, settings.kl_estimator)[batch.loss]
-        metrics |= {"kl": float(kl.mean()), "kl/max": float(kl.max())}
-    return metrics

@@ -44,7 +44,7 @@ class Qwen2Sampler:
     @torch.no_grad()
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Copy new weights in and forget every cache, which the old ones had computed."""
-        w = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
+        w = {name.removeprefix("model."): tensor.cpu() for name, tensor in weights.items()}
         self._embedding = w["embed_tokens.weight"].detach().clone()
         self._head = self._embedding if self._tied else w["lm_head.weight"].detach().clone()
         self._norm = w["norm.weight"].detach().clone()

@@ -1,0 +1,90 @@
+"""What reaches the model's output: the gradient of the loss with respect to log-probabilities.
+
+The gradient of the weights is this one times the model's Jacobian, so that a share of its square is what
+a group of rollouts, or a term of the loss, asks for; it costs no pass through the model. It is of the
+loss as the trainer's stages compute it, at the batch's first optimizer step.
+
+Axes: B sequences, T tokens, P groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.grpo.aggregation import Totals
+from rlvr_debug.grpo.loss import Targets, policy_loss
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.stages import Stages
+
+__all__ = ["TINY_STD", "LossTerm", "gradient_error", "gradient_metrics", "loss_terms"]
+
+TINY_STD = 0.05
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """A term of the loss, and its gradient with respect to the log-probabilities, [B, T]."""
+
+    value: float
+    gradient: Tensor
+
+
+def loss_terms(
+    logprobs: Tensor, targets: Targets, totals: Totals, settings: TrainingSettings, stages: Stages
+) -> dict[str, LossTerm]:
+    """The policy term and, where KL is in the loss, the KL term: all that it adds. logprobs: [B, T]."""
+    policy = _loss_term(logprobs, replace(targets, reference=None), totals, settings, stages)
+    if targets.reference is None:
+        return {"policy": policy}
+    both = _loss_term(logprobs, targets, totals, settings, stages)
+    kl = LossTerm(both.value - policy.value, both.gradient - policy.gradient)
+    return {"policy": policy, "kl": kl}
+
+
+def _loss_term(
+    logprobs: Tensor, targets: Targets, totals: Totals, settings: TrainingSettings, stages: Stages
+) -> LossTerm:
+    leaf = logprobs.detach().requires_grad_()
+    width = logprobs.shape[1]
+    shares = [
+        policy_loss(leaf[rows], targets.rows(rows, width), totals, settings, stages)
+        for rows in torch.arange(len(leaf)).tensor_split(totals.micro_batches)
+    ]
+    loss = torch.stack(shares).sum()
+    gradient = torch.zeros_like(leaf)
+    if loss.requires_grad:
+        [gradient] = torch.autograd.grad(loss, leaf)
+    gradient[:, 0] = 0.0  # nothing comes before the first token that could predict it
+    return LossTerm(float(loss.detach()), gradient)
+
+
+def gradient_metrics(terms: dict[str, LossTerm], group_std: Tensor) -> dict[str, float]:
+    """group_std: of the environment's rewards, [P]; the rows of a gradient are the groups' in turn.
+
+    tiny_std_share: of the policy term's squared norm, from groups with a standard deviation below
+    TINY_STD; left out where the gradient is 0.
+    """
+    squared = terms["policy"].gradient.double().square().view(len(group_std), -1).sum(1)
+    total = float(squared.sum())
+    share = float(squared[group_std < TINY_STD].sum()) / total if total else None
+    return {
+        **{f"loss/{name}": term.value for name, term in terms.items()},
+        "logprob_grad_norm": float(_whole(terms).norm()),
+        **{f"logprob_grad_norm/{n}": float(term.gradient.norm()) for n, term in terms.items()},
+        **({} if share is None else {"logprob_grad_norm/tiny_std_share": share}),
+    }
+
+
+def gradient_error(terms: dict[str, LossTerm], right: dict[str, LossTerm]) -> dict[str, float]:
+    """Norm of the difference over the norm of the right gradient; nothing where that is 0."""
+    norm = float(_whole(right).norm())
+    if not norm:
+        return {}
+    return {"logprob_grad_norm/error": float((_whole(terms) - _whole(right)).norm()) / norm}
+
+
+def _whole(terms: dict[str, LossTerm]) -> Tensor:
+    return torch.stack([term.gradient for term in terms.values()]).sum(0)

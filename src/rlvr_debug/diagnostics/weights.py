@@ -1,0 +1,156 @@
+"""How far an optimizer step moved the weights, against how far AdamW should have.
+
+Which weights are to move is taken from what is trained (all of the model, or its adapter), not from
+what requires a gradient or what the optimizer holds: frozen weights count as weights that did not move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.grpo.policy import Policy
+
+__all__ = [
+    "Plan",
+    "WeightChange",
+    "adamw_change",
+    "change_metrics",
+    "lora_norm",
+    "plan_change",
+    "weight_change",
+]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Before a step: the weights, and the changes that AdamW makes of the clipped gradient."""
+
+    learning_rate: float
+    clipped_norm: float
+    before: dict[str, Tensor]
+    expected: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class WeightChange:
+    """Of a step. Norms are over all weights that are to move: of the clipped gradient, of the change,
+    of the expected change and of their difference. moved: the share of weights that are another number
+    than before.
+    """
+
+    learning_rate: float
+    clipped_norm: float
+    update_norm: float
+    expected_norm: float
+    error_norm: float
+    moved: float
+
+
+def _to_move(policy: Policy) -> dict[str, Tensor]:
+    return {
+        name: parameter
+        for name, parameter in policy.model.named_parameters()
+        if policy.adapter is None or ".lora_" in name
+    }
+
+
+@torch.no_grad()
+def plan_change(policy: Policy, optimizer: torch.optim.Optimizer) -> Plan:
+    """To be asked before the step, which may be faulty: it has no say in what is expected of it.
+
+    A weight that the optimizer does not hold counts as at its first step.
+    """
+    groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    first = optimizer.param_groups[0]
+    weights = _to_move(policy)
+    expected, gradients = {}, []
+    for name, parameter in weights.items():
+        if parameter.grad is None:
+            expected[name] = torch.zeros(())
+            continue
+        group = groups.get(id(parameter), first)
+        state = optimizer.state.get(parameter, {})
+        expected[name] = adamw_change(parameter.float(), parameter.grad.float(), state, group)
+        gradients.append(parameter.grad.float())
+    before = {name: parameter.clone() for name, parameter in weights.items()}
+    return Plan(float(first["lr"]), _norm(gradients), before, expected)
+
+
+def adamw_change(
+    weight: Tensor, gradient: Tensor, state: Mapping[str, Any], group: Mapping[str, Any]
+) -> Tensor:
+    """What AdamW adds to a weight, given its state before the step, empty at the first. Loshchilov and
+    Hutter, arXiv 1711.05101, algorithm 2.
+    """
+    beta1, beta2 = group["betas"]
+    step = int(state.get("step", 0)) + 1
+    first, second = (1 - beta1) * gradient, (1 - beta2) * gradient.square()
+    if state:
+        first += beta1 * state["exp_avg"]
+        second += beta2 * state["exp_avg_sq"]
+    spread = (second / (1 - beta2**step)).sqrt() + group["eps"]
+    change: Tensor = -group["lr"] * (
+        group["weight_decay"] * weight + first / (1 - beta1**step) / spread
+    )
+    return change
+
+
+@torch.no_grad()
+def weight_change(plan: Plan, policy: Policy) -> WeightChange:
+    changes = {name: p.float() - plan.before[name].float() for name, p in _to_move(policy).items()}
+    moved = sum(int(change.count_nonzero()) for change in changes.values())
+    return WeightChange(
+        plan.learning_rate,
+        plan.clipped_norm,
+        _norm(list(changes.values())),
+        _norm(list(plan.expected.values())),
+        _norm([change - plan.expected[name] for name, change in changes.items()]),
+        moved / sum(change.numel() for change in changes.values()),
+    )
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    """Of all of them together."""
+    return math.sqrt(sum(float(tensor.norm()) ** 2 for tensor in tensors))
+
+
+def change_metrics(changes: list[WeightChange]) -> dict[str, float]:
+    """Means over a batch's optimizer steps. Over an expected change of 0, nothing is defined."""
+    expected = fmean(change.expected_norm for change in changes)
+    update = fmean(change.update_norm for change in changes)
+    relative = {}
+    if expected:
+        relative["weights/update_ratio"] = update / expected
+        error = fmean(change.error_norm for change in changes)
+        relative["weights/update_error"] = error / expected
+    return {
+        "learning_rate": changes[-1].learning_rate,
+        "grad_norm/clipped": fmean(change.clipped_norm for change in changes),
+        "weights/update_norm": update,
+        "weights/expected_update_norm": expected,
+        **relative,
+        "weights/moved": fmean(change.moved for change in changes),
+    }
+
+
+@torch.no_grad()
+def lora_norm(policy: Policy) -> float:
+    """Frobenius norm of all that the adapter adds to the model's weights, (alpha / r) B A each.
+
+    ||B A||^2 is the sum over (B^T B) * (A A^T), which are r by r.
+    """
+    squared = 0.0
+    for module in policy.model.modules():
+        if not hasattr(module, "get_delta_weight"):
+            continue
+        for name, scaling in module.scaling.items():
+            a, b = module.lora_A[name].weight.double(), module.lora_B[name].weight.double()
+            squared += scaling**2 * float(((b.T @ b) * (a @ a.T)).sum())
+    return math.sqrt(squared)

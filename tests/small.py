@@ -1,0 +1,72 @@
+"""A training that takes no time: a random model that likes tool calls, a few rows, two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.rows import MuSiQueRow
+from rlvr_debug.data.synthetic import synthetic_musique
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.trainer import TrainingResult, train
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+
+__all__ = ["ROWS", "SETTINGS", "Train", "small_environment", "small_training"]
+
+SETTINGS = TrainingSettings(
+    **{
+        **load_params(ROOT / "params.yaml")["training"],
+        "steps": 2,
+        "prompts_per_step": 3,
+        "group_size": 4,
+        "learning_rate": 3e-3,
+    }
+)
+ROWS: list[MuSiQueRow] = list(
+    synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0)
+)
+Train = Callable[..., TrainingResult]
+
+
+def small_environment() -> Environment:
+    parts = ("exact_match", "f1", "recall", "precision", "citation", "format")
+    limits = {"retrieval": "golden", "top_n": 2, "max_turns": 3, "max_new_tokens": 8}
+    return build_environment("musique", {**limits, "weights": dict.fromkeys(parts, 1)})
+
+
+def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
+    """(stages, checkpoints, diagnostics, log, **settings) -> some steps, always from the same model."""
+    environment = small_environment()
+
+    def run(
+        stages: Stages | None = None,
+        checkpoints: Checkpoints | None = None,
+        diagnostics: DiagnosticSettings | None = None,
+        log: Callable[[Mapping[str, Any]], None] = lambda row: None,
+        **changes: Any,
+    ) -> TrainingResult:
+        model, reference = talkative(0), talkative(0)
+        return train(
+            model,
+            reference,
+            Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id),
+            chat,
+            environment,
+            ROWS,
+            replace(SETTINGS, **changes),
+            stages or Stages(),
+            0,
+            checkpoints,
+            diagnostics=diagnostics or DiagnosticSettings(),
+            log=log,
+        )
+
+    return run

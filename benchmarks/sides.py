@@ -1,7 +1,8 @@
 """One training step, ours and TRL 1.16.0's, each with its own parts, on the same conversations.
 
-Both take the batch in micro-batches of a given size. They sample the conversations (replay.py), compute the reference's log-probabilities, then loss and
-gradient, clip it and make an AdamW step. Left out on both sides: prompts as text, tools and rewards.
+Both take the batch in micro-batches of a given size. They sample the conversations (replay.py),
+compute the reference's log-probabilities, then loss and gradient, clip it and make an AdamW step. Left
+out on both sides: prompts as text, tools and rewards.
 
 TRL: a reply is its _generate_single_turn, which its tool loop calls with the whole history of those
 that go on; the tensors are padded as its _generate_and_score_completions pads them; then
@@ -32,6 +33,7 @@ from benchmarks.replay import (
     our_replies,
     replay,
 )
+from rlvr_debug.diagnostics.stopwatch import Stopwatch
 from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.policy import build_policy
@@ -113,6 +115,7 @@ def our_step(
                 replace(stages, optimizer_step=optimizer_step),
                 max(map(len, ids)),
                 processes,
+                Stopwatch(),
             )
         with clock.of("optimizer"):
             stages.sync(policy.weights(), sampler)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
+from transformers import PreTrainedTokenizerFast
 
 from rlvr_debug.environments.base import Message, ToolCall
 from rlvr_debug.errors import InputError
@@ -28,7 +28,8 @@ class Chat:
 
     def __init__(self, path: Path | str) -> None:
         try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(str(path))
+            # AutoTokenizer would import every model, which takes seconds of each job
+            self.tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(str(path))
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"{path}: expected a tokenizer, found: {reason}") from None

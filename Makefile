@@ -18,8 +18,8 @@ REAL := tests/studies/real.yaml
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
-run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml
-	@$(BIN)/python scripts/run_study.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY))
+run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml; ALL=1 runs every phase
+	@$(BIN)/python scripts/run_study.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
 
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest $(PYTEST)

@@ -78,7 +78,7 @@ def rewards(params: Mapping[str, Any], run: Run, every: int) -> list[float]:
     policy = build_policy(
         load_model(base, "sdpa"), load_model(base, "sdpa"), run.training, run.seed
     )
-    stages, processes = faulty_stages(run.faults, run.swap), Processes()
+    stages, processes = faulty_stages(run.faults), Processes()
     task = Task(
         chat, environment, splits.train, run.training, stages, processes, DiagnosticSettings()
     )

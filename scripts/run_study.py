@@ -22,16 +22,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--overlay", type=Path, help="parameters to merge over params.yaml")
     parser.add_argument("--cores", default="all")
+    parser.add_argument("--all", action="store_true", help="every phase, whatever one finds")
     args, passed_on = parser.parse_known_args()
     root = Path(os.path.relpath(ROOT))
     params = load_params(root / "params.yaml", args.overlay)
     _check_rows(params, root)
     folder = ROOT / "studies" / params["study"] if args.overlay else ROOT
     folder.mkdir(parents=True, exist_ok=True)
-    overlay = f"overlay={os.path.relpath(args.overlay, folder)}" if args.overlay else ""
+    config = [f"overlay={os.path.relpath(args.overlay, folder)}"] if args.overlay else []
+    config += ["phases=all"] if args.all else []
     command = [
         # --config takes all words up to the next option, so that it cannot stand last
-        *(sys.executable, "-m", "snakemake", *(["--config", overlay] if overlay else [])),
+        *(sys.executable, "-m", "snakemake", *(["--config", *config] if config else [])),
         *("--cores", args.cores, "--snakefile", str(ROOT / "workflow" / "Snakefile")),
         *("--directory", str(folder)),
     ]

@@ -12,13 +12,15 @@ from rlvr_debug.reporting.tables import write_tables
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", required=True, help="all runs, as a JSON list")
-    parser.add_argument("--hypotheses", required=True, help="their slugs, as a JSON list")
+    parser.add_argument("--phases", required=True, help="phase by slug of hypothesis, as JSON")
+    parser.add_argument("--gates", type=Path, nargs="*", default=[], help="decisions after phases")
     parser.add_argument("--settings", required=True, help="how verdicts are reached, as JSON")
     parser.add_argument("--results", type=Path, required=True)
     args = parser.parse_args()
     write_tables(
         [Run.from_json(run) for run in json.loads(args.runs)],
-        json.loads(args.hypotheses),
+        json.loads(args.phases),
+        args.gates,
         json.loads(args.settings),
         args.results,
     )

@@ -28,6 +28,8 @@ SETTINGS = TrainingSettings(
         "prompts_per_step": 3,
         "group_size": 4,
         "learning_rate": 3e-3,
+        "warmup_steps": 0,
+        "num_iterations": 1,
     }
 )
 ROWS: list[MuSiQueRow] = list(

@@ -101,7 +101,7 @@ def test_a_run_that_died_in_any_step_ends_with_the_same_bytes(
     kind: str, interrupted: Interrupted, tmp_path: Path
 ) -> None:
     changes, faults = KINDS[kind]
-    settings, stages = replace(SETTINGS, **changes), faulty_stages(faults, ())
+    settings, stages = replace(SETTINGS, **changes), faulty_stages(faults)
     whole = interrupted(settings, stages)
     assert len(whole.metrics) == settings.steps
     for after in range(1, settings.steps):

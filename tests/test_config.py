@@ -558,7 +558,6 @@ def test_the_order_of_keys_changes_no_run(study: Study) -> None:
 def test_a_run_survives_json() -> None:
     for run in runs(PARAMS):
         assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
-        assert isinstance(hash(run), int)
 
 
 SICK = {"faults": ["stale-sampler"], "training": {"learning_rate": 0.5, "clip": 0.7}}
@@ -580,20 +579,21 @@ def test_a_control_has_neither_the_case_s_faults_nor_its_settings(study: Study) 
         "gsm8k-control": "gsm8k",
     }
     for run in controls:
-        assert (run.faults, run.swap, run.hypothesis) == ((), (), "")
+        assert (run.faults, run.hypothesis) == ((), "")
         assert run.training == TrainingSettings(**PARAMS["training"])
 
 
 def test_a_repair_is_the_case_with_what_the_arm_changes(study: Study) -> None:
     found = sick_study(study, training={"clip": 0.9}, swap=["sync"])
     case = found["case"]
-    assert (case.design, case.faults, case.swap) == ("case", ("stale-sampler",), ())
+    assert (case.design, case.faults) == ("case", ("stale-sampler",))
     assert (case.training.learning_rate, case.training.clip) == (0.5, 0.7)
     repairs = [run for run in found.values() if run.design == "repair"]
-    assert {run.faults for run in repairs} == {("stale-sampler",)}
+    mended = {run.arm for run in repairs if not run.faults}
+    assert mended == {"extra", "forced-sync"}
     assert {run.training.learning_rate for run in repairs} == {0.5}
     assert found["extra"] in repairs
-    assert (found["extra"].training.clip, found["extra"].swap) == (0.9, ("sync",))
+    assert found["extra"].training.clip == 0.9
     assert found["extra"].hypothesis == "kl-penalty"
 
 
@@ -608,7 +608,7 @@ def test_a_defect_alone_is_the_control_with_that_part_of_the_case(study: Study) 
         (alone["extra-alone"], {**healthy, "clip": 0.7}),
         (alone["forced-sync-alone"], healthy),
     ):
-        assert (run.faults, run.swap) == (("stale-sampler",), ())
+        assert run.faults == ("stale-sampler",)
         assert run.training == TrainingSettings(**training)
 
 
@@ -616,18 +616,72 @@ def test_the_healthy_case_has_no_fault_in_any_arm(study: Study) -> None:
     sick = put(PARAMS, ("case",), next(iter(PARAMS["cases"])))
     assert any(run.faults for run in runs(study.load(sick)))
     healthy = list(runs(study.load(put(PARAMS, ("case",), "healthy"))))
-    assert {run.faults for run in healthy} == {()}
+    assert {run.faults for run in healthy if run.design != "random_reward"} == {()}
     assert "alone" not in {run.design for run in healthy}
     by_arm = {run.arm: run for run in healthy}
     assert by_arm["case"].training == by_arm["control"].training
 
 
 def test_an_arm_runs_the_case_in_the_environment_that_it_names(study: Study) -> None:
-    found = sick_study(study, environment="gsm8k", swap=["sync"])
+    found = sick_study(study, environment="gsm8k", swap=["kl"])
     assert (found["extra"].environment, found["case"].environment) == ("gsm8k", "musique")
     assert found["extra"].faults == found["case"].faults != ()
     assert found["gsm8k-control"].environment == "gsm8k"
     assert "extra-alone" not in found  # of another environment there is no case to compare with
+
+
+def test_an_arm_that_mends_what_the_case_has_right_is_the_case_and_not_trained_again(
+    study: Study,
+) -> None:
+    found = sick_study(study, swap=["kl"])
+    assert found["extra"].trained_as == "case"
+    assert found["kl-beta-0"].trained_as == "kl-beta-0"
+    assert sick_study(study, training={"kl_beta": 0.0})["extra"].trained_as == "extra"
+    healthy = runs(study.load(put(PARAMS, ("case",), "healthy")))
+    assert {run.trained_as for run in healthy if run.arm == "control"} == {"case"}
+
+
+def test_arms_combine(study: Study) -> None:
+    found = sick_study(study, **{"with": ["kl-beta-0", "forced-sync"]}, training={"clip": 0.6})
+    assert found["extra"].faults == ()
+    assert (found["extra"].training.kl_beta, found["extra"].training.clip) == (0.0, 0.6)
+
+
+def test_an_arm_cannot_be_combined_with_itself_or_with_none(study: Study) -> None:
+    assert "leads back to 'extra'" in study.error(with_arm(**{"with": ["extra"]}))
+    said = study.error(with_arm(**{"with": ["kl-beta-zero"]}))
+    assert said.endswith("did you mean 'kl-beta-0'?")
+
+
+def test_training_rollouts_change_and_the_case_s_changes_are_mended_and_tried_alone(
+    study: Study,
+) -> None:
+    params = with_arm(rollouts={"top_n": 2})
+    sick = put(params, ("cases", "mine"), {"faults": [], "rollouts": {"top_n": 3, "max_turns": 1}})
+    found = {run.arm: run for run in runs(study.load(put(sick, ("case",), "mine")))}
+    assert found["case"].rollouts == {"top_n": 3, "max_turns": 1}
+    assert found["extra"].rollouts == {"top_n": 2, "max_turns": 1}
+    assert found["extra-alone"].rollouts == {"top_n": 3}
+    assert found["control"].rollouts == {}
+    said = study.error(with_arm(rollouts={"weights": {"exact_mach": 1}}))
+    assert said.endswith("did you mean 'exact_match'?")
+    said = study.error(with_arm(environment="gsm8k", rollouts={"top_n": 2}))
+    assert "names the setting 'top_n', which does not exist" in said
+
+
+@pytest.mark.parametrize(
+    "training", [{"steps": 1000}, {"group_size": 64}, {"num_iterations": 9}], ids=str
+)
+def test_an_arm_with_a_larger_budget_than_the_case_is_refused(
+    study: Study, training: dict[str, Any]
+) -> None:
+    assert "a larger budget shows nothing" in study.error(with_arm(training=training))
+
+
+def test_every_study_has_a_control_with_random_rewards(study: Study) -> None:
+    for params in (PARAMS, put(PARAMS, ("case",), "healthy")):
+        [random] = {run.arm for run in runs(study.load(params)) if run.design == "random_reward"}
+        assert random == "random-reward"
 
 
 # --- whatever is written there

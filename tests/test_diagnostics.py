@@ -418,7 +418,7 @@ SAMPLED = re.compile(
 def test_a_fault_cannot_hide_itself(trained: Train, fault: str) -> None:
     changes = {"steps": 1, **ACTS.get(fault, {})}
     faulty, healthy = (
-        trained(stages, **changes).metrics for stages in (faulty_stages([fault], []), Stages())
+        trained(stages, **changes).metrics for stages in (faulty_stages([fault]), Stages())
     )
     for name, least in GIVEN_AWAY[fault].items():
         assert faulty[-1][name] > least > 10 * healthy[-1][name]
@@ -431,7 +431,7 @@ def test_a_fault_cannot_hide_itself(trained: Train, fault: str) -> None:
 def test_an_optimizer_without_weights_shows_as_an_expected_change_that_did_not_come(
     trained: Train,
 ) -> None:
-    for row in trained(faulty_stages(["empty-optimizer"], [])).metrics:
+    for row in trained(faulty_stages(["empty-optimizer"])).metrics:
         assert row["weights/expected_update_norm"] > 0.01
         assert row["weights/update_ratio"] == row["weights/moved"] == 0
 
@@ -439,7 +439,7 @@ def test_an_optimizer_without_weights_shows_as_an_expected_change_that_did_not_c
 def test_a_limit_that_cuts_every_reply_shows_as_truncation(trained: Train) -> None:
     found, healthy = (
         trained(stages, steps=1).metrics[0]
-        for stages in (faulty_stages(["reply-limit-too-low"], []), Stages())
+        for stages in (faulty_stages(["reply-limit-too-low"]), Stages())
     )
     assert found["completions/clipped_ratio"] > healthy["completions/clipped_ratio"]
     assert found["completions/max_length"] < healthy["completions/max_length"]
@@ -455,7 +455,7 @@ def test_a_term_that_is_no_longer_there_shows_in_the_gradient(trained: Train) ->
 
 
 def test_a_stale_sampler_shows_from_the_first_update_on(trained: Train) -> None:
-    _, row = trained(faulty_stages(["stale-sampler"], [])).metrics
+    _, row = trained(faulty_stages(["stale-sampler"])).metrics
     assert row["sampling/importance_sampling_ratio/outside_10_percent"] > 0.05
     assert row["sampler_gap/kl"] > 1e-3
 
@@ -512,7 +512,7 @@ def test_a_record_shows_where_the_trained_sequence_left_the_sampled_one(trained:
     keep = DiagnosticSettings(1, 12)
 
     def first(fault: str) -> list[dict[str, Any]]:
-        return trained(faulty_stages([fault], []), diagnostics=keep, steps=1).rollouts
+        return trained(faulty_stages([fault]), diagnostics=keep, steps=1).rollouts
 
     for record in first("prompt-without-tools"):
         assert "".join(record["sampled"]["text"]).count("<tools>")

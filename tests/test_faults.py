@@ -61,7 +61,7 @@ ACTS: dict[str, dict[str, Any]] = {
 
 
 def planted(fault: str) -> Stages:
-    return faulty_stages([fault], [])
+    return faulty_stages([fault])
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +108,10 @@ def test_every_cause_has_a_fault() -> None:
 
 
 @pytest.mark.parametrize("fault", fault_names())
-def test_a_fault_changes_the_outcome_and_swapped_back_not_a_byte(
-    trained: Train, fault: str
-) -> None:
+def test_a_fault_changes_the_outcome(trained: Train, fault: str) -> None:
     changes = ACTS.get(fault, {})
-    healthy, faulty, mended = (
-        trained(stages, **changes)
-        for stages in (Stages(), planted(fault), faulty_stages([fault], [stage_of(fault)]))
-    )
+    healthy, faulty = (trained(stages, **changes) for stages in (Stages(), planted(fault)))
     assert not same(faulty.weights, healthy.weights)
-    assert same(mended.weights, healthy.weights)
-    assert json.dumps(mended.metrics) == json.dumps(healthy.metrics)
 
 
 @pytest.mark.parametrize("fault", sorted(ACTS))
@@ -133,9 +126,11 @@ def test_every_fault_cites_its_row_and_stands_in_the_docs() -> None:
     assert set(told) == set(fault_names())
     for fault, (stage, cause, row) in told.items():
         doc = importlib.import_module(f"rlvr_debug.faults.{fault.replace('-', '_')}").__doc__
-        cited = re.search(r"rows? ([0-9a-z]+(?: and [0-9a-z]+)*) of\s+known bugs", doc or "")
+        cited = re.search(
+            r"(?:rows? ([0-9a-z]+(?: and [0-9a-z]+)*)|None) of\s+known bugs", doc or ""
+        )
         assert cited is not None, fault
-        assert (stage, cause, row) == (stage_of(fault), cause_of(fault), cited[1])
+        assert (stage, cause, row) == (stage_of(fault), cause_of(fault), cited[1] or "none")
 
 
 def test_faults_are_checked_without_loading_torch() -> None:
@@ -159,11 +154,12 @@ def study(folder: Path, faults: list[str], case: str = "mine") -> dict[str, Any]
 @pytest.mark.parametrize("fault", fault_names())
 def test_a_fault_is_reached_by_its_name_only(fault: str, tmp_path: Path) -> None:
     for run in runs(study(tmp_path, [fault])):
-        stages = faulty_stages(run.faults, run.swap)
+        stages = faulty_stages(run.faults)
         assert run.design != "control" or stages == Stages()
+        assert run.design != "random_reward" or stages == planted("random-reward")
         assert run.design != "case" or stages == planted(fault)
     healthy = list(runs(study(tmp_path, [fault], case=HEALTHY)))
-    assert all(faulty_stages(run.faults, run.swap) == Stages() for run in healthy)
+    assert {run.faults for run in healthy if run.design != "random_reward"} == {()}
 
 
 @pytest.mark.parametrize("fault", fault_names())

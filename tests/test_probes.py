@@ -77,7 +77,7 @@ def healthy(request: pytest.FixtureRequest, chat: Chat, talkative: Callable[[int
 
 
 def with_faults(subject: Subject, *faults: str) -> Subject:
-    return replace(subject, stages=faulty_stages(faults, []))
+    return replace(subject, stages=faulty_stages(faults))
 
 
 def with_stage(subject: Subject, **stages: Any) -> Subject:

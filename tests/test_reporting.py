@@ -31,6 +31,7 @@ LONG = "an-arm-with-a-name-that-goes-on-for-long"
 CAUSE_FOUND = {
     "case": 0.1,
     "control": 0.5,
+    "random-reward": 0.05,
     "gsm8k-control": 0.5,
     "attention-mask": 0.5,
     "attention-mask-alone": 0.1,
@@ -52,14 +53,19 @@ class Study:
     ) -> None:
         hypotheses: dict[str, Any] = {
             "hidden-context": {"arms": {"attention-mask": {"swap": ["attention_mask"]}}},
-            "kl-penalty": {"arms": {LONG: {"swap": ["kl"]}, "null": {"swap": ["kl"]}}},
+            "kl-penalty": {
+                "arms": {
+                    LONG: {"training": {"kl_beta": 0.0}},
+                    "null": {"training": {"kl_estimator": "k2"}},
+                }
+            },
             "library-functionality": {"arms": {"gsm8k": {"environment": "gsm8k"}}},
             "lora-weight-sync": {"arms": {}},
         }
         params = {
             **PARAMS,
             "case": "sick",
-            "cases": {"sick": {"faults": ["attention-from-loss-mask"]}},
+            "cases": {"sick": {"faults": ["attention-from-loss-mask", "eos-not-trained"]}},
             "seeds": list(seeds),
             "hypotheses": hypotheses,
             "training": {**PARAMS["training"], "steps": 3, **training},
@@ -77,7 +83,7 @@ class Study:
         self.probe(fails=("context-sensitivity",))
 
     def folder(self, run: Run) -> Path:
-        return self.results / "runs" / run.environment / run.arm / str(run.seed)
+        return self.results / "runs" / run.environment / run.trained_as / str(run.seed)
 
     @staticmethod
     def _evaluation(reward: float) -> dict[str, Any]:
@@ -111,7 +117,7 @@ class Study:
         write_json(self.results / "probes.json", measured)
 
     def tables(self, settings: Mapping[str, Any] = SETTINGS) -> dict[str, pd.DataFrame]:
-        write_tables(self.runs, SLUGS, settings, self.results)
+        write_tables(self.runs, dict.fromkeys(SLUGS, 1), [], settings, self.results)
         return self.read()
 
     def read(self) -> dict[str, pd.DataFrame]:
@@ -165,7 +171,7 @@ def test_every_run_has_a_row_with_the_columns_that_people_rely_on(finished: Stud
         *("sampled_tokens", "trained_tokens", "baseline_reward", "heldout_reward"),
         *("baseline_reward_greedy", "heldout_reward_greedy", "gain", "gain_greedy"),
     }
-    assert len(table) == len(finished.runs) == 8 * 3
+    assert len(table) == len(finished.runs) == 9 * 3
     row = table[(table["arm"] == "attention-mask") & (table["seed"] == 2)].iloc[0]
     assert (row["hypothesis"], row["environment"]) == ("hidden-context", "musique")
     assert (row["steps"], row["sampled_tokens"], row["trained_tokens"]) == (3, 300, 270)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import difflib
 import functools
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,30 +27,38 @@ from rlvr_debug.hypotheses import hypothesis_names
 __all__ = ["DESIGNS", "HEALTHY", "ROOT", "Arm", "Run", "arms", "load_params", "merge", "runs"]
 
 HEALTHY = "healthy"
+_KEPT_NAMES = ("case", "control", "random-reward")
 Params = dict[str, Any]
 
 
-# case: as it is; control: healthy; repair: the case with one part as in the control; alone: the control
-# with one part as in the case
-DESIGNS = ("case", "control", "repair", "alone")
+# case: as it is; control: healthy; random_reward: the control with a reward that says nothing; repair: the
+# case with one part as in the control; alone: the control with one part as in the case
+DESIGNS = ("case", "control", "random_reward", "repair", "alone")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to run. `hypothesis` is "" for the case and the control."""
+    """One way to run. `hypothesis` is "" for the case and the controls.
+
+    rollouts: what its training rollouts change about the environment's settings; evaluation never does.
+    """
 
     name: str
     design: str
     hypothesis: str
     environment: str
     faults: tuple[str, ...]
-    swap: tuple[str, ...]
+    rollouts: Mapping[str, Any]
     training: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training run, wholly resolved: all that a training process is told."""
+    """One training run, wholly resolved: all that a training process is told.
+
+    trained_as: the first arm of the study that is told the same, and whose results these are: an arm
+    that mends what the case has right is the case.
+    """
 
     arm: str
     design: str
@@ -57,8 +66,9 @@ class Run:
     environment: str
     seed: int
     faults: tuple[str, ...]
-    swap: tuple[str, ...]
+    rollouts: Mapping[str, Any]
     training: TrainingSettings
+    trained_as: str
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,7 +79,6 @@ class Run:
             **{
                 **value,
                 "faults": tuple(value["faults"]),
-                "swap": tuple(value["swap"]),
                 "training": TrainingSettings(**value["training"]),
             }
         )
@@ -251,12 +260,15 @@ def _check_references(params: Params, path: Path) -> None:
         stages = [stage_of(fault) for fault in case["faults"]]
         if len(set(stages)) < len(stages):
             raise InputError(f"{path}: key '{key}.faults' breaks a stage twice, expected once")
+        _check_rollouts(case, key, params["environments"][params["environment"]], path)
     taken: dict[str, str] = {}
     for slug, hypothesis in params["hypotheses"].items():
         key = f"hypotheses.{slug}"
         _known(slug, hypothesis_names(), key, "hypothesis", path)
         for name, arm in hypothesis["arms"].items():
-            if name in ("case", "control") or name.endswith(("-control", "-alone")):
+            if name in ("case", "control", "random-reward") or name.endswith(
+                ("-control", "-alone")
+            ):
                 raise InputError(f"{path}: key '{key}.arms.{name}' is a name kept for other arms")
             if name in taken:
                 raise InputError(
@@ -265,6 +277,9 @@ def _check_references(params: Params, path: Path) -> None:
             taken[name] = key
             for stage in arm.get("swap", []):
                 _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage", path)
+            _check_with(params, f"{key}.arms.{name}.with", arm, (name,), path)
+            main = arm.get("environment", params["environment"])
+            _check_rollouts(arm, f"{key}.arms.{name}", params["environments"][main], path)
     for name, settings in params["data"].items():
         needed = {"synthetic": "rows", "jsonl": "path", "hub": "datasets"}[settings["source"]]
         if needed not in settings:
@@ -274,8 +289,53 @@ def _check_references(params: Params, path: Path) -> None:
     for name, settings in params["environments"].items():
         if not sum(settings["weights"].values()):
             raise InputError(f"{path}: key 'environments.{name}.weights' sums to 0, expected more")
-    for arm in arms(params):
+    case, *others = arms(params)
+    for arm in [case, *others]:
         _check_training(arm, path)
+    for arm in others:
+        _check_budget(arm, case, path)
+
+
+def _check_with(
+    params: Params, key: str, arm: Mapping[str, Any], seen: tuple[str, ...], path: Path
+) -> None:
+    """Arms that are combined exist, and none is combined with itself."""
+    known = {name: each for h in params["hypotheses"].values() for name, each in h["arms"].items()}
+    for name in arm.get("with", []):
+        _known(name, known, key, "arm", path)
+        if name in seen:
+            raise InputError(f"{path}: key '{key}' leads back to '{name}', expected other arms")
+        _check_with(params, key, known[name], (*seen, name), path)
+
+
+def _check_rollouts(
+    arm: Mapping[str, Any], key: str, settings: Mapping[str, Any], path: Path
+) -> None:
+    """An arm changes settings that its environment has."""
+    for name, value in arm.get("rollouts", {}).items():
+        _known(name, settings, f"{key}.rollouts", "setting", path)
+        if isinstance(value, dict):
+            for part in value:
+                _known(part, settings[name], f"{key}.rollouts.{name}", "reward part", path)
+
+
+def _check_budget(arm: Arm, case: Arm, path: Path) -> None:
+    """No arm wins because it samples or trains more than the case."""
+
+    def budget(training: Mapping[str, Any]) -> dict[str, int]:
+        return {
+            "steps": training["steps"],
+            "rollouts per step": training["prompts_per_step"] * training["group_size"],
+            "num_iterations": training["num_iterations"],
+        }
+
+    allowed = budget(case.training)
+    for name, value in budget(arm.training).items():
+        if arm.hypothesis and value > allowed[name]:
+            raise InputError(
+                f"{path}: arm '{arm.name}' of {arm.hypothesis} has {value} {name}, expected at most "
+                f"the case's {allowed[name]}: an arm with a larger budget shows nothing"
+            )
 
 
 # the KL comes off the sum of the parts, and the loss has no term of it that a ratio could weight
@@ -303,9 +363,40 @@ def _check_training(arm: Arm, path: Path) -> None:
                 )
 
 
-def arms(params: Params) -> list[Arm]:
-    """The case, a healthy control per environment in use, and every hypothesis' interventions.
+@dataclass(frozen=True)
+class _Changes:
+    """What an intervention changes about the case."""
 
+    environment: str | None
+    swap: tuple[str, ...]
+    rollouts: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+
+def _changes(params: Params, arm: Mapping[str, Any]) -> _Changes:
+    """Of an arm's own and, before them, of the arms that it is `with`."""
+    known = {name: each for h in params["hypotheses"].values() for name, each in h["arms"].items()}
+    own = _Changes(
+        arm.get("environment"),
+        tuple(arm.get("swap", ())),
+        arm.get("rollouts", {}),
+        arm.get("training", {}),
+    )
+    return functools.reduce(
+        lambda a, b: _Changes(
+            b.environment or a.environment,
+            tuple(dict.fromkeys(a.swap + b.swap)),
+            {**a.rollouts, **b.rollouts},
+            {**a.training, **b.training},
+        ),
+        [*(_changes(params, known[name]) for name in arm.get("with", ())), own],
+    )
+
+
+def arms(params: Params) -> list[Arm]:
+    """The case, the controls, and every hypothesis' interventions.
+
+    The controls are a healthy one per environment in use and, in the case's, one with random rewards.
     An intervention is run both ways: the case with that part mended, and, where the case departs from
     the control in it, the control with that part alone as in the case. The first finds a cause that
     acts by itself, the second one that another defect hides.
@@ -314,32 +405,53 @@ def arms(params: Params) -> list[Arm]:
     main, healthy = params["environment"], params["training"]
     case = params["cases"].get(params["case"], {"faults": []})
     faults, training = tuple(case["faults"]), {**healthy, **case.get("training", {})}
+    rollouts = case.get("rollouts", {})
 
     repairs, alone = [], []
     for slug, hypothesis in sorted(params["hypotheses"].items()):
         for name, arm in sorted(hypothesis["arms"].items()):
-            swap, changed = tuple(arm.get("swap", ())), arm.get("training", {})
-            environment = arm.get("environment", main)
+            changed = _changes(params, arm)
+            environment = changed.environment or main
+            mended = {key: value for key, value in rollouts.items() if key not in changed.rollouts}
             repairs.append(
-                Arm(name, "repair", slug, environment, faults, swap, {**training, **changed})
+                Arm(
+                    name,
+                    "repair",
+                    slug,
+                    environment,
+                    tuple(fault for fault in faults if stage_of(fault) not in changed.swap),
+                    {**mended, **changed.rollouts},
+                    {**training, **changed.training},
+                )
             )
-            broken = tuple(fault for fault in faults if stage_of(fault) in swap)
-            departing = {key: training[key] for key in changed if training[key] != healthy[key]}
-            if environment == main and (broken or departing):
+            broken = tuple(fault for fault in faults if stage_of(fault) in changed.swap)
+            departing = {
+                key: training[key] for key in changed.training if training[key] != healthy[key]
+            }
+            seen = {key: rollouts[key] for key in changed.rollouts if key in rollouts}
+            if environment == main and (broken or departing or seen):
                 alone.append(
-                    Arm(f"{name}-alone", "alone", slug, main, broken, (), {**healthy, **departing})
+                    Arm(
+                        f"{name}-alone", "alone", slug, main, broken, seen, {**healthy, **departing}
+                    )
                 )
     others = sorted({arm.environment for arm in repairs} - {main})
     controls = [
-        Arm("control" if env == main else f"{env}-control", "control", "", env, (), (), healthy)
+        Arm("control" if env == main else f"{env}-control", "control", "", env, (), {}, healthy)
         for env in [main, *others]
     ]
-    return [Arm("case", "case", "", main, faults, (), training), *controls, *repairs, *alone]
+    controls.append(
+        Arm("random-reward", "random_reward", "", main, ("random-reward",), {}, healthy)
+    )
+    return [Arm("case", "case", "", main, faults, rollouts, training), *controls, *repairs, *alone]
 
 
 def runs(params: Params) -> Iterator[Run]:
-    """Every training run of the study, wholly resolved."""
+    """Every run of the study, wholly resolved."""
+    first: dict[str, str] = {}
     for arm in arms(params):
+        told = [arm.environment, arm.faults, arm.rollouts, arm.training]
+        trained_as = first.setdefault(json.dumps(told, sort_keys=True), arm.name)
         for seed in params["seeds"]:
             yield Run(
                 arm=arm.name,
@@ -348,6 +460,7 @@ def runs(params: Params) -> Iterator[Run]:
                 environment=arm.environment,
                 seed=seed,
                 faults=arm.faults,
-                swap=arm.swap,
+                rollouts=arm.rollouts,
                 training=TrainingSettings(**arm.training),
+                trained_as=trained_as,
             )

@@ -121,6 +121,7 @@ def _overlay(environment: str, args: argparse.Namespace) -> dict[str, Any]:
             "learning_rate": args.learning_rate,
             "lr_scheduler_type": args.lr_scheduler_type,
             "warmup_steps": args.warmup_steps,
+            "num_iterations": 1,
             "gradient_accumulation_steps": args.gradient_accumulation_steps,
             "lora_r": args.lora_r,
             "lora_alpha": args.lora_alpha,

@@ -73,10 +73,10 @@ def train_run(
             load_model(base_model, attention),
             _sampler(base_model, chat),
             chat,
-            build_environment(run.environment, environment),
+            build_environment(run.environment, {**environment, **run.rollouts}),
             training_rows,
             run.training,
-            faulty_stages(run.faults, run.swap),
+            faulty_stages(run.faults),
             run.seed,
             checkpoints,
             processes,
@@ -116,8 +116,8 @@ def _flat(run: Run) -> dict[str, Any]:
     """What the run was told, without nesting: all that a tracker can hold."""
     told = run.to_json()
     training = told.pop("training")
-    lists = {key: ",".join(told.pop(key)) for key in ("faults", "swap")}
-    return {**told, **lists, **training}
+    rollouts = json.dumps(told.pop("rollouts"), sort_keys=True)
+    return {**told, "faults": ",".join(told["faults"]), "rollouts": rollouts, **training}
 
 
 def _enough_rows(rows: list[Row], run: Run, path: Path) -> list[Row]:
@@ -159,11 +159,11 @@ def probe_case(
     """Step-0 checks of the case's trainer, into a JSON file: measurement by probe name."""
     _one_thread()
     chat, model = Chat(base_model), load_model(base_model, run.training.attn_implementation)
-    built = build_environment(run.environment, environment)
+    built = build_environment(run.environment, {**environment, **run.rollouts})
     sampler = _sampler(base_model, chat)
     prompts = _enough_rows(read_rows(run.environment, rows), run, rows)
     prompts = prompts[: run.training.prompts_per_step]
-    stages = faulty_stages(run.faults, run.swap)
+    stages = faulty_stages(run.faults)
     rollouts = rollout(
         [row for row in prompts for _ in range(run.training.group_size)],
         built,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlvr_debug.config import load_params, runs
 from rlvr_debug.errors import InputError
+from rlvr_debug.hypotheses import phase_of
 from rlvr_debug.jobs import set_up_jobs
 
 set_up_jobs()
@@ -29,14 +30,28 @@ def _params():
 
 
 PARAMS = _params()
-RUNS = {(run.environment, run.arm, str(run.seed)): run for run in runs(PARAMS)}
-ENVIRONMENTS = sorted({run.environment for run in RUNS.values()})
+ALL_RUNS = list(runs(PARAMS))
+# one training for all runs that are told the same
+RUNS = {
+    (run.environment, run.arm, str(run.seed)): run
+    for run in ALL_RUNS
+    if run.arm == run.trained_as
+}
+ENVIRONMENTS = sorted({run.environment for run in ALL_RUNS})
+PHASE_OF = {slug: phase_of(slug, PARAMS["hypotheses"]) for slug in PARAMS["hypotheses"]}
+# after each of these it is decided whether the next is needed
+GATES = (
+    sorted(set(PHASE_OF.values()))[:-1]
+    if config.get("phases", PARAMS["phases"]) == "gated"
+    else []
+)
 
 
 wildcard_constraints:
     environment="|".join(ENVIRONMENTS),
     arm="[a-z0-9-]+",
     seed="[0-9]+",
+    phase="[0-9]+",
 
 
 def as_json(value):
@@ -98,6 +113,22 @@ def run_json(wildcards):
     return as_json(RUNS[wildcards.environment, wildcards.arm, wildcards.seed].to_json())
 
 
-def run_files(name):
-    """That file of every run."""
-    return [f"results/runs/{env}/{arm}/{seed}/{name}" for env, arm, seed in RUNS]
+def runs_until(phase):
+    """Of the controls and of all hypotheses up to that phase."""
+    return [run for run in ALL_RUNS if PHASE_OF.get(run.hypothesis, 0) <= phase]
+
+
+def run_files(name, found):
+    """That file of each of these runs."""
+    folders = [f"results/runs/{r.environment}/{r.trained_as}/{r.seed}" for r in found]
+    return sorted({f"{folder}/{name}" for folder in folders})
+
+
+def last_phase():
+    """The first phase that found a cause, or the last. Asks for the gates on the way."""
+    for phase in GATES:
+        decided = checkpoints.decide_phase.get(phase=phase).output[0]
+        with open(decided) as file:
+            if json.load(file)["causes"]:
+                return phase
+    return max(PHASE_OF.values(), default=0)

@@ -45,9 +45,7 @@ rule probe:
         "../../envs/train.yaml"
     params:
         base_model=subpath(input.model_config, parent=True),
-        run=as_json(
-            RUNS[PARAMS["environment"], "case", str(PARAMS["seeds"][0])].to_json()
-        ),
+        run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"

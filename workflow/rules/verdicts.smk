@@ -1,17 +1,46 @@
 """Tables, verdicts, charts and pages: what people read."""
 
 VERDICT_SETTINGS = as_json({**PARAMS["verdicts"], "environment": PARAMS["environment"]})
+BASELINES = expand("results/baseline/{environment}.json", environment=ENVIRONMENTS)
+
+
+checkpoint decide_phase:
+    # only where params.yaml gates phases: did this one find a cause?
+    input:
+        script=script("decide_phase"),
+        sources=sources("hypotheses", "verdicts", "reporting/tables.py"),
+        metrics=lambda w: run_files("metrics.jsonl", runs_until(int(w.phase))),
+        heldout=lambda w: run_files("heldout.json", runs_until(int(w.phase))),
+        baselines=BASELINES,
+        probes="results/probes.json",
+    output:
+        "results/tables/phase_{phase}.json",
+    log:
+        "logs/decide_phase/{phase}.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        runs=lambda w: as_json([run.to_json() for run in runs_until(int(w.phase))]),
+        hypotheses=lambda w: as_json(
+            sorted(slug for slug, phase in PHASE_OF.items() if phase <= int(w.phase))
+        ),
+        settings=VERDICT_SETTINGS,
+    shell:
+        "python {input.script} --phase {wildcards.phase} --runs {params.runs:q}"
+        " --hypotheses {params.hypotheses:q} --settings {params.settings:q}"
+        " --results results --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule write_tables:
     input:
         script=script("write_tables"),
         sources=sources("hypotheses", "verdicts", "reporting/tables.py"),
-        metrics=run_files("metrics.jsonl"),
-        heldout=run_files("heldout.json"),
-        baselines=expand(
-            "results/baseline/{environment}.json", environment=ENVIRONMENTS
-        ),
+        metrics=lambda w: run_files("metrics.jsonl", runs_until(last_phase())),
+        heldout=lambda w: run_files("heldout.json", runs_until(last_phase())),
+        gates=lambda w: [
+            f"results/tables/phase_{p}.json" for p in GATES if p <= last_phase()
+        ],
+        baselines=BASELINES,
         probes="results/probes.json",
     output:
         runs=report(
@@ -39,12 +68,13 @@ rule write_tables:
     conda:
         "../../envs/train.yaml"
     params:
-        runs=as_json([run.to_json() for run in RUNS.values()]),
-        hypotheses=as_json(sorted(PARAMS["hypotheses"])),
+        runs=as_json([run.to_json() for run in ALL_RUNS]),
+        phases=as_json(PHASE_OF),
         settings=VERDICT_SETTINGS,
     shell:
-        "python {input.script} --runs {params.runs:q} --hypotheses {params.hypotheses:q}"
-        " --settings {params.settings:q} --results results 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        "python {input.script} --runs {params.runs:q} --phases {params.phases:q}"
+        " --gates {input.gates} --settings {params.settings:q} --results results"
+        " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule draw_charts:

@@ -36,12 +36,11 @@ def cause_of(name: str) -> str:
     return cause
 
 
-def faulty_stages(names: Sequence[str], swapped: Sequence[str]) -> Stages:
-    """The stages with these faults in place, but for those that an intervention swaps back."""
+def faulty_stages(names: Sequence[str]) -> Stages:
+    """The stages with these faults in place."""
     from rlvr_debug.grpo.stages import Stages  # params are checked without loading torch
 
     stages = Stages()
     for name in names:
-        if stage_of(name) not in swapped:
-            stages = stages.with_fault(stage_of(name), _module(name).implementation)
+        stages = stages.with_fault(stage_of(name), _module(name).implementation)
     return stages

@@ -1,4 +1,4 @@
-"""What a hypothesis is: a claimed cause, and the mechanism that would have to be there.
+"""What a hypothesis is: a claimed cause, what would show it, and the mechanism that would have to be there.
 
 Code elsewhere never asks which hypothesis it has: the effect of the arms is judged alike for all
 (verdicts/decide.py), and the mechanism by the hypothesis' own function over the same evidence.
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Evidence", "Finding", "Hypothesis", "probe_finding"]
+__all__ = ["PRIORITIES", "Evidence", "Finding", "Hypothesis", "probe_finding", "untested"]
+
+PRIORITIES = ("critical", "high", "medium", "low")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """kind: cause, or localiser (says where a failure occurs; never competes as a cause)."""
+    """kind: cause, or localiser (says where a failure occurs; never competes as a cause).
+
+    number: in the original notes, where two were used twice. prerequisites: slugs that are tested in an
+    earlier phase. interactions: slugs whose interventions may change this one's. simpler_learns: what a
+    localiser claims of its simpler setting, that it learns while the case does not, or that it fails too.
+    """
 
     slug: str
     number: str
@@ -43,18 +50,36 @@ class Hypothesis:
     claim: str
     explanation: str
     root_cause: str
+    methods: str
+    diagnostics: str
     success: str
     invalidation: str
-    alternatives: str
+    alternatives: tuple[str, ...]
+    cost: str
     next_steps: str
     mechanism: Callable[[Evidence], Finding]
+    prerequisites: tuple[str, ...] = ()
+    interactions: tuple[str, ...] = ()
+    simpler_learns: bool = False
 
 
-def probe_finding(evidence: Evidence, probe: str) -> Finding:
-    """The mechanism is present exactly when the probe fails."""
-    if probe not in evidence.probes:
-        return Finding(None, f"probe {probe} was not run")
-    measurement = evidence.probes[probe]
-    values = ", ".join(f"{name} {value:.3g}" for name, value in measurement["measured"].items())
-    outcome = "passes" if measurement["passed"] else "fails"
-    return Finding(not measurement["passed"], f"probe {probe} {outcome}: {values}")
+def probe_finding(evidence: Evidence, *probes: str) -> Finding:
+    """The mechanism is present exactly when one of these probes fails."""
+    missing = [name for name in probes if name not in evidence.probes]
+    found = {name: evidence.probes[name] for name in probes if name not in missing}
+    failed = [name for name, measurement in found.items() if not measurement["passed"]]
+    text = "; ".join(
+        [_sentence(name, measurement) for name, measurement in found.items()]
+        + [f"probe {name} was not run" for name in missing]
+    )
+    return Finding(True if failed else None if missing else False, text)
+
+
+def _sentence(name: str, measurement: Mapping[str, Any]) -> str:
+    values = ", ".join(f"{key} {value:.3g}" for key, value in measurement["measured"].items())
+    return f"probe {name} {'passes' if measurement['passed'] else 'fails'}: {values}"
+
+
+def untested(evidence: Evidence) -> Finding:
+    """Of a localiser, which has no mechanism."""
+    return Finding(None, "")

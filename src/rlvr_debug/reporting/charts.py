@@ -14,8 +14,8 @@ from rlvr_debug.files import write_text
 __all__ = ["effects_chart", "learning_chart", "write_svg"]
 
 _COLOURS = alt.Scale(
-    domain=["case", "control", "repair", "alone"],
-    range=["#D55E00", "#0072B2", "#009E73", "#CC79A7"],
+    domain=["case", "control", "random_reward", "repair", "alone"],
+    range=["#D55E00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7"],
 )
 _DECODING = alt.Scale(domain=["sampled", "greedy"], range=["#0072B2", "#E69F00"])
 _FONT = "sans-serif"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from rlvr_debug.config import Run
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
 from rlvr_debug.hypotheses.base import Evidence
-from rlvr_debug.verdicts.decide import arm_table, decide, verdict_table
+from rlvr_debug.verdicts.decide import Verdict, arm_table, decide, verdict_table
 from rlvr_debug.verdicts.statistics import mean_estimate, slope_estimate
 
-__all__ = ["curve_table", "run_table", "write_tables"]
+__all__ = ["curve_table", "run_table", "write_phase", "write_tables"]
 
 
 def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
@@ -34,7 +35,10 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
                 "hypothesis": run.hypothesis,
                 "environment": run.environment,
                 "seed": run.seed,
+                "trained_as": run.trained_as,
                 "steps": len(steps),
+                "updates": len(steps) * run.training.num_iterations,
+                "rollouts": len(steps) * run.training.prompts_per_step * run.training.group_size,
                 "learning_rate": run.training.learning_rate,
                 "temperature": run.training.temperature,
                 "sampled_tokens": sum(row["sampled_tokens"] for row in steps),
@@ -80,16 +84,13 @@ def _steps(run: Run, results: Path) -> list[dict[str, Any]]:
 
 
 def _folder(run: Run, results: Path) -> Path:
-    return results / "runs" / run.environment / run.arm / str(run.seed)
+    return results / "runs" / run.environment / run.trained_as / str(run.seed)
 
 
-def write_tables(
+def _judge(
     runs: Sequence[Run], slugs: Sequence[str], settings: Mapping[str, Any], results: Path
-) -> None:
-    """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
-
-    settings: params.yaml's `verdicts`, and `environment`, the case's.
-    """
+) -> tuple[dict[str, pd.DataFrame], list[Verdict]]:
+    """The tables runs, curves and arms, and the verdicts."""
     alpha, minimum = settings["alpha"], settings["minimum_effect"]
     run_rows = run_table(runs, results)
     curves = curve_table(runs, results)
@@ -101,6 +102,46 @@ def write_tables(
         name = "slope" if column == "value" else f"slope_{column}"
         arms[name] = [getattr(slopes[arm], column) for arm in arms["arm"]]
     verdicts = decide(slugs, Evidence(read_json(results / "probes.json"), arms), alpha, minimum)
+    return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
+
+
+def write_phase(
+    phase: int,
+    runs: Sequence[Run],
+    slugs: Sequence[str],
+    settings: Mapping[str, Any],
+    results: Path,
+    out: Path,
+) -> None:
+    """Write the causes that the runs of the phases so far have found."""
+    _, verdicts = _judge(runs, slugs, settings, results)
+    causes = [v.hypothesis for v in verdicts if (v.kind, v.status) == ("cause", "validated")]
+    write_json(out, {"phase": phase, "causes": causes})
+
+
+def write_tables(
+    runs: Sequence[Run],
+    phases: Mapping[str, int],
+    gates: Sequence[Path],
+    settings: Mapping[str, Any],
+    results: Path,
+) -> None:
+    """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
+
+    phases: by slug of hypothesis; gates: files of write_phase, after the first of which that names a
+    cause no later phase was run. settings: params.yaml's `verdicts`, and `environment`, the case's.
+    """
+    alpha = settings["alpha"]
+    gate = next((each for each in map(read_json, gates) if each["causes"]), None)
+    last = gate["phase"] if gate else max(phases.values(), default=0)
+    opened = [run for run in runs if phases.get(run.hypothesis, 0) <= last]
+    judged, verdicts = _judge(opened, sorted(phases), settings, results)
+    run_rows, curves, arms = judged["runs"], judged["curves"], judged["arms"]
+    if gate:
+        why = f"not run: phase {last} found a cause ({', '.join(gate['causes'])})"
+        verdicts = [
+            replace(v, evidence=why) if phases[v.hypothesis] > last else v for v in verdicts
+        ]
     tables = {
         "runs": run_rows,
         "curves": curves,

@@ -73,7 +73,7 @@ def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float
             "gain_high": gain.high,
             "gain_greedy": float(group["gain_greedy"].mean()),
         }
-        if design != "case" and row["environment"] == main:
+        if design not in ("case", "random_reward") and row["environment"] == main:
             better, worse = (
                 (by_arm["control"], group) if design == "alone" else (group, by_arm["case"])
             )

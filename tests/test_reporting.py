@@ -13,11 +13,12 @@ import pytest
 
 from rlvr_debug.config import Run, load_params, runs
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_json, write_jsonl
+from rlvr_debug.files import read_json, write_json, write_jsonl
 from rlvr_debug.hypotheses import load_hypothesis
 from rlvr_debug.reporting.charts import effects_chart, learning_chart, write_svg
 from rlvr_debug.reporting.pages import answer, write_pages
-from rlvr_debug.reporting.tables import write_tables
+from rlvr_debug.reporting.record import fix, success_criteria
+from rlvr_debug.reporting.tables import write_phase, write_tables
 
 PARAMS = load_params(Path(__file__).parents[1] / "params.yaml")
 MINIMUM = 0.1
@@ -208,7 +209,7 @@ def test_the_metrics_are_json_and_tell_what_the_tables_do(finished: Study) -> No
 def test_tables_pages_and_charts_are_the_same_bytes_when_written_again(finished: Study) -> None:
     patterns = ("tables/*", "charts/*", "pages/*", "metrics.json")
     before = files(finished.results, *patterns)
-    assert len(before) == 4 + 2 + 5 + 1
+    assert len(before) == 4 + 2 + 6 + 1
     finished.tables()
     finished.charts()
     finished.pages()
@@ -306,7 +307,7 @@ LOADS = re.compile(
 
 def test_no_page_loads_anything(finished: Study) -> None:
     pages = finished.pages()
-    assert set(pages) == {"summary", *SLUGS}
+    assert set(pages) == {"summary", "experiments", *SLUGS}
     for page in pages.values():
         assert LOADS.findall(page) == []
         assert "<script" not in page
@@ -364,9 +365,63 @@ def test_what_a_file_says_is_text_and_not_html(tmp_path: Path) -> None:
     study.charts()
     tables["verdicts"]["evidence"] = evil
     tables["verdicts"].to_csv(tmp_path / "tables" / "verdicts.csv", index=False)
+    tables["arms"]["changes"] = evil
+    tables["arms"].to_csv(tmp_path / "tables" / "arms.csv", index=False)
     for page in study.pages({**PAGE_SETTINGS, "case": evil}).values():
         assert "<script" not in page
         assert "&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;" in page
+
+
+def test_a_gate_that_found_a_cause_leaves_later_phases_out_and_says_so(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    phases = {slug: 2 if slug == "kl-penalty" else 1 for slug in SLUGS}
+    first = [run for run in study.runs if phases.get(run.hypothesis, 1) == 1]
+    gate = tmp_path / "phase_1.json"
+    write_phase(1, first, [s for s in SLUGS if phases[s] == 1], SETTINGS, tmp_path, gate)
+    assert read_json(gate) == {"phase": 1, "causes": ["hidden-context"]}
+    for run in study.runs:
+        if run not in first:
+            (study.folder(run) / "heldout.json").unlink()  # never run
+    write_tables(study.runs, phases, [gate], SETTINGS, tmp_path)
+    verdicts = study.read()["verdicts"].set_index("hypothesis")
+    assert verdicts.loc["kl-penalty", "status"] == "pending"
+    assert verdicts.loc["kl-penalty", "evidence"] == (
+        "not run: phase 1 found a cause (hidden-context)"
+    )
+    assert verdicts.loc["hidden-context", "status"] == "validated"
+
+
+def test_a_gate_without_a_cause_opens_the_next_phase(tmp_path: Path) -> None:
+    study = Study(tmp_path, dict.fromkeys(CAUSE_FOUND, 0.1))
+    gate = tmp_path / "phase_1.json"
+    write_json(gate, {"phase": 1, "causes": []})
+    phases = {slug: 2 if slug == "kl-penalty" else 1 for slug in SLUGS}
+    write_tables(study.runs, phases, [gate], SETTINGS, tmp_path)
+    assert (study.read()["verdicts"]["status"] != "pending").sum() == 3
+
+
+def test_every_arm_says_what_it_changes_and_its_budget(finished: Study) -> None:
+    arms = finished.read()["arms"].set_index("arm")
+    assert arms.loc["attention-mask", "changes"] == "without attention-from-loss-mask"
+    assert arms.loc["attention-mask-alone", "changes"] == "with attention-from-loss-mask"
+    assert arms.loc[LONG, "changes"] == "kl_beta 0.04 → 0.0"
+    runs = finished.read()["runs"]
+    assert set(runs["rollouts"]) == {
+        3 * PARAMS["training"]["prompts_per_step"] * PARAMS["training"]["group_size"]
+    }
+
+
+def test_the_original_s_criteria_are_computed_for_the_fix(finished: Study) -> None:
+    tables = finished.read()
+    found = success_criteria(tables["arms"], tables["runs"], tables["verdicts"], SETTINGS)
+    assert fix(tables["arms"]) == "attention-mask"
+    assert [criterion.met for criterion in found] == [True, True, True, True, None]
+    assert found[-1].measured == "not run here"
+    flat = Study(finished.results.parent / "flat", dict.fromkeys(CAUSE_FOUND, BASELINE - 0.02))
+    tables = flat.tables()
+    found = success_criteria(tables["arms"], tables["runs"], tables["verdicts"], SETTINGS)
+    assert fix(tables["arms"]) == "control"
+    assert [criterion.met for criterion in found[1:]] == [False, False, False, None]
 
 
 # --- the answer

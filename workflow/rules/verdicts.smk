@@ -8,7 +8,9 @@ checkpoint decide_phase:
     # only where params.yaml gates phases: did this one find a cause?
     input:
         script=script("decide_phase"),
-        sources=sources("hypotheses", "verdicts", "reporting/tables.py"),
+        sources=sources(
+            "hypotheses", "verdicts", "reporting/tables.py", "reporting/record.py"
+        ),
         metrics=lambda w: run_files("metrics.jsonl", runs_until(int(w.phase))),
         heldout=lambda w: run_files("heldout.json", runs_until(int(w.phase))),
         baselines=BASELINES,
@@ -34,7 +36,9 @@ checkpoint decide_phase:
 rule write_tables:
     input:
         script=script("write_tables"),
-        sources=sources("hypotheses", "verdicts", "reporting/tables.py"),
+        sources=sources(
+            "hypotheses", "verdicts", "reporting/tables.py", "reporting/record.py"
+        ),
         metrics=lambda w: run_files("metrics.jsonl", runs_until(last_phase())),
         heldout=lambda w: run_files("heldout.json", runs_until(last_phase())),
         gates=lambda w: [
@@ -111,7 +115,8 @@ rule draw_charts:
 rule write_pages:
     input:
         script=script("write_pages"),
-        sources=sources("hypotheses", "reporting/pages.py", "reporting/page.html.j2"),
+        sources=sources("hypotheses", "reporting/pages.py", "reporting/record.py"),
+        templates=sorted(map(str, Path(ROOT, "src/rlvr_debug/reporting").glob("*.j2"))),
         tables=expand("results/tables/{table}.csv", table=["runs", "arms", "verdicts"]),
         charts=expand("results/charts/{chart}.svg", chart=CHARTS),
         probes="results/probes.json",
@@ -121,6 +126,12 @@ rule write_pages:
             category="Summary",
             labels={"view": "Answer"},
             caption="../report/summary.rst",
+        ),
+        experiments=report(
+            "results/pages/experiments.html",
+            category="Summary",
+            labels={"view": "Experiments"},
+            caption="../report/experiments.rst",
         ),
         hypotheses=[
             report(

@@ -1,4 +1,4 @@
-"""Tables, charts and probes -> HTML pages: a summary with the answer, and one per hypothesis."""
+"""Tables, charts and probes -> HTML pages: a summary with the answer, the experiments, the hypotheses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from rlvr_debug.files import read_json, write_text
-from rlvr_debug.hypotheses import load_hypothesis
+from rlvr_debug.hypotheses import load_hypothesis, phase_of
+from rlvr_debug.reporting.record import fix, success_criteria
 
 __all__ = ["answer", "write_pages"]
 
@@ -31,11 +32,22 @@ def write_pages(results: Path, settings: Mapping[str, Any], out: Path) -> None:
         name: Markup((results / "charts" / f"{name}.svg").read_text(encoding="utf-8"))
         for name in ("learning", "effects")
     }
+    hypotheses = {slug: load_hypothesis(slug) for slug in tables["verdicts"]["hypothesis"]}
+    page = environment.get_template("experiments.html.j2").render(
+        title=f"Experiments of study {settings['study']}",
+        arms=tables["arms"].to_dict("records"),
+        budgets=_budgets(tables["runs"]),
+        settings=settings,
+    )
+    write_text(out / "experiments.html", page)
     page = environment.get_template("summary.html.j2").render(
         title=f"Study {settings['study']}: the case {settings['case']}",
         answer=sentence,
         detail=detail,
         verdicts=verdicts,
+        hypotheses=hypotheses,
+        fix=fix(tables["arms"]),
+        criteria=success_criteria(tables["arms"], tables["runs"], tables["verdicts"], settings),
         arms=tables["arms"].to_dict("records"),
         probes=list(read_json(results / "probes.json").values()),
         charts=charts,
@@ -49,10 +61,21 @@ def write_pages(results: Path, settings: Mapping[str, Any], out: Path) -> None:
         page = environment.get_template("hypothesis.html.j2").render(
             title=f"Hypothesis {verdict['hypothesis']}",
             verdict=verdict,
-            hypothesis=load_hypothesis(verdict["hypothesis"]),
+            hypothesis=hypotheses[verdict["hypothesis"]],
+            arms=tables["arms"][tables["arms"]["hypothesis"] == verdict["hypothesis"]].to_dict(
+                "records"
+            ),
+            phase=phase_of(verdict["hypothesis"], hypotheses),
             runs=runs[own].to_dict("records"),
         )
         write_text(out / f"{verdict['hypothesis']}.html", page)
+
+
+def _budgets(runs: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """By arm: what it may use (steps, updates, rollouts) and the tokens it used, means over seeds."""
+    columns = ["steps", "updates", "rollouts", "sampled_tokens", "trained_tokens"]
+    means = runs.groupby("arm")[columns].mean()
+    return {str(arm): dict(zip(columns, row, strict=True)) for arm, row in means.iterrows()}
 
 
 def _templates() -> jinja2.Environment:

@@ -14,6 +14,7 @@ from rlvr_debug.config import Run
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
 from rlvr_debug.hypotheses.base import Evidence
+from rlvr_debug.reporting.record import changes
 from rlvr_debug.verdicts.decide import Verdict, arm_table, decide, verdict_table
 from rlvr_debug.verdicts.statistics import mean_estimate, slope_estimate
 
@@ -101,6 +102,12 @@ def _judge(
     for column in ("value", "low", "high"):
         name = "slope" if column == "value" else f"slope_{column}"
         arms[name] = [getattr(slopes[arm], column) for arm in arms["arm"]]
+    of = {run.arm: run for run in reversed(runs)}  # the first seed's
+    compared = {"case": "control", "alone": "control", "random_reward": "control"}
+    arms["changes"] = [
+        changes(of[arm], of[compared.get(of[arm].design, "case")]) for arm in arms["arm"]
+    ]
+    arms["trained_as"] = [of[arm].trained_as for arm in arms["arm"]]
     verdicts = decide(slugs, Evidence(read_json(results / "probes.json"), arms), alpha, minimum)
     return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
 

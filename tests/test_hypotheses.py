@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from rlvr_debug.config import ROOT, load_params, runs
+from rlvr_debug.errors import InputError
+from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis, phase_of
+from rlvr_debug.hypotheses.base import PRIORITIES
+from rlvr_debug.hypotheses.template import write_hypothesis
+
+FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
+
+
+def test_there_are_the_sixteen_of_the_original_notes() -> None:
+    assert len(hypothesis_names()) == 16
+    kinds = {slug: load_hypothesis(slug).kind for slug in hypothesis_names()}
+    localisers = {slug for slug, kind in kinds.items() if kind == "localiser"}
+    assert localisers == {"library-functionality", "multi-step"}
+    assert set(kinds.values()) == {"cause", "localiser"}
+
+
+@pytest.mark.parametrize("slug", hypothesis_names())
+def test_a_hypothesis_says_everything(slug: str) -> None:
+    hypothesis = load_hypothesis(slug)
+    assert hypothesis.slug == slug
+    assert hypothesis.priority in PRIORITIES
+    texts = {k: v for k, v in asdict(hypothesis).items() if isinstance(v, str)}
+    assert all(text.strip() and "TODO" not in text for text in texts.values())
+    others = {*hypothesis.alternatives, *hypothesis.prerequisites, *hypothesis.interactions}
+    assert others <= set(hypothesis_names()) - {slug}
+    assert hypothesis.alternatives
+
+
+@pytest.mark.parametrize("slug", hypothesis_names())
+def test_the_full_study_tests_every_hypothesis_with_at_least_one_arm(slug: str) -> None:
+    assert FULL["hypotheses"][slug]["arms"]
+    assert slug in {run.hypothesis for run in runs(FULL)}
+
+
+def test_phases_follow_priorities_and_prerequisites() -> None:
+    every = hypothesis_names()
+    for slug in every:
+        hypothesis, phase = load_hypothesis(slug), phase_of(slug, every)
+        assert phase >= (1 if hypothesis.priority in ("critical", "high") else 2)
+        assert all(phase_of(other, every) < phase for other in hypothesis.prerequisites)
+    assert phase_of("advantage-scaling", every) == 1
+    assert phase_of("kl-penalty", every) == 2  # H03 after H01
+
+
+def test_prerequisites_that_a_study_does_not_test_hold_nothing_back() -> None:
+    assert phase_of("kl-penalty", ["kl-penalty"]) == 2
+    assert phase_of("hidden-context", ["hidden-context"]) == 1
+
+
+# --- a new one
+
+
+@pytest.mark.parametrize("kind", ["cause", "localiser"])
+def test_the_template_is_a_hypothesis_to_be_filled_in(tmp_path: Path, kind: str) -> None:
+    path = write_hypothesis("learning-rate", kind, tmp_path)
+    spec = importlib.util.spec_from_file_location("learning_rate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (module.HYPOTHESIS.slug, module.HYPOTHESIS.kind) == ("learning-rate", kind)
+    ruff = [sys.executable, "-m", "ruff"]
+    for command in (["check", "--isolated"], ["format", "--check", "--config", "pyproject.toml"]):
+        subprocess.run([*ruff, *command, str(path)], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("slug", ["", "Learning", "learning_rate", "-rate", "rate-", "a/b", "9x"])
+def test_a_bad_name_is_one_line_and_writes_nothing(tmp_path: Path, slug: str) -> None:
+    with pytest.raises(InputError, match="expected words"):
+        write_hypothesis(slug, "cause", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_stands_there_is_never_overwritten(tmp_path: Path) -> None:
+    path = write_hypothesis("learning-rate", "cause", tmp_path)
+    path.write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="stands there already"):
+        write_hypothesis("learning-rate", "cause", tmp_path)
+    assert path.read_text(encoding="utf-8") == "mine"
+
+
+def test_the_command_says_what_it_wrote_or_why_not() -> None:
+    script = str(ROOT / "scripts" / "new_hypothesis.py")
+    found = subprocess.run(
+        [sys.executable, script, "kl-penalty"], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: ")
+    assert len(found.stderr.splitlines()) == 1

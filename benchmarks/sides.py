@@ -98,11 +98,11 @@ def our_step(
             )
             sampler.reset()
         with clock.of("forward"):
-            batch = _our_batch(ids, sampled, sampler_logprobs)
+            batch = our_batch(ids, sampled, sampler_logprobs)
         with clock.of("reference"):
             held = shared_logprobs(reference, batch, settings, stages, processes)
         targets = Targets(
-            _advantages(len(ids)), batch.loss, batch.sampled, batch.sampler, held, None
+            advantages(len(ids)), batch.loss, batch.sampled, batch.sampler, held, None
         )
         with clock.of("forward"):
             update_policy(
@@ -124,7 +124,7 @@ def our_step(
     return step
 
 
-def _our_batch(ids: list[list[int]], sampled: list[list[bool]], values: list[list[float]]) -> Batch:
+def our_batch(ids: list[list[int]], sampled: list[list[bool]], values: list[list[float]]) -> Batch:
     padded = pad_sequence([torch.tensor(each) for each in ids], batch_first=True)
     mask = pad_sequence([torch.tensor(each) for each in sampled], batch_first=True)
     real = torch.arange(padded.shape[1]) < torch.tensor([[len(each)] for each in ids])
@@ -133,7 +133,7 @@ def _our_batch(ids: list[list[int]], sampled: list[list[bool]], values: list[lis
     return Batch(padded, mask, sampler, real, mask, real)
 
 
-def _advantages(count: int) -> Tensor:
+def advantages(count: int) -> Tensor:
     return torch.randn(count, generator=torch.Generator().manual_seed(0))
 
 
@@ -141,7 +141,7 @@ def trl_step(
     size: str, folder: Path, conversations: list[Conversation], clock: Clock, micro_batch: int
 ) -> Step:
     count = len(conversations)
-    trainer = _trainer(size, folder, count, micro_batch)
+    trainer = trl_trainer(size, folder, count, micro_batch)
     model, eos_id = trainer.model, trainer.model.config.eos_token_id
     optimizer = trainer.create_optimizer()
     logprobs = trainer._get_per_token_logps_and_entropies
@@ -156,7 +156,7 @@ def trl_step(
         with clock.of("rollout"):
             ids, sampled = replay(conversations, replies)
         with clock.of("forward"):
-            inputs = _trl_inputs(conversations, ids, sampled, trainer._tokenizer.pad_token_id)
+            inputs = trl_inputs(conversations, ids, sampled, trainer._tokenizer.pad_token_id)
         prompts, masks = inputs["prompt_ids"], inputs["prompt_mask"]
         with clock.of("reference"), torch.no_grad():
             inputs["ref_per_token_logps"], _, _ = logprobs(
@@ -180,7 +180,7 @@ def trl_step(
     return step
 
 
-def _trainer(size: str, folder: Path, count: int, micro_batch: int) -> Any:
+def trl_trainer(size: str, folder: Path, count: int, micro_batch: int) -> Any:
     import datasets
     import trl
 
@@ -210,7 +210,7 @@ def _trainer(size: str, folder: Path, count: int, micro_batch: int) -> Any:
     return trainer
 
 
-def _trl_inputs(
+def trl_inputs(
     conversations: list[Conversation],
     ids: list[list[int]],
     sampled: list[list[bool]],
@@ -230,6 +230,6 @@ def _trl_inputs(
         "completion_ids": padded(completions, "right", pad_id),
         "completion_mask": padded([[1] * len(row) for row in completions], "right", 0),
         "tool_mask": padded(masks, "right", 1),
-        "advantages": _advantages(len(ids)),
+        "advantages": advantages(len(ids)),
         "num_items_in_batch": torch.tensor(sum(map(sum, masks))),
     }

@@ -340,6 +340,21 @@ def stepped(model: Any, held: list[Tensor], learning_rate: float) -> dict[str, f
     return change_metrics([weight_change(plan, policy)])
 
 
+def test_of_a_large_model_a_part_of_the_weights_tells_of_all(
+    random_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> dict[str, float]:
+        model = random_model(0)
+        return stepped(model, list(model.parameters()), 1e-3)
+
+    every = found()
+    monkeypatch.setattr("rlvr_debug.diagnostics.weights._COPIED", 1000)
+    some = found()
+    assert some != every
+    assert some == pytest.approx(every, rel=0.05, abs=1e-4)
+    assert some["grad_norm/clipped"] == every["grad_norm/clipped"]
+
+
 def test_weights_that_the_optimizer_does_not_hold_count_as_not_moved(
     random_model: Callable[..., Any],
 ) -> None:
@@ -394,6 +409,7 @@ GIVEN_AWAY: dict[str, dict[str, float]] = {
     "leave-one-out-residue": {"advantages/error_abs_max": 0.5},
     "per-micro-batch-denominator": {"logprob_grad_norm/error": 0.01},
     "prompt-without-tools": MISALIGNED,
+    "random-reward": {"advantages/error_abs_max": 0.5},
     "ratio-blow-up": {"logprob_grad_norm/error": 0.1},
     "temperature-ignored": MISALIGNED,
     "tool-output-scored": {"advantages/error_abs_max": 0.1},

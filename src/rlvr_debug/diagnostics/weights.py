@@ -30,10 +30,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Plan:
-    """Before a step: the weights, and the changes that AdamW makes of the clipped gradient."""
+    """Before a step: every `stride`th weight of each tensor, and the changes that AdamW makes of the
+    clipped gradient there."""
 
     learning_rate: float
     clipped_norm: float
+    stride: int
     before: dict[str, Tensor]
     expected: dict[str, Tensor]
 
@@ -53,6 +55,10 @@ class WeightChange:
     moved: float
 
 
+# weights that are copied at most, for two copies of a large model would take the memory that it needs
+_COPIED = 2**24
+
+
 def _to_move(policy: Policy) -> dict[str, Tensor]:
     return {
         name: parameter
@@ -70,17 +76,28 @@ def plan_change(policy: Policy, optimizer: torch.optim.Optimizer) -> Plan:
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     first = optimizer.param_groups[0]
     weights = _to_move(policy)
+    stride = -(-sum(parameter.numel() for parameter in weights.values()) // _COPIED)
     expected, gradients = {}, []
     for name, parameter in weights.items():
         if parameter.grad is None:
             expected[name] = torch.zeros(())
             continue
         group = groups.get(id(parameter), first)
-        state = optimizer.state.get(parameter, {})
-        expected[name] = adamw_change(parameter.float(), parameter.grad.float(), state, group)
-        gradients.append(parameter.grad.float())
-    before = {name: parameter.clone() for name, parameter in weights.items()}
-    return Plan(float(first["lr"]), _norm(gradients), before, expected)
+        state = {
+            key: _some(value, stride) if isinstance(value, Tensor) and value.dim() else value
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
+        expected[name] = adamw_change(
+            _some(parameter, stride).float(), _some(parameter.grad, stride).float(), state, group
+        )
+        gradients.append(parameter.grad)
+    before = {name: _some(parameter, stride).clone() for name, parameter in weights.items()}
+    return Plan(float(first["lr"]), _norm(gradients), stride, before, expected)
+
+
+def _some(tensor: Tensor, stride: int) -> Tensor:
+    """Every `stride`th entry; a tensor of few entries has one at least."""
+    return tensor.flatten()[::stride]
 
 
 def adamw_change(
@@ -104,21 +121,25 @@ def adamw_change(
 
 @torch.no_grad()
 def weight_change(plan: Plan, policy: Policy) -> WeightChange:
-    changes = {name: p.float() - plan.before[name].float() for name, p in _to_move(policy).items()}
+    changes = {
+        name: _some(p, plan.stride).float() - plan.before[name].float()
+        for name, p in _to_move(policy).items()
+    }
+    scale = math.sqrt(plan.stride)
     moved = sum(int(change.count_nonzero()) for change in changes.values())
     return WeightChange(
         plan.learning_rate,
         plan.clipped_norm,
-        _norm(list(changes.values())),
-        _norm(list(plan.expected.values())),
-        _norm([change - plan.expected[name] for name, change in changes.items()]),
+        scale * _norm(list(changes.values())),
+        scale * _norm(list(plan.expected.values())),
+        scale * _norm([change - plan.expected[name] for name, change in changes.items()]),
         moved / sum(change.numel() for change in changes.values()),
     )
 
 
 def _norm(tensors: list[Tensor]) -> float:
     """Of all of them together."""
-    return math.sqrt(sum(float(tensor.norm()) ** 2 for tensor in tensors))
+    return math.sqrt(sum(float(tensor.float().norm()) ** 2 for tensor in tensors))
 
 
 def change_metrics(changes: list[WeightChange]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 CORES ?= all
+# tests at a time; each holds 1 to 2 GB
+TEST_JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 # one thread per process, one process per core; the tools of the environment come first
@@ -22,7 +24,7 @@ run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml; ALL=
 	@$(BIN)/python scripts/run_study.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
 
 test: $(TEST_ENV)  ## run the tests
-	@$(BIN)/python -m pytest $(PYTEST)
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)
 
 run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
 	@if test -d ../shared/data; then \

@@ -157,6 +157,7 @@ class Study:
                 "design": design,
                 "hypothesis": hypothesis,
                 "environment": environment,
+                "changes": "" if design in ("case", "control") else f"{arm}",
                 "seed": seed,
                 "gain": gain,
                 "gain_greedy": gain_greedy,

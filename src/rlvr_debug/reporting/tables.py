@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pandas as pd
 
 from rlvr_debug.config import Run
 from rlvr_debug.errors import InputError
+from rlvr_debug.faults import stage_of
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
 from rlvr_debug.hypotheses.base import Evidence
 from rlvr_debug.verdicts.decide import arm_table, decide, verdict_table
-from rlvr_debug.verdicts.statistics import mean_estimate, slope_estimate
+from rlvr_debug.verdicts.statistics import slope_estimate
 
 __all__ = ["curve_table", "run_table", "write_tables"]
 
@@ -22,6 +24,7 @@ __all__ = ["curve_table", "run_table", "write_tables"]
 def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
     """One row per run. Token counts are totals over training; kl and grad_norm the largest step's."""
     rows = []
+    training = {run.design: asdict(run.training) for run in reversed(runs)}
     for run in runs:
         folder = _folder(run, results)
         steps = _steps(run, results)
@@ -33,6 +36,7 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
                 "design": run.design,
                 "hypothesis": run.hypothesis,
                 "environment": run.environment,
+                "changes": _changes(run, training["control" if run.design == "alone" else "case"]),
                 "seed": run.seed,
                 "steps": len(steps),
                 "learning_rate": run.training.learning_rate,
@@ -53,6 +57,20 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def _changes(run: Run, other: Mapping[str, Any]) -> str:
+    """The stages and settings in which an arm departs from the run that it is compared with.
+
+    other: that run's training settings.
+    """
+    if run.design not in ("repair", "alone"):
+        return ""
+    stages = run.swap if run.design == "repair" else [stage_of(fault) for fault in run.faults]
+    settings = (
+        f"{key}={value}" for key, value in asdict(run.training).items() if value != other[key]
+    )
+    return ", ".join(sorted([*stages, *settings]))
 
 
 def curve_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
@@ -99,7 +117,7 @@ def write_tables(
         slopes[arm] = slope_estimate([list(c["reward"]) for _, c in group.groupby("seed")], alpha)
     for column in ("value", "low", "high"):
         name = "slope" if column == "value" else f"slope_{column}"
-        arms[name] = [getattr(slopes[arm], column) for arm in arms["arm"]]
+        arms[name] = [float(getattr(slopes[arm], column)) for arm in arms["arm"]]
     verdicts = decide(slugs, Evidence(read_json(results / "probes.json"), arms), alpha, minimum)
     tables = {
         "runs": run_rows,
@@ -126,7 +144,7 @@ def write_tables(
             },
             "baseline": {
                 environment: {
-                    "reward": round(mean_estimate(group["baseline_reward"], alpha).value, 6),
+                    "reward": round(float(group["baseline_reward"].mean()), 6),
                     "reward_greedy": round(float(group["baseline_reward_greedy"].mean()), 6),
                 }
                 for environment, group in run_rows.groupby("environment")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ from rlvr_debug.verdicts.rule import (
 )
 from rlvr_debug.verdicts.statistics import Floats, sample, welch
 
-__all__ = ["Shape", "Simulated", "read_spreads", "simulate", "study_shape"]
+__all__ = ["Shape", "Simulated", "main", "read_spreads", "simulate", "study_shape"]
 
 FOUND = STATUSES[1:]  # every simulated hypothesis has arms, so none is pending
 NOISES = ("normal", "residuals")
@@ -265,7 +266,7 @@ def summary(table: pd.DataFrame, studies: int, alpha: float) -> str:
     false, error = null["false_validation"].max(), math.sqrt(alpha * (1 - alpha) / studies)
     power = table[(table["mechanism"] == "present") & (table["effect"] > 0)]
     words = ", ".join(
-        f"{seeds} seeds at {effect:.1f}: {group.min():.0%}"
+        f"{seeds} seeds at {effect:.1f}: {group.min():.1%}"
         for (seeds, effect), group in power.groupby(["seeds", "effect"])["validated"]
     )
     return (
@@ -303,6 +304,7 @@ def main() -> None:
     )
     if missing:
         words += f" Not measured, and given the widest spread: {', '.join(missing)}."
+    words = textwrap.fill(words, 110, break_on_hyphens=False)
     print(words, table.to_string(index=False, float_format="{:.3f}".format), sep="\n\n")
     text = table.to_csv(index=False, float_format="%.4f", lineterminator="\n")
     write_text(args.out / "simulation.csv", text)

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,16 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW, ttost_ind
 
-from benchmarks.simulate_verdicts import Shape, Simulated, simulate, study_shape
+from benchmarks.simulate_verdicts import (
+    Shape,
+    Simulated,
+    main,
+    read_spreads,
+    simulate,
+    study_shape,
+)
 from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
 from rlvr_debug.hypotheses.base import Evidence
 from rlvr_debug.verdicts.decide import STATUSES, Verdict, arm_table, decide, verdict_table
@@ -141,7 +150,8 @@ def test_no_spread_gives_a_point_and_not_nan() -> None:
     assert 0 < p < 1
     flat = sample([0.1] * 3)
     assert flat.sd == 0  # though the mean of three times 0.1 is not 0.1
-    assert (welch_p(flat, flat), equivalence_p(flat, flat, 0.1)) == (1, 0)
+    assert welch_p(flat, flat) == 1
+    assert equivalence_p(flat, flat, 0.1) == 0
 
 
 def test_a_slope_is_per_step_and_its_interval_over_seeds() -> None:
@@ -606,6 +616,7 @@ def test_one_seed_shows_nothing(slug: str, fails: bool | None) -> None:
     assert (verdict.ci_low, verdict.ci_high) == (-math.inf, math.inf)
     if verdict.kind == "cause":
         assert "one seed has no spread" in verdict.evidence
+        assert math.isnan(verdict.further_seeds)
         assert verdict.p_holm == 1
 
 
@@ -756,3 +767,36 @@ def test_a_real_cause_is_found_more_often_with_more_seeds_and_never_without_mech
 
     assert 0.5 < power(3, PRESENT) < power(5, PRESENT)
     assert power(5, ABSENT) == 0
+
+
+def test_a_rerun_of_the_simulation_writes_the_same_files_between_the_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, measured = tmp_path / "verdicts.md", tmp_path / "spreads.csv"
+    page.write_text((ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8"), encoding="utf-8")
+    rows = [
+        f"{arm},{seed},{0.01 * seed},{0.02 * (seed % 2)}"
+        for arm in ("case", "control", "attention-mask")
+        for seed in range(4)
+    ]
+    measured.write_text("\n".join(["arm,seed,gain,gain_greedy", *rows]), encoding="utf-8")
+    settings = ["--spreads", str(measured), "--out", str(tmp_path), "--studies", "20"]
+    monkeypatch.setattr("sys.argv", ["simulate_verdicts", *settings])
+
+    def written() -> dict[str, str]:
+        main()
+        return {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+
+    first = written()
+    assert set(first) == {"simulation.csv", "simulation.svg", "verdicts.md", "spreads.csv"}
+    said = " ".join(first["verdicts.md"].split())
+    for part in ("20 studies a row", "(simulation.svg)", "given the widest spread: "):
+        assert part in said
+    assert written() == first
+
+
+def test_a_spread_of_one_seed_is_an_error_that_names_the_arm(tmp_path: Path) -> None:
+    path = tmp_path / "spreads.csv"
+    path.write_text("arm,seed,gain,gain_greedy\ncase,0,0.1,0.1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="arm 'case' has 1 seeds"):
+        read_spreads(path)

@@ -101,7 +101,7 @@ def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float
                 welch(by_arm[better][gain], by_arm[worse][gain], alpha)
                 for gain in ("gain", "gain_greedy")
             )
-            seeds = min(len(by_arm[better]), len(by_arm[worse]))
+            seeds = len(by_arm[family[n]])
             rows.append(
                 {
                     "arm": family[n],
@@ -184,7 +184,7 @@ def _effects(
 
 def _further_seeds(found: str, at_totals: NDArray[np.str_], seeds: int) -> float:
     """Seeds per arm until an inconclusive status settles. at_totals: the status at _TOTALS seeds."""
-    if found != "inconclusive":
+    if found != "inconclusive" or seeds < 2:  # decided, or of unknown spread
         return float("nan")
     enough = _TOTALS[(at_totals != "inconclusive") & (seeds < _TOTALS)]
     return float(enough[0] - seeds) if enough.size else float("inf")
@@ -216,7 +216,7 @@ def _judge(
     later = _effects(arms, family, alpha, minimum_effect, _TOTALS[:, None]).of(members)
     mechanism = _MECHANISMS[finding.present]
     found = str(status(now, mechanism))
-    further = _further_seeds(found, status(later, mechanism), own["seeds"].max())
+    further = _further_seeds(found, status(later, mechanism), own["seeds"].min())
     best = max(_records(own), key=lambda arm: (_strength(arm), arm["effect"]))
     said = [*map(_sentence, _records(own)), finding.text]
     if found == "inconclusive":
@@ -293,7 +293,7 @@ def _sentence(arm: Mapping[str, Any]) -> str:
     return (
         f"{arm['arm']}: {what} {arm['effect']:+.3f} [{arm['ci_low']:+.3f}, {arm['ci_high']:+.3f}], "
         f"greedy {arm['effect_greedy']:+.3f}, p {arm['p_holm']:.2g} (Holm), "
-        f"equivalent to 0: p {arm['p_equivalence']:.2g}"
+        f"p {arm['p_equivalence']:.2g} (equivalence)"
     )
 
 

@@ -137,4 +137,4 @@ def holm(p_values: ArrayLike) -> Floats:
     scaled = np.take_along_axis(p, order, -1) * np.arange(p.shape[-1], 0, -1)
     adjusted = np.empty_like(p)
     np.put_along_axis(adjusted, order, np.maximum.accumulate(scaled, axis=-1), -1)
-    return np.minimum(adjusted, 1.0)
+    return np.asarray(np.minimum(adjusted, 1.0))

@@ -25,6 +25,7 @@ def main() -> None:
     params = load_params(ROOT / "params.yaml", _STUDY.with_suffix(".yaml"))
     results = _STUDY / "results"
     runs = pd.read_csv(results / "tables" / "runs.csv", keep_default_na=False, na_values=[""])
+    runs["changes"] = runs["changes"].fillna("")  # an empty cell is read as missing
     probes = read_json(results / "probes.json")
     alpha, minimum = params["verdicts"]["alpha"], params["verdicts"]["minimum_effect"]
     seeds = params["seeds"]

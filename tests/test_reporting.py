@@ -178,7 +178,19 @@ def test_every_run_has_a_row_with_the_columns_that_people_rely_on(finished: Stud
     assert (row["steps"], row["sampled_tokens"], row["trained_tokens"]) == (3, 300, 270)
     assert (row["baseline_reward"], row["heldout_reward"]) == (0.1, 0.52)
     assert row["gain"] == pytest.approx(0.42)
+    assert row["changes"] == "without attention-from-loss-mask"
     assert (row["training_reward_last"], row["kl_max"], row["grad_norm_max"]) == (0.52, 0.03, 1.0)
+
+
+def test_what_an_arm_changes_is_told_against_the_run_that_it_is_compared_with(
+    finished: Study,
+) -> None:
+    arms = finished.read()["arms"].set_index("arm")["changes"]
+    assert arms["attention-mask"] == "without attention-from-loss-mask"
+    assert arms["attention-mask-alone"] == "with attention-from-loss-mask"
+    assert arms["control"] == "without attention-from-loss-mask; without eos-not-trained"
+    assert arms[LONG] == "kl_beta 0.04 → 0.0"
+    assert arms["gsm8k"] == "environment gsm8k"
 
 
 def test_every_hypothesis_has_a_row_with_the_columns_that_people_rely_on(finished: Study) -> None:
@@ -332,7 +344,7 @@ def test_the_summary_begins_with_the_answer_and_shows_every_verdict_arm_and_prob
     assert cells >= {*SLUGS, *tables["arms"]["arm"], "validated", "invalidated", "pending"}
     assert cells >= {"context-sensitivity", "kl-estimator", "weight-sync", "fails", "passes"}
     assert page.count("<svg") == 2
-    assert "nan" not in {cell.lower() for cell in cells}
+    assert not {"nan", "inf", "+nan", "+inf"} & {cell.lower() for cell in cells}
 
 
 def test_a_hypothesis_page_tells_its_claim_its_verdict_and_its_runs_only(finished: Study) -> None:

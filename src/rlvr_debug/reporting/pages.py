@@ -87,6 +87,7 @@ def _templates() -> jinja2.Environment:
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
     environment.filters["interval"] = _interval
     environment.filters["text"] = lambda x: x.replace("_", " ") if isinstance(x, str) else ""
+    environment.filters["seeds"] = _seeds
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
     return environment
 
@@ -97,6 +98,13 @@ def _interval(estimate: list[float], digits: int = 3) -> str:
     if math.isnan(estimate[0]):
         return ""
     return f"{value} [{low}, {high}]" if math.isfinite(estimate[1]) else f"{value} [one seed]"
+
+
+def _seeds(further: float) -> str:
+    """Further seeds that would decide; empty where a verdict is not for want of them."""
+    if math.isnan(further):
+        return ""
+    return f"{further:.0f}" if math.isfinite(further) else "none up to 100"
 
 
 def answer(

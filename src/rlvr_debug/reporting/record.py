@@ -14,8 +14,8 @@ __all__ = ["Criterion", "changes", "fix", "success_criteria"]
 
 
 def changes(run: Run, other: Run) -> str:
-    """What `run` is told and `other` is not."""
-    return "; ".join(_changes(run, other)) or "nothing"
+    """What `run` is told and `other` is not; empty if nothing."""
+    return "; ".join(_changes(run, other))
 
 
 def _changes(run: Run, other: Run) -> Iterator[str]:

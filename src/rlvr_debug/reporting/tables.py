@@ -16,14 +16,18 @@ from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
 from rlvr_debug.hypotheses.base import Evidence
 from rlvr_debug.reporting.record import changes
 from rlvr_debug.verdicts.decide import Verdict, arm_table, decide, verdict_table
-from rlvr_debug.verdicts.statistics import mean_estimate, slope_estimate
+from rlvr_debug.verdicts.statistics import slope_estimate
 
 __all__ = ["curve_table", "run_table", "write_phase", "write_tables"]
+
+
+_AGAINST_CONTROL = ("case", "alone", "random_reward")
 
 
 def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
     """One row per run. Token counts are totals over training; kl and grad_norm the largest step's."""
     rows = []
+    by_arm = {run.arm: run for run in reversed(runs)}
     for run in runs:
         folder = _folder(run, results)
         steps = _steps(run, results)
@@ -35,6 +39,9 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
                 "design": run.design,
                 "hypothesis": run.hypothesis,
                 "environment": run.environment,
+                "changes": changes(
+                    run, by_arm["control" if run.design in _AGAINST_CONTROL else "case"]
+                ),
                 "seed": run.seed,
                 "trained_as": run.trained_as,
                 "steps": len(steps),
@@ -101,12 +108,8 @@ def _judge(
         slopes[arm] = slope_estimate([list(c["reward"]) for _, c in group.groupby("seed")], alpha)
     for column in ("value", "low", "high"):
         name = "slope" if column == "value" else f"slope_{column}"
-        arms[name] = [getattr(slopes[arm], column) for arm in arms["arm"]]
-    of = {run.arm: run for run in reversed(runs)}  # the first seed's
-    compared = {"case": "control", "alone": "control", "random_reward": "control"}
-    arms["changes"] = [
-        changes(of[arm], of[compared.get(of[arm].design, "case")]) for arm in arms["arm"]
-    ]
+        arms[name] = [float(getattr(slopes[arm], column)) for arm in arms["arm"]]
+    of = {run.arm: run for run in runs}
     arms["trained_as"] = [of[arm].trained_as for arm in arms["arm"]]
     verdicts = decide(slugs, Evidence(read_json(results / "probes.json"), arms), alpha, minimum)
     return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
@@ -138,7 +141,6 @@ def write_tables(
     phases: by slug of hypothesis; gates: files of write_phase, after the first of which that names a
     cause no later phase was run. settings: params.yaml's `verdicts`, and `environment`, the case's.
     """
-    alpha = settings["alpha"]
     gate = next((each for each in map(read_json, gates) if each["causes"]), None)
     last = gate["phase"] if gate else max(phases.values(), default=0)
     opened = [run for run in runs if phases.get(run.hypothesis, 0) <= last]
@@ -174,7 +176,7 @@ def write_tables(
             },
             "baseline": {
                 environment: {
-                    "reward": round(mean_estimate(group["baseline_reward"], alpha).value, 6),
+                    "reward": round(float(group["baseline_reward"].mean()), 6),
                     "reward_greedy": round(float(group["baseline_reward_greedy"].mean()), 6),
                 }
                 for environment, group in run_rows.groupby("environment")

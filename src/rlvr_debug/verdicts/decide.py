@@ -1,18 +1,26 @@
 """From runs and probes to one verdict per hypothesis. The rule is the same for every hypothesis.
 
-Two effects are measured, as differences of mean gain in held-out reward over seeds (Welch):
+The unit is a run's held-out mean on questions that all runs share. An effect is a difference of mean
+gain in held-out reward over seeds, with Welch's t interval:
 - repair: the case with one part mended, minus the case. It finds a cause that acts by itself.
 - alone: the control minus the control with that part as in the case. It finds a cause that another
   defect hides: with two defects of which each is enough to stop learning, mending one changes nothing.
 
-A cause is
-- validated when its mechanism is present and one of its effects is at least the minimum effect, sampled
-  and greedy, with a p value below alpha after Holm's correction over all effects of the study;
-- partially validated when the mechanism is present and an effect is significant but smaller than that,
-  or shows only when sampled (sharpening, not learning);
-- invalidated when no effect's interval reaches the minimum effect, or when the mechanism is absent and
-  no effect is significant;
-- inconclusive otherwise.
+An effect is significant when it is above 0 and its p value, after Holm's correction over all
+intervention arms of causes, is below alpha; it is equivalent to 0 when two one-sided tests at alpha
+place it within the minimum effect, and the greedy effect is within it too. The control, which mends
+everything, and the arms of localisers are judged apart. A cause is
+- validated when its mechanism is present and an arm's effect is significant and at least the minimum
+  effect, sampled and greedy;
+- partially validated when its mechanism is present without effect on the goal: every arm's effect is
+  equivalent to 0, or one is significant but smaller than the minimum, or large only when sampled;
+- invalidated when every arm's effect is equivalent to 0, or when its mechanism is shown absent;
+- inconclusive otherwise: with the number of further seeds that would decide if effects and spreads
+  stayed as observed, and with the hypotheses that the same interventions mend. So is a significant
+  effect of at least the minimum without its mechanism, which is a contradiction, and whatever one
+  seed says.
+
+Mending that makes things worse validates nothing and clears nothing. The arrays are in rule.py.
 """
 
 from __future__ import annotations
@@ -21,21 +29,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from rlvr_debug.hypotheses import load_hypothesis
 from rlvr_debug.hypotheses.base import Evidence, Finding, Hypothesis
-from rlvr_debug.verdicts.statistics import holm, mean_estimate, welch
+from rlvr_debug.verdicts.rule import (
+    ABSENT,
+    PRESENT,
+    STATUSES,
+    UNTESTED,
+    Effects,
+    Measured,
+    arm_status,
+    compare,
+    status,
+)
+from rlvr_debug.verdicts.statistics import Sample, mean_estimate, sample, welch
 
-__all__ = ["STATUSES", "Verdict", "arm_table", "decide"]
+__all__ = ["STATUSES", "Verdict", "arm_table", "decide", "verdict_table"]
 
-STATUSES = ("pending", "validated", "partially_validated", "invalidated", "inconclusive")
+_TOTALS = np.arange(2, 101)  # seeds per arm that are tried
+_MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 
 
 @dataclass(frozen=True)
 class Verdict:
     """One row of verdicts.csv. Effects are in held-out reward, [0, 1], at the training temperature;
-    those of `arm`, the one that says most."""
+    those of `arm`, the one that says most.
+
+    effect_in_sd: shown, never decisive. further_seeds: per arm, of an inconclusive cause; inf where no
+    number up to 100 in all decides.
+    """
 
     hypothesis: str
     kind: str
@@ -50,6 +76,8 @@ class Verdict:
     effect_greedy: float
     p_holm: float
     mechanism: str
+    effect_in_sd: float
+    further_seeds: float
 
 
 def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float) -> pd.DataFrame:
@@ -58,79 +86,195 @@ def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float
     runs: as runs.csv, one row per arm and seed. The control's effect is that of mending everything.
     """
     by_arm = {str(arm): group for arm, group in runs.groupby("arm", sort=False)}
+    arms = pd.DataFrame([_gains(group, alpha) for group in by_arm.values()])
+    causes = _interventions(arms)
+    compared = ~arms["design"].isin(["case", "random_reward"]) & (arms["environment"] == main)
+    tested = arms.loc[compared, "arm"]
     rows: list[dict[str, Any]] = []
-    for arm, group in by_arm.items():
-        gain = mean_estimate(group["gain"], alpha)
-        design = group["design"].iloc[0]
-        row: dict[str, Any] = {
-            "arm": arm,
-            "design": design,
-            "hypothesis": group["hypothesis"].iloc[0],
-            "environment": group["environment"].iloc[0],
-            "seeds": len(group),
-            "gain": gain.value,
-            "gain_low": gain.low,
-            "gain_high": gain.high,
-            "gain_greedy": float(group["gain_greedy"].mean()),
-        }
-        if design not in ("case", "random_reward") and row["environment"] == main:
-            better, worse = (
-                (by_arm["control"], group) if design == "alone" else (group, by_arm["case"])
+    for family in [causes, *([arm] for arm in tested if arm not in causes)]:
+        if not family:
+            continue
+        effects = _effects(arms, family, alpha, minimum_effect)
+        now = arm_status(effects)
+        later = arm_status(_effects(arms, family, alpha, minimum_effect, _TOTALS[:, None]))
+        for n, (better, worse) in enumerate(_sides(arms, family)):
+            sampled, greedy = (
+                welch(by_arm[better][gain], by_arm[worse][gain], alpha)
+                for gain in ("gain", "gain_greedy")
             )
-            effect = welch(better["gain"], worse["gain"], alpha)
-            greedy = welch(better["gain_greedy"], worse["gain_greedy"], alpha)
-            row |= {
-                "effect": effect.value,
-                "ci_low": effect.low,
-                "ci_high": effect.high,
-                "p": effect.p,
-                "effect_greedy": greedy.value,
-                "greedy_low": greedy.low,
-                "greedy_high": greedy.high,
-            }
-        rows.append(row)
-    tested = [row for row in rows if "effect" in row]
-    for row, adjusted in zip(tested, holm([row["p"] for row in tested]), strict=True):
-        row["p_holm"] = adjusted
-        row["status"] = _arm_status(row, alpha, minimum_effect)
-    return pd.DataFrame(rows)
+            seeds = len(by_arm[family[n]])
+            rows.append(
+                {
+                    "arm": family[n],
+                    "effect": float(effects.effect[n]),
+                    "ci_low": float(sampled.low),
+                    "ci_high": float(sampled.high),
+                    "p": float(effects.p[n]),
+                    "effect_greedy": float(effects.effect_greedy[n]),
+                    "greedy_low": float(greedy.low),
+                    "greedy_high": float(greedy.high),
+                    "p_holm": float(effects.p_holm[n]),
+                    "status": str(now[n]),
+                    "p_equivalence": float(effects.p_equivalence[n]),
+                    "effect_in_sd": float(effects.in_sd[n]),
+                    "further_seeds": _further_seeds(str(now[n]), later[:, n], seeds),
+                }
+            )
+    return arms.merge(pd.DataFrame(rows), on="arm", how="left") if rows else arms
 
 
-def _arm_status(arm: Mapping[str, Any], alpha: float, minimum_effect: float) -> str:
-    """What the arm's effect says by itself, whatever the mechanism.
+def _gains(group: pd.DataFrame, alpha: float) -> dict[str, Any]:
+    """group: the runs of one arm."""
+    gain = mean_estimate(group["gain"], alpha)
+    sampled, greedy = sample(group["gain"]), sample(group["gain_greedy"])
+    return {
+        **{
+            name: group[name].iloc[0]
+            for name in ("arm", "design", "hypothesis", "environment", "changes")
+        },
+        "seeds": len(group),
+        "gain": float(gain.value),
+        "gain_low": float(gain.low),
+        "gain_high": float(gain.high),
+        "gain_sd": float(sampled.sd),
+        "gain_greedy": float(greedy.mean),
+        "gain_greedy_sd": float(greedy.sd),
+    }
 
-    An effect that is surely there and surely smaller than the minimum explains nothing.
-    """
-    too_small = max(arm["ci_high"], arm["greedy_high"]) < minimum_effect
-    if arm["p_holm"] < alpha and arm["effect"] > 0 and not too_small:
-        large = arm["effect"] >= minimum_effect and arm["effect_greedy"] >= minimum_effect
-        return "validated" if large else "partially_validated"
-    return "invalidated" if arm["ci_high"] < minimum_effect else "inconclusive"
+
+def _interventions(arms: pd.DataFrame) -> list[str]:
+    """The arms that are corrected together. Elsewhere than the case they have no effect to test."""
+    main = arms.loc[arms["design"] == "case", "environment"]
+    return [
+        row["arm"]
+        for row in _records(arms)
+        if row["design"] in ("repair", "alone")
+        and row["environment"] in set(main)
+        and load_hypothesis(row["hypothesis"]).kind == "cause"
+    ]
+
+
+def _sides(arms: pd.DataFrame, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Of each arm, which two to compare: a cause makes the first one better."""
+    designs = arms.set_index("arm")["design"]
+    return [("control", arm) if designs[arm] == "alone" else (arm, "case") for arm in names]
+
+
+def _effects(
+    arms: pd.DataFrame,
+    names: Sequence[str],
+    alpha: float,
+    minimum_effect: float,
+    seeds: ArrayLike | None = None,
+) -> Effects:
+    """Effects of these arms, corrected together. seeds: had each arm had that many, (..., 1)."""
+    by_arm = arms.set_index("arm")
+
+    def measured(side: Sequence[str]) -> Measured:
+        rows = by_arm.loc[list(side)]
+        count = np.asarray(rows["seeds"] if seeds is None else seeds)
+        sampled, greedy = (
+            Sample(rows[gain].to_numpy(float), rows[f"{gain}_sd"].to_numpy(float), count)
+            for gain in ("gain", "gain_greedy")
+        )
+        return Measured(sampled, greedy)
+
+    better, worse = zip(*_sides(arms, names), strict=True)
+    return compare(measured(better), measured(worse), alpha, minimum_effect)
+
+
+def _further_seeds(found: str, at_totals: NDArray[np.str_], seeds: int) -> float:
+    """Seeds per arm until an inconclusive status settles. at_totals: the status at _TOTALS seeds."""
+    if found != "inconclusive" or seeds < 2:  # decided, or of unknown spread
+        return float("nan")
+    enough = _TOTALS[(at_totals != "inconclusive") & (seeds < _TOTALS)]
+    return float(enough[0] - seeds) if enough.size else float("inf")
 
 
 def decide(
     slugs: Sequence[str], evidence: Evidence, alpha: float, minimum_effect: float
 ) -> list[Verdict]:
+    """evidence.arms: as arm_table returns them."""
     return [
         _localise(hypothesis, evidence, minimum_effect)
         if hypothesis.kind == "localiser"
-        else _judge(hypothesis, evidence)
+        else _judge(hypothesis, evidence, alpha, minimum_effect)
         for hypothesis in map(load_hypothesis, slugs)
     ]
 
 
-def _judge(hypothesis: Hypothesis, evidence: Evidence) -> Verdict:
+def _judge(
+    hypothesis: Hypothesis, evidence: Evidence, alpha: float, minimum_effect: float
+) -> Verdict:
     finding = hypothesis.mechanism(evidence)
-    own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
-    own = own.dropna(subset=["effect"])  # in another environment there is no case to compare with
+    arms = evidence.arms
+    family = _interventions(arms)
+    own = arms[arms["arm"].isin(family) & (arms["hypothesis"] == hypothesis.slug)]
     if own.empty:
         return _verdict(hypothesis, "pending", "low", None, finding, "no arm was run")
+    members = [family.index(arm) for arm in own["arm"]]
+    now = _effects(arms, family, alpha, minimum_effect).of(members)
+    later = _effects(arms, family, alpha, minimum_effect, _TOTALS[:, None]).of(members)
+    mechanism = _MECHANISMS[finding.present]
+    found = str(status(now, mechanism))
+    further = _further_seeds(found, status(later, mechanism), own["seeds"].min())
     best = max(_records(own), key=lambda arm: (_strength(arm), arm["effect"]))
-    status, confidence = _status(set(own["status"]), finding, best["p_holm"])
-    effects = [_sentence(arm) for arm in _records(own)]
+    said = [*map(_sentence, _records(own)), finding.text]
+    if found == "inconclusive":
+        said.append(_open(now, mechanism, further, minimum_effect))
+    if rivals := _same_interventions(own, arms[arms["arm"].isin(family)]):
+        said.append(f"not to be told from {', '.join(rivals)}, which the same intervention mends")
     return _verdict(
-        hypothesis, status, confidence, best, finding, "; ".join([*effects, finding.text])
+        hypothesis,
+        found,
+        _confidence(found, now, mechanism, best["ci_low"], alpha, minimum_effect),
+        {**best, "further_seeds": further},
+        finding,
+        "; ".join(said),
     )
+
+
+def _open(effects: Effects, mechanism: int, further: float, minimum_effect: float) -> str:
+    """Why a verdict is inconclusive."""
+    if not effects.known.all():
+        return "one seed has no spread: run more"
+    if effects.gained.any():
+        return (
+            "an effect without its mechanism is a contradiction"
+            if mechanism == ABSENT
+            else "whether its mechanism is present was not tested"
+        )
+    if np.isfinite(further):
+        return f"{further:.0f} further seeds would decide, were effects and spreads to stay"
+    if (effects.effect <= -minimum_effect).any():
+        return "mending makes it worse, which more seeds would not change"
+    return f"more than {_TOTALS[-1]} seeds would be needed at the observed effects and spreads"
+
+
+def _same_interventions(own: pd.DataFrame, arms: pd.DataFrame) -> list[str]:
+    """Other hypotheses of which an arm changes exactly what one of these changes."""
+    changes = {(row["design"], row["changes"]) for row in _records(own) if row["changes"]}
+    return sorted(
+        {row["hypothesis"] for row in _records(arms) if (row["design"], row["changes"]) in changes}
+        - set(own["hypothesis"])
+    )
+
+
+def _confidence(
+    found: str, effects: Effects, mechanism: int, low: float, alpha: float, minimum_effect: float
+) -> str:
+    """high: the test that decided would at a fifth of alpha too, and the interval of a validated effect
+    lies beyond the minimum; or an effect equivalent to 0 and an absent mechanism agree. low:
+    inconclusive. low (argument): the lower end of the strongest arm's interval."""
+    if found == "inconclusive":
+        return "low"
+    if found == "validated":
+        sure = effects.p_holm[effects.large].min() < alpha / 5 and low >= minimum_effect
+    else:
+        sure = effects.equivalent.all() and (
+            mechanism == ABSENT or effects.p_equivalence.max() < alpha / 5
+        )
+    return "high" if sure else "medium"
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -149,52 +293,58 @@ def _sentence(arm: Mapping[str, Any]) -> str:
     )
     return (
         f"{arm['arm']}: {what} {arm['effect']:+.3f} [{arm['ci_low']:+.3f}, {arm['ci_high']:+.3f}], "
-        f"greedy {arm['effect_greedy']:+.3f}, p {arm['p_holm']:.2g} (Holm)"
+        f"greedy {arm['effect_greedy']:+.3f}, p {arm['p_holm']:.2g} (Holm), "
+        f"p {arm['p_equivalence']:.2g} (equivalence)"
     )
 
 
-def _status(arms: set[str], finding: Finding, p: float) -> tuple[str, str]:
-    if finding.present and "validated" in arms:
-        return "validated", "high" if p < 0.01 else "medium"
-    if finding.present and "partially_validated" in arms:
-        return "partially_validated", "medium"
-    if arms == {"invalidated"}:
-        return "invalidated", "medium" if finding.present else "high"
-    if finding.present is False and not arms & {"validated", "partially_validated"}:
-        return "invalidated", "medium"
-    return "inconclusive", "low"
-
-
 def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float) -> Verdict:
-    """The claim is that the simpler setting fails too: its own gain over the baseline decides."""
+    """The claim is that the simpler setting fails too or, of some, that it learns where the case does
+    not: gains over the baseline decide."""
     own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
     none = Finding(None, "")
     if own.empty:
         return _verdict(hypothesis, "pending", "low", None, none, "no arm was run")
     arm = max(_records(own), key=lambda arm: arm["gain"])
-    if arm["gain_low"] > 0 and arm["gain"] >= minimum_effect:
-        status, confidence = "invalidated", "high" if arm["gain_low"] > minimum_effect else "medium"
-    elif arm["gain_high"] < minimum_effect:
-        status, confidence = "validated", "medium"
+    [case] = _records(evidence.arms[evidence.arms["design"] == "case"])
+    learns = _learns(arm, minimum_effect)
+    sure = arm["gain_low"] > minimum_effect
+    if not hypothesis.simpler_learns:
+        holds = None if learns is None else not learns
+    elif learns is False or _learns(case, minimum_effect):
+        holds = False
     else:
-        status, confidence = "inconclusive", "low"
+        holds = None if learns is None or _learns(case, minimum_effect) is None else True
+    found = {True: "validated", False: "invalidated", None: "inconclusive"}[holds]
+    confidence = "low" if holds is None else "high" if sure else "medium"
     text = (
         f"{arm['arm']}: {arm['gain']:+.3f} [{arm['gain_low']:+.3f}, {arm['gain_high']:+.3f}] over its "
         f"baseline, greedy {arm['gain_greedy']:+.3f}"
     )
+    if hypothesis.simpler_learns:
+        text += (
+            f"; the case: {case['gain']:+.3f} [{case['gain_low']:+.3f}, {case['gain_high']:+.3f}]"
+        )
     gain = {
         "effect": arm["gain"],
         "ci_low": arm["gain_low"],
         "ci_high": arm["gain_high"],
         "effect_greedy": arm["gain_greedy"],
-        "p_holm": float("nan"),
+        **dict.fromkeys(("p_holm", "effect_in_sd", "further_seeds"), float("nan")),
     }
-    return _verdict(hypothesis, status, confidence, {**arm, **gain}, none, text)
+    return _verdict(hypothesis, found, confidence, {**arm, **gain}, none, text)
+
+
+def _learns(arm: Mapping[str, Any], minimum_effect: float) -> bool | None:
+    """Whether the arm gains at least the minimum over its baseline; None: cannot be told."""
+    if arm["gain_low"] > 0 and arm["gain"] >= minimum_effect:
+        return True
+    return False if arm["gain_high"] < minimum_effect else None
 
 
 def _verdict(
     hypothesis: Hypothesis,
-    status: str,
+    found: str,
     confidence: str,
     arm: Mapping[str, Any] | None,
     finding: Finding,
@@ -205,7 +355,7 @@ def _verdict(
     return Verdict(
         hypothesis=hypothesis.slug,
         kind=hypothesis.kind,
-        status=status,
+        status=found,
         confidence=confidence,
         effect=arm.get("effect", nan),
         ci_low=arm.get("ci_low", nan),
@@ -216,6 +366,8 @@ def _verdict(
         effect_greedy=arm.get("effect_greedy", nan),
         p_holm=arm.get("p_holm", nan),
         mechanism={True: "present", False: "absent", None: "not tested"}[finding.present],
+        effect_in_sd=arm.get("effect_in_sd", nan),
+        further_seeds=arm.get("further_seeds", nan),
     )
 
 

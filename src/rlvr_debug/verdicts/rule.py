@@ -1,0 +1,116 @@
+"""The rule of decide.py on arrays: one study, thousands of simulated ones, or one at many sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rlvr_debug.verdicts.statistics import Floats, Sample, equivalence_p, holm, welch_p
+
+__all__ = [
+    "ABSENT",
+    "PRESENT",
+    "STATUSES",
+    "UNTESTED",
+    "Effects",
+    "Measured",
+    "arm_status",
+    "compare",
+    "status",
+]
+
+STATUSES = ("pending", "validated", "partially_validated", "invalidated", "inconclusive")
+PRESENT, UNTESTED, ABSENT = 1, 0, -1
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Gains in held-out reward, [0, 1], of an arm: at the training temperature, and greedy."""
+
+    sampled: Sample
+    greedy: Sample
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What is shown of each arm's effect. All arrays: (..., arms).
+
+    in_sd is the effect in the two sides' pooled standard deviations over seeds; NaN without spread.
+    known: there is more than one seed. significant: surely above 0. gained: significant, and at least
+    the minimum effect. large: so when greedy as well. equivalent: surely within the minimum effect of 0.
+    """
+
+    effect: Floats
+    effect_greedy: Floats
+    in_sd: Floats
+    p: Floats
+    p_holm: Floats
+    p_equivalence: Floats
+    known: Bools
+    significant: Bools
+    gained: Bools
+    large: Bools
+    equivalent: Bools
+
+    def of(self, members: Any) -> Effects:
+        """Those of some arms: an index of the last axis."""
+        return Effects(*(getattr(self, field.name)[..., members] for field in fields(self)))
+
+
+def compare(better: Measured, worse: Measured, alpha: float, minimum: float) -> Effects:
+    """Effects of all arms that are corrected together, which are the last axis.
+
+    better, worse: the sides of each arm such that a cause's effect is positive.
+    minimum: the smallest effect that matters, in held-out reward.
+    """
+    a, b = better.sampled, worse.sampled
+    effect, greedy, p = np.broadcast_arrays(
+        a.mean - b.mean, better.greedy.mean - worse.greedy.mean, welch_p(a, b)
+    )
+    spread = np.sqrt((a.sd**2 + b.sd**2) / 2)
+    p_holm, p_equivalence = holm(p), equivalence_p(a, b, minimum)
+    significant = (p_holm < alpha) & (effect > 0)
+    gained = significant & (effect >= minimum)
+    return Effects(
+        effect=effect,
+        effect_greedy=greedy,
+        in_sd=effect / np.where(spread > 0, spread, np.nan),
+        p=p,
+        p_holm=p_holm,
+        p_equivalence=p_equivalence,
+        known=np.broadcast_to(np.isfinite(spread), effect.shape),
+        significant=significant,
+        gained=gained,
+        large=gained & (greedy >= minimum),
+        equivalent=(p_equivalence < alpha) & (np.abs(greedy) < minimum),
+    )
+
+
+def status(effects: Effects, mechanism: ArrayLike) -> NDArray[np.str_]:
+    """A hypothesis' status. effects: of its arms; mechanism: PRESENT, UNTESTED or ABSENT. Both (...)."""
+    present, absent = np.equal(mechanism, PRESENT), np.equal(mechanism, ABSENT)
+    none = effects.equivalent.all(-1)
+    return np.select(
+        [
+            present & effects.large.any(-1),
+            present & (effects.significant.any(-1) | none),
+            absent & effects.known.all(-1) & ~effects.gained.any(-1),
+            none,
+        ],
+        ["validated", "partially_validated", "invalidated", "invalidated"],
+        "inconclusive",
+    )
+
+
+def arm_status(effects: Effects) -> NDArray[np.str_]:
+    """What each arm's effect says by itself, whatever the mechanism."""
+    return np.select(
+        [effects.large, effects.equivalent, effects.significant],
+        ["validated", "invalidated", "partially_validated"],
+        "inconclusive",
+    )

@@ -22,15 +22,16 @@ from rlvr_debug.evaluation import evaluate
 from rlvr_debug.faults import faulty_stages
 from rlvr_debug.files import sha256, write_json, write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.processes import current_processes
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.models.base_model import load_model, load_weights, model_config, save_weights
-from rlvr_debug.probes import PROBES, Subject
+from rlvr_debug.probes import PROBES, Measurement, Subject
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import rollout
 
-__all__ = ["evaluate_model", "probe_case", "train_run"]
+__all__ = ["case_subject", "evaluate_model", "probe_case", "train_run"]
 
 
 def _one_thread() -> None:
@@ -155,26 +156,38 @@ def evaluate_model(
 
 def probe_case(
     run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path, out: Path
-) -> None:
-    """Step-0 checks of the case's trainer, into a JSON file: measurement by probe name."""
+) -> list[Measurement]:
+    """Step-0 checks of the case's trainer, also into a JSON file: measurement by probe name."""
+    subject = case_subject(run, environment, base_model, rows)
+    measurements = [probe(subject) for probe in PROBES]
+    write_json(out, {m.probe: asdict(m) for m in measurements})
+    return measurements
+
+
+def case_subject(run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path) -> Subject:
+    """The case's trainer before its first update, with rollouts of its first rows."""
     _one_thread()
-    chat, model = Chat(base_model), load_model(base_model, run.training.attn_implementation)
+    training, chat = run.training, Chat(base_model)
+    policy = build_policy(
+        load_model(base_model, training.attn_implementation),
+        None if training.lora_r else load_model(base_model, training.attn_implementation),
+        training,
+        run.seed,
+    )
     built = build_environment(run.environment, environment)
     sampler = _sampler(base_model, chat)
     prompts = _enough_rows(read_rows(run.environment, rows), run, rows)
-    prompts = prompts[: run.training.prompts_per_step]
+    prompts = prompts[: training.prompts_per_step]
     stages = faulty_stages(run.faults, run.swap)
     rollouts = rollout(
-        [row for row in prompts for _ in range(run.training.group_size)],
+        [row for row in prompts for _ in range(training.group_size)],
         built,
         chat,
         sampler,
-        temperature=run.training.temperature,
+        temperature=training.temperature,
         seed=run.seed,
-        max_prompt_length=run.training.max_prompt_length,
-        truncation_side=run.training.truncation_side,
+        max_prompt_length=training.max_prompt_length,
+        truncation_side=training.truncation_side,
         max_new_tokens=stages.max_new_tokens(built),
     )
-    subject = Subject(model, sampler, stages, run.training, built, chat, rollouts)
-    measurements = [probe(subject) for probe in PROBES]
-    write_json(out, {m.probe: asdict(m) for m in measurements})
+    return Subject(policy, sampler, stages, training, built, chat, rollouts)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.sequences import build_batch
 from rlvr_debug.probes.base import Measurement, Subject
+from rlvr_debug.probes.first_update import advantages_of, case_batch, trained_scores
 
 __all__ = ["SMALL_SPREAD", "advantage_scale"]
 
@@ -21,15 +20,9 @@ def advantage_scale(subject: Subject) -> Measurement:
     """Squared gradient norm of each group alone, from the case's own stages."""
     settings = subject.settings
     size = settings.group_size
-    rewards = torch.tensor([r.reward for r in subject.rollouts]).view(-1, size)
-
-    def scaled(rewards: Tensor) -> Tensor:
-        return subject.stages.advantages(
-            rewards, settings.scale_rewards, settings.advantage_epsilon
-        )
-
-    advantages = scaled(rewards)
-    batch = build_batch(subject.rollouts, subject.stages, subject.environment, subject.chat)
+    scores, flat = trained_scores(subject)
+    rewards, advantages = flat.view(-1, size), advantages_of(subject, scores, flat)
+    batch = case_batch(subject)
     norms = []
     for group, gain in enumerate(advantages):
         rows = batch.rows(torch.arange(group * size, (group + 1) * size))
@@ -37,19 +30,27 @@ def advantage_scale(subject: Subject) -> Measurement:
             subject.model, rows.ids, rows.attention, rows.loss, settings.temperature
         )
         objective = (logprobs * rows.loss * gain[:, None]).sum()
-        gradients = torch.autograd.grad(objective, list(subject.model.parameters()))
+        gradients = torch.autograd.grad(objective, subject.policy.trained)
         norms.append(sum(float(g.square().sum()) for g in gradients))
     spread = rewards.std(1)
     small = sum(norm for norm, s in zip(norms, spread, strict=True) if s < SMALL_SPREAD)
     share = small / sum(norms) if sum(norms) else 0.0
     # scaled by the batch's spread, a group may stand out among all the rewards and not its own only
-    compared = rewards.numel() if settings.scale_rewards == "batch" else size
+    over_batch = (
+        settings.scale_rewards == "batch"
+        or settings.multi_objective_aggregation == "normalize_then_sum"
+    )
+    compared = rewards.numel() if over_batch else size
     bound = math.sqrt((size - 1) * (compared - 1) / size)
     largest = float(advantages.abs().max())
     # one winner per group comes closest to the bound, whatever the rollouts earned
     winner = torch.zeros_like(rewards)
     winner[:, 0] = 1
-    largest_of_winner = float(scaled(winner).abs().max())
+    parts = [
+        dict.fromkeys(subject.environment.weights, value) for value in winner.flatten().tolist()
+    ]
+    of_winner = advantages_of(subject, list(parts), winner.flatten())
+    largest_of_winner = float(of_winner.abs().max())
     return Measurement(
         probe="advantage-scale",
         measured={

@@ -2,7 +2,7 @@
 
 No sample and no model: what is left of an error is the formula's. Tokens are independent of each other,
 so the KL of a sequence is the sum of its tokens', and its gradient has no part that comes from earlier
-tokens' choice of what follows: a term in the loss never has that part (arXiv 2506.09477, section 4).
+tokens' choice of what follows: a term in the loss never has that part (arXiv 2506.09477).
 
 Axes: S states, V tokens.
 """
@@ -112,9 +112,10 @@ class Agreement:
 
 
 def agreement(found: Tensor, right: Tensor) -> Agreement:
-    """The cosine with a gradient that is 0 is 0."""
+    """The cosine with a gradient that is 0, to rounding, is 0."""
     scale = float(found.norm() * right.norm())
-    cosine = float((found * right).sum()) / scale if scale else 0.0
+    none = float(found.norm()) < 1e-9 * float(right.norm())
+    cosine = 0.0 if none else float((found * right).sum()) / scale
     return Agreement(cosine, float((found - right).norm() / right.norm()))
 
 

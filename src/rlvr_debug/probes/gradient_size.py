@@ -17,7 +17,7 @@ from rlvr_debug.probes.first_update import (
 
 __all__ = ["gradient_size"]
 
-_RATIO = 0.1
+_RATIO = 0.2
 
 
 def gradient_size(subject: Subject) -> Measurement:
@@ -51,7 +51,7 @@ def gradient_size(subject: Subject) -> Measurement:
         },
         bound=f"ratios within {_RATIO:.0%} of 1; the loss' gradient with respect to log-probabilities, "
         f"in sum of sizes, at most the largest advantage (and beta): {most:.3g}",
-        reason="old and new policy are one. At ratio 1 the loss is a mean of advantages, so that its "
+        reason="old and new policy are one, in bfloat16 to within the usual clip range. At ratio 1 the loss is a mean of advantages, so that its "
         "gradient weighs log-probabilities by no more than the largest, however large the model "
         "makes the norm. A clip that acts is ordinary: AdamW does not see the gradient's scale",
         passed=deviation < _RATIO and asked <= most * (1 + _RATIO) + 1e-6,

@@ -12,7 +12,7 @@ from rlvr_debug.probes.first_update import add_gradient, contrast, first_update
 
 __all__ = ["micro_batch_invariance"]
 
-_ERROR = 1e-3
+_ERROR = {"float32": 1e-3, "bfloat16": 0.05}
 
 
 def micro_batch_invariance(subject: Subject) -> Measurement:
@@ -22,6 +22,7 @@ def micro_batch_invariance(subject: Subject) -> Measurement:
     """
     own = subject.settings.gradient_accumulation_steps
     cuts = sorted({own, 2} if subject.settings.aggregation != "bnpo" else {own})
+    bound = _ERROR["bfloat16" if subject.settings.bf16 else "float32"]
     whole = _gradient(subject, 1)
     errors = {
         f"relative_error_in_{cut}": float((_gradient(subject, cut) - whole).norm() / whole.norm())
@@ -35,10 +36,10 @@ def micro_batch_invariance(subject: Subject) -> Measurement:
             "gradient_norm_of_the_whole": float(whole.norm()),
             **errors,
         },
-        bound=f"relative error of the gradient below {_ERROR}",
+        bound=f"relative error of the gradient below {bound}",
         reason="the loss is one of the whole batch, a sum over its sequences, so that its cuts only add "
-        "up in another order: 1e-5 in float32; denominators of micro-batches differ by per cents",
-        passed=all(error < _ERROR for error in errors.values()),
+        "up in another order: 1e-5 in float32, 1e-2 in bfloat16; the denominators of micro-batches are others by far",
+        passed=all(error < bound for error in errors.values()),
     )
 
 

@@ -40,6 +40,12 @@ class Subject:
         """What log-probabilities are computed with, adapter included."""
         return self.policy.model
 
+    @property
+    def precision(self) -> str:
+        """The coarsest that log-probabilities go through: float32 or bfloat16."""
+        fine = not self.settings.bf16 and self.settings.logprobs_dtype != "bfloat16"
+        return "float32" if fine else "bfloat16"
+
 
 @dataclass(frozen=True)
 class Measurement:

@@ -22,7 +22,7 @@ def micro_batch_invariance(subject: Subject) -> Measurement:
     """
     own = subject.settings.gradient_accumulation_steps
     cuts = sorted({own, 2} if subject.settings.aggregation != "bnpo" else {own})
-    bound = _ERROR["bfloat16" if subject.settings.bf16 else "float32"]
+    bound = _ERROR[subject.precision]
     whole = _gradient(subject, 1)
     errors = {
         f"relative_error_in_{cut}": float((_gradient(subject, cut) - whole).norm() / whole.norm())

@@ -12,7 +12,7 @@ from rlvr_debug.sampling.rollouts import rollout
 
 __all__ = ["weight_sync"]
 
-_BOUND = 1e-4
+_BOUND = 1e-5
 _STEP = 1e-2
 
 
@@ -41,7 +41,8 @@ def weight_sync(subject: Subject) -> Measurement:
         probe="weight-sync",
         measured={"gap_to_new_weights": gap_to_new, "gap_to_old_weights": gap_to_old},
         bound=f"mean gap to the new weights below {_BOUND} nats, to the old ones above it",
-        reason="the same float32 arithmetic in two implementations differs by less than 1e-5",
+        reason="the same float32 arithmetic in two implementations differs by less than 1e-6 on "
+        "average, and by 5e-5 where one bias was not passed on",
         passed=gap_to_new < _BOUND < gap_to_old,
     )
 

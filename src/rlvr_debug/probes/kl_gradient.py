@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_debug.grpo import exact_kl
+from rlvr_debug.probes import exact_kl
 from rlvr_debug.probes.base import Measurement, Subject
 
 __all__ = ["kl_gradient"]

@@ -1,8 +1,7 @@
 """The KL term on exact policies: tables of logits over a few tokens, where an expectation is a sum.
 
-No sample and no model: what is left of an error is the formula's. Tokens are independent of each other,
-so the KL of a sequence is the sum of its tokens', and its gradient has no part that comes from earlier
-tokens' choice of what follows: a term in the loss never has that part (arXiv 2506.09477).
+No sample and no model: what is left of an error is the formula's. States are independent of each other,
+but in `sequence_gradients`.
 
 Axes: S states, V tokens.
 """
@@ -31,6 +30,7 @@ __all__ = [
     "kl",
     "kl_gradient",
     "random_policies",
+    "sequence_gradients",
     "term_gradient",
     "terms",
 ]
@@ -191,3 +191,16 @@ def terms(distance: float, off_policy: float, settings: TrainingSettings) -> lis
                     )
                 )
     return found
+
+
+def sequence_gradients(distance: float, tokens: int = 16) -> tuple[Tensor, Tensor]:
+    """Gradients of the KL of sequences of two tokens with respect to the first token's logits, [V] each:
+    of the whole, and what is left where each token's KL is taken by itself, in the state that it is in.
+
+    The second token's state is the first token, so that its KL depends on the first's probabilities: a
+    term in the loss has no gradient of that (arXiv 2506.09477), a penalty on the reward does.
+    """
+    reference, policy = random_policies([distance], states=tokens + 1, tokens=tokens)
+    first, after = policy[:1], kl(policy, reference)[1:]
+    by_token = kl_gradient(first, reference[:1])
+    return (by_token + _to_logits(first.exp() * after, first))[0], by_token[0]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rlvr_debug.config import Run
 from rlvr_debug.errors import run_main
-from rlvr_debug.study import probe_case
+from rlvr_debug.probes import readable
+from rlvr_debug.probes.case import probe_case
 
 
 def main() -> None:
@@ -17,13 +18,14 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    probe_case(
+    found = probe_case(
         Run.from_json(json.loads(args.run)),
         json.loads(args.environment),
         args.base_model,
         args.rows,
         args.out,
     )
+    print("\n".join(map(readable, found)))
 
 
 if __name__ == "__main__":

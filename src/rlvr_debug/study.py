@@ -25,21 +25,19 @@ from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.processes import current_processes
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.models.base_model import load_model, load_weights, model_config, save_weights
-from rlvr_debug.probes import PROBES, Subject
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-from rlvr_debug.sampling.rollouts import rollout
 
-__all__ = ["evaluate_model", "probe_case", "train_run"]
+__all__ = ["base_sampler", "enough_rows", "evaluate_model", "one_thread", "train_run"]
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     # one process per core; with more threads the order of sums, and so the bytes, could differ
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
 
 
-def _sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2Sampler:
+def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2Sampler:
     file = weights or base_model / "model.safetensors"
     return Qwen2Sampler(model_config(base_model), load_weights(file), chat.eos_id)
 
@@ -59,9 +57,9 @@ def train_run(
     `checkpoint` until the run is done: the same run, interrupted, goes on from there. With LoRA,
     `adapter` beside the merged weights. Several processes may run it together, on the same files.
     """
-    _one_thread()
+    one_thread()
     processes = current_processes(run.training)
-    training_rows = _enough_rows(read_rows(run.environment, rows), run, rows)
+    training_rows = enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
     checkpoints = _checkpoints(run, environment, base_model, rows, out, diagnostics)
     attention = run.training.attn_implementation
@@ -71,7 +69,7 @@ def train_run(
         result = train(
             load_model(base_model, attention),
             load_model(base_model, attention),
-            _sampler(base_model, chat),
+            base_sampler(base_model, chat),
             chat,
             build_environment(run.environment, {**environment, **run.rollouts}),
             training_rows,
@@ -120,7 +118,7 @@ def _flat(run: Run) -> dict[str, Any]:
     return {**told, "faults": ",".join(told["faults"]), "rollouts": rollouts, **training}
 
 
-def _enough_rows(rows: list[Row], run: Run, path: Path) -> list[Row]:
+def enough_rows(rows: list[Row], run: Run, path: Path) -> list[Row]:
     if len(rows) < run.training.prompts_per_step:
         raise InputError(
             f"{path}: {len(rows)} training rows, expected at least "
@@ -140,41 +138,14 @@ def evaluate_model(
     out: Path,
 ) -> None:
     """Held-out evaluation of the base model, or of trained `weights`, into a JSON file."""
-    _one_thread()
+    one_thread()
     chat = Chat(base_model)
     result = evaluate(
         read_rows(environment_name, rows),
         build_environment(environment_name, environment),
         chat,
-        _sampler(base_model, chat, weights),
+        base_sampler(base_model, chat, weights),
         temperature=temperature,
         seed=seed,
     )
     write_json(out, result)
-
-
-def probe_case(
-    run: Run, environment: Mapping[str, Any], base_model: Path, rows: Path, out: Path
-) -> None:
-    """Step-0 checks of the case's trainer, into a JSON file: measurement by probe name."""
-    _one_thread()
-    chat, model = Chat(base_model), load_model(base_model, run.training.attn_implementation)
-    built = build_environment(run.environment, {**environment, **run.rollouts})
-    sampler = _sampler(base_model, chat)
-    prompts = _enough_rows(read_rows(run.environment, rows), run, rows)
-    prompts = prompts[: run.training.prompts_per_step]
-    stages = faulty_stages(run.faults)
-    rollouts = rollout(
-        [row for row in prompts for _ in range(run.training.group_size)],
-        built,
-        chat,
-        sampler,
-        temperature=run.training.temperature,
-        seed=run.seed,
-        max_prompt_length=run.training.max_prompt_length,
-        truncation_side=run.training.truncation_side,
-        max_new_tokens=stages.max_new_tokens(built),
-    )
-    subject = Subject(model, sampler, stages, run.training, built, chat, rollouts)
-    measurements = [probe(subject) for probe in PROBES]
-    write_json(out, {m.probe: asdict(m) for m in measurements})

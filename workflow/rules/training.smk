@@ -50,4 +50,4 @@ rule probe:
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
         " --base-model {params.base_model} --rows {input.rows} --out {output}"
-        " 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -5,31 +5,25 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.sequences import build_batch
 from rlvr_debug.probes.base import Measurement, Subject
+from rlvr_debug.probes.first_update import advantages_of, case_batch, trained_scores
 
 __all__ = ["SMALL_SPREAD", "advantage_scale"]
 
 SMALL_SPREAD = 0.05
 _SHARE = 0.5
+_ROUNDING = 1e-5
 
 
 def advantage_scale(subject: Subject) -> Measurement:
     """Squared gradient norm of each group alone, from the case's own stages."""
     settings = subject.settings
     size = settings.group_size
-    rewards = torch.tensor([r.reward for r in subject.rollouts]).view(-1, size)
-
-    def scaled(rewards: Tensor) -> Tensor:
-        return subject.stages.advantages(
-            rewards, settings.scale_rewards, settings.advantage_epsilon
-        )
-
-    advantages = scaled(rewards)
-    batch = build_batch(subject.rollouts, subject.stages, subject.environment, subject.chat)
+    scores, flat = trained_scores(subject)
+    rewards, advantages = flat.view(-1, size), advantages_of(subject, scores, flat)
+    batch = case_batch(subject)
     norms = []
     for group, gain in enumerate(advantages):
         rows = batch.rows(torch.arange(group * size, (group + 1) * size))
@@ -37,31 +31,47 @@ def advantage_scale(subject: Subject) -> Measurement:
             subject.model, rows.ids, rows.attention, rows.loss, settings.temperature
         )
         objective = (logprobs * rows.loss * gain[:, None]).sum()
-        gradients = torch.autograd.grad(objective, list(subject.model.parameters()))
+        gradients = torch.autograd.grad(objective, subject.policy.trained)
         norms.append(sum(float(g.square().sum()) for g in gradients))
     spread = rewards.std(1)
     small = sum(norm for norm, s in zip(norms, spread, strict=True) if s < SMALL_SPREAD)
     share = small / sum(norms) if sum(norms) else 0.0
-    # scaled by the batch's spread, a group may stand out among all the rewards and not its own only
-    compared = rewards.numel() if settings.scale_rewards == "batch" else size
-    bound = math.sqrt((size - 1) * (compared - 1) / size)
-    largest = float(advantages.abs().max())
-    # one winner per group comes closest to the bound, whatever the rollouts earned
-    winner = torch.zeros_like(rewards)
-    winner[:, 0] = 1
-    largest_of_winner = float(scaled(winner).abs().max())
+    # one reward apart from equal ones comes closest to the bound, whatever the rollouts earned; most
+    # levels are not exact in binary, so that the spread of equal rewards may not come out as 0
+    apart = (torch.arange(10.0)[:, None] / 10).repeat(1, size)
+    apart[:, 0] = 1.0
+    parts = [dict.fromkeys(subject.environment.weights, r) for r in apart.flatten().tolist()]
+    one_apart = advantages_of(subject, list(parts), apart.flatten())
+    largest, possible = float(advantages.abs().max()), _possible(subject, len(flat))
+    largest_apart, possible_apart = float(one_apart.abs().max()), _possible(subject, apart.numel())
     return Measurement(
         probe="advantage-scale",
         measured={
             "gradient_share_of_small_spread": share,
             "groups_of_small_spread": float((spread < SMALL_SPREAD).float().mean()),
             "largest_advantage": largest,
-            "largest_advantage_of_one_winner": largest_of_winner,
-            "largest_possible": bound,
+            "largest_possible": possible,
+            "largest_advantage_of_one_apart": largest_apart,
+            "largest_possible_of_one_apart": possible_apart,
         },
         bound=f"share of squared gradient norm from groups with std below {SMALL_SPREAD} under "
-        f"{_SHARE}; no advantage above {bound:.2f}",
+        f"{_SHARE}; no advantage above the largest possible, {possible:.2f}",
         reason="the bound, (G-1)/sqrt(G) in a group, holds for any rewards scaled by their unbiased "
         "std; a larger advantage is a bug and not a large one",
-        passed=share < _SHARE and max(largest, largest_of_winner) <= bound * (1 + 1e-6),
+        passed=share < _SHARE
+        and largest <= possible * (1 + _ROUNDING)
+        and largest_apart <= possible_apart * (1 + _ROUNDING),
     )
+
+
+def _possible(subject: Subject, rewards: int) -> float:
+    """The largest advantage that any rewards can have, this many in all."""
+    settings = subject.settings
+    size = settings.group_size
+    # scaled by the batch's spread, a group may stand out among all the rewards and not its own only
+    over_batch = (
+        settings.scale_rewards == "batch"
+        or settings.multi_objective_aggregation == "normalize_then_sum"
+    )
+    compared = rewards if over_batch else size
+    return math.sqrt((size - 1) * (compared - 1) / size)

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["Measurement", "Subject"]
+__all__ = ["Measurement", "Subject", "borrowed", "readable", "shift_weights"]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The trainer under test, with rollouts that its sampler made: group_size for each prompt."""
+    """The trainer under test, with rollouts that its sampler made: group_size for each prompt.
 
-    model: Any
+    policy: before its first update, with the reference that the trainer holds it to.
+    """
+
+    policy: Policy
     sampler: Qwen2Sampler
     stages: Stages
     settings: TrainingSettings
     environment: Environment
     chat: Chat
     rollouts: list[Rollout]
+
+    @property
+    def model(self) -> Any:
+        """What log-probabilities are computed with, adapter included."""
+        return self.policy.model
+
+    @property
+    def precision(self) -> str:
+        """The coarsest that log-probabilities go through: float32 or bfloat16."""
+        fine = not self.settings.bf16 and self.settings.logprobs_dtype != "bfloat16"
+        return "float32" if fine else "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -40,3 +59,42 @@ class Measurement:
     bound: str
     reason: str
     passed: bool
+
+
+def readable(found: Measurement) -> str:
+    """As lines of text."""
+    width = max(map(len, found.measured), default=0)
+    return "\n".join(
+        [
+            f"{found.probe}: {'passes' if found.passed else 'FAILS'}",
+            *(f"    {name:{width}}  {value:.6g}" for name, value in found.measured.items()),
+            f"    bound: {found.bound}",
+            f"    why: {found.reason}",
+        ]
+    )
+
+
+@contextmanager
+def borrowed(policy: Policy) -> Iterator[None]:
+    """Inside, there are no gradients yet; what becomes of weights and gradients is undone at the end.
+
+    No copy of the model: where a library has replaced its forward, a copy runs the original's.
+    """
+    kept = [(p, p.detach().clone(), p.grad) for p in policy.model.parameters()]
+    try:
+        for parameter, _, _ in kept:
+            parameter.grad = None
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, weight, gradient in kept:
+                parameter.copy_(weight)
+                parameter.grad = gradient
+
+
+def shift_weights(policy: Policy, size: float, seed: int = 0) -> None:
+    """Add noise of this standard deviation to every weight that is trained."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in policy.trained:
+            parameter += size * torch.randn(parameter.shape, generator=generator)

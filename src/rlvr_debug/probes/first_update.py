@@ -1,0 +1,100 @@
+"""What the trainer makes of the subject's rollouts at its first update.
+
+Axes: P prompts (groups), G rollouts per group, B = P x G sequences, T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.grpo.advantages import batch_advantages
+from rlvr_debug.grpo.aggregation import Totals
+from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.processes import Processes
+from rlvr_debug.grpo.sequences import Batch, build_batch
+from rlvr_debug.grpo.update import accumulate, batch_totals, shared_logprobs
+from rlvr_debug.probes.base import Subject
+
+__all__ = [
+    "FirstUpdate",
+    "add_gradient",
+    "advantages_of",
+    "case_batch",
+    "contrast",
+    "first_update",
+    "trained_scores",
+]
+
+
+@dataclass(frozen=True)
+class FirstUpdate:
+    batch: Batch
+    targets: Targets
+    totals: Totals
+
+
+def case_batch(subject: Subject) -> Batch:
+    return build_batch(
+        subject.rollouts,
+        subject.stages,
+        subject.environment,
+        subject.chat,
+        mask_truncated=subject.settings.mask_truncated_completions,
+    )
+
+
+def trained_scores(subject: Subject) -> tuple[list[Mapping[str, float]], Tensor]:
+    """Reward parts of each rollout and rewards, [B], as the trainer's own score stage has them.
+
+    A KL in the reward is 0 before the first update.
+    """
+    environment = subject.environment
+    scores = [subject.stages.score(r, environment) for r in subject.rollouts]
+    found = [environment.reward(r.row, s) for r, s in zip(subject.rollouts, scores, strict=True)]
+    return scores, torch.tensor(found)
+
+
+def advantages_of(subject: Subject, scores: list[Mapping[str, float]], rewards: Tensor) -> Tensor:
+    """By the case's own stage and settings: [P, G]. rewards: [B]."""
+    return batch_advantages(
+        scores,
+        rewards,
+        subject.environment.weights,
+        subject.settings,
+        subject.stages.advantages,
+    )
+
+
+def contrast(subject: Subject) -> Tensor:
+    """Advantages for what must not depend on what the rollouts earned, equal rewards among it: +1 and
+    -1 in turn, [B]."""
+    return 1.0 - 2.0 * (torch.arange(len(subject.rollouts)) % 2)
+
+
+def first_update(subject: Subject, advantages: Tensor) -> FirstUpdate:
+    """advantages: [B], in the order of the batch."""
+    settings, stages, environment = subject.settings, subject.stages, subject.environment
+    batch, reference = case_batch(subject), None
+    if settings.kl_beta and settings.kl_place == "loss":
+        with subject.policy.as_reference() as model:
+            reference = shared_logprobs(model, batch, settings, stages, Processes())
+    targets = Targets(advantages, batch.loss, batch.sampled, batch.sampler, reference, None)
+    limit = environment.max_new_tokens * environment.max_turns
+    return FirstUpdate(batch, targets, batch_totals(batch, settings, limit, Processes()))
+
+
+def add_gradient(subject: Subject, update: FirstUpdate) -> Tensor:
+    """Of the loss, to the gradients of the weights. Returns the policy's log-probabilities, [B, T]."""
+    _, logprobs = accumulate(
+        subject.model,
+        update.batch,
+        update.targets,
+        update.totals,
+        subject.settings,
+        subject.stages,
+    )
+    return logprobs

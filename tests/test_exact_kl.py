@@ -1,0 +1,153 @@
+"""The KL term on exact policies, against autograd of the same sums written plainly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr_debug.config import ROOT
+from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.probes.exact_kl import (
+    agreement,
+    directions,
+    kl,
+    kl_gradient,
+    random_policies,
+    sequence_gradients,
+    term_gradient,
+    terms,
+)
+from rlvr_debug.reporting.kl import direction_report, importance_sampling_report
+from tests.probe_subjects import SETTINGS
+
+REFERENCE, POLICY, OLD = random_policies([0.5, 0.7])
+
+
+def gradient(of: Tensor, logits: Tensor) -> Tensor:
+    [found] = torch.autograd.grad(of, logits)
+    return found
+
+
+def leaf() -> Tensor:
+    """Logits of POLICY."""
+    return POLICY.clone().requires_grad_()
+
+
+def test_the_kl_and_its_gradient_are_those_of_the_textbook() -> None:
+    logits = leaf()
+    policy = torch.distributions.Categorical(logits=logits)
+    exact = torch.distributions.kl_divergence(
+        policy, torch.distributions.Categorical(logits=REFERENCE)
+    )
+    assert torch.allclose(kl(POLICY, REFERENCE), exact)
+    assert torch.allclose(kl_gradient(POLICY, REFERENCE), gradient(exact.sum(), logits))
+
+
+@pytest.mark.parametrize("aggregation", ["grpo", "bnpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("estimator", KL_ESTIMATORS)
+def test_a_term_of_the_loss_has_the_gradient_of_its_expectation(
+    estimator: str, weighted: bool, aggregation: str
+) -> None:
+    settings = replace(
+        SETTINGS,
+        kl_estimator=estimator,
+        use_bias_correction_kl=weighted,
+        aggregation=aggregation,
+        kl_beta=0.0,  # the term is taken at 1
+    )
+    logits = leaf()
+    logprobs = logits.log_softmax(-1)
+    values = kl_estimate(logprobs, REFERENCE, estimator)
+    tokens = logprobs.exp() if weighted else OLD.exp()
+    expected = gradient((tokens * values).sum(), logits)
+    found = term_gradient(POLICY, OLD, REFERENCE, settings, Stages())
+    assert torch.allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("estimator", KL_ESTIMATORS)
+def test_a_penalty_on_the_reward_has_the_gradient_of_a_score_function(
+    estimator: str, weighted: bool
+) -> None:
+    settings = replace(SETTINGS, kl_estimator=estimator, kl_place="reward")
+    logits = leaf()
+    logprobs = logits.log_softmax(-1)
+    penalty = kl_estimate(OLD, REFERENCE, estimator)
+    score = logprobs.exp() if weighted else OLD.exp() * logprobs
+    expected = gradient((score * penalty).sum(), logits)
+    found = term_gradient(POLICY, OLD, REFERENCE, settings, Stages(), weighted=weighted)
+    assert torch.allclose(found, expected, atol=1e-12)
+
+
+def test_of_sequences_a_token_s_own_kl_is_a_part_only() -> None:
+    reference, policy = random_policies([0.5], states=5, tokens=4)
+    logits = policy.clone().requires_grad_()
+    p = logits.log_softmax(-1)
+    pairs = p[0][:, None] + p[1:]  # log-probabilities of sequences, [first, second]
+    right = reference[0][:, None] + reference[1:]
+    whole = (pairs.exp() * (pairs - right)).sum()
+    found, by_token = sequence_gradients(0.5, tokens=4)
+    assert torch.allclose(found, gradient(whole, logits)[0])
+    assert torch.allclose(by_token, kl_gradient(policy, reference)[0])
+    assert agreement(by_token, found).relative_error > 0.01
+
+
+def test_the_formula_is_right_one_way_only() -> None:
+    found = {(d.estimator, d.distance): d for d in directions([0.1, 5.0])}
+    for distance in (0.1, 5.0):
+        for name in ("k1", "k3"):
+            each = found[name, distance]
+            assert each.right == pytest.approx(each.kl, rel=1e-9)
+            assert each.reversed != pytest.approx(each.kl, rel=1e-3)
+        assert found["k2", distance].right == found["k2", distance].reversed
+    assert found["k3", 5.0].reversed > 5 * found["k3", 5.0].kl
+
+
+def test_the_result_of_arxiv_2506_09477() -> None:
+    on_policy = {
+        t.estimator: t for t in terms(0.5, 0.0, SETTINGS) if t.place == "loss" and not t.weighted
+    }
+    assert on_policy["k1"].gradient.cosine == 0
+    assert on_policy["k2"].gradient.relative_error < 1e-9
+    assert on_policy["k3"].exchanged.relative_error < 1e-9  # of KL(reference || policy)
+    assert on_policy["k3"].gradient.relative_error > 0.1
+
+
+def test_off_policy_the_ratio_makes_k1_and_k3_right() -> None:
+    found = {(t.estimator, t.weighted): t for t in terms(0.5, 0.3, SETTINGS) if t.place == "loss"}
+    for name in ("k1", "k3"):
+        assert found[name, True].gradient.relative_error < 1e-9
+        assert abs(found[name, True].value_error) < 1e-9
+        assert found[name, False].gradient.relative_error > 0.1
+
+
+def test_the_reports_say_so() -> None:
+    text = direction_report([1.0])
+    assert "k3: error" in text
+    assert "with the formula" in text
+    text = importance_sampling_report(0.5, 0.3, SETTINGS)
+    assert "k1: the gradient is 0 on average" in text
+    assert "k2: the gradient is the KL's" in text
+    assert "k3: the gradient is that of KL(reference || policy)" in text
+
+
+@pytest.mark.parametrize("script", ["verify_kl_direction", "verify_kl_importance_sampling"])
+def test_the_scripts_print_the_reports(script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / f"{script}.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = {
+        "verify_kl_direction": direction_report([0.1, 1.0, 5.0]),
+        "verify_kl_importance_sampling": importance_sampling_report(0.5, 0.3, SETTINGS),
+    }
+    assert done.stdout == report[script] + "\n"

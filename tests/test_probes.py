@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+import runpy
+import sys
 from dataclasses import asdict, replace
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from rlvr_debug.data.synthetic import synthetic_gsm8k
+from rlvr_debug.config import ROOT, Run, load_params, runs
+from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.environments import build_environment
 from rlvr_debug.faults import cause_of, fault_names
+from rlvr_debug.files import read_json, write_jsonl
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.hypotheses import hypothesis_names
 from rlvr_debug.probes import PROBES, Measurement, Subject, readable
+from rlvr_debug.probes.first_update import case_batch
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.study import case_subject
 from tests.probe_subjects import (
     DRAWS,
     Build,
@@ -246,6 +255,80 @@ def test_a_trainer_without_tools_passes(chat: Chat, talkative: Build) -> None:
         "reward-audit",
         "context-sensitivity",
     }
+
+
+def test_a_batch_whose_replies_are_all_left_out_is_measured_and_fails(
+    draws: list[Subject],
+) -> None:
+    cut = [replace(r, outcome="token_limit") for r in draws[0].rollouts]
+    subject = with_settings(
+        replace(draws[0], rollouts=cut),
+        mask_truncated_completions=True,
+        gradient_accumulation_steps=2,
+        aggregation="grpo",
+    )
+    assert failing(subject) == {"limits", "weights-move"}
+
+
+# --- a case of a study
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "train.jsonl"
+    found = synthetic_musique(4, hops={2: 1}, paragraphs=6, same_relation=0, seed=0)
+    write_jsonl(path, (row.to_json() for row in found))
+    return path
+
+
+def run_of(design: str, **changes: Any) -> tuple[Run, dict[str, Any]]:
+    """A run of the default study, of four prompts, and its environment."""
+    params = load_params(ROOT / "params.yaml")
+    run = next(run for run in runs(params) if run.design == design)
+    training = replace(run.training, prompts_per_step=4, **changes)
+    return replace(run, training=training), params["environments"][run.environment]
+
+
+def test_the_default_case_fails_where_its_three_defects_are(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, environment = run_of("case")
+    options = {
+        "--run": json.dumps(run.to_json()),
+        "--environment": json.dumps(environment),
+        "--base-model": str(ROOT / "models" / "tiny"),
+        "--rows": str(rows),
+        "--out": str(tmp_path / "probes.json"),
+    }
+    monkeypatch.setattr(sys, "argv", ["probe.py", *chain.from_iterable(options.items())])
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: None)
+    runpy.run_path(str(ROOT / "scripts" / "probe.py"), run_name="probe")["main"]()
+    found = read_json(tmp_path / "probes.json")
+    assert found.keys() == NAMES
+    failed = {name for name, measured in found.items() if not measured["passed"]}
+    # four groups are too few to say what they earn
+    assert failed - {"reward-audit", "advantage-scale"} == {"sequence-diff", "context-sensitivity"}
+    printed = capsys.readouterr().out
+    for name, measured in found.items():
+        assert f"{name}: {'FAILS' if name in failed else 'passes'}\n" in printed
+        assert f"    bound: {measured['bound']}\n    why: {measured['reason']}\n" in printed
+
+
+def test_the_case_s_settings_are_those_that_are_probed(
+    rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: None)
+    run, environment = run_of("control", lora_r=4, mask_truncated_completions=True)
+    subject = case_subject(
+        run, {**environment, "max_new_tokens": 8}, ROOT / "models" / "tiny", rows
+    )
+    assert subject.settings == run.training
+    assert subject.policy.adapter is not None
+    assert all(weight.shape[0] == 4 or weight.shape[1] == 4 for weight in subject.policy.trained)
+    cut = [r.outcome == "token_limit" for r in subject.rollouts]
+    assert any(cut)
+    trained = case_batch(subject).loss.any(1).tolist()
+    assert trained == [not each for each in cut]
 
 
 def test_every_cause_with_a_fault_has_a_probe() -> None:

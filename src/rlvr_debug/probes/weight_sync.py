@@ -20,7 +20,7 @@ def weight_sync(subject: Subject) -> Measurement:
     """Move the model by a random step, sync, and compare it and what it was with the sampler."""
     temperature = subject.settings.temperature
     rows = [r.row for r in subject.rollouts[:: subject.settings.group_size]]
-
+    held = subject.sampler.weights()
     with borrowed(subject.policy):
         shift_weights(subject.policy, _STEP)
         subject.stages.sync(subject.policy.weights(), subject.sampler)
@@ -35,7 +35,7 @@ def weight_sync(subject: Subject) -> Measurement:
         )
         batch = build_batch(rollouts, Stages(), subject.environment, subject.chat)
         gap_to_new = _gap(subject, batch)
-    subject.sampler.load(subject.policy.weights())
+    subject.sampler.load(held)
     gap_to_old = _gap(subject, batch)
     return Measurement(
         probe="weight-sync",

@@ -37,7 +37,7 @@ MINI: dict[str, Any] = {
         "lora-weight-sync": {"arms": {"forced-sync": None}},
     },
 }
-ARMS = ("case", "control", "kl-beta-0")
+ARMS = ("case", "control", "random-reward", "kl-beta-0")
 NOTHING = "Nothing to be done (all requested files are present and up to date)."
 
 
@@ -246,6 +246,35 @@ def test_another_seed_trains_only_that_seed(finished: Project) -> None:
 def test_another_threshold_trains_nothing(finished: Project) -> None:
     finished.overlay({**MINI, "verdicts": {"minimum_effect": 0.2}})
     assert {"write_tables"} <= set(finished.to_do()) <= set(REPORTING)
+
+
+@pytest.mark.slow
+def test_a_gate_that_finds_no_cause_opens_the_next_phase(finished: Project) -> None:
+    finished.overlay({**MINI, "phases": "gated"})
+    assert not {"train", "evaluate_run"} & set(finished.to_do())
+    done = finished.run()
+    assert done.returncode == 0, done.stderr
+    gate = finished.results / "tables" / "phase_1.json"
+    assert json.loads(gate.read_text(encoding="utf-8")) == {"phase": 1, "causes": []}
+    runs = pd.read_csv(finished.results / "tables" / "runs.csv")
+    assert set(runs["arm"]) == set(ARMS)
+    assert finished.to_do() == {}
+
+
+@pytest.mark.slow
+def test_a_gate_that_found_a_cause_leaves_the_next_phase_out(finished: Project) -> None:
+    finished.overlay({**MINI, "phases": "gated"})
+    assert finished.run().returncode == 0
+    gate = finished.results / "tables" / "phase_1.json"
+    gate.write_text('{"phase": 1, "causes": ["hidden-context"]}', encoding="utf-8")
+    # as if the job had just written it
+    assert finished.run("--touch").returncode == 0
+    assert finished.run("--forcerun", "write_tables").returncode == 0
+    assert set(pd.read_csv(finished.results / "tables" / "runs.csv")["arm"]) == {*ARMS} - {
+        "kl-beta-0"
+    }
+    assert finished.run("--forcerun", "write_tables", "--all").returncode == 0
+    assert set(pd.read_csv(finished.results / "tables" / "runs.csv")["arm"]) == {*ARMS}
 
 
 @pytest.mark.slow

@@ -248,10 +248,17 @@ def test_another_threshold_trains_nothing(finished: Project) -> None:
     assert {"write_tables"} <= set(finished.to_do()) <= set(REPORTING)
 
 
+def gated(project: Project) -> None:
+    """Its study as one with a gate, trained but not judged yet."""
+    project.overlay({**MINI, "phases": "gated"})
+    shutil.rmtree(project.results / "tables")
+    for name in ("metrics.json", "report.html"):
+        (project.results / name).unlink()
+
+
 @pytest.mark.slow
 def test_a_gate_that_finds_no_cause_opens_the_next_phase(finished: Project) -> None:
-    finished.overlay({**MINI, "phases": "gated"})
-    assert not {"train", "evaluate_run"} & set(finished.to_do())
+    gated(finished)
     done = finished.run()
     assert done.returncode == 0, done.stderr
     gate = finished.results / "tables" / "phase_1.json"
@@ -263,7 +270,7 @@ def test_a_gate_that_finds_no_cause_opens_the_next_phase(finished: Project) -> N
 
 @pytest.mark.slow
 def test_a_gate_that_found_a_cause_leaves_the_next_phase_out(finished: Project) -> None:
-    finished.overlay({**MINI, "phases": "gated"})
+    gated(finished)
     assert finished.run().returncode == 0
     gate = finished.results / "tables" / "phase_1.json"
     gate.write_text('{"phase": 1, "causes": ["hidden-context"]}', encoding="utf-8")

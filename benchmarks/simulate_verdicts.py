@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlvr_debug.config import ROOT, arms, load_params
+from rlvr_debug.config import ROOT, arms, load_params, runs
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
 from rlvr_debug.hypotheses import load_hypothesis
@@ -71,10 +71,12 @@ class Simulated:
 
 
 def study_shape(params: Mapping[str, Any]) -> Shape:
+    changing = {run.arm for run in runs(dict(params)) if run.trained_as == run.arm}
     tested = [
         arm
         for arm in arms(dict(params))
-        if arm.design in ("repair", "alone")
+        if arm.name in changing
+        and arm.design in ("repair", "alone")
         and arm.environment == params["environment"]
         and load_hypothesis(arm.hypothesis).kind == "cause"
     ]

@@ -126,6 +126,7 @@ def test_holm_by_hand_in_the_given_order() -> None:
     assert holm([0.6, 0.7]).tolist() == [1.0, 1.0]
     assert holm([0.03]).tolist() == [0.03]
     assert holm([]).tolist() == []
+    assert holm([0.01, math.nan, 0.04]).tolist() == pytest.approx([0.02, 1, 0.04])  # no test
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=1, max_size=4))
@@ -613,6 +614,19 @@ def test_one_seed_shows_nothing(slug: str, fails: bool | None) -> None:
         assert "one seed has no spread" in verdict.evidence
         assert math.isnan(verdict.further_seeds)
         assert verdict.p_holm == 1
+
+
+def test_an_arm_that_changes_nothing_is_cleared_and_does_not_count_for_holm() -> None:
+    gains, same = (0.28, 0.42, 0.48), (-0.01, 0.0, 0.01)  # the case's own runs
+    alone, beside = Study().repair(gains), Study().repair(gains)
+    for number in range(6):
+        beside.add(f"idle-{number}", "repair", "hidden-context", same)
+        for row in beside.rows[-3:]:
+            row["changes"] = ""
+    expected, found = (study.arms().set_index("arm")["p_holm"] for study in (alone, beside))
+    assert found["mend-6"] == expected["mend-6"]
+    assert found["idle-0"] == 1
+    assert beside.verdict(fails=False, slug="hidden-context").status == "invalidated"
 
 
 def test_every_arm_of_a_cause_counts_for_holm_and_no_other() -> None:

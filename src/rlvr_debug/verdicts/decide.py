@@ -7,7 +7,7 @@ gain in held-out reward over seeds, with Welch's t interval:
   defect hides: with two defects of which each is enough to stop learning, mending one changes nothing.
 
 An effect is significant when it is above 0 and its p value, after Holm's correction over all
-intervention arms of causes, is below alpha; it is equivalent to 0 when two one-sided tests at alpha
+intervention arms of causes that change anything, is below alpha; it is equivalent to 0 when two one-sided tests at alpha
 place it within the minimum effect, and the greedy effect is within it too. The control, which mends
 everything, and the arms of localisers are judged apart. A cause is
 - validated when its mechanism is present and an arm's effect is significant and at least the minimum
@@ -180,7 +180,8 @@ def _effects(
         return Measured(sampled, greedy)
 
     better, worse = zip(*_sides(arms, names), strict=True)
-    return compare(measured(better), measured(worse), alpha, minimum_effect)
+    tests = (by_arm.loc[list(names), "changes"] != "").to_numpy()
+    return compare(measured(better), measured(worse), alpha, minimum_effect, tests)
 
 
 def _further_seeds(found: str, at_totals: NDArray[np.str_], seeds: int) -> float:

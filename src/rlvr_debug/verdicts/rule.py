@@ -62,18 +62,26 @@ class Effects:
         return Effects(*(getattr(self, field.name)[..., members] for field in fields(self)))
 
 
-def compare(better: Measured, worse: Measured, alpha: float, minimum: float) -> Effects:
+def compare(
+    better: Measured,
+    worse: Measured,
+    alpha: float,
+    minimum: float,
+    tests: ArrayLike = True,  # noqa: FBT002 - an array of them
+) -> Effects:
     """Effects of all arms that are corrected together, which are the last axis.
 
     better, worse: the sides of each arm such that a cause's effect is positive.
     minimum: the smallest effect that matters, in held-out reward.
+    tests: (arms,), whether the sides are different runs. An arm that changes nothing has effect 0 by
+    construction: it tests nothing, and the correction does not count it.
     """
     a, b = better.sampled, worse.sampled
     effect, greedy, p = np.broadcast_arrays(
         a.mean - b.mean, better.greedy.mean - worse.greedy.mean, welch_p(a, b)
     )
     spread = np.sqrt((a.sd**2 + b.sd**2) / 2)
-    p_holm, p_equivalence = holm(p), equivalence_p(a, b, minimum)
+    p_holm, p_equivalence = holm(np.where(tests, p, np.nan)), equivalence_p(a, b, minimum)
     significant = (p_holm < alpha) & (effect > 0)
     gained = significant & (effect >= minimum)
     return Effects(

@@ -128,13 +128,15 @@ def _p(a: Sample, b: Sample, difference: float, alternative: str) -> Floats:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Adjusted p values (Holm 1979) over the last axis, in the given order.
+    """Adjusted p values (Holm 1979) over the last axis, in the given order. NaN is no test: it is not
+    counted, and adjusted to 1.
 
     statsmodels' multipletests corrects one study a call; this one thousands.
     """
     p = np.asarray(p_values, dtype=float)
-    order = np.argsort(p, axis=-1)
-    scaled = np.take_along_axis(p, order, -1) * np.arange(p.shape[-1], 0, -1)
+    order = np.argsort(p, axis=-1)  # NaN last
+    left = np.isfinite(p).sum(-1, keepdims=True) - np.arange(p.shape[-1])
+    scaled = np.take_along_axis(p, order, -1) * left
     adjusted = np.empty_like(p)
     np.put_along_axis(adjusted, order, np.maximum.accumulate(scaled, axis=-1), -1)
-    return np.asarray(np.minimum(adjusted, 1.0))
+    return np.asarray(np.fmin(adjusted, 1.0))

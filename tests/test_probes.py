@@ -24,9 +24,9 @@ from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.hypotheses import hypothesis_names
 from rlvr_debug.probes import PROBES, Measurement, Subject, readable
+from rlvr_debug.probes.case import case_subject
 from rlvr_debug.probes.first_update import case_batch
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.study import case_subject
 from tests.probe_subjects import (
     DRAWS,
     Build,

@@ -67,7 +67,7 @@ def compare(
     worse: Measured,
     alpha: float,
     minimum: float,
-    tests: ArrayLike = True,  # noqa: FBT002 - an array of them
+    tests: ArrayLike = True,
 ) -> Effects:
     """Effects of all arms that are corrected together, which are the last axis.
 

@@ -412,6 +412,14 @@ def test_a_gate_without_a_cause_opens_the_next_phase(tmp_path: Path) -> None:
     assert (study.read()["verdicts"]["status"] != "pending").sum() == 3
 
 
+def test_a_gain_under_random_rewards_is_said_before_anything_is_made_of_gains(
+    tmp_path: Path,
+) -> None:
+    said = "Random rewards gain as well"
+    assert said in answered(tmp_path / "gains", {"random-reward": 0.4})
+    assert said not in answered(tmp_path / "flat", {"random-reward": 0.1})
+
+
 def test_every_arm_says_what_it_changes_and_its_budget(finished: Study) -> None:
     arms = finished.read()["arms"].set_index("arm")
     assert arms.loc["attention-mask", "changes"] == "without attention-from-loss-mask"

@@ -25,6 +25,7 @@ def write_pages(results: Path, settings: Mapping[str, Any], out: Path) -> None:
         name: pd.read_csv(results / "tables" / f"{name}.csv", keep_default_na=False, na_values=[""])
         for name in ("runs", "arms", "verdicts")
     }
+    tables["arms"]["changes"] = tables["arms"]["changes"].fillna("")
     verdicts = tables["verdicts"].to_dict("records")
     environment = _templates()
     sentence, detail = answer(tables["verdicts"], tables["arms"], settings)
@@ -107,6 +108,12 @@ def _seeds(further: float) -> str:
     return f"{further:.0f}" if math.isfinite(further) else "none up to 100"
 
 
+def _learns_at_random(arms: pd.DataFrame, minimum_effect: float) -> bool:
+    """Whether the control with random rewards gains (arXiv 2506.10947)."""
+    control = arms[arms["design"] == "random_reward"]
+    return bool(((control["gain_low"] > 0) & (control["gain"] >= minimum_effect)).any())
+
+
 def answer(
     verdicts: pd.DataFrame, arms: pd.DataFrame, settings: Mapping[str, Any]
 ) -> tuple[str, str]:
@@ -125,6 +132,8 @@ def answer(
         learns = "The run does not learn. "
     else:
         learns = "Whether the run learns is unclear at this number of seeds. "
+    if _learns_at_random(arms, settings["minimum_effect"]):
+        learns += "Random rewards gain as well, so that a gain proves no learning. "
     causes = verdicts[(verdicts["kind"] == "cause") & (verdicts["status"] == "validated")]
     if not causes.empty:
         ordered = causes.sort_values("effect", ascending=False)["hypothesis"]

@@ -31,7 +31,7 @@ run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
 	  $(BIN)/python scripts/run_study.py --cores $(CORES) --overlay $(REAL); \
 	else echo "run-real: skipped, ../shared/data with the real rows is missing"; fi
 
-smoke: $(RUN_ENV)  ## a study of a minute: 2 arms, 2 seeds, 8 steps
+smoke: $(RUN_ENV)  ## a study of a minute: the case and its controls, 2 seeds, 8 steps
 	@$(BIN)/python scripts/run_study.py --cores $(CORES) --overlay studies/smoke.yaml
 
 model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one

@@ -30,6 +30,8 @@ SMALL = {
     "prompts_per_step": 4,
     "group_size": 4,
     "learning_rate": 1.0,
+    "warmup_steps": 0,
+    "num_iterations": 1,
     "max_grad_norm": 0.1,
     "gradient_accumulation_steps": 2,
 }

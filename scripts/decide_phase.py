@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.config import Run
+from rlvr_debug.config import read_runs
 from rlvr_debug.errors import run_main
 from rlvr_debug.reporting.tables import write_phase
 
@@ -12,7 +12,9 @@ from rlvr_debug.reporting.tables import write_phase
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--phase", type=int, required=True)
-    parser.add_argument("--runs", required=True, help="all runs so far, as a JSON list")
+    parser.add_argument(
+        "--runs", type=Path, required=True, help="file of all runs so far, a JSON list"
+    )
     parser.add_argument("--hypotheses", required=True, help="their slugs, as a JSON list")
     parser.add_argument("--settings", required=True, help="how verdicts are reached, as JSON")
     parser.add_argument("--results", type=Path, required=True)
@@ -20,7 +22,7 @@ def main() -> None:
     args = parser.parse_args()
     write_phase(
         args.phase,
-        [Run.from_json(run) for run in json.loads(args.runs)],
+        read_runs(args.runs),
         json.loads(args.hypotheses),
         json.loads(args.settings),
         args.results,

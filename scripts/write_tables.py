@@ -4,21 +4,21 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.config import Run
+from rlvr_debug.config import read_runs
 from rlvr_debug.errors import run_main
 from rlvr_debug.reporting.tables import write_tables
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", required=True, help="all runs, as a JSON list")
+    parser.add_argument("--runs", type=Path, required=True, help="file of all runs, a JSON list")
     parser.add_argument("--phases", required=True, help="phase by slug of hypothesis, as JSON")
     parser.add_argument("--gates", type=Path, nargs="*", default=[], help="decisions after phases")
     parser.add_argument("--settings", required=True, help="how verdicts are reached, as JSON")
     parser.add_argument("--results", type=Path, required=True)
     args = parser.parse_args()
     write_tables(
-        [Run.from_json(run) for run in json.loads(args.runs)],
+        read_runs(args.runs),
         json.loads(args.phases),
         args.gates,
         json.loads(args.settings),

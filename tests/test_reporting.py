@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +22,8 @@ from rlvr_debug.reporting.pages import answer, write_pages
 from rlvr_debug.reporting.record import fix, success_criteria
 from rlvr_debug.reporting.tables import write_phase, write_tables
 
-PARAMS = load_params(Path(__file__).parents[1] / "params.yaml")
+ROOT = Path(__file__).parents[1]
+PARAMS = load_params(ROOT / "params.yaml")
 MINIMUM = 0.1
 SETTINGS = {"alpha": 0.05, "minimum_effect": MINIMUM, "environment": "musique"}
 PAGE_SETTINGS = {**SETTINGS, "study": "made-up", "case": "sick"}
@@ -163,6 +166,17 @@ def files(folder: Path, *patterns: str) -> dict[str, bytes]:
 
 
 # --- tables
+
+
+def test_more_runs_than_an_argument_can_hold_are_read(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND, seeds=range(6))
+    told = json.dumps([run.to_json() for run in study.runs])
+    told += " " * (2**17 - len(told) + 1)  # the system's limit for one argument is 128 KiB
+    script = [sys.executable, str(ROOT / "scripts" / "write_tables.py"), "--runs", "/dev/stdin"]
+    settings = ["--settings", json.dumps(SETTINGS), "--results", str(tmp_path)]
+    phases = ["--phases", json.dumps(dict.fromkeys(SLUGS, 1))]
+    subprocess.run([*script, *phases, *settings], input=told, text=True, check=True)
+    assert len(study.read()["runs"]) == len(study.runs)
 
 
 def test_every_run_has_a_row_with_the_columns_that_people_rely_on(finished: Study) -> None:

@@ -24,7 +24,18 @@ from rlvr_debug.faults import fault_names, stage_of
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.hypotheses import hypothesis_names
 
-__all__ = ["DESIGNS", "HEALTHY", "ROOT", "Arm", "Run", "arms", "load_params", "merge", "runs"]
+__all__ = [
+    "DESIGNS",
+    "HEALTHY",
+    "ROOT",
+    "Arm",
+    "Run",
+    "arms",
+    "load_params",
+    "merge",
+    "read_runs",
+    "runs",
+]
 
 HEALTHY = "healthy"
 _KEPT_NAMES = ("case", "control", "random-reward")
@@ -464,3 +475,8 @@ def runs(params: Params) -> Iterator[Run]:
                 training=TrainingSettings(**arm.training),
                 trained_as=trained_as,
             )
+
+
+def read_runs(path: Path) -> list[Run]:
+    """From a JSON list of what `Run.to_json` returns."""
+    return [Run.from_json(run) for run in json.loads(path.read_text(encoding="utf-8"))]

@@ -28,7 +28,9 @@ checkpoint decide_phase:
         ),
         settings=VERDICT_SETTINGS,
     shell:
-        "python {input.script} --phase {wildcards.phase} --runs {params.runs:q}"
+        # not an argument: the system limits each to 128 KiB
+        "printf %s {params.runs:q}"
+        " | python {input.script} --phase {wildcards.phase} --runs /dev/stdin"
         " --hypotheses {params.hypotheses:q} --settings {params.settings:q}"
         " --results results --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
@@ -76,7 +78,9 @@ rule write_tables:
         phases=as_json(PHASE_OF),
         settings=VERDICT_SETTINGS,
     shell:
-        "python {input.script} --runs {params.runs:q} --phases {params.phases:q}"
+        # not an argument: the system limits each to 128 KiB
+        "printf %s {params.runs:q}"
+        " | python {input.script} --runs /dev/stdin --phases {params.phases:q}"
         " --gates {input.gates} --settings {params.settings:q} --results results"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 

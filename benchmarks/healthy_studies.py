@@ -1,47 +1,61 @@
 """Ten healthy studies with seeds of their own: no hypothesis may be validated.
 
-    make run OVERLAY=studies/healthy-ten.yaml; python -m benchmarks.healthy_studies
+    python -m benchmarks.healthy_studies [--cores 2]
 
-Each three seeds of that study are judged as a study of their own, by the code that judges any study.
+Trains what verdicts need of studies/healthy-ten.yaml (not the random rewards, which none reads), through the
+workflow, and judges each three of its seeds as a study of their own, by the code that judges any study.
 """
 
 from __future__ import annotations
 
+import argparse
+import subprocess
+import sys
 from collections import Counter
 
-import pandas as pd
 from scipy.stats import beta
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.config import ROOT, load_params, runs
 from rlvr_debug.files import read_json
 from rlvr_debug.hypotheses.base import Evidence
+from rlvr_debug.reporting.tables import run_table
 from rlvr_debug.verdicts.decide import arm_table, decide
 
 _SEEDS = 3
-_STUDY = ROOT / "studies" / "healthy-ten"
+_OVERLAY = ROOT / "studies" / "healthy-ten.yaml"
 
 
 def main() -> None:
-    params = load_params(ROOT / "params.yaml", _STUDY.with_suffix(".yaml"))
-    results = _STUDY / "results"
-    runs = pd.read_csv(results / "tables" / "runs.csv", keep_default_na=False, na_values=[""])
-    runs["changes"] = runs["changes"].fillna("")  # an empty cell is read as missing
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--cores", default="2")
+    args = parser.parse_args()
+    params = load_params(ROOT / "params.yaml", _OVERLAY)
+    needed = [run for run in runs(params) if run.design != "random_reward"]
+    places = {f"results/runs/{r.environment}/{r.trained_as}/{r.seed}" for r in needed}
+    baselines = {f"results/baseline/{run.environment}.json" for run in needed}
+    files = [*(f"{place}/heldout.json" for place in sorted(places)), *sorted(baselines)]
+    script = [sys.executable, str(ROOT / "scripts" / "run_study.py"), "--overlay", str(_OVERLAY)]
+    command = [*script, "--cores", args.cores, "--quiet", "all", *files, "results/probes.json"]
+    subprocess.run(command, check=True)
+
+    results = ROOT / "studies" / params["study"] / "results"
     probes = read_json(results / "probes.json")
     alpha, minimum = params["verdicts"]["alpha"], params["verdicts"]["minimum_effect"]
-    seeds = params["seeds"]
-    found = []
+    seeds, found = params["seeds"], []
     for start in range(0, len(seeds), _SEEDS):
-        own = runs[runs["seed"].isin(seeds[start : start + _SEEDS])]
-        arms = arm_table(own, params["environment"], alpha, minimum)
+        three = seeds[start : start + _SEEDS]
+        table = run_table([run for run in needed if run.seed in three], results)
+        arms = arm_table(table, params["environment"], alpha, minimum)
         verdicts = decide(sorted(params["hypotheses"]), Evidence(probes, arms), alpha, minimum)
         statuses = Counter(verdict.status for verdict in verdicts)
         found.append("validated" in statuses)
         said = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
-        print(f"seeds {seeds[start]} to {seeds[start + _SEEDS - 1]}: {said}")
+        effects = arms.loc[arms["changes"] != "", "effect"].dropna()
+        print(f"seeds {three}: {said}; effects {effects.min():+.3f} to {effects.max():+.3f}")
     count, false = len(found), sum(found)
     bound = beta.ppf(0.95, false + 1, count - false)
     print(
-        f"{false} of {count} studies validate anything: at most {bound:.1%} do, at 95 % (Clopper-Pearson)"
+        f"{false} of {count} validate anything: at most {bound:.1%} do, at 95 % (Clopper-Pearson)"
     )
 
 

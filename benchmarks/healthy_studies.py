@@ -35,7 +35,8 @@ def main() -> None:
     baselines = {f"results/baseline/{run.environment}.json" for run in needed}
     files = [*(f"{place}/heldout.json" for place in sorted(places)), *sorted(baselines)]
     script = [sys.executable, str(ROOT / "scripts" / "run_study.py"), "--overlay", str(_OVERLAY)]
-    command = [*script, "--cores", args.cores, "--quiet", "all", *files, "results/probes.json"]
+    # --quiet takes all words up to the next option, so that it stands last
+    command = [*script, "--cores", args.cores, *files, "results/probes.json", "--quiet", "all"]
     subprocess.run(command, check=True)
 
     results = ROOT / "studies" / params["study"] / "results"

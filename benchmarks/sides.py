@@ -46,7 +46,8 @@ from rlvr_debug.grpo.update import shared_logprobs, update_policy
 __all__ = ["STAGES", "Clock", "Step", "our_step", "trl_step"]
 
 STAGES = ("rollout", "reference", "forward", "backward", "optimizer")
-SETTINGS = TrainingSettings(**PARAMS["training"])
+# one update, as the other side makes
+SETTINGS = TrainingSettings(**{**PARAMS["training"], "num_iterations": 1})
 
 Step = Callable[[], None]
 

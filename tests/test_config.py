@@ -665,6 +665,10 @@ def test_training_rollouts_change_and_the_case_s_changes_are_mended_and_tried_al
     assert found["control"].rollouts == {}
     said = study.error(with_arm(rollouts={"weights": {"exact_mach": 1}}))
     assert said.endswith("did you mean 'exact_match'?")
+    # another environment has no such settings
+    assert all(run.rollouts == {} for run in found.values() if run.environment == "gsm8k")
+    said = study.error(with_arm(rollouts={"weights": {"exact_match": 0}}))
+    assert said.endswith("arms.extra.rollouts.weights' sums to 0, expected more")
     said = study.error(with_arm(environment="gsm8k", rollouts={"top_n": 2}))
     assert "names the setting 'top_n', which does not exist" in said
 

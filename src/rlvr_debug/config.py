@@ -277,9 +277,7 @@ def _check_references(params: Params, path: Path) -> None:
         key = f"hypotheses.{slug}"
         _known(slug, hypothesis_names(), key, "hypothesis", path)
         for name, arm in hypothesis["arms"].items():
-            if name in ("case", "control", "random-reward") or name.endswith(
-                ("-control", "-alone")
-            ):
+            if name in _KEPT_NAMES or name.endswith(("-control", "-alone")):
                 raise InputError(f"{path}: key '{key}.arms.{name}' is a name kept for other arms")
             if name in taken:
                 raise InputError(
@@ -328,6 +326,8 @@ def _check_rollouts(
         if isinstance(value, dict):
             for part in value:
                 _known(part, settings[name], f"{key}.rollouts.{name}", "reward part", path)
+            if not sum(value.values()):
+                raise InputError(f"{path}: key '{key}.rollouts.{name}' sums to 0, expected more")
 
 
 def _check_budget(arm: Arm, case: Arm, path: Path) -> None:
@@ -423,7 +423,9 @@ def arms(params: Params) -> list[Arm]:
         for name, arm in sorted(hypothesis["arms"].items()):
             changed = _changes(params, arm)
             environment = changed.environment or main
-            mended = {key: value for key, value in rollouts.items() if key not in changed.rollouts}
+            # the case's are settings of its own environment
+            kept = rollouts if environment == main else {}
+            mended = {key: value for key, value in kept.items() if key not in changed.rollouts}
             repairs.append(
                 Arm(
                     name,

@@ -3,14 +3,14 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from rlvr_debug.config import ROOT, load_params, runs
 from rlvr_debug.errors import InputError
-from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis, phase_of
+from rlvr_debug.hypotheses import Hypothesis, hypothesis_names, load_hypothesis, phase_of
 from rlvr_debug.hypotheses.base import PRIORITIES
 from rlvr_debug.hypotheses.template import write_hypothesis
 
@@ -51,6 +51,18 @@ def test_phases_follow_priorities_and_prerequisites() -> None:
         assert all(phase_of(other, every) < phase for other in hypothesis.prerequisites)
     assert phase_of("advantage-scaling", every) == 1
     assert phase_of("kl-penalty", every) == 2  # H03 after H01
+
+
+def test_a_hypothesis_waits_for_a_prerequisite_of_its_own_priority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(slug: str) -> Hypothesis:
+        after = {"gradient-explosion": ("kl-penalty",)}
+        found = load_hypothesis(slug)
+        return replace(found, prerequisites=after.get(slug, found.prerequisites))
+
+    monkeypatch.setattr("rlvr_debug.hypotheses.load_hypothesis", load)
+    assert phase_of("gradient-explosion", hypothesis_names()) == 3
 
 
 def test_prerequisites_that_a_study_does_not_test_hold_nothing_back() -> None:

@@ -1,0 +1,63 @@
+"""Environments beside the main one, for trainers whose packages it must not hold: envs/<name>.txt -> .envs/<name>/."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import sha256, write_text
+
+__all__ = ["build_venv", "python_of", "venv_names"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_MAIN = ("train", "test")  # these are the main environment's
+
+
+def venv_names(root: Path = _ROOT) -> list[str]:
+    return sorted(f.stem for f in (root / "envs").glob("*.txt") if f.stem not in _MAIN)
+
+
+def python_of(name: str, root: Path = _ROOT) -> Path:
+    """Its interpreter, built or not."""
+    return root / ".envs" / name / "bin" / "python"
+
+
+def build_venv(name: str, root: Path = _ROOT) -> Path:
+    """Install envs/<name>.txt and this library's sources, unless that was done; returns the interpreter.
+
+    A file `ready` with the digest of the requirements is written last, so that an interrupted
+    installation starts again. Raises InputError for an unknown name or a failed installation.
+    """
+    if name not in venv_names(root):
+        known = ", ".join(venv_names(root))
+        raise InputError(f"envs/{name}.txt: no such file, expected one of {known}")
+    requirements = root / "envs" / f"{name}.txt"
+    place, digest = root / ".envs" / name, sha256(requirements)
+    place.parent.mkdir(exist_ok=True)
+    with (place.parent / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ready = place / "ready"
+        if not (ready.is_file() and ready.read_text(encoding="utf-8") == digest):
+            shutil.rmtree(place, ignore_errors=True)
+            _run(name, sys.executable, "-m", "venv", str(place))
+            # quiet: what pip says of itself would bury what went wrong
+            pip = (str(python_of(name, root)), "-m", "pip", "--disable-pip-version-check")
+            _run(name, *pip, "install", "-q", "-r", str(requirements))
+            [packages] = place.glob("lib/python*/site-packages")
+            write_text(packages / "rlvr_debug.pth", f"{root / 'src'}\n")
+            write_text(ready, digest)
+    return python_of(name, root)
+
+
+def _run(name: str, *command: str) -> None:
+    # PYTHONPATH would let the packages of another environment in
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, env=clean, check=False)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        raise InputError(f"envs/{name}.txt: it could not be installed: {said}")

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from rlvr_debug.config import ROOT, Run, load_params, runs
+from rlvr_debug.arms import Run, runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import read_splits
 from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.environments import build_environment

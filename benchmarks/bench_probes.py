@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from rlvr_debug.config import HEALTHY, ROOT, load_params, runs
+from rlvr_debug.arms import HEALTHY, runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import run_main
 from rlvr_debug.probes import PROBES, readable

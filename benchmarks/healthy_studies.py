@@ -15,7 +15,8 @@ from collections import Counter
 
 from scipy.stats import beta
 
-from rlvr_debug.config import ROOT, load_params, runs
+from rlvr_debug.arms import runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.files import read_json
 from rlvr_debug.hypotheses.base import Evidence
 from rlvr_debug.reporting.tables import run_table

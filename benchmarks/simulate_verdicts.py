@@ -26,7 +26,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlvr_debug.config import ROOT, arms, load_params, runs
+from rlvr_debug.arms import arms, runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
 from rlvr_debug.hypotheses import load_hypothesis

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.config import read_runs
+from rlvr_debug.arms import read_runs
 from rlvr_debug.errors import run_main
 from rlvr_debug.reporting.tables import write_phase
 

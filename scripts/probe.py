@@ -4,10 +4,12 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.config import Run
+from rlvr_debug.arms import Run
 from rlvr_debug.errors import run_main
 from rlvr_debug.probes import readable
 from rlvr_debug.probes.case import probe_case
+from rlvr_debug.probes.recording import probe_recording
+from rlvr_debug.trainers.program import program_of
 
 
 def main() -> None:
@@ -17,14 +19,14 @@ def main() -> None:
     parser.add_argument("--base-model", type=Path, required=True)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--command", default="{}", help="params.yaml's, as JSON")
     args = parser.parse_args()
-    found = probe_case(
-        Run.from_json(json.loads(args.run)),
-        json.loads(args.environment),
-        args.base_model,
-        args.rows,
-        args.out,
-    )
+    run = Run.from_json(json.loads(args.run))
+    files = (json.loads(args.environment), args.base_model, args.rows, args.out)
+    if run.trainer == "own":
+        found = probe_case(run, *files)
+    else:
+        found = probe_recording(run, *files, program_of(run.trainer, json.loads(args.command)))
     print("\n".join(map(readable, found)))
 
 

@@ -8,6 +8,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,7 +42,21 @@ def main() -> None:
         if any((folder / ".snakemake" / "locks").glob("*")):
             _nobody_runs_snakemake_in(folder)
             subprocess.run([*command, "--unlock", "--quiet", "all"], check=True)
-        sys.exit(subprocess.run([*command, *passed_on], check=False).returncode)
+        begin = time.time()
+        status = subprocess.run([*command, *passed_on], check=False).returncode
+        if status:
+            _say_what_failed(folder, begin)
+        sys.exit(status)
+
+
+def _say_what_failed(folder: Path, since: float) -> None:
+    """Once more at the end, a line for each job that refused its input: Snakemake says much in between."""
+    logs = [log for log in (folder / "logs").rglob("*.log") if log.stat().st_mtime >= since]
+    for log in sorted(logs, key=lambda each: each.stat().st_mtime):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in lines[-1:]:
+            if line.startswith("error: "):
+                print(line, file=sys.stderr)
 
 
 def _check_rows(params: dict[str, Any], root: Path) -> None:

@@ -4,10 +4,11 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.config import Run
+from rlvr_debug.arms import Run
 from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.errors import run_main
 from rlvr_debug.study import train_run
+from rlvr_debug.trainers.program import program_of, train_with_program
 
 
 def main() -> None:
@@ -18,15 +19,17 @@ def main() -> None:
     parser.add_argument("--base-model", type=Path, required=True)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--command", default="{}", help="params.yaml's, as JSON")
     args = parser.parse_args()
-    train_run(
-        Run.from_json(json.loads(args.run)),
-        json.loads(args.environment),
-        args.base_model,
-        args.rows,
-        args.out,
-        DiagnosticSettings(**json.loads(args.diagnostics)),
-    )
+    run = Run.from_json(json.loads(args.run))
+    diagnostics = DiagnosticSettings(**json.loads(args.diagnostics))
+    files = (json.loads(args.environment), args.base_model, args.rows, args.out)
+    if run.trainer == "own":
+        train_run(run, *files, diagnostics)
+    else:
+        program = program_of(run.trainer, json.loads(args.command))
+        kept = (diagnostics.rollouts_every, diagnostics.rollouts_kept)
+        train_with_program(run, *files, program, *kept)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_debug.config import ROOT, Run, load_params, runs
+from rlvr_debug.arms import Run, runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.faults import faulty_stages
 from rlvr_debug.files import write_jsonl

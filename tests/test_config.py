@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_debug import config
-from rlvr_debug.config import Run, arms, load_params, merge, runs
+from rlvr_debug.arms import Run, arms, runs
+from rlvr_debug.config import load_params, merge
 from rlvr_debug.environments.musique import MuSiQue
 from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names, stage_of

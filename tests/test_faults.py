@@ -19,7 +19,8 @@ import torch
 import yaml
 from torch import Tensor
 
-from rlvr_debug.config import HEALTHY, ROOT, load_params, runs
+from rlvr_debug.arms import HEALTHY, runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.rows import MuSiQueRow
 from rlvr_debug.data.synthetic import synthetic_musique
 from rlvr_debug.environments import build_environment

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_debug.config import ROOT, load_params, runs
+from rlvr_debug.arms import runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import Hypothesis, hypothesis_names, load_hypothesis, phase_of
 from rlvr_debug.hypotheses.base import PRIORITIES

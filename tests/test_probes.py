@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_debug.config import ROOT, Run, load_params, runs
+from rlvr_debug.arms import Run, runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.environments import build_environment
 from rlvr_debug.faults import cause_of, fault_names

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_debug.config import ROOT, Run, load_params, runs
+from rlvr_debug.arms import Run, runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.synthetic import synthetic_musique
 from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.grpo.aggregation import AGGREGATIONS

@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rlvr_debug.config import Run, load_params, runs
+from rlvr_debug.arms import Run, runs
+from rlvr_debug.config import load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json, write_jsonl
 from rlvr_debug.hypotheses import load_hypothesis
@@ -121,7 +122,7 @@ class Study:
         write_json(self.results / "probes.json", measured)
 
     def tables(self, settings: Mapping[str, Any] = SETTINGS) -> dict[str, pd.DataFrame]:
-        write_tables(self.runs, dict.fromkeys(SLUGS, 1), [], settings, self.results)
+        write_tables(self.runs, dict.fromkeys(SLUGS, 1), {}, [], settings, self.results)
         return self.read()
 
     def read(self) -> dict[str, pd.DataFrame]:
@@ -408,7 +409,7 @@ def test_a_gate_that_found_a_cause_leaves_later_phases_out_and_says_so(tmp_path:
     for run in study.runs:
         if run not in first:
             (study.folder(run) / "heldout.json").unlink()  # never run
-    write_tables(study.runs, phases, [gate], SETTINGS, tmp_path)
+    write_tables(study.runs, phases, {}, [gate], SETTINGS, tmp_path)
     verdicts = study.read()["verdicts"].set_index("hypothesis")
     assert verdicts.loc["kl-penalty", "status"] == "pending"
     assert verdicts.loc["kl-penalty", "evidence"] == (
@@ -422,7 +423,7 @@ def test_a_gate_without_a_cause_opens_the_next_phase(tmp_path: Path) -> None:
     gate = tmp_path / "phase_1.json"
     write_json(gate, {"phase": 1, "causes": []})
     phases = {slug: 2 if slug == "kl-penalty" else 1 for slug in SLUGS}
-    write_tables(study.runs, phases, [gate], SETTINGS, tmp_path)
+    write_tables(study.runs, phases, {}, [gate], SETTINGS, tmp_path)
     assert (study.read()["verdicts"]["status"] != "pending").sum() == 3
 
 

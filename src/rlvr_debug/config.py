@@ -1,4 +1,4 @@
-"""params.yaml: reading, overlays, checks, and what each run of a study is given.
+"""params.yaml: reading, overlays, checks.
 
 One schema (workflow/schemas/params.schema.yaml) holds every key with its description and default.
 """
@@ -8,91 +8,25 @@ from __future__ import annotations
 import copy
 import difflib
 import functools
-import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import yaml
 
+from rlvr_debug.arms import HEALTHY, Arm, arms, stage_broken, without
 from rlvr_debug.errors import InputError
-from rlvr_debug.faults import fault_names, stage_of
-from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.faults import fault_names
+from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.hypotheses import hypothesis_names
 
-__all__ = [
-    "DESIGNS",
-    "HEALTHY",
-    "ROOT",
-    "Arm",
-    "Run",
-    "arms",
-    "load_params",
-    "merge",
-    "read_runs",
-    "runs",
-]
+__all__ = ["ROOT", "load_params", "merge"]
 
-HEALTHY = "healthy"
 _KEPT_NAMES = ("case", "control", "random-reward")
 Params = dict[str, Any]
-
-
-# case: as it is; control: healthy; random_reward: the control with a reward that says nothing; repair: the
-# case with one part as in the control; alone: the control with one part as in the case
-DESIGNS = ("case", "control", "random_reward", "repair", "alone")
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One way to run. `hypothesis` is "" for the case and the controls.
-
-    rollouts: what its training rollouts change about the environment's settings; evaluation never does.
-    """
-
-    name: str
-    design: str
-    hypothesis: str
-    environment: str
-    faults: tuple[str, ...]
-    rollouts: Mapping[str, Any]
-    training: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run, wholly resolved: all that a training process is told.
-
-    trained_as: the first arm of the study that is told the same, and whose results these are: an arm
-    that mends what the case has right is the case.
-    """
-
-    arm: str
-    design: str
-    hypothesis: str
-    environment: str
-    seed: int
-    faults: tuple[str, ...]
-    rollouts: Mapping[str, Any]
-    training: TrainingSettings
-    trained_as: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Run:
-        return Run(
-            **{
-                **value,
-                "faults": tuple(value["faults"]),
-                "training": TrainingSettings(**value["training"]),
-            }
-        )
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -268,7 +202,8 @@ def _check_references(params: Params, path: Path) -> None:
             raise InputError(f"{path}: key '{key}' is taken: the healthy case has no faults")
         for fault in case["faults"]:
             _known(fault, fault_names(), f"{key}.faults", "fault", path)
-        stages = [stage_of(fault) for fault in case["faults"]]
+        faults = [*case["faults"], *([case["reward"]] if "reward" in case else [])]
+        stages = [stage_broken(fault) for fault in faults]
         if len(set(stages)) < len(stages):
             raise InputError(f"{path}: key '{key}.faults' breaks a stage twice, expected once")
         _check_rollouts(case, key, params["environments"][params["environment"]], path)
@@ -298,11 +233,30 @@ def _check_references(params: Params, path: Path) -> None:
     for name, settings in params["environments"].items():
         if not sum(settings["weights"].values()):
             raise InputError(f"{path}: key 'environments.{name}.weights' sums to 0, expected more")
+    _check_trainer(params, path)
     case, *others = arms(params)
     for arm in [case, *others]:
         _check_training(arm, path)
     for arm in others:
         _check_budget(arm, case, path)
+
+
+def _check_trainer(params: Params, path: Path) -> None:
+    """The case is one that the study's trainer can run, and a program is named where one is needed."""
+    trainer, name = params["trainer"], params["case"]
+    case = params["cases"].get(name, {"faults": []})
+    faults = (*case["faults"], *([case["reward"]] if "reward" in case else []))
+    if trainer == "command" and "program" not in params["command"]:
+        raise InputError(f"{path}: key 'command.program' is missing, expected with trainer command")
+    if trainer == "own":
+        for key, found in (("options", params), (f"cases.{name}.options", case)):
+            if found.get("options"):
+                raise InputError(f"{path}: key '{key}' is given, expected none with trainer own")
+    if missing := without(trainer, faults, {**params["training"], **case.get("training", {})}):
+        raise InputError(
+            f"{path}: key 'cases.{name}' asks for {', '.join(missing)}, which trainer {trainer} "
+            "cannot be given"
+        )
 
 
 def _check_with(
@@ -372,113 +326,3 @@ def _check_training(arm: Arm, path: Path) -> None:
                     f"{path}: key 'training.{key}' is {_short(training[key])} in arm '{arm.name}', "
                     f"expected {right} with kl_place reward"
                 )
-
-
-@dataclass(frozen=True)
-class _Changes:
-    """What an intervention changes about the case."""
-
-    environment: str | None
-    swap: tuple[str, ...]
-    rollouts: Mapping[str, Any]
-    training: Mapping[str, Any]
-
-
-def _changes(params: Params, arm: Mapping[str, Any]) -> _Changes:
-    """Of an arm's own and, before them, of the arms that it is `with`."""
-    known = {name: each for h in params["hypotheses"].values() for name, each in h["arms"].items()}
-    own = _Changes(
-        arm.get("environment"),
-        tuple(arm.get("swap", ())),
-        arm.get("rollouts", {}),
-        arm.get("training", {}),
-    )
-    return functools.reduce(
-        lambda a, b: _Changes(
-            b.environment or a.environment,
-            tuple(dict.fromkeys(a.swap + b.swap)),
-            {**a.rollouts, **b.rollouts},
-            {**a.training, **b.training},
-        ),
-        [*(_changes(params, known[name]) for name in arm.get("with", ())), own],
-    )
-
-
-def arms(params: Params) -> list[Arm]:
-    """The case, the controls, and every hypothesis' interventions.
-
-    The controls are a healthy one per environment in use and, in the case's, one with random rewards.
-    An intervention is run both ways: the case with that part mended, and, where the case departs from
-    the control in it, the control with that part alone as in the case. The first finds a cause that
-    acts by itself, the second one that another defect hides.
-    Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
-    """
-    main, healthy = params["environment"], params["training"]
-    case = params["cases"].get(params["case"], {"faults": []})
-    faults, training = tuple(case["faults"]), {**healthy, **case.get("training", {})}
-    rollouts = case.get("rollouts", {})
-
-    repairs, alone = [], []
-    for slug, hypothesis in sorted(params["hypotheses"].items()):
-        for name, arm in sorted(hypothesis["arms"].items()):
-            changed = _changes(params, arm)
-            environment = changed.environment or main
-            # the case's are settings of its own environment
-            kept = rollouts if environment == main else {}
-            mended = {key: value for key, value in kept.items() if key not in changed.rollouts}
-            repairs.append(
-                Arm(
-                    name,
-                    "repair",
-                    slug,
-                    environment,
-                    tuple(fault for fault in faults if stage_of(fault) not in changed.swap),
-                    {**mended, **changed.rollouts},
-                    {**training, **changed.training},
-                )
-            )
-            broken = tuple(fault for fault in faults if stage_of(fault) in changed.swap)
-            departing = {
-                key: training[key] for key in changed.training if training[key] != healthy[key]
-            }
-            seen = {key: rollouts[key] for key in changed.rollouts if key in rollouts}
-            if environment == main and (broken or departing or seen):
-                alone.append(
-                    Arm(
-                        f"{name}-alone", "alone", slug, main, broken, seen, {**healthy, **departing}
-                    )
-                )
-    others = sorted({arm.environment for arm in repairs} - {main})
-    controls = [
-        Arm("control" if env == main else f"{env}-control", "control", "", env, (), {}, healthy)
-        for env in [main, *others]
-    ]
-    controls.append(
-        Arm("random-reward", "random_reward", "", main, ("random-reward",), {}, healthy)
-    )
-    return [Arm("case", "case", "", main, faults, rollouts, training), *controls, *repairs, *alone]
-
-
-def runs(params: Params) -> Iterator[Run]:
-    """Every run of the study, wholly resolved."""
-    first: dict[str, str] = {}
-    for arm in arms(params):
-        told = [arm.environment, arm.faults, arm.rollouts, arm.training]
-        trained_as = first.setdefault(json.dumps(told, sort_keys=True), arm.name)
-        for seed in params["seeds"]:
-            yield Run(
-                arm=arm.name,
-                design=arm.design,
-                hypothesis=arm.hypothesis,
-                environment=arm.environment,
-                seed=seed,
-                faults=arm.faults,
-                rollouts=arm.rollouts,
-                training=TrainingSettings(**arm.training),
-                trained_as=trained_as,
-            )
-
-
-def read_runs(path: Path) -> list[Run]:
-    """From a JSON list of what `Run.to_json` returns."""
-    return [Run.from_json(run) for run in json.loads(path.read_text(encoding="utf-8"))]

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from rlvr_debug.config import HEALTHY, ROOT, load_params, runs
+from rlvr_debug.arms import HEALTHY, runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import rows_of
 from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rlvr_debug.config import Run
+from rlvr_debug.arms import Run
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.data.rows import Row
 from rlvr_debug.diagnostics.settings import DiagnosticSettings
@@ -50,8 +50,8 @@ def train_run(
     out: Path,
     diagnostics: DiagnosticSettings,
 ) -> None:
-    """Train one arm with one seed. Writes model.safetensors, metrics.jsonl, rollouts.jsonl and, apart,
-    timings.jsonl.
+    """Train one arm with one seed, by our own trainer. Writes model.safetensors, metrics.jsonl,
+    rollouts.jsonl and, apart, timings.jsonl.
 
     environment: its block of params.yaml; rows: training rows; out: a folder, which holds a
     `checkpoint` until the run is done: the same run, interrupted, goes on from there. With LoRA,
@@ -114,8 +114,8 @@ def _flat(run: Run) -> dict[str, Any]:
     """What the run was told, without nesting: all that a tracker can hold."""
     told = run.to_json()
     training = told.pop("training")
-    rollouts = json.dumps(told.pop("rollouts"), sort_keys=True)
-    return {**told, "faults": ",".join(told["faults"]), "rollouts": rollouts, **training}
+    nested = {key: json.dumps(told.pop(key), sort_keys=True) for key in ("rollouts", "options")}
+    return {**told, "faults": ",".join(told["faults"]), **nested, **training}
 
 
 def enough_rows(rows: list[Row], run: Run, path: Path) -> list[Row]:

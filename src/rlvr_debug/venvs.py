@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_text
 
-__all__ = ["build_venv", "python_of", "venv_names"]
+__all__ = ["build_venv", "python_of", "venv_names", "venvs_of"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MAIN = ("train", "test")  # these are the main environment's
@@ -20,6 +22,16 @@ _MAIN = ("train", "test")  # these are the main environment's
 
 def venv_names(root: Path = _ROOT) -> list[str]:
     return sorted(f.stem for f in (root / "envs").glob("*.txt") if f.stem not in _MAIN)
+
+
+def venvs_of(trainer: str, command: Mapping[str, Any]) -> list[str]:
+    """The environment that a study's trainer needs, if it is another than the main one.
+
+    command: params.yaml's.
+    """
+    if trainer == "trl":
+        return ["trl"]
+    return [command["environment"]] if trainer == "command" and "environment" in command else []
 
 
 def python_of(name: str, root: Path = _ROOT) -> Path:

@@ -5,10 +5,12 @@ import os
 import sys
 from pathlib import Path
 
-from rlvr_debug.config import load_params, runs
+from rlvr_debug.arms import runs, unmapped
+from rlvr_debug.config import load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import phase_of
 from rlvr_debug.jobs import set_up_jobs
+from rlvr_debug.venvs import venvs_of
 
 set_up_jobs()
 
@@ -52,6 +54,7 @@ wildcard_constraints:
     arm="[a-z0-9-]+",
     seed="[0-9]+",
     phase="[0-9]+",
+    name="[a-z0-9.-]+",
 
 
 def as_json(value):
@@ -79,6 +82,22 @@ def sources(*packages):
 
 ROLLOUT_SOURCES = sources("data", "environments", "sampling", "study.py")
 TRAINING_SOURCES = sources("grpo", "faults", "diagnostics")
+# another trainer's environment, and what speaks with it
+TRAINER_VENVS = venvs_of(PARAMS["trainer"], PARAMS["command"])
+OTHER_TRAINER = sources("trainers") if PARAMS["trainer"] != "own" else []
+
+
+def trainer_files(wildcards):
+    """Of a trainer that is not ours: its environment, its program and the user's reward function."""
+    ready = [str(Path(ROOT, ".envs", name, "ready")) for name in TRAINER_VENVS]
+    words = PARAMS["command"].get("program", []) + [
+        fault.partition(":")[0]
+        for run in ALL_RUNS
+        for fault in run.faults
+        if ":" in fault
+    ]
+    named = {word for word in words if Path(ROOT, word).is_file()}
+    return ready + sorted(str(Path(ROOT, word)) for word in named)
 
 
 MODEL_CONFIG = str(Path(ROOT, PARAMS["base_model"], "config.json"))

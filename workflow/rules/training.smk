@@ -1,10 +1,27 @@
 """Training of every arm and seed, and the probes of the case's trainer."""
 
 
+rule build_environment:
+    # of a trainer whose packages are not ours
+    input:
+        # four gigabytes are not built again for an argument parser
+        script=ancient(script("build_env")),
+        requirements=str(Path(ROOT, "envs", "{name}.txt")),
+    output:
+        str(Path(ROOT, ".envs", "{name}", "ready")),
+    log:
+        "logs/build_environment/{name}.log",
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        "python {input.script} {wildcards.name} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+
+
 rule train:
     input:
         script=script("train"),
-        sources=ROLLOUT_SOURCES + TRAINING_SOURCES,
+        sources=ROLLOUT_SOURCES + TRAINING_SOURCES + OTHER_TRAINER,
+        trainer=trainer_files,
         model_config=MODEL_CONFIG,
         base_model=base_model(),
         rows="results/data/{environment}/train.jsonl",
@@ -22,10 +39,11 @@ rule train:
         run=run_json,
         environment=environment_json,
         diagnostics=as_json(PARAMS["diagnostics"]),
+        command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",
         out=subpath(output.weights, parent=True),
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --diagnostics {params.diagnostics:q}"
+        " --diagnostics {params.diagnostics:q} --command {params.command:q}"
         " --base-model {params.base_model} --rows {input.rows} --out {params.out}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
@@ -33,7 +51,8 @@ rule train:
 rule probe:
     input:
         script=script("probe"),
-        sources=ROLLOUT_SOURCES + TRAINING_SOURCES + sources("probes"),
+        sources=ROLLOUT_SOURCES + TRAINING_SOURCES + sources("probes") + OTHER_TRAINER,
+        trainer=trainer_files,
         model_config=MODEL_CONFIG,
         base_model=base_model(),
         rows=f"results/data/{PARAMS['environment']}/train.jsonl",
@@ -47,7 +66,9 @@ rule probe:
         base_model=subpath(input.model_config, parent=True),
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
+        command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
         " --base-model {params.base_model} --rows {input.rows} --out {output}"
+        " --command {params.command:q}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

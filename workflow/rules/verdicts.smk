@@ -76,12 +76,13 @@ rule write_tables:
     params:
         runs=as_json([run.to_json() for run in ALL_RUNS]),
         phases=as_json(PHASE_OF),
+        unmapped=as_json(unmapped(PARAMS)),
         settings=VERDICT_SETTINGS,
     shell:
         # not an argument: the system limits each to 128 KiB
         "printf %s {params.runs:q}"
         " | python {input.script} --runs /dev/stdin --phases {params.phases:q}"
-        " --gates {input.gates} --settings {params.settings:q} --results results"
+        " --unmapped {params.unmapped:q} --gates {input.gates} --settings {params.settings:q} --results results"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 

@@ -15,7 +15,7 @@ from rlvr_debug.diagnostics.step import Step
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["rollout_records"]
+__all__ = ["rollout_records", "token_texts"]
 
 _DIGITS = 6
 
@@ -50,7 +50,7 @@ def _sampled(rollout: Rollout, chat: Chat) -> dict[str, Any]:
         values += found or [None] * len(segment.ids)
     return {
         "ids": rollout.ids,
-        "text": _texts(rollout.ids, chat),
+        "text": token_texts(rollout.ids, chat),
         "role": "".join(segment.role[0] * len(segment.ids) for segment in rollout.segments),
         "sampler": values,
     }
@@ -67,7 +67,7 @@ def _trained(b: int, done: Step, chat: Chat) -> dict[str, Any]:
     gains = done.advantages.flatten()[b].expand(length)
     return {
         "ids": ids,
-        "text": _texts(ids, chat),
+        "text": token_texts(ids, chat),
         "role": "".join("pat"[role] for role in roles.tolist()),
         "loss": _bits(counted),
         "attention": _bits(batch.attention[b, :length]),
@@ -78,7 +78,7 @@ def _trained(b: int, done: Step, chat: Chat) -> dict[str, Any]:
     }
 
 
-def _texts(ids: list[int], chat: Chat) -> list[str]:
+def token_texts(ids: list[int], chat: Chat) -> list[str]:
     texts = {token: chat.tokenizer.decode([token]) for token in set(ids)}
     return [texts[token] for token in ids]
 

@@ -22,6 +22,7 @@ PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 # Qwen2.5's conversation format, with tools in Hermes' convention
 CHAT_TEMPLATE = """\
 {%- macro turn(role, content) %}{{ '<|im_start|>' + role + '\\n' + content + '<|im_end|>\\n' }}{% endmacro %}
+{%- macro calls(made) %}{% for call in made or [] %}{{ '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) + '}\\n</tool_call>' }}{% endfor %}{% endmacro %}
 {%- set first = messages[0].content if messages[0].role == 'system' else '' %}
 {%- if tools %}
 {{- '<|im_start|>system\\n' + first + TOOLS_BEFORE }}
@@ -35,7 +36,7 @@ CHAT_TEMPLATE = """\
 {%- if loop.previtem is not defined or loop.previtem.role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}
 {{- '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}
 {%- if loop.last or loop.nextitem.role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif %}
-{%- else %}{{ turn(message.role, message.content) }}
+{%- else %}{{ turn(message.role, message.content + calls(message.tool_calls)) }}
 {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""

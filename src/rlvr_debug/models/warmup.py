@@ -65,6 +65,7 @@ Example = tuple[list[int], list[bool]]
 def tiny_config(chat: Chat) -> Qwen2Config:
     # vLLM's CPU build needs heads of 32; with fewer than 4 of them demonstrations teach nothing
     return Qwen2Config(
+        architectures=["Qwen2ForCausalLM"],
         vocab_size=len(chat.tokenizer),
         hidden_size=128,
         intermediate_size=256,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.policy import Policy
@@ -24,7 +25,8 @@ __all__ = ["Measurement", "Subject", "borrowed", "readable", "shift_weights"]
 class Subject:
     """The trainer under test, with rollouts that its sampler made: group_size for each prompt.
 
-    policy: before its first update, with the reference that the trainer holds it to.
+    policy: before its first update, with the reference that the trainer holds it to. rewards: [B], what
+    was trained on, where it was recorded and is not for the score stage to say.
     """
 
     policy: Policy
@@ -34,6 +36,7 @@ class Subject:
     environment: Environment
     chat: Chat
     rollouts: list[Rollout]
+    rewards: Tensor | None = None
 
     @property
     def model(self) -> Any:

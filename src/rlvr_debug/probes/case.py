@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.config import Run
+from rlvr_debug.arms import Run
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.faults import faulty_stages

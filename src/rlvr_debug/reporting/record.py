@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from rlvr_debug.config import Run
+from rlvr_debug.arms import Run
 
 __all__ = ["Criterion", "changes", "fix", "success_criteria"]
 
@@ -34,6 +34,9 @@ def _changes(run: Run, other: Run) -> Iterator[str]:
     for key in sorted({*run.rollouts, *other.rollouts}):
         if run.rollouts.get(key) != other.rollouts.get(key):
             yield f"rollouts' {key} {run.rollouts.get(key, 'as in evaluation')}"
+    for key in sorted({*run.options, *other.options}):
+        if run.options.get(key) != other.options.get(key):
+            yield f"{key} {other.options.get(key, 'not given')} → {run.options.get(key, 'not given')}"
 
 
 @dataclass(frozen=True)

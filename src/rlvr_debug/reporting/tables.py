@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from rlvr_debug.config import Run
+from rlvr_debug.arms import Run
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
 from rlvr_debug.hypotheses.base import Evidence
@@ -61,7 +61,7 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
                 "training_reward_last": steps[-1]["reward"],
                 "kl_max": max(row.get("kl", math.nan) for row in steps),
                 "grad_norm_max": max(row["grad_norm"] for row in steps),
-                "sampler_gap_max": max(row["sampler_gap/mean_abs"] for row in steps),
+                "sampler_gap_max": max(row.get("sampler_gap/mean_abs", math.nan) for row in steps),
             }
         )
     return pd.DataFrame(rows)
@@ -132,13 +132,14 @@ def write_phase(
 def write_tables(
     runs: Sequence[Run],
     phases: Mapping[str, int],
+    unmapped: Mapping[str, str],
     gates: Sequence[Path],
     settings: Mapping[str, Any],
     results: Path,
 ) -> None:
     """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
 
-    phases: by slug of hypothesis; gates: files of write_phase, after the first of which that names a
+    unmapped: by slug, why arms of it are not run (arms.unmapped). phases: by slug of hypothesis; gates: files of write_phase, after the first of which that names a
     cause no later phase was run. settings: params.yaml's `verdicts`, and `environment`, the case's.
     """
     gate = next((each for each in map(read_json, gates) if each["causes"]), None)
@@ -151,6 +152,12 @@ def write_tables(
         verdicts = [
             replace(v, evidence=why) if phases[v.hypothesis] > last else v for v in verdicts
         ]
+    verdicts = [
+        replace(v, evidence=f"{v.evidence}; {unmapped[v.hypothesis]}")
+        if v.hypothesis in unmapped
+        else v
+        for v in verdicts
+    ]
     tables = {
         "runs": run_rows,
         "curves": curves,

@@ -78,7 +78,7 @@ class Chat:
 
         contents: what the reply's tool calls were answered with, one each.
         """
-        return self.encode(self._tool_turn(contents) + self._generation_prompt())
+        return self.encode(self._tool_turn(contents) + self.generation_prompt())
 
     def tool_turn_rendered_alone(self, contents: Sequence[str]) -> list[int]:
         """The same turn as the difference of two renderings, neither of them made to generate.
@@ -99,7 +99,7 @@ class Chat:
         return after.removeprefix(self.tokenizer.eos_token)
 
     @lru_cache(maxsize=1)  # noqa: B019 - a Chat lives as long as its process
-    def _generation_prompt(self) -> str:
+    def generation_prompt(self) -> str:
         messages = [{"role": "user", "content": _USER}]
         closed = self.render(messages, [], generate=False)
         return self.render(messages, [], generate=True).removeprefix(closed)

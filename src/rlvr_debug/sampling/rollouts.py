@@ -9,11 +9,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlvr_debug.data.rows import Row
-from rlvr_debug.environments.base import Environment, Transcript, answer_calls
-from rlvr_debug.sampling.base import Request, Sampler
+from rlvr_debug.environments.base import Environment, ToolResult, Transcript, answer_calls
+from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
 
-__all__ = ["TRUNCATION_SIDES", "Rollout", "Segment", "rollout", "truncated"]
+__all__ = [
+    "TRUNCATION_SIDES",
+    "Rollout",
+    "Segment",
+    "add_reply",
+    "add_score",
+    "rollout",
+    "truncated",
+]
 
 TRUNCATION_SIDES = ("left", "right")
 
@@ -92,33 +100,45 @@ def rollout(
             seed=int(seeds[turn]),
         )
         for slot, sample in zip(active, samples, strict=True):
-            current = rollouts[slot]
-            text = chat.decode(sample.ids)
-            current.segments.append(Segment("assistant", sample.ids, sample.logprobs, (text,)))
-            current.transcript.replies.append(text)
-            calls = chat.tool_calls(text)
-            if not sample.stopped:
-                current.outcome = "token_limit"
-            elif calls:
-                last = turn + 1 == environment.max_turns
-                results = answer_calls(
-                    calls, current.row, environment, current.transcript, last=last
-                )
-                current.call_errors.update(r.error for r in results if r.error)
-                if current.transcript.submitted is not None:
-                    current.outcome = environment.outcome(current.transcript)
-                elif last:
-                    current.outcome = "turn_limit"
-                else:
-                    texts = tuple(result.text for result in results)
-                    current.segments.append(Segment("tool", chat.tool_turn(texts), texts=texts))
-            else:
-                current.outcome = environment.outcome(current.transcript)
+            current, last = rollouts[slot], turn + 1 == environment.max_turns
+            results = add_reply(current, sample, environment, chat, last=last)
+            if not current.outcome:
+                texts = tuple(result.text for result in results)
+                current.segments.append(Segment("tool", chat.tool_turn(texts), texts=texts))
         active = [slot for slot in active if not rollouts[slot].outcome]
     for current in rollouts:
-        current.parts = environment.score(current.row, current.transcript)
-        current.reward = environment.reward(current.row, current.parts)
+        add_score(current, environment)
     return rollouts
+
+
+def add_reply(
+    current: Rollout, sample: Sample, environment: Environment, chat: Chat, *, last: bool
+) -> list[ToolResult]:
+    """Note what the model wrote, and how the rollout ended if it did. Returns what its calls are answered with.
+
+    last: the model writes no more, whatever the tools say.
+    """
+    text = chat.decode(sample.ids)
+    current.segments.append(Segment("assistant", sample.ids, sample.logprobs, (text,)))
+    current.transcript.replies.append(text)
+    calls, results = chat.tool_calls(text), []
+    if not sample.stopped:
+        current.outcome = "token_limit"
+    elif calls:
+        results = answer_calls(calls, current.row, environment, current.transcript, last=last)
+        current.call_errors.update(r.error for r in results if r.error)
+        if current.transcript.submitted is not None:
+            current.outcome = environment.outcome(current.transcript)
+        elif last:
+            current.outcome = "turn_limit"
+    else:
+        current.outcome = environment.outcome(current.transcript)
+    return results
+
+
+def add_score(current: Rollout, environment: Environment) -> None:
+    current.parts = environment.score(current.row, current.transcript)
+    current.reward = environment.reward(current.row, current.parts)
 
 
 def truncated(ids: list[int], limit: int, side: str) -> list[int]:

@@ -1,0 +1,73 @@
+"""Rollouts again from the token ids that another trainer recorded: scored by our environment, not by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rlvr_debug.data.rows import Row
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.sampling.base import Sample
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout, Segment, add_reply, add_score
+
+__all__ = ["rebuilt", "written"]
+
+
+def rebuilt(
+    row: Row,
+    ids: Sequence[int],
+    sampled: Sequence[bool],
+    logprobs: Sequence[float],
+    environment: Environment,
+    chat: Chat,
+) -> Rollout:
+    """ids, sampled: [T], the sequence and which of it the model wrote; logprobs: of those, or empty.
+
+    Calls are made again: what a tool says is shown as the trainer had it, and judged by the environment.
+    """
+    parts = list(_runs(ids, sampled))
+    current, used = Rollout(row, []), 0
+    for place, (is_reply, tokens) in enumerate(parts):
+        if is_reply:
+            values = list(logprobs[used : used + len(tokens)])
+            used += len(tokens)
+            sample = Sample(tokens, values, tokens[-1] == chat.eos_id)
+            last = place + 1 == len(parts)
+            add_reply(current, sample, environment, chat, last=last)
+        elif not current.segments:
+            current.segments.append(Segment("prompt", tokens))
+        else:
+            current.segments.append(Segment("tool", tokens, texts=(chat.decode(tokens),)))
+    if current.outcome == "turn_limit" and current.turns < environment.max_turns:
+        current.outcome = "token_limit"  # there was no room for what the tools said
+    add_score(current, environment)
+    return current
+
+
+def _runs(ids: Sequence[int], sampled: Sequence[bool]) -> Iterator[tuple[bool, list[int]]]:
+    for is_reply, tokens in groupby(zip(sampled, ids, strict=True), key=lambda each: each[0]):
+        yield bool(is_reply), [token for _, token in tokens]
+
+
+def written(completion: Sequence[int], chat: Chat) -> list[bool]:
+    """Which tokens of a completion, [T], the model wrote, where only its ids are known.
+
+    A reply goes up to its end-of-turn token, and the next one begins after the next generation prompt.
+    """
+    start = chat.encode(chat.generation_prompt())
+    found: list[bool] = []
+    while len(found) < len(completion):
+        place = len(found)
+        end = _after(completion, [chat.eos_id], place)
+        found += [True] * (end - place)
+        found += [False] * (_after(completion, start, end) - end)
+    return found
+
+
+def _after(ids: Sequence[int], wanted: Sequence[int], start: int) -> int:
+    """The place after the first occurrence of `wanted` from `start` on, or the end."""
+    for place in range(start, len(ids) - len(wanted) + 1):
+        if list(ids[place : place + len(wanted)]) == list(wanted):
+            return place + len(wanted)
+    return len(ids)

@@ -1,0 +1,199 @@
+"""One run by a program that is not ours: started, watched, its files checked and put where ours would stand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rlvr_debug.arms import Run
+from rlvr_debug.config import ROOT
+from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.environments import build_environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_json, write_jsonl
+from rlvr_debug.models.base_model import save_weights
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.trainers import guard
+from rlvr_debug.trainers.conversation import rebuilt
+from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
+from rlvr_debug.trainers.records import rollout_rows
+from rlvr_debug.venvs import python_of
+
+__all__ = ["Program", "Recording", "program_of", "record", "train_with_program"]
+
+_TRL = ("-m", "rlvr_debug.trainers.trl_program")
+_POLL = 0.2  # seconds
+
+
+@dataclass(frozen=True)
+class Program:
+    """argv: to which the path of params.json is added. stall_seconds: the longest time between two rows
+    of metrics, and before the first."""
+
+    argv: tuple[str, ...]
+    stall_seconds: float
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a program left behind, checked. rollouts: lines as in rollouts.schema.json."""
+
+    metrics: list[dict[str, Any]]
+    rollouts: list[dict[str, Any]]
+    weights: dict[str, Tensor]
+    seconds: float
+
+
+def program_of(trainer: str, settings: Mapping[str, Any]) -> Program:
+    """settings: params.yaml's `command`. Words that begin with ./ start at the project's root."""
+    if trainer == "trl":
+        argv: Sequence[str] = (str(python_of("trl")), *_TRL)
+    else:
+        python = (
+            python_of(settings["environment"]) if settings.get("environment") else sys.executable
+        )
+        rooted = [
+            str(ROOT / word) if word.startswith("./") else word for word in settings["program"]
+        ]
+        argv = [str(python) if word == "python" else word for word in rooted]
+    return Program(tuple(argv), settings["stall_seconds"])
+
+
+def train_with_program(
+    run: Run,
+    environment: Mapping[str, Any],
+    base_model: Path,
+    rows: Path,
+    out: Path,
+    program: Program,
+    rollouts_every: int,
+    rollouts_kept: int,
+) -> None:
+    """Writes what our own trainer writes: model.safetensors, timings, rollouts and, last, metrics.jsonl.
+
+    Raises InputError, in one line that names the run, for a program that fails, hangs or writes what is
+    not as docs/trainers.md says; nothing is written then.
+    """
+    found = record(run, environment, base_model, rows, out, program, rollouts_every, rollouts_kept)
+    known = {row.id: row for row in read_rows(run.environment, rows)}
+    built = build_environment(run.environment, {**environment, **run.rollouts})
+    chat = Chat(base_model)
+    rebuilt_rollouts = [
+        rebuilt(
+            known[row["row"]],
+            row["ids"],
+            [bool(bit) for bit in row["sampled"]],
+            row.get("logprobs", []),
+            built,
+            chat,
+        )
+        for row in found.rollouts
+    ]
+    save_weights(found.weights, out / "model.safetensors")
+    write_jsonl(out / "timings.jsonl", [{"seconds": round(found.seconds, 3)}])
+    size = run.training.group_size
+    write_jsonl(out / "rollouts.jsonl", rollout_rows(found.rollouts, rebuilt_rollouts, size, chat))
+    write_jsonl(out / "metrics.jsonl", found.metrics)
+    shutil.rmtree(out / "attempt")
+
+
+def record(
+    run: Run,
+    environment: Mapping[str, Any],
+    base_model: Path,
+    rows: Path,
+    out: Path,
+    program: Program,
+    rollouts_every: int,
+    rollouts_kept: int,
+) -> Recording:
+    """Run the program in out/attempt and check what it wrote. What it says goes to out/attempt/log.txt."""
+    attempt = out / "attempt"
+    written = attempt / "out"
+    shutil.rmtree(written, ignore_errors=True)
+    written.mkdir(parents=True)
+    (attempt / "checkpoint").mkdir(exist_ok=True)
+    told = Told(
+        run=run.to_json(),
+        environment={**environment, **run.rollouts},
+        base_model=str(base_model.resolve()),
+        rows=str(rows.resolve()),
+        out=str(written.resolve()),
+        checkpoint=str((attempt / "checkpoint").resolve()),
+        rollouts_every=rollouts_every,
+        rollouts_kept=rollouts_kept,
+    )
+    write_json(attempt / "params.json", asdict(told))
+    name = f"run {run.environment}/{run.arm}/{run.seed}"
+    try:
+        seconds = _watched(program, attempt)
+        metrics = checked_metrics(written / "metrics.jsonl", run.training.steps)
+        rollouts = checked_rollouts(written / "rollouts.jsonl")
+        known = {row.id for row in read_rows(run.environment, rows)}
+        for number, row in enumerate(rollouts, start=1):
+            if row["row"] not in known:
+                raise InputError(
+                    f"{written / 'rollouts.jsonl'}:{number}: row '{row['row']}' is not in {rows}"
+                )
+        weights = checked_weights(written, base_model)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    return Recording(metrics, rollouts, weights, seconds)
+
+
+def _watched(program: Program, attempt: Path) -> float:
+    """Run it to its end. Returns seconds. Raises InputError if it fails or makes no progress."""
+    log, metrics = attempt / "log.txt", attempt / "out" / "metrics.jsonl"
+    command = [sys.executable, guard.__file__, *program.argv, str(attempt / "params.json")]
+    begin = progress = time.monotonic()
+    size = -1
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=_clean(),
+            )
+        except OSError as error:
+            raise InputError(f"{program.argv[0]}: {error.strerror}, expected a program") from None
+        assert process.stdin is not None
+        try:
+            while process.poll() is None:
+                time.sleep(_POLL)
+                now = metrics.stat().st_size if metrics.exists() else -1
+                if now != size:
+                    size, progress = now, time.monotonic()
+                if time.monotonic() - progress > program.stall_seconds:
+                    raise InputError(
+                        f"no row was added to metrics.jsonl for {program.stall_seconds:g} s, and the "
+                        "program was killed (command.stall_seconds)"
+                    )
+        finally:
+            process.stdin.close()  # what the guard kills by
+            process.wait()
+    if process.returncode:
+        raise InputError(
+            f"the program ended with status {process.returncode}: {_last_line(log)} (all of it: {log})"
+        )
+    return time.monotonic() - begin
+
+
+def _clean() -> dict[str, str]:
+    """The environment without what would let our packages into the program's."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"

@@ -1,0 +1,164 @@
+"""What a program is told and what it writes: schemas, and the checks that nothing bad is counted as a result.
+
+The schemas are the *.schema.json beside this file; docs/trainers.md explains them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import torch
+from torch import Tensor
+
+from rlvr_debug.errors import InputError, short
+from rlvr_debug.files import read_jsonl
+from rlvr_debug.models.base_model import load_weights, model_config, read_tensors
+
+__all__ = ["PROTOCOL", "Told", "checked_metrics", "checked_rollouts", "checked_weights"]
+
+PROTOCOL = 1
+
+
+@dataclass(frozen=True)
+class Told:
+    """params.json. Paths are absolute; run is as Run.to_json has it."""
+
+    run: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    base_model: str
+    rows: str
+    out: str
+    checkpoint: str
+    rollouts_every: int
+    rollouts_kept: int
+    protocol: int = PROTOCOL
+
+    @staticmethod
+    def read(path: Path) -> Told:
+        """Raises InputError for what is not a params.json."""
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: {error}, expected params.json") from None
+        _check(value, "params", str(path))
+        return Told(**value)
+
+    def records(self, step: int) -> bool:
+        every = self.rollouts_every
+        return every > 0 and (step == 1 or step % every == 0)
+
+
+def checked_metrics(path: Path, steps: int) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl, one per step. Raises InputError at the first that is not as it should be."""
+    rows = []
+    for number, row in read_jsonl(path):
+        _check(row, "metrics", f"{path}:{number}")
+        rows.append(row)
+        if row["step"] != len(rows):
+            raise InputError(f"{path}:{number}: step is {row['step']}, expected {len(rows)}")
+    if len(rows) != steps:
+        raise InputError(f"{path}: {len(rows)} steps, expected {steps}")
+    return rows
+
+
+def checked_rollouts(path: Path) -> list[dict[str, Any]]:
+    """The rows of rollouts.jsonl; none where the program wrote no such file."""
+    if not path.exists():
+        return []
+    rows = []
+    for number, row in read_jsonl(path):
+        place = f"{path}:{number}"
+        _check(row, "rollouts", place)
+        lengths = {
+            "sampled": len(row["ids"]),
+            "logprobs": sum(row["sampled"]),
+            "loss": len(row["ids"]),
+        }
+        for key, expected in lengths.items():
+            if key in row and len(row[key]) != expected:
+                raise InputError(
+                    f"{place}: key '{key}' has {len(row[key])} items, expected {expected}"
+                )
+        if row["sampled"][0]:
+            raise InputError(f"{place}: key 'sampled' begins with 1, expected a prompt")
+        rows.append(row)
+    return rows
+
+
+def checked_weights(out: Path, base_model: Path) -> dict[str, Tensor]:
+    """The trained weights by the base model's names, float32: of model.safetensors, or with adapter/ merged in.
+
+    Raises InputError where there are none, or they are not finite or not this model's.
+    """
+    file = out / "model.safetensors"
+    base = load_weights(base_model / "model.safetensors")
+    if (out / "adapter").is_dir():
+        file = out / "adapter" / "adapter_model.safetensors"
+        found = _merged(out / "adapter", base_model, base)
+    elif file.exists():
+        found = load_weights(file)
+    else:
+        raise InputError(f"{out}: no model.safetensors and no adapter/, expected trained weights")
+    for name, tensor in base.items():
+        if name not in found:
+            raise InputError(f"{file}: tensor '{name}' is missing")
+        if found[name].shape != tensor.shape:
+            raise InputError(
+                f"{file}: tensor '{name}' has shape {tuple(found[name].shape)}, "
+                f"expected {tuple(tensor.shape)}"
+            )
+        if not torch.isfinite(found[name]).all():
+            raise InputError(f"{file}: tensor '{name}' holds NaN or infinity, expected numbers")
+    return {name: found[name] for name in base}
+
+
+def _merged(adapter: Path, base_model: Path, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """peft merges it; read_tensors first, so that a bad file is one line."""
+    read_tensors(adapter / "adapter_model.safetensors")
+    if not (adapter / "adapter_config.json").exists():
+        raise InputError(f"{adapter}: no adapter_config.json, expected peft's")
+    from peft import PeftModel
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    model = Qwen2ForCausalLM(Qwen2Config(**model_config(base_model)))
+    model.load_state_dict(base)
+    try:
+        merged: Any = PeftModel.from_pretrained(model.float(), str(adapter)).merge_and_unload()
+    except (ValueError, RuntimeError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{adapter}: expected an adapter of the base model, found: {error}"
+        ) from None
+    return {name: tensor.detach() for name, tensor in merged.state_dict().items()}
+
+
+@functools.cache
+def _schema(name: str) -> Any:
+    text = Path(__file__).with_name(f"{name}.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
+def _check(value: Any, name: str, place: str) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(item, float) and not math.isfinite(item):
+                raise InputError(f"{place}: key '{key}' is {item}, expected a finite number")
+    for error in sorted(_schema(name).iter_errors(value), key=lambda e: list(map(str, e.path))):
+        key = ".".join(map(str, error.path))
+        if error.validator == "required":
+            missing = next(key for key in error.validator_value if key not in error.instance)
+            raise InputError(f"{place}: key '{missing}' is missing")
+        if error.validator == "additionalProperties" and not key:
+            known = ", ".join(error.schema["properties"])
+            unknown = next(k for k in error.instance if k not in error.schema["properties"])
+            raise InputError(f"{place}: unknown key '{unknown}', expected {known}")
+        expected = {"type": f"a {error.validator_value}"}.get(
+            str(error.validator), f"{error.validator} {error.validator_value}"
+        )
+        raise InputError(f"{place}: key '{key}' is {short(error.instance)}, expected {expected}")

@@ -1,0 +1,240 @@
+"""Our diagnostics of any run of TRL's GRPOTrainer: a callback, and a wrapper for its reward functions.
+
+    recorder = RunRecorder(Path("run"))
+    trainer = GRPOTrainer(..., reward_funcs=[recorder.watched(f) for f in functions], callbacks=[recorder])
+    recorder.attach(trainer)
+    trainer.train()
+
+It writes metrics.jsonl as it goes and rollouts.jsonl at the end, as in docs/trainers.md. Of the trainer it
+uses what is public: callbacks, what reward functions are given, and `compute_loss`, whose inputs it reads.
+
+Axes: B rollouts of a batch, C completion tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from rlvr_debug.diagnostics.conversations import conversation_metrics
+from rlvr_debug.diagnostics.rewards import group_metrics, part_metrics
+from rlvr_debug.diagnostics.weights import WeightChange, change_metrics, plan_change, weight_change
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.files import write_jsonl
+from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.trainers.conversation import rebuilt, written
+
+__all__ = ["Judge", "RunRecorder"]
+
+RewardFunction = Callable[..., list[float]]
+
+# what TRL logs under the names and with the meanings of docs/diagnostics.md
+_KEPT = ("kl", "entropy", "frac_reward_zero_std", "learning_rate", "loss", "grad_norm")
+_KEPT_GROUPS = ("clip_ratio/", "completions/", "tools/", "sampling/")
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What rewards are held against: our environment, and its rows by the dataset's column `index`."""
+
+    environment: Environment
+    rows: Sequence[Any]
+    chat: Chat
+
+
+@dataclass
+class _Batch:
+    """What the reward functions were given, and what they returned: one entry per rollout."""
+
+    prompts: list[Any]
+    completion_ids: list[list[int]]
+    index: list[int] | None
+    rewards: dict[str, list[float]] = field(default_factory=dict)
+    # by (prompt, completion): which completion tokens the loss counts, and the advantage
+    trained: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[list[int], float]] = field(
+        default_factory=dict
+    )
+
+
+class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
+    """One row of metrics per batch of rollouts.
+
+    judge: with it, `reward` is the environment's own, and `trainer_reward` what was trained on; without,
+    `reward` is what was trained on. keeps(step): whether rollouts of that step are recorded, which takes
+    a judge; kept: how many, 0 for all. One process.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        judge: Judge | None = None,
+        keeps: Callable[[int], bool] = lambda step: False,
+        kept: int = 0,
+    ) -> None:
+        self._out, self._judge, self._keeps, self._kept = out, judge, keeps, kept
+        self._batch: _Batch | None = None
+        self._plan: Any = None
+        self._changes: list[WeightChange] = []
+        self._steps = 0
+        self._rollouts: list[dict[str, Any]] = []
+        self._weights: dict[str, float] = {}
+        out.mkdir(parents=True, exist_ok=True)
+
+    def watched(self, function: RewardFunction, weight: float = 1.0) -> RewardFunction:
+        """The same reward function; what it is given and returns is kept for the step's row."""
+        name = getattr(function, "__name__", type(function).__name__)
+        self._weights[name] = weight
+
+        def watching(prompts: Any, completions: Any, completion_ids: Any, **columns: Any) -> Any:
+            batch = self._batch
+            if batch is None or name in batch.rewards:
+                batch = _Batch(prompts, [list(ids) for ids in completion_ids], columns.get("index"))
+                self._batch = batch
+            rewards = function(
+                prompts=prompts, completions=completions, completion_ids=completion_ids, **columns
+            )
+            batch.rewards[name] = [math.nan if value is None else float(value) for value in rewards]
+            return rewards
+
+        watching.__name__ = name
+        return watching
+
+    def attach(self, trainer: Any) -> None:
+        """Read what each loss is computed from: which tokens count, and the advantages."""
+        inner = trainer.compute_loss
+
+        def compute_loss(model: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+            if self._batch is not None:
+                self._read(inputs)
+            return inner(model, inputs, *args, **kwargs)
+
+        trainer.compute_loss = compute_loss
+
+    def _read(self, inputs: Mapping[str, Any]) -> None:
+        assert self._batch is not None
+        counted = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        for prompt, real, ids, mask, counts, advantage in zip(
+            inputs["prompt_ids"],
+            inputs["prompt_mask"],
+            inputs["completion_ids"],
+            inputs["completion_mask"],
+            counted,
+            inputs["advantages"],
+            strict=True,
+        ):
+            key = (tuple(prompt[real.bool()].tolist()), tuple(ids[mask.bool()].tolist()))
+            self._batch.trained[key] = (counts[mask.bool()].int().tolist(), float(advantage))
+
+    def on_pre_optimizer_step(
+        self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any
+    ) -> None:
+        self._plan = plan_change(_policy(model), optimizer)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
+        if self._plan is not None:
+            self._changes.append(weight_change(self._plan, _policy(model)))
+            self._plan = None
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
+        if not logs or "reward" not in logs or self._batch is None:
+            return
+        self._steps += 1
+        batch, self._batch = self._batch, None
+        row = {"step": self._steps, **_of_trl(logs), **self._of_batch(batch, args)}
+        if self._changes:
+            row |= change_metrics(self._changes)
+            self._changes = []
+        with (self._out / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        write_jsonl(self._out / "rollouts.jsonl", self._rollouts)
+
+    def _of_batch(self, batch: _Batch, args: Any) -> dict[str, Any]:
+        """What the rollouts say, whatever the trainer makes of them."""
+        given = torch.zeros(len(batch.completion_ids))
+        for name, values in batch.rewards.items():
+            given += self._weights[name] * torch.nan_to_num(torch.tensor(values))
+        counts = [loss for loss, _ in batch.trained.values()]
+        sizes: dict[str, Any] = {"trainer_reward": float(given.mean())}
+        if self._judge is None or batch.index is None:
+            sampled = sum(map(len, batch.completion_ids))
+            trained = sum(map(sum, counts)) if counts else sampled
+            return {**sizes, "sampled_tokens": sampled, "trained_tokens": trained}
+        rollouts = self._judged(batch, self._judge)
+        if self._keeps(self._steps):
+            self._keep(batch, rollouts, given.tolist())
+        found = self._of_rollouts(rollouts, args.num_generations, self._judge.environment)
+        found |= {"sampled_tokens": sum(sum(rollout.sampled) for rollout in rollouts)}
+        losses = [self._trained(batch, place, rollout) for place, rollout in enumerate(rollouts)]
+        known = [loss for loss, _ in losses if loss is not None]
+        counted = sum(map(sum, known)) if known else found["sampled_tokens"]
+        return {**sizes, **found, "trained_tokens": counted}
+
+    def _judged(self, batch: _Batch, judge: Judge) -> list[Rollout]:
+        assert batch.index is not None
+        rollouts = []
+        for ids, index in zip(batch.completion_ids, batch.index, strict=True):
+            row = judge.rows[index]
+            prompt = judge.chat.prompt(judge.environment.messages(row), judge.environment.tools)
+            sampled = [False] * len(prompt) + written(ids, judge.chat)
+            rollouts.append(rebuilt(row, prompt + ids, sampled, [], judge.environment, judge.chat))
+        return rollouts
+
+    def _of_rollouts(
+        self, rollouts: list[Rollout], size: int, environment: Environment
+    ) -> dict[str, float]:
+        rewards = torch.tensor([rollout.reward for rollout in rollouts])
+        right = torch.tensor([rollout.parts[environment.success] >= 1 for rollout in rollouts])
+        parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
+        return {
+            **group_metrics(rewards.view(-1, size), right.view(-1, size)),
+            **part_metrics(parts, rewards.tolist()),
+            **conversation_metrics(rollouts),
+        }
+
+    def _trained(
+        self, batch: _Batch, place: int, rollout: Rollout
+    ) -> tuple[list[int] | None, float | None]:
+        """Which tokens of the whole sequence the loss counts, and the advantage, where both were seen."""
+        prompt = rollout.segments[0].ids
+        found = batch.trained.get((tuple(prompt), tuple(batch.completion_ids[place])))
+        return (None, None) if found is None else ([0] * len(prompt) + found[0], found[1])
+
+    def _keep(self, batch: _Batch, rollouts: list[Rollout], given: list[float]) -> None:
+        for place, rollout in enumerate(rollouts[: self._kept or None]):
+            loss, advantage = self._trained(batch, place, rollout)
+            self._rollouts.append(
+                {
+                    "step": self._steps,
+                    "row": rollout.row.id,
+                    "ids": rollout.ids,
+                    "sampled": [int(bit) for bit in rollout.sampled],
+                    "reward": given[place],
+                    **({} if loss is None else {"loss": loss, "advantage": advantage}),
+                }
+            )
+
+
+def _policy(model: Any) -> Policy:
+    adapter = model if hasattr(model, "peft_config") else None
+    return Policy(model, adapter, None)
+
+
+def _of_trl(logs: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in logs.items()
+        if name in ("reward", "reward_std", *_KEPT) or name.startswith(_KEPT_GROUPS)
+    }

@@ -194,15 +194,16 @@ ARMS = [
 ]
 
 
+@pytest.mark.parametrize("tested", list(itertools.product(BOTH, repeat=2)))
 @pytest.mark.parametrize("mechanism", [PRESENT, UNTESTED, ABSENT])
 def test_every_combination_of_two_arms_has_exactly_the_status_that_the_docs_say(
-    mechanism: int,
+    mechanism: int, tested: tuple[bool, bool]
 ) -> None:
     names = ("known", "significant", "gained", "large", "equivalent")
     for pair in itertools.product(ARMS, repeat=2):
         known, significant, gained, large, equivalent = zip(*pair, strict=True)
-        effects = shown(**dict(zip(names, zip(*pair, strict=True), strict=True)))
-        no_effect = all(equivalent)
+        effects = shown(tested=tested, **dict(zip(names, zip(*pair, strict=True), strict=True)))
+        no_effect = all(equivalent) and (any(tested) or mechanism != PRESENT)
         contradiction = mechanism == ABSENT and any(gained)
         holds = {
             "validated": mechanism == PRESENT and any(large),
@@ -627,6 +628,15 @@ def test_an_arm_that_changes_nothing_is_cleared_and_does_not_count_for_holm() ->
     assert found["mend-6"] == expected["mend-6"]
     assert found["idle-0"] == 1
     assert beside.verdict(fails=False, slug="hidden-context").status == "invalidated"
+
+
+def test_a_failing_probe_whose_part_the_case_has_right_already_is_no_finding() -> None:
+    study = Study().add("idle", "repair", "hidden-context", (-0.01, 0.0, 0.01))
+    for row in study.rows[-3:]:
+        row["changes"] = ""
+    verdict = study.verdict(fails=True, slug="hidden-context")
+    assert verdict.status == "inconclusive"
+    assert "change nothing about the case" in verdict.evidence
 
 
 def test_every_arm_of_a_cause_counts_for_holm_and_no_other() -> None:

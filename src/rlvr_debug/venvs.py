@@ -54,7 +54,9 @@ def build_venv(name: str, root: Path = _ROOT) -> Path:
     with (place.parent / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ready = place / "ready"
-        if not (ready.is_file() and ready.read_text(encoding="utf-8") == digest):
+        if ready.is_file() and ready.read_text(encoding="utf-8") == digest:
+            ready.touch()  # for who compares its age with that of the requirements
+        else:
             shutil.rmtree(place, ignore_errors=True)
             _run(name, sys.executable, "-m", "venv", str(place))
             # quiet: what pip says of itself would bury what went wrong

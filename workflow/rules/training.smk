@@ -8,7 +8,8 @@ rule build_environment:
         script=ancient(script("build_env")),
         requirements=str(Path(ROOT, "envs", "{name}.txt")),
     output:
-        str(Path(ROOT, ".envs", "{name}", "ready")),
+        # kept while the rule runs: what it says may be installed already
+        update(str(Path(ROOT, ".envs", "{name}", "ready"))),
     log:
         "logs/build_environment/{name}.log",
     conda:

@@ -90,7 +90,7 @@ def recorded_probes(study: _Study, first: Recording, second: Recording) -> list[
     """first, second: of one step and of two, with the same seed. In the order of a training step."""
     rollouts = first.rollouts
     if not rollouts:
-        return [_weights_move(study, first)]
+        return _weights_move(study, first)
     if len(rollouts) % study.run.training.group_size:
         raise InputError(
             f"run {study.run.environment}/{study.run.arm}: {len(rollouts)} rollouts were recorded of step "
@@ -104,7 +104,7 @@ def recorded_probes(study: _Study, first: Recording, second: Recording) -> list[
     known = all("logprobs" in row for row in [*rollouts, *second.rollouts])
     if known:
         found.append(sampler_ratio(subject))
-    found.append(_weights_move(study, first))
+    found += _weights_move(study, first)
     same = second.rollouts[: len(rollouts)] == rollouts
     if known and same and (measured := _weight_sync(study, first, second)):
         found.append(measured)
@@ -151,12 +151,15 @@ def _padded(masks: Sequence[Sequence[int]], width: int) -> Tensor:
     return torch.tensor([[*mask, *[0] * (width - len(mask))] for mask in masks]).bool()
 
 
-def _weights_move(study: _Study, first: Recording) -> Measurement:
+def _weights_move(study: _Study, first: Recording) -> list[Measurement]:
+    """None where there was no gradient to move by."""
+    if not first.metrics[0]["grad_norm"]:
+        return []
     before = load_model(study.base_model, "sdpa").state_dict()
     changes = [(first.weights[name] - tensor).flatten() for name, tensor in before.items()]
     change = torch.cat(changes)
     moved, rate = float((change != 0).float().mean()), study.run.training.learning_rate
-    return Measurement(
+    measured = Measurement(
         probe="weights-move",
         measured={
             "learning_rate": rate,
@@ -169,6 +172,7 @@ def _weights_move(study: _Study, first: Recording) -> Measurement:
         "with an adapter those of the adapted layers",
         passed=moved >= _MOVED,
     )
+    return [measured]
 
 
 def _weight_sync(study: _Study, first: Recording, second: Recording) -> Measurement | None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,21 @@ from rlvr_debug.trainers import guard
 from rlvr_debug.trainers.conversation import rebuilt
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
 from rlvr_debug.trainers.records import rollout_rows
-from rlvr_debug.venvs import python_of
+from rlvr_debug.venvs import python_of, venvs_of
 
 __all__ = ["Program", "Recording", "program_of", "record", "train_with_program"]
 
-_TRL = ("-m", "rlvr_debug.trainers.trl_program")
 _POLL = 0.2  # seconds
 
 
 @dataclass(frozen=True)
 class Program:
     """argv: to which the path of params.json is added. stall_seconds: the longest time between two rows
-    of metrics, and before the first."""
+    of metrics, and before the first. apart: it runs in an environment of its own."""
 
     argv: tuple[str, ...]
     stall_seconds: float
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,14 @@ class Recording:
 
 def program_of(trainer: str, settings: Mapping[str, Any]) -> Program:
     """settings: params.yaml's `command`. Words that begin with ./ start at the project's root."""
+    [apart] = venvs_of(trainer, settings) or [""]
+    python = str(python_of(apart)) if apart else sys.executable
     if trainer == "trl":
-        argv: Sequence[str] = (str(python_of("trl")), *_TRL)
+        words = [python, "-m", "rlvr_debug.trainers.trl_program"]
     else:
-        python = (
-            python_of(settings["environment"]) if settings.get("environment") else sys.executable
-        )
-        rooted = [
-            str(ROOT / word) if word.startswith("./") else word for word in settings["program"]
-        ]
-        argv = [str(python) if word == "python" else word for word in rooted]
-    return Program(tuple(argv), settings["stall_seconds"])
+        words = [python if word == "python" else word for word in settings["program"]]
+    argv = tuple(str(ROOT / word) if word.startswith("./") else word for word in words)
+    return Program(argv, settings["stall_seconds"], bool(apart))
 
 
 def train_with_program(
@@ -163,7 +160,7 @@ def _watched(program: Program, attempt: Path) -> float:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_clean(),
+                env=_environment(program),
             )
         except OSError as error:
             raise InputError(f"{program.argv[0]}: {error.strerror}, expected a program") from None
@@ -189,9 +186,10 @@ def _watched(program: Program, attempt: Path) -> float:
     return time.monotonic() - begin
 
 
-def _clean() -> dict[str, str]:
-    """The environment without what would let our packages into the program's."""
-    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+def _environment(program: Program) -> dict[str, str]:
+    """PYTHONPATH would let our packages into an environment of its own."""
+    hidden = {"PYTHONPATH"} if program.apart else set()
+    return {key: value for key, value in os.environ.items() if key not in hidden}
 
 
 def _last_line(log: Path) -> str:

@@ -166,11 +166,11 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
         given = torch.zeros(len(batch.completion_ids))
         for name, values in batch.rewards.items():
             given += self._weights[name] * torch.nan_to_num(torch.tensor(values))
-        counts = [loss for loss, _ in batch.trained.values()]
         sizes: dict[str, Any] = {"trainer_reward": float(given.mean())}
         if self._judge is None or batch.index is None:
             sampled = sum(map(len, batch.completion_ids))
-            trained = sum(map(sum, counts)) if counts else sampled
+            counts = {ids: sum(loss) for (_, ids), (loss, _) in batch.trained.items()}
+            trained = sum(counts[tuple(ids)] for ids in batch.completion_ids) if counts else sampled
             return {**sizes, "sampled_tokens": sampled, "trained_tokens": trained}
         rollouts = self._judged(batch, self._judge)
         if self._keeps(self._steps):

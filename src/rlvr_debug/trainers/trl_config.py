@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
 
 __all__ = ["STAGES", "config_of", "unmapped"]
@@ -61,10 +62,19 @@ def unmapped(training: Mapping[str, Any]) -> list[str]:
 def config_of(settings: TrainingSettings, environment: Environment, limit: int) -> dict[str, Any]:
     """Keyword arguments of GRPOConfig, but for places. limit: tokens of a reply.
 
-    A step of ours, a batch of rollouts, is num_iterations optimizer steps of TRL's.
+    A step of ours, a batch of rollouts, is num_iterations optimizer steps of TRL's. Raises InputError
+    where the batch cannot be cut into equal micro-batches, as TRL's are.
     """
     told = asdict(settings)
-    rollouts = settings.prompts_per_step * settings.group_size
+    rollouts, parts = (
+        settings.prompts_per_step * settings.group_size,
+        settings.gradient_accumulation_steps,
+    )
+    if rollouts % parts:
+        raise InputError(
+            f"training.gradient_accumulation_steps is {parts}, expected a divisor of a batch's {rollouts} "
+            "rollouts with trainer trl"
+        )
     tools = {"max_tool_calling_iterations": environment.max_turns - 1} if environment.tools else {}
     return {
         **{name: told[name] for name in _SAME},
@@ -74,7 +84,7 @@ def config_of(settings: TrainingSettings, environment: Environment, limit: int) 
         # transformers' "constant" has no warm-up
         "lr_scheduler_type": _SCHEDULES.get(settings.lr_scheduler_type, settings.lr_scheduler_type),
         "max_steps": settings.steps * settings.num_iterations,
-        "per_device_train_batch_size": rollouts // settings.gradient_accumulation_steps,
+        "per_device_train_batch_size": rollouts // parts,
         "logging_steps": settings.num_iterations,
         "model_init_kwargs": {
             "attn_implementation": settings.attn_implementation,

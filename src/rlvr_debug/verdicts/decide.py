@@ -15,7 +15,8 @@ everything, and the arms of localisers are judged apart. A cause is
 - partially validated when its mechanism is present without effect on the goal: every arm's effect is
   equivalent to 0, or one is significant but smaller than the minimum, or large only when sampled;
 - invalidated when every arm's effect is equivalent to 0, or when its mechanism is shown absent;
-- inconclusive otherwise: with the number of further seeds that would decide if effects and spreads
+- inconclusive otherwise: where its mechanism is present and its arms change nothing about the case, as
+  what a probe measured may be a symptom of something else; with the number of further seeds that would decide if effects and spreads
   stayed as observed, and with the hypotheses that the same interventions mend. So is a significant
   effect of at least the minimum without its mechanism, which is a contradiction, and whatever one
   seed says.
@@ -244,6 +245,11 @@ def _open(effects: Effects, mechanism: int, further: float, minimum_effect: floa
             "an effect without its mechanism is a contradiction"
             if mechanism == ABSENT
             else "whether its mechanism is present was not tested"
+        )
+    if mechanism == PRESENT and not effects.tested.any():
+        return (
+            "its interventions change nothing about the case, so that what the probe measured may be a "
+            "symptom of another cause"
         )
     if np.isfinite(further):
         return f"{further:.0f} further seeds would decide, were effects and spreads to stay"

@@ -41,7 +41,7 @@ class Effects:
     """What is shown of each arm's effect. All arrays: (..., arms).
 
     in_sd is the effect in the two sides' pooled standard deviations over seeds; NaN without spread.
-    known: there is more than one seed. significant: surely above 0. gained: significant, and at least
+    tested: the sides are different runs. known: there is more than one seed. significant: surely above 0. gained: significant, and at least
     the minimum effect. large: so when greedy as well. equivalent: surely within the minimum effect of 0.
     """
 
@@ -51,6 +51,7 @@ class Effects:
     p: Floats
     p_holm: Floats
     p_equivalence: Floats
+    tested: Bools
     known: Bools
     significant: Bools
     gained: Bools
@@ -91,6 +92,7 @@ def compare(
         p=p,
         p_holm=p_holm,
         p_equivalence=p_equivalence,
+        tested=np.broadcast_to(np.asarray(tests), effect.shape),
         known=np.broadcast_to(np.isfinite(spread), effect.shape),
         significant=significant,
         gained=gained,
@@ -103,12 +105,14 @@ def status(effects: Effects, mechanism: ArrayLike) -> NDArray[np.str_]:
     """A hypothesis' status. effects: of its arms; mechanism: PRESENT, UNTESTED or ABSENT. Both (...)."""
     present, absent = np.equal(mechanism, PRESENT), np.equal(mechanism, ABSENT)
     none = effects.equivalent.all(-1)
+    # a mechanism that no arm takes away may be a symptom of something else
+    unmended = present & ~effects.tested.any(-1)
     return np.select(
         [
             present & effects.large.any(-1),
-            present & (effects.significant.any(-1) | none),
+            present & (effects.significant.any(-1) | (none & ~unmended)),
             absent & effects.known.all(-1) & ~effects.gained.any(-1),
-            none,
+            none & ~unmended,
         ],
         ["validated", "partially_validated", "invalidated", "invalidated"],
         "inconclusive",

@@ -1,0 +1,89 @@
+"""GRPO in plain PyTorch as a program of `trainer: command`: python plain_grpo.py params.json"""
+
+import copy
+import json
+import random
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_model
+from transformers import AutoModelForCausalLM
+
+from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Transcript
+from rlvr_debug.sampling.chat import Chat
+
+told = json.loads(Path(sys.argv[1]).read_text())
+run, given, out = told["run"], told["run"]["training"], Path(told["out"])
+options, heat = run["options"], given["temperature"]
+torch.set_num_threads(1)
+torch.manual_seed(run["seed"])
+order, chat = random.Random(run["seed"]), Chat(told["base_model"])
+environment = build_environment(run["environment"], told["environment"])
+rows = read_rows(run["environment"], Path(told["rows"]))
+policy = AutoModelForCausalLM.from_pretrained(told["base_model"], dtype=torch.float32).eval()
+sampler = copy.deepcopy(policy)
+optimizer = torch.optim.AdamW(policy.parameters(), given["learning_rate"], weight_decay=0.0)
+
+
+@torch.no_grad()
+def sample(prompt):  # ids [G, T]
+    ids = torch.tensor([prompt] * given["group_size"])
+    for _ in range(environment.max_new_tokens):
+        chances = (sampler(ids).logits[:, -1] / heat).softmax(-1)
+        ids = torch.cat([ids, torch.multinomial(chances, 1)], 1)
+    return ids
+
+
+def logprobs(model, ids, start):  # of ids[:, start:], [G, T - start]
+    logits = model(ids).logits[:, start - 1 : -1] / heat
+    return logits.log_softmax(-1).gather(2, ids[:, start:, None])[..., 0]
+
+
+def reward(row, reply):
+    if options["reward"] == "random":
+        return order.random()
+    return environment.reward(row, environment.score(row, Transcript([chat.decode(reply)])))
+
+
+def write(name, lines):
+    with (out / name).open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+for step in range(1, given["steps"] + 1):
+    loss, kept = torch.zeros(()), []
+    for row in order.sample(rows, given["prompts_per_step"]):
+        prompt = chat.prompt(environment.messages(row), [])
+        ids, start = sample(prompt), len(prompt)
+        end = ids[:, start:] == chat.eos_id
+        real = end.cumsum(1) - end.int() == 0  # up to the first end-of-turn token
+        replies = [new[mask].tolist() for new, mask in zip(ids[:, start:], real, strict=True)]
+        rewards = torch.tensor([reward(row, reply) for reply in replies])
+        gains = rewards - rewards.mean()
+        if given["scale_rewards"] == "group":
+            gains = gains / (rewards.std() + given["advantage_epsilon"])
+        with torch.no_grad():
+            old = logprobs(sampler, ids, start)
+        ratio = (logprobs(policy, ids, start) - old).exp()
+        clipped = ratio.clamp(1 - given["clip"], 1 + given["clip"])
+        loss = loss - (torch.minimum(ratio * gains[:, None], clipped * gains[:, None]) * real).sum()
+        for reply, values, earned in zip(replies, old.tolist(), rewards.tolist(), strict=True):
+            line = {"step": step, "row": row.id, "ids": prompt + reply, "reward": earned}
+            line["sampled"] = [0] * start + [1] * len(reply)
+            kept.append({**line, "logprobs": values[: len(reply)]})
+    tokens = sum(sum(line["sampled"]) for line in kept)
+    optimizer.zero_grad()
+    (loss / tokens).backward()
+    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), given["max_grad_norm"])
+    optimizer.step()
+    if options["sync_every"] and step % options["sync_every"] == 0:
+        sampler.load_state_dict(policy.state_dict())
+    counts = {"sampled_tokens": tokens, "trained_tokens": tokens}
+    mean = sum(line["reward"] for line in kept) / len(kept)
+    write("metrics.jsonl", [{"step": step, "reward": mean, "grad_norm": float(norm), **counts}])
+    if told["rollouts_every"] and (step == 1 or step % told["rollouts_every"] == 0):
+        write("rollouts.jsonl", kept[: told["rollouts_kept"] or None])
+save_model(policy, str(out / "model.safetensors"))

@@ -1,0 +1,311 @@
+"""TRL's GRPOTrainer as the case: the real trainer, two small steps, and what is recorded of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr_debug.arms import Run, arms, runs, unmapped
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.prepare import prepare
+from rlvr_debug.environments import build_environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_jsonl
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.models.base_model import load_weights
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.trainers import trl_config, trl_program
+from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
+from rlvr_debug.trainers.trl_environment import environment_class
+from tests.small import ROWS
+
+trl = pytest.importorskip("trl", reason="trl is not installed: no trainer of TRL's to run")
+datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
+
+TINY = ROOT / "models" / "tiny"
+OVERLAY = ROOT / "studies" / "trl.yaml"
+PARAMS = load_params(ROOT / "params.yaml", OVERLAY)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows")
+    prepare("musique", {**PARAMS["data"]["musique"], "rows": 120, "heldout": 8}, path)
+    return path / "train.jsonl"
+
+
+def control(**training: Any) -> Run:
+    run = next(run for run in runs(PARAMS) if run.arm == "control")
+    small = {"steps": 2, "prompts_per_step": 4, "group_size": 4, "warmup_steps": 0}
+    once = {**small, "num_iterations": 1, **training}
+    return replace(run, training=replace(run.training, **once))
+
+
+def train(run: Run, rows: Path, out: Path) -> list[dict[str, Any]]:
+    """Returns the rows of metrics.jsonl."""
+    out.mkdir()
+    environment = PARAMS["environments"]["musique"]
+    told = Told(run.to_json(), environment, str(TINY), str(rows), str(out), str(out), 1, 0)
+    trl_program.train(told)
+    return checked_metrics(out / "metrics.jsonl", run.training.steps)
+
+
+@pytest.fixture(scope="module")
+def trained(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trl") / "out"
+    train(control(), rows, out)
+    return out
+
+
+@pytest.mark.slow
+def test_a_healthy_run_of_trl_is_recorded_as_healthy(trained: Path) -> None:
+    rows = checked_metrics(trained / "metrics.jsonl", 2)
+    for row in rows:
+        assert row["trainer_reward"] == pytest.approx(row["reward"], abs=1e-6)
+        assert row["trained_tokens"] == row["sampled_tokens"] > 0
+        assert row["weights/update_ratio"] == pytest.approx(1, abs=1e-3)
+        assert row["weights/update_error"] < 1e-3
+        assert row["tools/failure_frequency"] == 0
+        assert row["tools/call_frequency"] > 0
+    assert rows[0]["kl"] == 0
+    assert rows[0]["reward"] > 0
+
+
+@pytest.mark.slow
+def test_what_trl_sampled_and_trained_on_is_recorded_token_by_token(trained: Path) -> None:
+    found = checked_rollouts(trained / "rollouts.jsonl")
+    assert len(found) == 2 * 16
+    for row in found:
+        assert row["loss"] == row["sampled"]
+    first = [row["advantage"] for row in found[:16]]
+    assert torch.tensor(first).view(4, 4).mean(1).abs().max() < 1e-4
+    assert any(first)
+
+
+@pytest.mark.slow
+def test_trl_s_weights_are_saved_and_are_not_the_base_model_s(trained: Path) -> None:
+    base = load_weights(TINY / "model.safetensors")
+    assert any(not torch.equal(w, base[n]) for n, w in checked_weights(trained, TINY).items())
+
+
+@pytest.mark.slow
+def test_trl_s_prompts_are_those_of_evaluation(trained: Path, rows: Path) -> None:
+    chat = Chat(TINY)
+    environment = build_environment("musique", PARAMS["environments"]["musique"])
+    questions = {row["id"]: row for _, row in read_jsonl(rows)}
+    for row in checked_rollouts(trained / "rollouts.jsonl"):
+        start = row["sampled"].index(1)
+        question = questions[row["row"]]["question"]
+        assert chat.tokenizer.decode(row["ids"][:start]).count(question) == 1
+        messages = [
+            {"role": "system", "content": environment.messages(ROWS[0])[0]["content"]},
+            {"role": "user", "content": question},
+        ]
+        assert row["ids"][:start] == chat.prompt(messages, environment.tools)
+
+
+@pytest.mark.slow
+def test_a_user_s_reward_function_is_trained_on_and_the_environment_s_reward_recorded(
+    rows: Path, tmp_path: Path
+) -> None:
+    run = replace(control(steps=1), faults=("examples/trl_rewards.py:whole_conversation",))
+    [row] = train(run, rows, tmp_path / "out")
+    assert row["trainer_reward"] * 16 == round(row["trainer_reward"] * 16)  # 0 or 1 each
+    assert abs(row["trainer_reward"] - row["reward"]) > 1e-3
+
+
+@pytest.mark.slow
+def test_an_adapter_of_trl_s_is_merged_for_evaluation(rows: Path, tmp_path: Path) -> None:
+    train(control(steps=1, lora_r=2, learning_rate=1e-2), rows, tmp_path / "out")
+    assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").exists()
+    base = load_weights(TINY / "model.safetensors")
+    found = checked_weights(tmp_path / "out", TINY)
+    assert not torch.equal(
+        found["model.layers.0.mlp.up_proj.weight"], base["model.layers.0.mlp.up_proj.weight"]
+    )
+
+
+@pytest.mark.slow
+def test_the_recorder_serves_a_script_that_knows_nothing_of_our_environments(
+    tmp_path: Path,
+) -> None:
+    from rlvr_debug.trainers.trl_callback import RunRecorder
+
+    def length(completions: list[Any], **_: Any) -> list[float]:
+        return [float(len(completion)) for completion in completions]
+
+    recorder = RunRecorder(tmp_path / "run")
+    trainer = trl.GRPOTrainer(
+        model=str(TINY),
+        reward_funcs=[recorder.watched(length)],
+        args=trl.GRPOConfig(
+            output_dir=str(tmp_path / "trl"),
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            save_strategy="no",
+            max_steps=2,
+            per_device_train_batch_size=4,
+            num_generations=4,
+            max_completion_length=8,
+            logging_steps=1,
+        ),
+        train_dataset=datasets.Dataset.from_list([{"prompt": "a"}, {"prompt": "b"}]),
+        processing_class=Chat(TINY).tokenizer,
+        callbacks=[recorder],
+    )
+    recorder.attach(trainer)
+    trainer.train()
+    rows = checked_metrics(tmp_path / "run" / "metrics.jsonl", 2)
+    assert all(row["trained_tokens"] == row["sampled_tokens"] > 0 for row in rows)
+    assert all(row["weights/moved"] > 0 for row in rows)
+
+
+# --- settings
+
+
+def test_every_setting_is_given_to_trl_or_refused() -> None:
+    """A setting that TRL would not hear of would make an intervention that changes nothing."""
+    by_hand = {"steps", "prompts_per_step", "aggregation", "delta", "lr_scheduler_type"}
+    elsewhere = {"lora_r", "lora_alpha", "attn_implementation"}
+    without_effect = {"save_steps", "logprobs_chunk"}
+    known = {*trl_config._SAME, *trl_config._RENAMED, *trl_config._FIXED}
+    names = {field.name for field in fields(TrainingSettings)}
+    assert known | by_hand | elsewhere | without_effect == names
+
+
+@pytest.mark.parametrize("environment", ["musique", "gsm8k"])
+def test_trl_takes_all_that_it_is_told(environment: str, tmp_path: Path) -> None:
+    built = build_environment(environment, PARAMS["environments"][environment])
+    told = trl_config.config_of(control().training, built, 24)
+    config = trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **told)
+    assert config.beta == PARAMS["training"]["kl_beta"]
+    assert config.max_steps == 2
+    assert config.generation_batch_size == 16
+
+
+def test_a_batch_that_trl_cannot_cut_is_refused() -> None:
+    built = build_environment("gsm8k", PARAMS["environments"]["gsm8k"])
+    with pytest.raises(InputError, match="gradient_accumulation_steps is 3, expected a divisor"):
+        trl_config.config_of(control(gradient_accumulation_steps=3).training, built, 24)
+
+
+@pytest.mark.parametrize("environment", ["musique", "calculator"])
+def test_trl_shows_the_model_the_same_tools(environment: str) -> None:
+    from transformers.utils import get_json_schema
+
+    built = build_environment(environment, PARAMS["environments"][environment])
+    instance = environment_class(built, [])()
+    schemas = [get_json_schema(getattr(instance, t["function"]["name"])) for t in built.tools]
+    assert json.dumps(schemas) == json.dumps(built.tools)
+
+
+# --- arms
+
+
+def study(**changes: Any) -> dict[str, Any]:
+    return {**PARAMS, **changes}
+
+
+def test_what_trl_has_no_counterpart_for_is_said_and_not_run() -> None:
+    hypotheses = {
+        "hidden-context": {"arms": {"attention-mask": {"swap": ["attention_mask"]}}},
+        "kl-penalty": {
+            "arms": {
+                "k1": {"training": {"kl_estimator": "k1"}},
+                "beta-0": {"training": {"kl_beta": 0.0}},
+            }
+        },
+    }
+    params = study(hypotheses=hypotheses)
+    names = [arm.name for arm in arms(params)]
+    assert "beta-0" in names
+    assert "attention-mask" not in names
+    assert "k1" not in names
+    assert unmapped(params) == {
+        "hidden-context": "trainer trl has no counterpart for attention-mask: stage attention_mask",
+        "kl-penalty": "trainer trl has no counterpart for k1: kl_estimator k1",
+    }
+
+
+def test_a_user_s_reward_function_is_a_defect_of_the_score_stage() -> None:
+    case = {"faults": [], "reward": "examples/trl_rewards.py:judged_once"}
+    by_name = {arm.name: arm for arm in arms(study(case="mine", cases={"mine": case}))}
+    assert by_name["case"].faults == ("examples/trl_rewards.py:judged_once",)
+    assert by_name["own-scores"].faults == ()
+    assert by_name["own-scores-alone"].faults == by_name["case"].faults
+
+
+def test_options_are_mended_and_planted_like_settings() -> None:
+    case = {"faults": [], "options": {"max_completion_length": 8}}
+    by_name = {arm.name: arm for arm in arms(study(case="mine", cases={"mine": case}))}
+    lengths = {name: arm.options["max_completion_length"] for name, arm in by_name.items()}
+    assert lengths["case"] == lengths["completion-length-alone"] == 8
+    assert lengths["control"] == lengths["completion-length"] == 256
+    assert "own-scores-alone" not in by_name
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ({"faults": ["stale-sampler"]}, "stage sync, which trainer trl cannot be given"),
+        ({"faults": [], "training": {"kl_estimator": "k1"}}, "kl_estimator k1"),
+    ],
+)
+def test_a_case_that_trl_cannot_be_is_refused(
+    case: dict[str, Any], expected: str, overlay: Callable[..., Path]
+) -> None:
+    with pytest.raises(InputError, match=expected):
+        load_params(ROOT / "params.yaml", overlay(trainer="trl", case="mine", cases={"mine": case}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"trainer": "command"}, "key 'command.program' is missing"),
+        ({"options": {"a": 1}}, "key 'options' is given, expected none with trainer own"),
+        (
+            {"case": "mine", "cases": {"mine": {"faults": [], "reward": "a.py:b"}}},
+            "reward function a.py:b, which trainer own cannot be given",
+        ),
+        (
+            {"case": "mine", "cases": {"mine": {"faults": [], "reward": "a.py"}}},
+            "key 'cases.mine.reward' is str 'a.py', expected a match",
+        ),
+        ({"trainer": "tlr"}, "key 'trainer' is str 'tlr', expected one of own, trl, command"),
+    ],
+)
+def test_a_trainer_that_cannot_be_run_is_one_line(
+    changes: dict[str, Any], expected: str, overlay: Callable[..., Path]
+) -> None:
+    with pytest.raises(InputError, match=expected):
+        load_params(ROOT / "params.yaml", overlay(**changes))
+
+
+@pytest.fixture
+def overlay(tmp_path: Path) -> Callable[..., Path]:
+    def write(**values: Any) -> Path:
+        path = tmp_path / "overlay.yaml"
+        path.write_text(json.dumps({"study": "test", **values}))
+        return path
+
+    return write
+
+
+def test_the_place_of_a_user_s_reward_function_is_checked() -> None:
+    with pytest.raises(InputError, match="no such file, expected one with the reward function 'f'"):
+        trl_program.user_function("examples/nothing.py:f")
+    with pytest.raises(InputError, match="no function 'f', expected a reward function"):
+        trl_program.user_function("examples/trl_rewards.py:f")
+
+
+def test_a_run_of_another_trainer_survives_its_json() -> None:
+    run = replace(control(), faults=("a.py:f",), options={"a": [1]})
+    assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
+    assert asdict(run)["trainer"] == "trl"

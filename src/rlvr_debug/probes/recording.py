@@ -6,7 +6,7 @@ base model and our environment. Probes that ask for more than these files are no
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -65,14 +65,13 @@ def probe_recording(
 ) -> list[Measurement]:
     """Run the program twice and measure; also into a JSON file. Raises InputError as `record` does."""
     one_thread()
-    found = []
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".probe-") as place:
-        for steps in (1, 2):
-            # an update of the first step, whatever the warm-up
-            training = replace(run.training, steps=steps, save_steps=0, warmup_steps=0)
-            told = replace(run, training=training)
-            files = (environment, base_model, rows, Path(place, str(steps)))
-            found.append(record(told, *files, program, rollouts_every=1, rollouts_kept=0))
+    found, place = [], out.with_suffix("")
+    for steps in (1, 2):
+        # an update at the first step, whatever the warm-up
+        training = replace(run.training, steps=steps, save_steps=0, warmup_steps=0)
+        told = replace(run, training=training)
+        files = (environment, base_model, rows, place / str(steps), program)
+        found.append(record(told, *files, rollouts_every=1, rollouts_kept=0, what="probe of"))
     study = _Study(
         run,
         build_environment(run.environment, environment),
@@ -83,6 +82,7 @@ def probe_recording(
     )
     measurements = recorded_probes(study, *found)
     write_json(out, {m.probe: asdict(m) for m in measurements})
+    shutil.rmtree(place)
     return measurements
 
 

@@ -112,8 +112,12 @@ def record(
     program: Program,
     rollouts_every: int,
     rollouts_kept: int,
+    what: str = "run",
 ) -> Recording:
-    """Run the program in out/attempt and check what it wrote. What it says goes to out/attempt/log.txt."""
+    """Run the program in out/attempt and check what it wrote. What it says goes to out/attempt/log.txt.
+
+    what: is being done, for the line of an error.
+    """
     attempt = out / "attempt"
     written = attempt / "out"
     shutil.rmtree(written, ignore_errors=True)
@@ -130,7 +134,7 @@ def record(
         rollouts_kept=rollouts_kept,
     )
     write_json(attempt / "params.json", asdict(told))
-    name = f"run {run.environment}/{run.arm}/{run.seed}"
+    name = f"{what} {run.environment}/{run.arm}/{run.seed}"
     try:
         seconds = _watched(program, attempt)
         metrics = checked_metrics(written / "metrics.jsonl", run.training.steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.loss import Loss, policy_loss
 from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.chat import Chat
@@ -24,7 +26,9 @@ __all__ = ["Measurement", "Subject", "borrowed", "readable", "shift_weights"]
 class Subject:
     """The trainer under test, with rollouts that its sampler made: group_size for each prompt.
 
-    policy: before its first update, with the reference that the trainer holds it to.
+    policy: before its first update, with the reference that the trainer holds it to. build: rollouts to
+    what is trained; loss: of a micro-batch. A trainer whose batch or loss does not come apart into stages
+    has its own.
     """
 
     policy: Policy
@@ -34,6 +38,8 @@ class Subject:
     environment: Environment
     chat: Chat
     rollouts: list[Rollout]
+    build: Callable[..., Batch] = build_batch
+    loss: Loss = policy_loss
 
     @property
     def model(self) -> Any:

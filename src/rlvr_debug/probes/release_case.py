@@ -130,6 +130,7 @@ def release_subject(scratch: Path) -> Subject:
         beta=settings.kl_beta,
         scale_rewards=settings.scale_rewards == "group",
         max_grad_norm=settings.max_grad_norm,
+        lr_scheduler_type=settings.lr_scheduler_type,
     )
     release = Release(
         subject.policy.model, subject.rollouts, subject.environment, subject.chat, config

@@ -37,6 +37,7 @@ from rlvr_debug.probes.reward_audit import reward_audit
 from rlvr_debug.probes.sampler_ratio import sampler_ratio
 from rlvr_debug.probes.sequence_diff import sequence_diff
 from rlvr_debug.probes.token_roles import token_roles
+from rlvr_debug.probes.trained_ratio import trained_ratio
 
 __all__ = ["NOT_RUN", "Report", "probe_release", "release_subject"]
 
@@ -49,6 +50,7 @@ _PROBES: tuple[Callable[[Subject], Measurement], ...] = (
     group_integrity,
     advantage_scale,
     sampler_ratio,
+    trained_ratio,
     kl_estimator,
     kl_gradient,
     loss_gradient,
@@ -85,8 +87,10 @@ def probe_release(expected: str, out: Path) -> Report:
         str(Path(module.__file__).relative_to(folder)) for module in (grpo_trainer, environment)
     )
     with tempfile.TemporaryDirectory() as scratch:
-        subject = release_subject(Path(scratch))
-        report = Report(found, files, [probe(subject) for probe in _PROBES])
+        subject, release = release_subject(Path(scratch))
+        measurements = [probe(subject) for probe in _PROBES]
+        measurements.append(release.second_iteration(subject.settings))
+        report = Report(found, files, measurements)
     write_json(
         out,
         {
@@ -99,7 +103,7 @@ def probe_release(expected: str, out: Path) -> Report:
     return report
 
 
-def release_subject(scratch: Path) -> Subject:
+def release_subject(scratch: Path) -> tuple[Subject, Release]:
     """The control of the default study, with the release in the place of our trainer.
 
     The release's own defaults stand, but for what the study says of groups, temperature, clip, KL and
@@ -135,7 +139,7 @@ def release_subject(scratch: Path) -> Subject:
     release = Release(
         subject.policy.model, subject.rollouts, subject.environment, subject.chat, config
     )
-    return replace(
+    probed = replace(
         subject,
         policy=Policy(subject.policy.model, None, release.trainer.ref_model),
         stages=release.stages(),
@@ -143,6 +147,7 @@ def release_subject(scratch: Path) -> Subject:
         build=release.build,
         loss=release.loss,
     )
+    return probed, release
 
 
 def _told(config: Any) -> dict[str, Any]:

@@ -15,12 +15,16 @@ def main() -> None:
     parser.add_argument("--release", required=True, help="the version that must be installed here")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(
-        "--wheel-folder", type=Path, help="an unpacked wheel to run in the place of the installed one"
+        "--wheel-folder",
+        type=Path,
+        help="an unpacked wheel to run in the place of the installed one",
     )
     args = parser.parse_args()
     if args.wheel_folder:
         if not (args.wheel_folder / "verifiers").is_dir():
-            raise InputError(f"{args.wheel_folder}: found no folder 'verifiers', expected a wheel's")
+            raise InputError(
+                f"{args.wheel_folder}: found no folder 'verifiers', expected a wheel's"
+            )
         sys.path.insert(0, str(args.wheel_folder.resolve()))
     # no progress bars, nor what the trainer says of its data
     os.environ |= {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}

@@ -61,7 +61,12 @@ class Release:
             self.trainer = GRPOTrainer(model, self.env, config, chat.tokenizer)
         self.trainer.state.max_steps = 1
         self._generator = self.trainer.async_generator
-        self._generator.client = SimpleNamespace(base_url="")  # each rollout has a client of its own
+        # each rollout has a client of its own
+        self._generator.client = SimpleNamespace(base_url="")
+
+    def _changed(self, **changes: Any) -> Any:
+        """Inside, the trainer has these attributes."""
+        return patch.multiple(self.trainer, **changes)
 
     # --- its batches
 
@@ -89,7 +94,7 @@ class Release:
         }
         with (
             torch.random.fork_rng(devices=[]),
-            patch.multiple(self.trainer, create=True, **changes),
+            self._changed(create=True, **changes),
         ):
             torch.manual_seed(0)
             found: Inputs = self.trainer._prepare_inputs([{}] * count)
@@ -116,9 +121,7 @@ class Release:
         processed = result.processed_results
         real, sampled = (torch.zeros(ids.shape, dtype=torch.bool) for _ in range(2))
         sampler = torch.zeros(ids.shape)
-        for b, parts in enumerate(
-            zip(processed.prompt_ids, processed.completion_ids, strict=True)
-        ):
+        for b, parts in enumerate(zip(processed.prompt_ids, processed.completion_ids, strict=True)):
             real[b, : sum(map(len, parts))] = True
         longest = max(map(len, self.env.told["completions"]))
         ends = torch.tensor([self.env.processed(k) for k in range(longest + 1)])
@@ -145,7 +148,7 @@ class Release:
 
         ones = torch.ones(len(inputs["advantages"]))
         inputs = {**inputs, "advantages": ones, "old_per_token_logps": None}
-        with patch.multiple(self.trainer, _get_per_token_logps=record, beta=0.0):
+        with self._changed(_get_per_token_logps=record, beta=0.0):
             loss = self.trainer.compute_loss(self.trainer.model, inputs)
         [(ids, attention, leaf)] = given
         [gradient] = torch.autograd.grad(loss, leaf)
@@ -206,7 +209,7 @@ class Release:
             "delta": settings.delta or None,
             "max_seq_len": max_tokens,
         }
-        with patch.multiple(trainer, **changes):
+        with self._changed(**changes):
             found: Tensor = trainer.compute_loss(trainer.model, inputs)
         return found
 
@@ -289,7 +292,7 @@ class Release:
 
     def _advantages(self, rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
         group = {"num_generations": rewards.shape[1], "scale_rewards": scaling == "group"}
-        with patch.multiple(self.trainer, **group):
+        with self._changed(**group):
             found: Tensor = self.trainer._compute_advantages(rewards.flatten())
         return found.view_as(rewards)
 
@@ -314,7 +317,7 @@ class Release:
         inputs["old_per_token_logps"] = None
         changes = {"beta": 1.0, "loss_type": "grpo"}
         found = []
-        with patch.multiple(self.trainer, **changes):
+        with self._changed(**changes):
             for policy, held in zip(logprobs.flatten(), reference.flatten(), strict=True):
                 look_up = self._look_up(policy.expand(1, 2), held.expand(1, 2))
                 with patch.object(self.trainer, "_get_per_token_logps", look_up):

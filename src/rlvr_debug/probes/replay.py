@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,7 @@ from openai.types.chat import ChatCompletion
 from verifiers import MultiTurnEnv, Rubric
 
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.errors import InputError
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment
 
@@ -58,12 +59,13 @@ class Replay(MultiTurnEnv):
         return part
 
     def _of(self, state: dict[str, Any]) -> Rollout:
-        return self.played[state["info"]["rollout"]]
+        played: Rollout = self.played[state["info"]["rollout"]]
+        return played
 
     async def rollout(self, client: Any, *given: Any, **named: Any) -> Any:
         bound = inspect.signature(super().rollout).bind(client, *given, **named)
         played = self.played[bound.arguments["info"]["rollout"]]
-        bound.arguments["client"] = _client(_replies(played, self._chat))
+        bound.arguments["client"] = _client(played, self._chat)
         return await super().rollout(*bound.args, **bound.kwargs)
 
     async def is_completed(self, messages: Any, state: dict[str, Any], **_: Any) -> bool:
@@ -88,7 +90,9 @@ class Replay(MultiTurnEnv):
         states = [
             {
                 **state,
-                "responses": state["responses"][: sum(m["role"] == "assistant" for m in completion)],
+                "responses": state["responses"][
+                    : sum(m["role"] == "assistant" for m in completion)
+                ],
             }
             for state, completion in zip(self.told["states"], completions, strict=True)
         ]
@@ -100,18 +104,20 @@ class Replay(MultiTurnEnv):
         ]
 
 
-def _client(replies: Iterator[ChatCompletion]) -> Any:
-    """What an OpenAI client is asked for by the rollout loop."""
+def _client(rollout: Rollout, chat: Chat) -> Any:
+    """What an OpenAI client is asked for by the rollout loop. Raises InputError where it is asked to
+    sample from another prompt than the rollout was."""
+    replies = iter([s for s in rollout.segments if s.role == "assistant"])
+    prompt = rollout.segments[0].ids
 
-    async def create(**_: Any) -> ChatCompletion:
-        return next(replies)
+    async def create(*, messages: Any, tools: Any = None, **_: Any) -> ChatCompletion:
+        first = not any(message["role"] == "assistant" for message in messages)
+        if first and chat.prompt(messages, tools or []) != prompt:
+            raise InputError("the release asks for another prompt than was sampled from")
+        return _reply(next(replies), chat)
 
     completions = SimpleNamespace(create=create)
     return SimpleNamespace(base_url="", chat=SimpleNamespace(completions=completions))
-
-
-def _replies(rollout: Rollout, chat: Chat) -> Iterator[ChatCompletion]:
-    return (_reply(s, chat) for s in rollout.segments if s.role == "assistant")
 
 
 def _reply(segment: Segment, chat: Chat) -> ChatCompletion:

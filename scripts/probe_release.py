@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from rlvr_debug.errors import InputError, run_main
-from rlvr_debug.probes.base import readable
 
 
 def main() -> None:
@@ -26,10 +25,11 @@ def main() -> None:
                 f"{args.wheel_folder}: found no folder 'verifiers', expected a wheel's"
             )
         sys.path.insert(0, str(args.wheel_folder.resolve()))
-    # no progress bars, nor what the trainer says of its data
+    # before tqdm is imported: no progress bars. Nor what the trainer says of its data
     os.environ |= {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     logging.disable(logging.WARNING)
     try:
+        from rlvr_debug.probes.base import readable
         from rlvr_debug.probes.release_case import NOT_RUN, probe_release
     except ModuleNotFoundError as error:
         raise InputError(

@@ -5,6 +5,7 @@ Runs in a release's environment only.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -13,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import verifiers
-from verifiers.envs import environment
-from verifiers.trainers import GRPOConfig, grpo_trainer
+from verifiers.trainers import GRPOConfig
 
 from rlvr_debug.config import ROOT, load_params, runs
 from rlvr_debug.data.prepare import prepare
@@ -57,6 +57,15 @@ _PROBES: tuple[Callable[[Subject], Measurement], ...] = (
     micro_batch_invariance,
     gradient_size,
 )
+# whose functions the probes run, where the release has them
+_MODULES = (
+    "verifiers.trainers.grpo_trainer",
+    "verifiers.trainers.async_batch_generator",
+    "verifiers.envs.environment",
+    "verifiers.envs.multiturn_env",
+    "verifiers.utils.processing_utils",
+    "verifiers.rubrics.rubric",
+)
 # probe -> why none of the release's code would run in it
 NOT_RUN = {
     "weights-move": "the optimizer is that of transformers' Trainer",
@@ -83,9 +92,8 @@ def probe_release(expected: str, out: Path) -> Report:
     if found != expected:
         raise InputError(f"verifiers: found {found}, expected {expected}")
     folder = Path(verifiers.__file__).parents[1]
-    files = tuple(
-        str(Path(module.__file__).relative_to(folder)) for module in (grpo_trainer, environment)
-    )
+    ran = (sys.modules[name].__file__ for name in _MODULES if name in sys.modules)
+    files = tuple(str(Path(file).relative_to(folder)) for file in ran if file)
     with tempfile.TemporaryDirectory() as scratch:
         subject, release = release_subject(Path(scratch))
         measurements = [probe(subject) for probe in _PROBES]

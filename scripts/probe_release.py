@@ -31,7 +31,7 @@ def main() -> None:
     try:
         from rlvr_debug.probes.base import readable
         from rlvr_debug.probes.release_case import NOT_RUN, probe_release
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise InputError(
             f"{sys.executable}: {error}, expected the environment of verifiers {args.release}"
         ) from None

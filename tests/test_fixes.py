@@ -1,4 +1,5 @@
-"""The applier of patches, on small releases: all or nothing, and one line for what does not fit."""
+"""The applier of patches, on small releases: all or nothing, and one line for what does not fit. What the script
+that probes a release says outside of its environment."""
 
 from __future__ import annotations
 
@@ -145,6 +146,25 @@ def test_the_script_says_in_one_line_what_is_wrong(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert "expected a wheel" in line
+
+
+@pytest.mark.parametrize("options", [[], ["--wheel-folder", "{folder}"]], ids=["main", "empty"])
+def test_probing_without_a_release_is_refused_in_one_line(
+    options: list[str], tmp_path: Path
+) -> None:
+    script, out = str(ROOT / "scripts" / "probe_release.py"), tmp_path / "found.json"
+    given = [option.format(folder=tmp_path) for option in options]
+    done = subprocess.run(
+        [sys.executable, script, "--release", "0.1.3", "--out", str(out), *given],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert line.startswith("error: ")
+    assert "expected" in line
+    assert not out.exists()
 
 
 def test_every_shipped_fix_is_explained() -> None:

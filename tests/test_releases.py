@@ -101,6 +101,12 @@ def test_each_fix_applies_alone(name: str, tmp_path: Path) -> None:
     assert apply_fixes(installed("0.1.3"), tmp_path / "fixed", [name]) == [name]
 
 
+def test_the_default_case_s_faults_make_the_batch_of_0_1_3() -> None:
+    command = [str(python("0.1.3")), str(ROOT / "tests" / "release_batch.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean(), check=False)
+    assert done.stdout == "differs: []\n", done.stderr
+
+
 def test_another_release_than_the_one_that_is_asked_for_is_refused(tmp_path: Path) -> None:
     fixed = tmp_path / "fixed"
     apply_fixes(installed("0.1.3"), fixed)

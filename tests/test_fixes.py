@@ -24,7 +24,7 @@ def patch_of(file: str, number: int) -> str:
     before, after = LINES[number - 1 : number + 1], LINES[number + 1 : number + 3]
     return "".join(
         [
-            f"--- a/{file}\n+++ b/{file}\n@@ -{number},4 +{number},5 @@\n",
+            f"diff --git a/{file} b/{file}\n--- a/{file}\n+++ b/{file}\n@@ -{number},4 +{number},5 @@\n",
             *(f" {line}" for line in before),
             "+mended\n",
             *(f" {line}" for line in after),

@@ -25,11 +25,19 @@ OF_THE_MASK = {"context-sensitivity", "trained-ratio"}
 
 
 @cache
-def python(release: str) -> Path:
+def built(release: str) -> Path | str:
+    """The interpreter, or why there is none: without an index nothing can be installed."""
     try:
         return build_venv(f"verifiers-{release}")
     except InputError as error:
-        pytest.skip(str(error))
+        return str(error)
+
+
+def python(release: str) -> Path:
+    found = built(release)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
 
 
 def clean() -> dict[str, str]:

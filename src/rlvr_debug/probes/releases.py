@@ -119,22 +119,28 @@ class Release:
         order = inputs["advantages"].argsort()
         ids, attention, loss = (found[order] for found in self._seen(inputs))
         processed = result.processed_results
-        real, sampled = (torch.zeros(ids.shape, dtype=torch.bool) for _ in range(2))
-        sampler = torch.zeros(ids.shape)
+        real = torch.zeros(ids.shape, dtype=torch.bool)
         for b, parts in enumerate(zip(processed.prompt_ids, processed.completion_ids, strict=True)):
             real[b, : sum(map(len, parts))] = True
-        longest = max(map(len, self.env.told["completions"]))
+        sampled, sampler = self._written(ids)
+        return Batch(ids, sampled, sampler, real, loss, attention)
+
+    def _written(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Which tokens of the release's sequences the model wrote, and with what log-probabilities,
+        [B, T] each. A reply that stands there otherwise is none."""
+        sampled, sampler = torch.zeros(ids.shape, dtype=torch.bool), torch.zeros(ids.shape)
+        completions = self.env.told["completions"]
+        longest = max(map(len, completions))
         ends = torch.tensor([self.env.processed(k) for k in range(longest + 1)])
-        for b, completion in enumerate(self.env.told["completions"]):
-            replies = (s for s in self.env.played[b].segments if s.role == "assistant")
-            for k, message in enumerate(completion):
-                if message["role"] != "assistant":
-                    continue
-                segment, where = next(replies), slice(int(ends[k, b]), int(ends[k + 1, b]))
+        for b, completion in enumerate(completions):
+            replies = [s for s in self.env.played[b].segments if s.role == "assistant"]
+            places = [k for k, message in enumerate(completion) if message["role"] == "assistant"]
+            for k, segment in zip(places, replies, strict=True):
+                where = slice(int(ends[k, b]), int(ends[k + 1, b]))
                 if ids[b, where].tolist() == segment.ids:
                     sampled[b, where] = True
                     sampler[b, where] = torch.tensor(segment.logprobs)
-        return Batch(ids, sampled, sampler, real, loss, attention)
+        return sampled, sampler
 
     def _seen(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
         """Ids, attention mask and loss mask, [B, T] each: what compute_loss hands the model, and which

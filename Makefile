@@ -15,7 +15,10 @@ RUN_ENV := $(VENV)/.train-$(shell cksum < envs/train.txt | tr -d ' ')
 TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
 REAL := tests/studies/real.yaml
 
-.PHONY: run test run-real smoke model bench lint lock clean help
+# of verifiers
+RELEASE ?= 0.1.3
+
+.PHONY: run test run-real smoke model probe-release bench lint lock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -36,6 +39,11 @@ smoke: $(RUN_ENV)  ## a study of a minute: the case and its controls, 2 seeds, 8
 
 model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one
 	@$(BIN)/python scripts/build_model.py --params params.yaml --out results/model --compare models/tiny
+
+probe-release: $(RUN_ENV)  ## probe the trainer of RELEASE=0.1.3 or 0.1.6.post0; WHEEL=folder runs an unpacked wheel
+	@python=$$($(BIN)/python scripts/build_env.py verifiers-$(RELEASE)) && \
+	  env -u PYTHONPATH $$python scripts/probe_release.py --release $(RELEASE) $(if $(WHEEL),--wheel-folder $(WHEEL)) \
+	  --out $(or $(OUT),results/releases/verifiers-$(RELEASE).json)
 
 bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL
 	@$(BIN)/python -m benchmarks.bench_sampling

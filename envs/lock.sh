@@ -9,7 +9,7 @@ for package in triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas n
     nvidia-nvshmem-cu13 nvidia-nvtx; do
   skip="$skip --no-emit-package $package"
 done
-for name in train test trl; do
+for name in train test trl verifiers-0.1.3 verifiers-0.1.6.post0; do
   # shellcheck disable=SC2086
   uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links $skip "$name.in" --output-file "$name.txt"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.grpo.aggregation import Totals
-from rlvr_debug.grpo.loss import Targets, policy_loss
+from rlvr_debug.grpo.loss import Loss, Targets, policy_loss
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
@@ -33,24 +33,38 @@ class LossTerm:
 
 
 def loss_terms(
-    logprobs: Tensor, targets: Targets, totals: Totals, settings: TrainingSettings, stages: Stages
+    logprobs: Tensor,
+    targets: Targets,
+    totals: Totals,
+    settings: TrainingSettings,
+    stages: Stages,
+    loss_of: Loss = policy_loss,
 ) -> dict[str, LossTerm]:
     """The policy term and, where KL is in the loss, the KL term: all that it adds. logprobs: [B, T]."""
-    policy = _loss_term(logprobs, replace(targets, reference=None), totals, settings, stages)
+
+    def term(held: Targets) -> LossTerm:
+        return _loss_term(logprobs, held, totals, settings, stages, loss_of)
+
+    policy = term(replace(targets, reference=None))
     if targets.reference is None:
         return {"policy": policy}
-    both = _loss_term(logprobs, targets, totals, settings, stages)
+    both = term(targets)
     kl = LossTerm(both.value - policy.value, both.gradient - policy.gradient)
     return {"policy": policy, "kl": kl}
 
 
 def _loss_term(
-    logprobs: Tensor, targets: Targets, totals: Totals, settings: TrainingSettings, stages: Stages
+    logprobs: Tensor,
+    targets: Targets,
+    totals: Totals,
+    settings: TrainingSettings,
+    stages: Stages,
+    loss_of: Loss,
 ) -> LossTerm:
     leaf = logprobs.detach().requires_grad_()
     width = logprobs.shape[1]
     shares = [
-        policy_loss(leaf[rows], targets.rows(rows, width), totals, settings, stages)
+        loss_of(leaf[rows], targets.rows(rows, width), totals, settings, stages)
         for rows in torch.arange(len(leaf)).tensor_split(totals.micro_batches)
     ]
     loss = torch.stack(shares).sum()

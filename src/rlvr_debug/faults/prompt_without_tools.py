@@ -1,6 +1,6 @@
 """The trained prompt is rendered without the tool schemas that the sampler was sent.
 
-verifiers 0.1.3, envs/environment.py line 651; row 0a of known bugs.
+verifiers 0.1.3 (envs/environment.py line 651) and 0.1.6.post0; row 0a of known bugs.
 """
 
 from __future__ import annotations

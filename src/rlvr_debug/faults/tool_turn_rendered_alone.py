@@ -1,6 +1,7 @@
 """A tool's turn is trained on without what surrounds it: the generation prompt after it is missing.
 
-verifiers 0.1.3, envs/environment.py lines 683 to 691, mended by 0.1.6; row 0b of known bugs.
+verifiers 0.1.3, envs/environment.py lines 683 to 691; row 0b of known bugs. 0.1.6.post0 mends it but for a
+line break.
 """
 
 from __future__ import annotations

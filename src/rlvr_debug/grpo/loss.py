@@ -5,6 +5,7 @@ Axes: B sequences, T tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["Targets", "policy_loss"]
+__all__ = ["Loss", "Targets", "policy_loss"]
 
 
 @dataclass(frozen=True)
@@ -72,3 +73,7 @@ def policy_loss(
             kl = kl * ratio
         per_token = per_token + settings.kl_beta * kl
     return stages.aggregate(per_token, mask, totals, settings.aggregation)
+
+
+# log-probabilities [B, T] and what they are held against -> a scalar, as policy_loss
+Loss = Callable[[Tensor, Targets, Totals, TrainingSettings, Stages], Tensor]

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from rlvr_debug.diagnostics.stopwatch import Stopwatch
 from rlvr_debug.diagnostics.weights import WeightChange, plan_change, weight_change
 from rlvr_debug.grpo.aggregation import Totals
-from rlvr_debug.grpo.loss import Targets, policy_loss
+from rlvr_debug.grpo.loss import Loss, Targets, policy_loss
 from rlvr_debug.grpo.policy import Policy, run_stage
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
@@ -89,6 +89,7 @@ def accumulate(
     settings: TrainingSettings,
     stages: Stages,
     processes: Processes | None = None,
+    loss_of: Loss = policy_loss,
 ) -> tuple[float, Tensor]:
     """Add the gradient of the loss of this process' batch, micro-batch by micro-batch.
 
@@ -102,7 +103,7 @@ def accumulate(
         with processes.accumulating(model):
             logprobs = batch_logprobs(model, part, settings, stages)
             held = targets.rows(rows, part.ids.shape[1])
-            share = policy_loss(logprobs, held, totals, settings, stages)
+            share = loss_of(logprobs, held, totals, settings, stages)
             processes.backward(share)
         loss += float(share.detach())
         found.append(F.pad(logprobs.detach(), (0, width - logprobs.shape[1])))

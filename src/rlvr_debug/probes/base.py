@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.loss import Loss, policy_loss
 from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.chat import Chat
@@ -26,7 +28,9 @@ class Subject:
     """The trainer under test, with rollouts that its sampler made: group_size for each prompt.
 
     policy: before its first update, with the reference that the trainer holds it to. rewards: [B], what
-    was trained on, where it was recorded and is not for the score stage to say.
+    was trained on, where it was recorded and is not for the score stage to say. build: rollouts to what
+    is trained; loss: of a micro-batch. A trainer whose batch or loss does not come apart into stages has
+    its own.
     """
 
     policy: Policy
@@ -37,6 +41,8 @@ class Subject:
     chat: Chat
     rollouts: list[Rollout]
     rewards: Tensor | None = None
+    build: Callable[..., Batch] = build_batch
+    loss: Loss = policy_loss
 
     @property
     def model(self) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.sequences import build_batch
 from rlvr_debug.probes.base import Measurement, Subject
 
 __all__ = ["context_sensitivity"]
@@ -15,7 +14,7 @@ _FLOOR = 1e-4
 
 def context_sensitivity(subject: Subject) -> Measurement:
     """Replace every token of the context by another one and look at the trained tokens after it."""
-    batch = build_batch(subject.rollouts, subject.stages, subject.environment, subject.chat)
+    batch = subject.build(subject.rollouts, subject.stages, subject.environment, subject.chat)
 
     def logprobs(ids: Tensor) -> Tensor:
         return subject.stages.logprobs(

@@ -15,7 +15,7 @@ from rlvr_debug.grpo.advantages import batch_advantages
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.processes import Processes
-from rlvr_debug.grpo.sequences import Batch, build_batch
+from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.update import accumulate, batch_totals, shared_logprobs
 from rlvr_debug.probes.base import Subject
 
@@ -38,7 +38,7 @@ class FirstUpdate:
 
 
 def case_batch(subject: Subject) -> Batch:
-    return build_batch(
+    return subject.build(
         subject.rollouts,
         subject.stages,
         subject.environment,
@@ -98,5 +98,6 @@ def add_gradient(subject: Subject, update: FirstUpdate) -> Tensor:
         update.totals,
         subject.settings,
         subject.stages,
+        loss_of=subject.loss,
     )
     return logprobs

@@ -35,7 +35,7 @@ def gradient_size(subject: Subject) -> Measurement:
     mask = update.batch.loss.to(old.dtype)
     ratio = stages.importance_ratio(again, old, mask, settings.importance_sampling_level)
     deviation = float((ratio - 1).abs().max())
-    terms = loss_terms(again, update.targets, update.totals, settings, stages)
+    terms = loss_terms(again, update.targets, update.totals, settings, stages, subject.loss)
     asked = float(torch.stack([term.gradient for term in terms.values()]).sum(0).abs().sum())
     largest = float(advantages.abs().max())
     most = largest * max(1.0, settings.importance_sampling_cap) + settings.kl_beta

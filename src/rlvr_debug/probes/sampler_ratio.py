@@ -10,10 +10,10 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.update import batch_logprobs
 from rlvr_debug.probes.base import Measurement, Subject
 
-__all__ = ["sampler_ratio"]
+__all__ = ["KL_BOUND", "OUTSIDE", "sampler_ratio"]
 
-_KL = {"float32": 1e-5, "bfloat16": 1e-3}
-_OUTSIDE = 0.01
+KL_BOUND = {"float32": 1e-5, "bfloat16": 1e-3}
+OUTSIDE = 0.01
 
 
 def sampler_ratio(subject: Subject) -> Measurement:
@@ -23,7 +23,7 @@ def sampler_ratio(subject: Subject) -> Measurement:
     with torch.no_grad():
         trainer = batch_logprobs(subject.model, batch, subject.settings, subject.stages)
     found = sampler_metrics(trainer[batch.sampled].float(), batch.sampler[batch.sampled])
-    bound = _KL[subject.precision]
+    bound = KL_BOUND[subject.precision]
     ratio = "sampling/importance_sampling_ratio"
     kl, outside = found["sampler_gap/kl"], found[f"{ratio}/outside_10_percent"]
     return Measurement(
@@ -39,10 +39,10 @@ def sampler_ratio(subject: Subject) -> Measurement:
             "gap_p99": found["sampler_gap/abs/p99"],
             "gap_max": found["sampler_gap/max_abs"],
         },
-        bound=f"KL of the sampler from the trainer (k3) below {bound} nats; at most {_OUTSIDE:.0%} of "
+        bound=f"KL of the sampler from the trainer (k3) below {bound} nats; at most {OUTSIDE:.0%} of "
         "the ratios outside [0.9, 1.1]",
         reason="at the same weights the ratio is 1 but for rounding: 1e-5 in float32, which is a KL of "
         "1e-12, and a few per cent on rare tokens in bfloat16, 1e-4; a temperature of 0.9 that one "
         "of both ignores is 1e-3",
-        passed=kl < bound and outside <= _OUTSIDE,
+        passed=kl < bound and outside <= OUTSIDE,
     )

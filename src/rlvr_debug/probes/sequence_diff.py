@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 
-from rlvr_debug.grpo.sequences import trained_sequence
 from rlvr_debug.probes.base import Measurement, Subject
+from rlvr_debug.probes.first_update import case_batch
 
 __all__ = ["sequence_diff"]
 
 
 def sequence_diff(subject: Subject) -> Measurement:
     different, missing, added = 0, 0, 0
-    for rollout in subject.rollouts:
-        trained, _ = trained_sequence(rollout, subject.stages, subject.environment, subject.chat)
+    batch = case_batch(subject)
+    for rollout, ids, real in zip(subject.rollouts, batch.ids, batch.real, strict=True):
+        trained = ids[real].tolist()
         if trained == rollout.ids:
             continue
         different += 1

@@ -1,0 +1,168 @@
+"""The probes on a released trainer, on the default study's rows, model and settings.
+
+Runs in a release's environment only.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import verifiers
+from verifiers.trainers import GRPOConfig
+
+from rlvr_debug.arms import runs
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.prepare import prepare
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_json
+from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.probes.advantage_scale import advantage_scale
+from rlvr_debug.probes.base import Measurement, Subject
+from rlvr_debug.probes.case import case_subject
+from rlvr_debug.probes.context_sensitivity import context_sensitivity
+from rlvr_debug.probes.gradient_size import gradient_size
+from rlvr_debug.probes.group_integrity import group_integrity
+from rlvr_debug.probes.kl_estimator import kl_estimator
+from rlvr_debug.probes.kl_gradient import kl_gradient
+from rlvr_debug.probes.limits import limits
+from rlvr_debug.probes.loss_gradient import loss_gradient
+from rlvr_debug.probes.micro_batch_invariance import micro_batch_invariance
+from rlvr_debug.probes.releases import Release
+from rlvr_debug.probes.reward_audit import reward_audit
+from rlvr_debug.probes.sampler_ratio import sampler_ratio
+from rlvr_debug.probes.sequence_diff import sequence_diff
+from rlvr_debug.probes.token_roles import token_roles
+from rlvr_debug.probes.trained_ratio import trained_ratio
+
+__all__ = ["NOT_RUN", "Report", "probe_release", "release_subject"]
+
+_PROBES: tuple[Callable[[Subject], Measurement], ...] = (
+    limits,
+    sequence_diff,
+    token_roles,
+    context_sensitivity,
+    reward_audit,
+    group_integrity,
+    advantage_scale,
+    sampler_ratio,
+    trained_ratio,
+    kl_estimator,
+    kl_gradient,
+    loss_gradient,
+    micro_batch_invariance,
+    gradient_size,
+)
+# whose functions the probes run, where the release has them
+_MODULES = (
+    "verifiers.trainers.grpo_trainer",
+    "verifiers.trainers.async_batch_generator",
+    "verifiers.envs.environment",
+    "verifiers.envs.multiturn_env",
+    "verifiers.utils.processing_utils",
+    "verifiers.rubrics.rubric",
+)
+# probe -> why none of the release's code would run in it
+NOT_RUN = {
+    "weights-move": "the optimizer is that of transformers' Trainer",
+    "weight-sync": "weights are synced by NCCL to a vLLM server, which needs GPUs",
+    "train-eval-equality": "evaluation is a client of a server, and weights are saved by transformers",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """files: of the release that ran, from the folder that it was imported from."""
+
+    version: str
+    files: tuple[str, ...]
+    measurements: list[Measurement]
+
+
+def probe_release(expected: str, out: Path) -> Report:
+    """Step-0 checks of the release that is installed, also into a JSON file.
+
+    Raises InputError where that is another one.
+    """
+    found = version("verifiers")
+    if found != expected:
+        raise InputError(f"verifiers: found {found}, expected {expected}")
+    folder = Path(verifiers.__file__).parents[1]
+    ran = (sys.modules[name].__file__ for name in _MODULES if name in sys.modules)
+    files = tuple(str(Path(file).relative_to(folder)) for file in ran if file)
+    with tempfile.TemporaryDirectory() as scratch:
+        subject, release = release_subject(Path(scratch))
+        measurements = [probe(subject) for probe in _PROBES]
+        measurements.append(release.second_iteration(subject.settings))
+        report = Report(found, files, measurements)
+    write_json(
+        out,
+        {
+            "release": f"verifiers {found}",
+            "files": list(files),
+            "measurements": {m.probe: asdict(m) for m in report.measurements},
+            "not_run": NOT_RUN,
+        },
+    )
+    return report
+
+
+def release_subject(scratch: Path) -> tuple[Subject, Release]:
+    """The control of the default study, with the release in the place of our trainer.
+
+    The release's own defaults stand, but for what the study says of groups, temperature, clip, KL and
+    scaling of advantages.
+    """
+    params = load_params(ROOT / "params.yaml")
+    run = next(run for run in runs(params) if run.design == "control")
+    prepare(run.environment, params["data"][run.environment], scratch)
+    subject = case_subject(
+        run,
+        params["environments"][run.environment],
+        ROOT / params["base_model"],
+        scratch / "train.jsonl",
+    )
+    settings = subject.settings
+    config = GRPOConfig(
+        output_dir=str(scratch),
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        max_data_workers=1,
+        per_device_train_batch_size=len(subject.rollouts),
+        num_generations=settings.group_size,
+        temperature=settings.temperature,
+        max_tokens=subject.environment.max_new_tokens,
+        epsilon=settings.clip,
+        epsilon_high=settings.epsilon_high,
+        beta=settings.kl_beta,
+        scale_rewards=settings.scale_rewards == "group",
+        max_grad_norm=settings.max_grad_norm,
+        lr_scheduler_type=settings.lr_scheduler_type,
+    )
+    release = Release(
+        subject.policy.model, subject.rollouts, subject.environment, subject.chat, config
+    )
+    probed = replace(
+        subject,
+        policy=Policy(subject.policy.model, None, release.trainer.ref_model),
+        stages=release.stages(),
+        settings=replace(settings, **_told(config)),
+        build=release.build,
+        loss=release.loss,
+    )
+    return probed, release
+
+
+def _told(config: Any) -> dict[str, Any]:
+    """The release's own settings by our names."""
+    return {
+        "aggregation": config.loss_type,
+        "max_prompt_length": config.max_prompt_length,
+        "num_iterations": config.num_iterations,
+    }

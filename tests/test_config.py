@@ -125,8 +125,8 @@ def test_every_study_that_ships_loads_and_has_a_case_a_control_and_all_seeds(
 
 def test_params_are_checked_without_loading_torch() -> None:
     code = (
-        "import sys, pathlib, rlvr_debug.config as c;"
-        "list(c.runs(c.load_params(pathlib.Path('params.yaml'))));"
+        "import sys, pathlib, rlvr_debug.arms as a, rlvr_debug.config as c;"
+        "list(a.runs(c.load_params(pathlib.Path('params.yaml'))));"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
@@ -204,7 +204,12 @@ def test_a_misspelt_key_is_not_just_reported_as_missing(study: Study) -> None:
 
 
 # mappings whose keys are names that the user chooses
-OPEN = [("cases",), ("hypotheses",), *((("hypotheses", s, "arms")) for s in PARAMS["hypotheses"])]
+OPEN = [
+    ("cases",),
+    ("hypotheses",),
+    ("options",),
+    *((("hypotheses", s, "arms")) for s in PARAMS["hypotheses"]),
+]
 
 
 @pytest.mark.parametrize(
@@ -424,7 +429,7 @@ def test_two_faults_on_one_stage_are_an_error_and_not_the_last_one(
 ) -> None:
     params = put(PARAMS, ("cases", "mine"), {"faults": list(fault_names()[:2])})
     study.load(params)
-    monkeypatch.setattr(config, "stage_of", lambda fault: "sync")
+    monkeypatch.setattr(config, "stage_broken", lambda fault: "sync")
     for case in set(PARAMS["cases"]):
         params["cases"][case]["faults"] = []
     assert study.error(params) == "key 'cases.mine.faults' breaks a stage twice, expected once"

@@ -175,7 +175,7 @@ def test_more_runs_than_an_argument_can_hold_are_read(tmp_path: Path) -> None:
     told += " " * (2**17 - len(told) + 1)  # the system's limit for one argument is 128 KiB
     script = [sys.executable, str(ROOT / "scripts" / "write_tables.py"), "--runs", "/dev/stdin"]
     settings = ["--settings", json.dumps(SETTINGS), "--results", str(tmp_path)]
-    phases = ["--phases", json.dumps(dict.fromkeys(SLUGS, 1))]
+    phases = ["--phases", json.dumps(dict.fromkeys(SLUGS, 1)), "--unmapped", "{}"]
     subprocess.run([*script, *phases, *settings], input=told, text=True, check=True)
     assert len(study.read()["runs"]) == len(study.runs)
 

@@ -7,8 +7,8 @@ HYPOTHESIS = Hypothesis(
     number="H05",
     kind="cause",
     priority="low",
-    claim="The reward's parts are noisy, in conflict, or one dominates, so that groups lack "
-    "contrast.",
+    claim="What is trained on is not the task's reward, or the reward's parts are noisy, in conflict "
+    "or led by one, so that groups lack contrast.",
     explanation="GRPO learns from differences within a group: where parts cancel, or what is "
     "rewarded is not what the model did, the differences are noise.",
     root_cause="A setting: weights 0.9, 1.0, 1.0, 0.4, 0.6 and 0.1 for exact match, F1, recall, "

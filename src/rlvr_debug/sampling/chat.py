@@ -100,6 +100,7 @@ class Chat:
 
     @lru_cache(maxsize=1)  # noqa: B019 - a Chat lives as long as its process
     def generation_prompt(self) -> str:
+        """What the template writes where the model's reply begins."""
         messages = [{"role": "user", "content": _USER}]
         closed = self.render(messages, [], generate=False)
         return self.render(messages, [], generate=True).removeprefix(closed)

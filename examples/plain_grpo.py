@@ -17,24 +17,16 @@ from rlvr_debug.sampling.chat import Chat
 
 told = json.loads(Path(sys.argv[1]).read_text())
 run, given, out = told["run"], told["run"]["training"], Path(told["out"])
-options, heat = run["options"], given["temperature"]
-torch.set_num_threads(1)
-torch.manual_seed(run["seed"])
-order, chat = random.Random(run["seed"]), Chat(told["base_model"])
+options, heat, chat = run["options"], given["temperature"], Chat(told["base_model"])
 environment = build_environment(run["environment"], told["environment"])
 rows = read_rows(run["environment"], Path(told["rows"]))
+torch.set_num_threads(1)
+torch.manual_seed(run["seed"])
+order = random.Random(run["seed"])
 policy = AutoModelForCausalLM.from_pretrained(told["base_model"], dtype=torch.float32).eval()
 sampler = copy.deepcopy(policy)
 optimizer = torch.optim.AdamW(policy.parameters(), given["learning_rate"], weight_decay=0.0)
-
-
-@torch.no_grad()
-def sample(prompt):  # ids [G, T]
-    ids = torch.tensor([prompt] * given["group_size"])
-    for _ in range(environment.max_new_tokens):
-        chances = (sampler(ids).logits[:, -1] / heat).softmax(-1)
-        ids = torch.cat([ids, torch.multinomial(chances, 1)], 1)
-    return ids
+sampling = {"do_sample": True, "temperature": heat, "top_k": 0, "pad_token_id": 0}
 
 
 def logprobs(model, ids, start):  # of ids[:, start:], [G, T - start]
@@ -56,34 +48,34 @@ def write(name, lines):
 for step in range(1, given["steps"] + 1):
     loss, kept = torch.zeros(()), []
     for row in order.sample(rows, given["prompts_per_step"]):
-        prompt = chat.prompt(environment.messages(row), [])
-        ids, start = sample(prompt), len(prompt)
+        prompt = chat.prompt(environment.messages(row), environment.tools)
+        start, group = len(prompt), torch.tensor([prompt] * given["group_size"])
+        ids = sampler.generate(group, max_new_tokens=environment.max_new_tokens, **sampling)
         end = ids[:, start:] == chat.eos_id
         real = end.cumsum(1) - end.int() == 0  # up to the first end-of-turn token
         replies = [new[mask].tolist() for new, mask in zip(ids[:, start:], real, strict=True)]
         rewards = torch.tensor([reward(row, reply) for reply in replies])
-        gains = rewards - rewards.mean()
-        if given["scale_rewards"] == "group":
-            gains = gains / (rewards.std() + given["advantage_epsilon"])
+        spread = rewards.std() + 1e-4 if given["scale_rewards"] == "group" else 1.0
+        gains = ((rewards - rewards.mean()) / spread)[:, None]
         with torch.no_grad():
             old = logprobs(sampler, ids, start)
         ratio = (logprobs(policy, ids, start) - old).exp()
         clipped = ratio.clamp(1 - given["clip"], 1 + given["clip"])
-        loss = loss - (torch.minimum(ratio * gains[:, None], clipped * gains[:, None]) * real).sum()
+        loss = loss - (torch.minimum(ratio * gains, clipped * gains) * real).sum()
         for reply, values, earned in zip(replies, old.tolist(), rewards.tolist(), strict=True):
             line = {"step": step, "row": row.id, "ids": prompt + reply, "reward": earned}
-            line["sampled"] = [0] * start + [1] * len(reply)
-            kept.append({**line, "logprobs": values[: len(reply)]})
+            line |= {"sampled": [0] * start + [1] * len(reply), "logprobs": values[: len(reply)]}
+            kept.append(line)
     tokens = sum(sum(line["sampled"]) for line in kept)
     optimizer.zero_grad()
     (loss / tokens).backward()
-    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), given["max_grad_norm"])
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), given["max_grad_norm"]))
     optimizer.step()
     if options["sync_every"] and step % options["sync_every"] == 0:
         sampler.load_state_dict(policy.state_dict())
-    counts = {"sampled_tokens": tokens, "trained_tokens": tokens}
-    mean = sum(line["reward"] for line in kept) / len(kept)
-    write("metrics.jsonl", [{"step": step, "reward": mean, "grad_norm": float(norm), **counts}])
+    row = {"step": step, "grad_norm": norm, "sampled_tokens": tokens, "trained_tokens": tokens}
+    row["reward"] = sum(line["reward"] for line in kept) / len(kept)
+    write("metrics.jsonl", [row])
     if told["rollouts_every"] and (step == 1 or step % told["rollouts_every"] == 0):
         write("rollouts.jsonl", kept[: told["rollouts_kept"] or None])
 save_model(policy, str(out / "model.safetensors"))

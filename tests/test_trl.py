@@ -21,8 +21,10 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers import trl_config, trl_program
+from rlvr_debug.trainers.program import program_of, train_with_program
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
 from rlvr_debug.trainers.trl_environment import environment_class
+from rlvr_debug.venvs import build_venv
 from tests.small import ROWS
 
 trl = pytest.importorskip("trl", reason="trl is not installed: no trainer of TRL's to run")
@@ -309,3 +311,21 @@ def test_a_run_of_another_trainer_survives_its_json() -> None:
     run = replace(control(), faults=("a.py:f",), options={"a": [1]})
     assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
     assert asdict(run)["trainer"] == "trl"
+
+
+@pytest.mark.releases
+@pytest.mark.slow
+def test_trl_runs_in_an_environment_of_its_own(rows: Path, tmp_path: Path) -> None:
+    try:
+        build_venv("trl")
+    except InputError as error:
+        if "could not be installed" not in str(error):
+            raise
+        pytest.skip(str(error))
+    program = program_of("trl", PARAMS["command"])
+    environment = PARAMS["environments"]["musique"]
+    run = control(steps=1)
+    train_with_program(run, environment, TINY, rows, tmp_path, program, 1, 2)
+    [row] = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
+    assert row["trainer_reward"] == pytest.approx(row["reward"], abs=1e-6)
+    assert sum(1 for _ in read_jsonl(tmp_path / "rollouts.jsonl")) == 2

@@ -73,5 +73,6 @@ def _run(name: str, *command: str) -> None:
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, env=clean, check=False)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        lines = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
+        said = next((line for line in lines if line.startswith("ERROR")), lines[-1])
         raise InputError(f"envs/{name}.txt: it could not be installed: {said}")

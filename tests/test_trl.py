@@ -186,6 +186,7 @@ def test_every_setting_is_given_to_trl_or_refused() -> None:
 def test_trl_takes_all_that_it_is_told(environment: str, tmp_path: Path) -> None:
     built = build_environment(environment, PARAMS["environments"][environment])
     told = trl_config.config_of(control().training, built, 24)
+    assert set(told) <= trl_config.TAKEN
     config = trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **told)
     assert config.beta == PARAMS["training"]["kl_beta"]
     assert config.max_steps == 2
@@ -279,6 +280,10 @@ def test_a_case_that_trl_cannot_be_is_refused(
         (
             {"case": "mine", "cases": {"mine": {"faults": [], "reward": "a.py"}}},
             "key 'cases.mine.reward' is str 'a.py', expected a match",
+        ),
+        (
+            {"trainer": "trl", "options": {"max_steps": 100}},
+            "key 'options.max_steps' follows from other settings",
         ),
         ({"trainer": "tlr"}, "key 'trainer' is str 'tlr', expected one of own, trl, command"),
     ],

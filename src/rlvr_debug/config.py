@@ -10,7 +10,7 @@ import difflib
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.hypotheses import hypothesis_names
+from rlvr_debug.trainers import trl_config
 
 __all__ = ["ROOT", "load_params", "merge"]
 
@@ -249,14 +250,32 @@ def _check_trainer(params: Params, path: Path) -> None:
     if trainer == "command" and "program" not in params["command"]:
         raise InputError(f"{path}: key 'command.program' is missing, expected with trainer command")
     if trainer == "own":
-        for key, found in (("options", params), (f"cases.{name}.options", case)):
-            if found.get("options"):
+        for key, options in _all_options(params):
+            if options:
                 raise InputError(f"{path}: key '{key}' is given, expected none with trainer own")
+    if trainer == "trl":
+        for key, options in _all_options(params):
+            for option in options:
+                if option in trl_config.TAKEN:
+                    raise InputError(
+                        f"{path}: key '{key}.{option}' follows from other settings, expected it not to be given "
+                        "(docs/trainers.md)"
+                    )
     if missing := without(trainer, faults, {**params["training"], **case.get("training", {})}):
         raise InputError(
             f"{path}: key 'cases.{name}' asks for {', '.join(missing)}, which trainer {trainer} "
             "cannot be given"
         )
+
+
+def _all_options(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Wherever options are given, by key."""
+    yield "options", params["options"]
+    for name, case in params["cases"].items():
+        yield f"cases.{name}.options", case.get("options", {})
+    for slug, hypothesis in params["hypotheses"].items():
+        for name, arm in hypothesis["arms"].items():
+            yield f"hypotheses.{slug}.arms.{name}.options", arm.get("options", {})
 
 
 def _check_with(

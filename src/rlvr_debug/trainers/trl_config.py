@@ -14,7 +14,7 @@ from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
 
-__all__ = ["STAGES", "config_of", "unmapped"]
+__all__ = ["STAGES", "TAKEN", "config_of", "unmapped"]
 
 # what a reward function and GRPOConfig can change about TRL's own stages
 STAGES = ("max_new_tokens", "score")
@@ -38,6 +38,16 @@ _SAME = (
 )
 _RENAMED = {"kl_beta": "beta", "clip": "epsilon", "group_size": "num_generations"}
 _SCHEDULES = {"constant": "constant_with_warmup"}
+# fields of GRPOConfig that follow from ours: options may not say otherwise
+TAKEN = frozenset(
+    {
+        *_SAME,
+        *_RENAMED.values(),
+        *("loss_type", "delta", "lr_scheduler_type", "max_steps", "per_device_train_batch_size"),
+        *("logging_steps", "model_init_kwargs", "generation_kwargs", "max_tool_calling_iterations"),
+        *("output_dir", "save_strategy", "report_to", "disable_tqdm", "use_cpu", "seed"),
+    }
+)
 # TRL does it in one way
 _FIXED = {
     "max_prompt_length": 0,

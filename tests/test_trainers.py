@@ -43,6 +43,7 @@ MISBEHAVING = str(ROOT / "tests" / "programs" / "misbehaving.py")
 FAULTS = {
     "crash": "status 3: ValueError: the batch is empty",
     "hang": "no row was added to metrics.jsonl for 2 s",
+    "no-end": "metrics.jsonl: more than 3 rows, expected 3",
     "nan": "metrics.jsonl:3: key 'reward' is nan, expected a finite number",
     "half-written": "metrics.jsonl:3: expected one JSON object",
     "wrong-columns": "metrics.jsonl:3: key 'grad_norm' is missing",

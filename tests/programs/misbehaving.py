@@ -21,8 +21,10 @@ if fault == "wrong-columns":
     lines[-1] = lines[-1].replace("grad_norm", "gradient_norm")
 if fault == "fewer-steps":
     lines.pop()
+if fault == "no-end":
+    lines *= 2
 (out / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-if fault == "hang":
+if fault in ("hang", "no-end"):
     time.sleep(600)
 if fault != "no-checkpoint":
     shutil.copy(Path(told["base_model"], "model.safetensors"), out)

@@ -136,7 +136,7 @@ def record(
     write_json(attempt / "params.json", asdict(told))
     name = f"{what} {run.environment}/{run.arm}/{run.seed}"
     try:
-        seconds = _watched(program, attempt)
+        seconds = _watched(program, attempt, run.training.steps)
         metrics = checked_metrics(written / "metrics.jsonl", run.training.steps)
         rollouts = checked_rollouts(written / "rollouts.jsonl")
         known = {row.id for row in read_rows(run.environment, rows)}
@@ -151,8 +151,8 @@ def record(
     return Recording(metrics, rollouts, weights, seconds)
 
 
-def _watched(program: Program, attempt: Path) -> float:
-    """Run it to its end. Returns seconds. Raises InputError if it fails or makes no progress."""
+def _watched(program: Program, attempt: Path, steps: int) -> float:
+    """Run it to its end. Returns seconds. Raises InputError if it fails, makes no progress or no end."""
     log, metrics = attempt / "log.txt", attempt / "out" / "metrics.jsonl"
     command = [sys.executable, guard.__file__, *program.argv, str(attempt / "params.json")]
     begin = progress = time.monotonic()
@@ -175,6 +175,8 @@ def _watched(program: Program, attempt: Path) -> float:
                 now = metrics.stat().st_size if metrics.exists() else -1
                 if now != size:
                     size, progress = now, time.monotonic()
+                    if now >= 0 and metrics.read_bytes().count(b"\n") > steps:
+                        raise InputError(f"{metrics}: more than {steps} rows, expected {steps}")
                 if time.monotonic() - progress > program.stall_seconds:
                     raise InputError(
                         f"no row was added to metrics.jsonl for {program.stall_seconds:g} s, and the "

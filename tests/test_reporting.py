@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 PARAMS = load_params(ROOT / "params.yaml")
 MINIMUM = 0.1
 SETTINGS = {"alpha": 0.05, "minimum_effect": MINIMUM, "environment": "musique"}
-PAGE_SETTINGS = {**SETTINGS, "study": "made-up", "case": "sick"}
+PAGE_SETTINGS = {**SETTINGS, "study": "made-up", "case": "sick", "trainer": "own"}
 SLUGS = ["hidden-context", "kl-penalty", "library-functionality", "lora-weight-sync"]
 BASELINE = 0.1
 LONG = "an-arm-with-a-name-that-goes-on-for-long"
@@ -382,6 +382,14 @@ def test_the_interval_is_said_to_be_the_one_that_was_computed(tmp_path: Path) ->
     page = study.pages({**PAGE_SETTINGS, "alpha": 0.2})["summary"]
     assert "80 % interval" in page
     assert "95 %" not in page
+
+
+def test_a_study_of_another_trainer_says_so_first(tmp_path: Path) -> None:
+    study = Study(tmp_path, dict.fromkeys(CAUSE_FOUND, 0.1))
+    study.tables()
+    study.charts()
+    summary = study.pages({**PAGE_SETTINGS, "trainer": "trl"})["summary"]
+    assert "<h1>Study made-up: the case sick, trainer trl</h1>" in summary
 
 
 def test_what_a_file_says_is_text_and_not_html(tmp_path: Path) -> None:

@@ -153,7 +153,10 @@ rule write_pages:
         "../../envs/train.yaml"
     params:
         settings=as_json(
-            {"study": PARAMS["study"], "case": PARAMS["case"], **PARAMS["verdicts"]}
+            {
+                **{key: PARAMS[key] for key in ("study", "case", "trainer")},
+                **PARAMS["verdicts"],
+            }
         ),
         out=subpath(output.summary, parent=True),
     shell:

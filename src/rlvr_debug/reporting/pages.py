@@ -18,8 +18,13 @@ from rlvr_debug.reporting.record import fix, success_criteria
 __all__ = ["answer", "write_pages"]
 
 
+def _title(settings: Mapping[str, Any]) -> str:
+    title = f"Study {settings['study']}: the case {settings['case']}"
+    return title if settings["trainer"] == "own" else f"{title}, trainer {settings['trainer']}"
+
+
 def write_pages(results: Path, settings: Mapping[str, Any], out: Path) -> None:
-    """settings: study, case, minimum_effect and alpha of params.yaml."""
+    """settings: study, case, trainer, minimum_effect and alpha of params.yaml."""
     tables = {
         # an empty cell is missing; an arm called "null" is not
         name: pd.read_csv(results / "tables" / f"{name}.csv", keep_default_na=False, na_values=[""])
@@ -42,7 +47,7 @@ def write_pages(results: Path, settings: Mapping[str, Any], out: Path) -> None:
     )
     write_text(out / "experiments.html", page)
     page = environment.get_template("summary.html.j2").render(
-        title=f"Study {settings['study']}: the case {settings['case']}",
+        title=_title(settings),
         answer=sentence,
         detail=detail,
         verdicts=verdicts,

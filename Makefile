@@ -18,13 +18,16 @@ REAL := tests/studies/real.yaml
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run test run-real smoke model probe-release bench lint lock clean help
+.PHONY: run plan test run-real smoke model probe-release bench lint lock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml; ALL=1 runs every phase
 	@$(BIN)/python scripts/run_study.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+
+plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run and cost; nothing runs
+	@$(BIN)/python scripts/plan.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
 
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)

@@ -18,7 +18,7 @@ REAL := tests/studies/real.yaml
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan test run-real smoke model probe-release bench lint lock clean help
+.PHONY: run plan compare test run-real smoke model probe-release bench lint lock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -28,6 +28,9 @@ run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml; ALL=
 
 plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run and cost; nothing runs
 	@$(BIN)/python scripts/plan.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+
+compare: $(RUN_ENV)  ## what differs between the results of REV=revision and the working tree, or REV2=
+	@$(BIN)/python scripts/compare.py --rev "$(REV)" $(if $(REV2),--rev2 "$(REV2)") --out $(or $(OUT),results/compare.svg)
 
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)

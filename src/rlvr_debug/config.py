@@ -23,7 +23,7 @@ from rlvr_debug.faults import fault_names
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.hypotheses import hypothesis_names
 
-__all__ = ["ROOT", "load_params", "merge"]
+__all__ = ["ROOT", "load_params", "merge", "parse_params"]
 
 _KEPT_NAMES = ("case", "control", "random-reward")
 Params = dict[str, Any]
@@ -80,18 +80,30 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
 
 def _read(path: Path) -> Params:
     try:
-        value = _string_keys(yaml.load(path.read_text(encoding="utf-8"), _Loader))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}, expected parameters in YAML") from None
+    except ValueError as error:
+        raise InputError(f"{path}: expected YAML, found: {error}") from None
+    return parse_params(text, str(path))
+
+
+def parse_params(text: str, place: str) -> Params:
+    """The keys and values of a params.yaml as they stand there, not checked against the schema.
+
+    place: the file, as errors name it.
+    """
+    try:
+        value = _string_keys(yaml.load(text, _Loader))
     except RecursionError:
-        raise InputError(f"{path}: expected YAML, found values nested too deep") from None
+        raise InputError(f"{place}: expected YAML, found values nested too deep") from None
     except (yaml.YAMLError, ValueError) as error:  # a value such as 2024-13-45 is a ValueError
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or error
-        raise InputError(f"{path}{line}: expected YAML, found: {problem}") from None
+        raise InputError(f"{place}{line}: expected YAML, found: {problem}") from None
     if not isinstance(value, dict):
-        raise InputError(f"{path}: expected keys and values, found {type(value).__name__}")
+        raise InputError(f"{place}: expected keys and values, found {type(value).__name__}")
     return value
 
 

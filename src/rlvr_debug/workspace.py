@@ -17,6 +17,7 @@ import psutil
 from rlvr_debug.arms import runs
 from rlvr_debug.config import ROOT
 from rlvr_debug.errors import InputError
+from rlvr_debug.git import git
 
 __all__ = [
     "clean",
@@ -147,7 +148,4 @@ def clean(folder: Path) -> None:
         return
     with hold(folder):
         _nobody_runs_snakemake_in(folder)
-        command = ["git", "clean", "-fdxq", "--", *_OF_A_STUDY]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise InputError(f"{folder}: {(done.stderr.strip() or 'git failed').splitlines()[-1]}")
+        git("clean", "-fdxq", "--", *_OF_A_STUDY, folder=folder)

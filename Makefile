@@ -13,12 +13,13 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 RUN_ENV := $(VENV)/.train-$(shell cksum < envs/train.txt | tr -d ' ')
 TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
+TIDY = $(BIN)/python scripts/tidy.py $(if $(OVERLAY),--overlay $(OVERLAY))
 REAL := tests/studies/real.yaml
 
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan compare test run-real smoke model probe-release bench lint lock clean help
+.PHONY: run plan compare test run-real smoke model probe-release bench lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -62,8 +63,14 @@ lint: $(TEST_ENV)  ## style, format and types
 lock:  ## pin what envs/*.in ask for, without the address of any index
 	@envs/lock.sh
 
-clean:  ## remove results, but not the environment
-	rm -rf results .snakemake logs
+prune: $(RUN_ENV)  ## remove runs, logs and pages that params.yaml, or OVERLAY=, no longer names; DRY=1 only says which
+	@$(TIDY) prune $(if $(DRY),--dry-run)
+
+unlock: $(RUN_ENV)  ## remove the lock that a killed study, or that of OVERLAY=, left
+	@$(TIDY) unlock
+
+clean: $(RUN_ENV)  ## remove results and logs, or those of OVERLAY=; what git tracks and the environment stay
+	@$(TIDY) clean
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import psutil
 
@@ -26,6 +26,7 @@ __all__ = [
     "prune",
     "snakemake_command",
     "study_folder",
+    "tidy",
     "unlock",
     "unnamed",
 ]
@@ -78,7 +79,9 @@ def hold(folder: Path) -> TextIO:
 def _nobody_runs_snakemake_in(folder: Path) -> None:
     """Snakemake's lock is left over, unless a Snakemake that was started by hand still holds it."""
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
-        runs_snakemake = any("snakemake" in word for word in process.info["cmdline"] or [])
+        words = process.info["cmdline"] or []
+        # an environment may have its name
+        runs_snakemake = any(Path(word).name == "snakemake" for word in words)
         if runs_snakemake and process.info["cwd"] == str(folder.resolve()):
             raise InputError(
                 f"{folder}: Snakemake (process {process.pid}) is at work there, wait for it"
@@ -123,29 +126,49 @@ def _outermost(place: Path, above: tuple[str, ...], needed: set[tuple[str, ...]]
             yield from _outermost(path, key, needed)
 
 
-def prune(params: Params, folder: Path) -> list[Path]:
-    """Remove what is `unnamed`, and return it. Raises InputError while the study is at work."""
-    if not folder.is_dir():
-        return []
-    with hold(folder):
-        _nobody_runs_snakemake_in(folder)
-        found = unnamed(params, folder)
-        for path in found:
-            # what a link leads to may be anywhere
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        return found
+def prune(params: Params, folder: Path, dry_run: bool = False) -> list[Path]:
+    """Remove what is `unnamed` (dry_run: nothing), and return it."""
+    found = unnamed(params, folder)
+    for path in [] if dry_run else found:
+        # what a link leads to may be anywhere
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return found
 
 
 def clean(folder: Path) -> None:
-    """Remove the study's results, logs and Snakemake's records, but nothing that git tracks.
+    """Remove results, logs and Snakemake's records, but nothing that git tracks. Needs a git repository."""
+    git("clean", "-fdxq", "--", *_OF_A_STUDY, folder=folder)
 
-    Raises InputError while the study is at work, and outside a git repository.
+
+def tidy(
+    what: Literal["prune", "unlock", "clean"],
+    params: Params,
+    overlay: Path | None,
+    dry_run: bool = False,
+    root: Path = ROOT,
+) -> Iterator[str]:
+    """Do it to the default study or to an overlay's, and yield a line for each thing done.
+
+    Raises InputError while the study is at work; dry_run: of prune.
     """
+    folder = study_folder(params, overlay, root)
     if not folder.is_dir():
+        yield f"{folder}: no such study yet"
         return
     with hold(folder):
         _nobody_runs_snakemake_in(folder)
-        git("clean", "-fdxq", "--", *_OF_A_STUDY, folder=folder)
+        if what == "unlock":
+            freed = unlock(folder, snakemake_command(folder, overlay))
+            yield f"{folder}: {'unlocked' if freed else 'was not locked'}"
+        elif what == "clean":
+            clean(folder)
+            yield f"{folder}: only what git tracks is left of {', '.join(_OF_A_STUDY)}"
+        else:
+            found = prune(params, folder, dry_run)
+            verb = "would remove" if dry_run else "removed"
+            yield from (f"{verb} {path.relative_to(root)}" for path in found)
+            if not found:
+                yield f"{folder}: params.yaml names all that is there"

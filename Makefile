@@ -13,18 +13,25 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 RUN_ENV := $(VENV)/.train-$(shell cksum < envs/train.txt | tr -d ' ')
 TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
+TIDY = $(BIN)/python scripts/tidy.py $(if $(OVERLAY),--overlay $(OVERLAY))
 REAL := tests/studies/real.yaml
 
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run test run-real smoke model probe-release bench lint lock clean help
+.PHONY: run plan compare test run-real smoke model probe-release bench lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml; ALL=1 runs every phase
 	@$(BIN)/python scripts/run_study.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+
+plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run and cost; nothing runs
+	@$(BIN)/python scripts/plan.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+
+compare: $(RUN_ENV)  ## what differs between the results of REV=revision and the working tree, or REV2=
+	@$(BIN)/python scripts/compare.py --rev "$(REV)" $(if $(REV2),--rev2 "$(REV2)") --out $(or $(OUT),results/compare.svg)
 
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)
@@ -56,8 +63,14 @@ lint: $(TEST_ENV)  ## style, format and types
 lock:  ## pin what envs/*.in ask for, without the address of any index
 	@envs/lock.sh
 
-clean:  ## remove results, but not the environment
-	rm -rf results .snakemake logs
+prune: $(RUN_ENV)  ## remove runs, logs and pages that params.yaml, or OVERLAY=, no longer names; DRY=1 only says which
+	@$(TIDY) prune $(if $(DRY),--dry-run)
+
+unlock: $(RUN_ENV)  ## remove the lock that a killed study, or that of OVERLAY=, left
+	@$(TIDY) unlock
+
+clean: $(RUN_ENV)  ## remove results and logs, or those of OVERLAY=; what git tracks and the environment stay
+	@$(TIDY) clean
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -23,8 +23,9 @@ from rlvr_debug.faults import fault_names
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.hypotheses import hypothesis_names
 from rlvr_debug.trainers import trl_config
+from rlvr_debug.venvs import venv_names
 
-__all__ = ["ROOT", "load_params", "merge"]
+__all__ = ["ROOT", "load_params", "merge", "parse_params"]
 
 _KEPT_NAMES = ("case", "control", "random-reward")
 Params = dict[str, Any]
@@ -73,6 +74,7 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
             raise InputError(
                 f"{overlay}: key 'study' is '{over['study']}' as in {path}, expected another name"
             )
+        _check_removals(params, over, "", overlay)
         params = merge(params, over)
         _check_schema(params, overlay)
     _check_references(params, overlay or path)
@@ -81,18 +83,30 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
 
 def _read(path: Path) -> Params:
     try:
-        value = _string_keys(yaml.load(path.read_text(encoding="utf-8"), _Loader))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}, expected parameters in YAML") from None
+    except ValueError as error:
+        raise InputError(f"{path}: expected YAML, found: {error}") from None
+    return parse_params(text, str(path))
+
+
+def parse_params(text: str, place: str) -> Params:
+    """The keys and values of a params.yaml as they stand there, not checked against the schema.
+
+    place: the file, as errors name it.
+    """
+    try:
+        value = _string_keys(yaml.load(text, _Loader))
     except RecursionError:
-        raise InputError(f"{path}: expected YAML, found values nested too deep") from None
+        raise InputError(f"{place}: expected YAML, found values nested too deep") from None
     except (yaml.YAMLError, ValueError) as error:  # a value such as 2024-13-45 is a ValueError
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or error
-        raise InputError(f"{path}{line}: expected YAML, found: {problem}") from None
+        raise InputError(f"{place}{line}: expected YAML, found: {problem}") from None
     if not isinstance(value, dict):
-        raise InputError(f"{path}: expected keys and values, found {type(value).__name__}")
+        raise InputError(f"{place}: expected keys and values, found {type(value).__name__}")
     return value
 
 
@@ -118,6 +132,17 @@ def merge(base: Any, over: Any) -> Any:
     return {key: merged[key] for key in [*base, *over] if key in merged}
 
 
+def _check_removals(base: Params, over: Params, above: str, path: Path) -> None:
+    """A `~` for a key that is not there removes nothing, such as a misspelt one."""
+    for key, value in over.items():
+        full = f"{above}{key}"
+        if value is None and key not in base:
+            raise InputError(f"{path}: key '{full}' is not there to remove: {_hint(key, base)}")
+        if isinstance(value, dict):
+            below = base.get(key)
+            _check_removals(below if isinstance(below, dict) else {}, value, f"{full}.", path)
+
+
 def _is_integer(_: Any, value: Any) -> bool:
     return type(value) is int
 
@@ -126,9 +151,18 @@ def _is_number(_: Any, value: Any) -> bool:
     return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
-# JSON Schema takes 3.0 for an integer and knows neither infinity nor NaN, which YAML can write
+def _whole_pattern(
+    _: Any, pattern: str, value: Any, __: Any
+) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(value, str) and not re.fullmatch(pattern, value):
+        yield jsonschema.ValidationError(f"expected a match of {pattern}")
+
+
+# JSON Schema takes 3.0 for an integer and knows neither infinity nor NaN, which YAML can write; to
+# Python `$` is also the place before a line break at the end
 _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
+    {"pattern": _whole_pattern},
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
         {"integer": _is_integer, "number": _is_number}
     ),
@@ -156,9 +190,10 @@ def _explain(error: Any) -> str:
         known = list(error.schema.get("properties", {}))
         unknown = next(key for key in error.instance if key not in known)
         full = ".".join([*map(str, error.path), unknown])
-        near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
-        return f"unknown key '{full}': {hint}"
+        return f"unknown key '{full}': {_hint(unknown, known)}"
+    if "propertyNames" in error.schema_path:
+        full = ".".join([*map(str, error.path), error.instance])
+        return f"key '{full}' is no name for it, expected a match of {error.validator_value}"
     if error.validator == "required":
         missing = next(key for key in error.validator_value if key not in error.instance)
         return f"key '{'.'.join([*map(str, error.path), missing])}' is missing"
@@ -187,15 +222,25 @@ def _known(value: str, known: Iterable[str], key: str, what: str, path: Path) ->
     names = list(known)
     if value in names:
         return
-    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(names)}"
     raise InputError(
-        f"{path}: key '{key}' names the {what} '{value}', which does not exist: {hint}"
+        f"{path}: key '{key}' names the {what} '{value}', which does not exist: {_hint(value, names)}"
     )
+
+
+def _hint(value: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    return f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(names) or 'none'}"
 
 
 def _check_references(params: Params, path: Path) -> None:
     """What a schema cannot say: names that must exist, and combinations that mean nothing."""
+    model = ROOT / params["base_model"]
+    if not (model / "config.json").is_file():
+        raise InputError(
+            f"{path}: key 'base_model' is {_short(params['base_model'])}, expected a folder with "
+            "config.json"
+        )
     _known(params["case"], [HEALTHY, *params["cases"]], "case", "case", path)
     for name, case in params["cases"].items():
         key = f"cases.{name}"
@@ -225,12 +270,9 @@ def _check_references(params: Params, path: Path) -> None:
             _check_with(params, f"{key}.arms.{name}.with", arm, (name,), path)
             main = arm.get("environment", params["environment"])
             _check_rollouts(arm, f"{key}.arms.{name}", params["environments"][main], path)
+            _check_changes(params, f"{key}.arms.{name}", arm, path)
     for name, settings in params["data"].items():
-        needed = {"synthetic": "rows", "jsonl": "path", "hub": "datasets"}[settings["source"]]
-        if needed not in settings:
-            raise InputError(
-                f"{path}: key 'data.{name}.{needed}' is missing, expected with source {settings['source']}"
-            )
+        _check_data(name, settings, path)
     for name, settings in params["environments"].items():
         if not sum(settings["weights"].values()):
             raise InputError(f"{path}: key 'environments.{name}.weights' sums to 0, expected more")
@@ -242,6 +284,47 @@ def _check_references(params: Params, path: Path) -> None:
         _check_budget(arm, case, path)
 
 
+_SOURCE_OF = {
+    "path": "jsonl",
+    "heldout_path": "jsonl",
+    "datasets": "hub",
+    "heldout_datasets": "hub",
+}
+
+
+def _check_data(name: str, settings: Mapping[str, Any], path: Path) -> None:
+    """Rows come from where the source says, and some are left to train on."""
+    source, key = settings["source"], f"data.{name}"
+    needed = {"jsonl": "path", "hub": "datasets"}.get(source)
+    if needed and needed not in settings:
+        raise InputError(f"{path}: key '{key}.{needed}' is missing, expected with source {source}")
+    for other, its in _SOURCE_OF.items():
+        if other in settings and its != source:
+            raise InputError(
+                f"{path}: key '{key}.{other}' is given, expected none with source {source}"
+            )
+    if source == "synthetic":
+        if settings["heldout"] >= settings["rows"]:
+            raise InputError(
+                f"{path}: key '{key}.heldout' is {settings['heldout']}, expected less than all "
+                f"{settings['rows']} rows"
+            )
+        shares = "hops" if "hops" in settings else "steps"
+        if not sum(settings[shares].values()):
+            raise InputError(f"{path}: key '{key}.{shares}' sums to 0, expected more")
+
+
+def _check_changes(params: Params, key: str, arm: Mapping[str, Any], path: Path) -> None:
+    """An arm that is told to change nothing tests nothing."""
+    if not any(arm.values()):
+        raise InputError(f"{path}: key '{key}' changes nothing, expected what it does to the case")
+    if arm.get("environment") == params["environment"]:
+        raise InputError(
+            f"{path}: key '{key}.environment' is {params['environment']} as the case's, expected "
+            "another"
+        )
+
+
 def _check_trainer(params: Params, path: Path) -> None:
     """The case is one that the study's trainer can run, and a program is named where one is needed."""
     trainer, name = params["trainer"], params["case"]
@@ -249,6 +332,20 @@ def _check_trainer(params: Params, path: Path) -> None:
     faults = (*case["faults"], *([case["reward"]] if "reward" in case else []))
     if trainer == "command" and "program" not in params["command"]:
         raise InputError(f"{path}: key 'command.program' is missing, expected with trainer command")
+    if trainer != "command":
+        for key in ("program", "environment", "random_reward"):
+            if key in params["command"]:
+                raise InputError(
+                    f"{path}: key 'command.{key}' is given, expected none with trainer {trainer}"
+                )
+    if "environment" in params["command"]:
+        _known(
+            params["command"]["environment"],
+            venv_names(),
+            "command.environment",
+            "environment",
+            path,
+        )
     if trainer == "own":
         for key, options in _all_options(params):
             if options:
@@ -337,6 +434,13 @@ def _check_training(arm: Arm, path: Path) -> None:
         raise InputError(
             f"{path}: key 'training.gradient_accumulation_steps' is {parts} in arm '{arm.name}', "
             f"expected at most a batch's {batch} rollouts"
+        )
+    # a repair of the adapter alone has no counterpart in a control without one
+    usual = _schema().schema["$defs"]["training"]["properties"]["lora_alpha"]["default"]
+    if not training["lora_r"] and training["lora_alpha"] != usual and arm.design != "alone":
+        raise InputError(
+            f"{path}: key 'training.lora_alpha' is {training['lora_alpha']} in arm '{arm.name}', "
+            f"expected {usual} with lora_r 0: full fine-tuning has no adapter"
         )
     if training["kl_place"] == "reward":
         for key, right in _FOR_KL_IN_REWARD.items():

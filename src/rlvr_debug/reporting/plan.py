@@ -1,0 +1,204 @@
+"""What a study will cost, before anything of it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pandas as pd
+
+from rlvr_debug.arms import Run, runs
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_jsonl
+from rlvr_debug.workspace import jobs_to_do, snakemake_command, study_folder
+
+__all__ = ["Measured", "Rates", "measured_runs", "plan", "plan_text", "rates"]
+
+_WIDTH = 79
+# of musique with the shipped model on one core, seconds per rollout: sampled, and trained on twice
+_SECONDS_PER_ROLLOUT = 0.013
+# of each job beside its rollouts: starting Python and loading libraries, or all that it does
+_SECONDS = {
+    "train": 5.0,
+    "evaluate_run": 6.0,
+    "evaluate_baseline": 5.0,
+    "audit_rewards": 8.0,
+    "probe": 7.0,
+}
+_SECONDS_OF_OTHERS = 1.5
+_ONCE = ("probe", "write_tables", "draw_charts", "write_pages", "write_report")
+_PER_ENVIRONMENT = ("prepare_data", "evaluate_baseline", "audit_rewards")
+# rows, pages and the report
+_BYTES_BESIDE_RUNS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One finished training: CPU seconds per rollout, and the bytes of its folder."""
+
+    environment: str
+    seconds: float
+    size: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """CPU seconds per rollout by environment, `usual` where it has none; bytes per run."""
+
+    seconds: Mapping[str, float]
+    usual: float
+    size: float
+    source: str
+
+    def training(self, run: Run) -> float:
+        """CPU seconds of this run, scaled by steps and rollouts."""
+        return rollouts(run) * self.seconds.get(run.environment, self.usual)
+
+
+def rollouts(run: Run) -> int:
+    return run.training.steps * run.training.prompts_per_step * run.training.group_size
+
+
+def measured_runs(results: Path) -> Iterator[Measured]:
+    """Of the trainings that the tables of a finished study name and whose timings are still theirs."""
+    table = results / "tables" / "runs.csv"
+    if not table.is_file():
+        return
+    rows = pd.read_csv(table, keep_default_na=False)
+    if "trained_as" not in rows:
+        return
+    for row in rows[rows["arm"] == rows["trained_as"]].to_dict("records"):
+        folder = results / "runs" / row["environment"] / row["arm"] / str(row["seed"])
+        if not (folder / "timings.jsonl").is_file():
+            continue
+        timings = [timing for _, timing in read_jsonl(folder / "timings.jsonl")]
+        # a program that is not ours tells the seconds of all steps together
+        if timings and timings[-1].get("step", row["steps"]) == row["steps"]:
+            seconds = sum(sum(timing.values()) - timing.get("step", 0) for timing in timings)
+            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            yield Measured(row["environment"], seconds / row["rollouts"], size)
+
+
+def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
+    """From the first of these studies (name -> results) with measured runs, else documented constants."""
+    for name, results in studies.items():
+        if found := list(measured_runs(results)):
+            by_environment = {
+                environment: mean(run.seconds for run in found if run.environment == environment)
+                for environment in sorted({run.environment for run in found})
+            }
+            source = f"measured on {len(found)} runs of study {name}"
+            usual = mean(run.seconds for run in found)
+            return Rates(by_environment, usual, mean(run.size for run in found), source)
+    # weights are shipped in half the precision that they are trained in
+    size = 2 * sum(file.stat().st_size for file in base_model.glob("*.safetensors"))
+    source = "a constant of trainer own and the shipped model: no runs were measured here"
+    return Rates({}, _SECONDS_PER_ROLLOUT, size, source)
+
+
+def _trained(params: Mapping[str, Any]) -> list[Run]:
+    return [run for run in runs(dict(params)) if run.arm == run.trained_as]
+
+
+def _all_jobs(trained: Sequence[Run]) -> dict[str, int]:
+    environments = len({run.environment for run in trained})
+    return {
+        **dict.fromkeys(("train", "evaluate_run"), len(trained)),
+        **dict.fromkeys(_PER_ENVIRONMENT, environments),
+        **dict.fromkeys(_ONCE, 1),
+    }
+
+
+def _column(jobs: Mapping[str, int], training: Sequence[float], cores: int) -> tuple[str, str, str]:
+    """Trainings, CPU hours and minutes of wall time. training: CPU seconds of each run of the study."""
+    trainings = jobs.get("train", 0)
+    seconds = trainings * mean(training) + sum(
+        count * _SECONDS.get(rule, _SECONDS_OF_OTHERS) for rule, count in jobs.items()
+    )
+    # a training runs on one core
+    longest = max(training) if trainings else 0.0
+    return str(trainings), f"{seconds / 3600:.2f}", f"{max(seconds / cores, longest) / 60:.1f}"
+
+
+def plan_text(
+    params: Mapping[str, Any], to_do: Mapping[str, int], cores: int, found: Rates, free: int
+) -> str:
+    """The plan, at most 79 characters wide where no name is longer.
+
+    to_do: jobs by rule that are not done; free: bytes on the disk.
+    """
+    every, trained = list(runs(dict(params))), _trained(params)
+    shared = len(every) - len(trained)
+    arms, seeds = len({run.arm for run in every}), len(params["seeds"])
+    training = [found.training(run) for run in trained]
+    names = ("trainings", "CPU hours", f"minutes on {cores} core{'s' if cores > 1 else ''}")
+    columns = (_column(_all_jobs(trained), training, cores), _column(to_do, training, cores))
+    size = len(trained) * found.size + _BYTES_BESIDE_RUNS
+    per_rollout = ", ".join(f"{e} {s:.4f}" for e, s in found.seconds.items())
+    return "\n".join(
+        [
+            *_wrapped(
+                f"Study {params['study']}: case {params['case']} on {params['environment']}, "
+                f"trainer {params['trainer']}, model {params['base_model']}."
+            ),
+            *_wrapped(
+                f"{arms} arms x {seeds} seeds = {len(every)} runs, {len(trained)} of them trained"
+                + (f"; {shared} are told the same as another arm's." if shared else ".")
+            ),
+            "",
+            f"{'':<24}{'whole study':>16}{'not done yet':>16}",
+            *(f"{n:<24}{a:>16}{b:>16}" for n, a, b in zip(names, *columns, strict=True)),
+            f"{'disk, MB':<24}{size / 1e6:>16.0f}  (free: {free / 1e6:.0f})",
+            "",
+            *_wrapped(
+                f"Seconds per rollout: {per_rollout or format(found.usual, '.4f')}, {found.source}."
+            ),
+            "Jobs not done yet:" if to_do else "Every job is done.",
+            *(f"  {rule:<22}{count:>16}" for rule, count in to_do.items()),
+            *(_wrapped(_GATED) if params["phases"] == "gated" else []),
+        ]
+    )
+
+
+_GATED = (
+    "Phases are gated: the study ends after the first phase that finds a cause, and a later "
+    "phase's jobs are listed only once it is needed."
+)
+
+
+def _wrapped(text: str) -> Iterable[str]:
+    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) -> str:
+    """Of the default study or an overlay's: runs, cost, and what Snakemake would do now."""
+    count = _cores(cores)
+    params = load_params(Path(os.path.relpath(ROOT)) / "params.yaml", overlay)
+    if every_phase:
+        params["phases"] = "all"
+    folder = study_folder(params, overlay)
+    studies = {params["study"]: folder / "results"}
+    if overlay:
+        studies["default"] = ROOT / "results"
+    return plan_text(
+        params,
+        jobs_to_do(snakemake_command(folder, overlay, every_phase)),
+        count,
+        rates(studies, ROOT / params["base_model"]),
+        shutil.disk_usage(ROOT).free,
+    )
+
+
+def _cores(given: str) -> int:
+    if given == "all":
+        return os.cpu_count() or 1
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"--cores: found '{given}', expected all or a number from 1")
+    return int(given)

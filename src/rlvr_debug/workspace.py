@@ -1,0 +1,174 @@
+"""A study's working directory: Snakemake in it, who is at work there, and what is not needed any more."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import psutil
+
+from rlvr_debug.arms import runs
+from rlvr_debug.config import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.git import git
+
+__all__ = [
+    "clean",
+    "hold",
+    "jobs_to_do",
+    "prune",
+    "snakemake_command",
+    "study_folder",
+    "tidy",
+    "unlock",
+    "unnamed",
+]
+
+Params = dict[str, Any]
+_OF_A_STUDY = ("results", "logs", ".snakemake")
+
+
+def study_folder(params: Params, overlay: Path | None, root: Path = ROOT) -> Path:
+    """The default study's is the project; an overlay's has a folder of its own."""
+    return root / "studies" / params["study"] if overlay else root
+
+
+def snakemake_command(
+    folder: Path, overlay: Path | None, every_phase: bool = False, cores: str = "all"
+) -> list[str]:
+    """Snakemake on this study, to which options and targets can be added."""
+    config = [f"overlay={os.path.relpath(overlay, folder)}"] if overlay else []
+    config += ["phases=all"] if every_phase else []
+    return [
+        # --config takes all words up to the next option, so that it cannot stand last
+        *(sys.executable, "-m", "snakemake", *(["--config", *config] if config else [])),
+        *("--cores", cores, "--snakefile", str(ROOT / "workflow" / "Snakefile")),
+        *("--directory", str(folder)),
+    ]
+
+
+def jobs_to_do(command: list[str]) -> dict[str, int]:
+    """Jobs by rule that this Snakemake command would run now; later phases only once they are decided."""
+    done = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    if done.returncode:
+        raise InputError(f"snakemake --dry-run: {(said.strip() or 'failed').splitlines()[-1]}")
+    table = said.partition("Job stats:")[2].partition("\ntotal ")[0]
+    jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", table)}
+    jobs.pop("all", None)
+    return jobs
+
+
+def hold(folder: Path) -> TextIO:
+    """Hold the study for this process; the lock goes with it, however it ends."""
+    handle = (folder / ".run.lock").open("w")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{folder}: another run of this study is under way, wait for it") from None
+    return handle
+
+
+def _nobody_runs_snakemake_in(folder: Path) -> None:
+    """Snakemake's lock is left over, unless a Snakemake that was started by hand still holds it."""
+    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
+        words = process.info["cmdline"] or []
+        # an environment may have its name
+        runs_snakemake = any(Path(word).name == "snakemake" for word in words)
+        if runs_snakemake and process.info["cwd"] == str(folder.resolve()):
+            raise InputError(
+                f"{folder}: Snakemake (process {process.pid}) is at work there, wait for it"
+            )
+
+
+def unlock(folder: Path, command: list[str]) -> bool:
+    """Remove the lock that a killed Snakemake left, if there is one. For who holds the study.
+
+    command: snakemake_command's.
+    """
+    if not any((folder / ".snakemake" / "locks").glob("*")):
+        return False
+    _nobody_runs_snakemake_in(folder)
+    subprocess.run([*command, "--unlock", "--quiet", "all"], check=True)
+    return True
+
+
+def unnamed(params: Params, folder: Path) -> list[Path]:
+    """Run folders, logs and pages of arms, seeds and hypotheses that the study does not have (any more).
+
+    Of an arm without any seed left, its whole folder.
+    """
+    trained = {(run.environment, run.trained_as, str(run.seed)) for run in runs(params)}
+    needed = {key[:depth] for key in trained for depth in (1, 2, 3)}
+    pages = {"summary", "experiments", *params["hypotheses"]}
+    places = [folder / "results" / "runs"]
+    places += [folder / "logs" / rule for rule in ("train", "evaluate_run")]
+    return [
+        *(path for place in places for path in _outermost(place, (), needed)),
+        *(p for p in sorted((folder / "results/pages").glob("*.html")) if p.stem not in pages),
+    ]
+
+
+def _outermost(place: Path, above: tuple[str, ...], needed: set[tuple[str, ...]]) -> Iterator[Path]:
+    """What of environment/arm/seed under `place` is not needed. above: the names from there to here."""
+    for path in sorted(place.glob("*")):
+        key = (*above, path.name.removesuffix(".log"))
+        if key not in needed:
+            yield path
+        elif len(key) < 3:
+            yield from _outermost(path, key, needed)
+
+
+def prune(params: Params, folder: Path, dry_run: bool = False) -> list[Path]:
+    """Remove what is `unnamed` (dry_run: nothing), and return it."""
+    found = unnamed(params, folder)
+    for path in [] if dry_run else found:
+        # what a link leads to may be anywhere
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return found
+
+
+def clean(folder: Path) -> None:
+    """Remove results, logs and Snakemake's records, but nothing that git tracks. Needs a git repository."""
+    git("clean", "-fdxq", "--", *_OF_A_STUDY, folder=folder)
+
+
+def tidy(
+    what: Literal["prune", "unlock", "clean"],
+    params: Params,
+    overlay: Path | None,
+    dry_run: bool = False,
+    root: Path = ROOT,
+) -> Iterator[str]:
+    """Do it to the default study or to an overlay's, and yield a line for each thing done.
+
+    Raises InputError while the study is at work; dry_run: of prune.
+    """
+    folder = study_folder(params, overlay, root)
+    if not folder.is_dir():
+        yield f"{folder}: no such study yet"
+        return
+    with hold(folder):
+        _nobody_runs_snakemake_in(folder)
+        if what == "unlock":
+            freed = unlock(folder, snakemake_command(folder, overlay))
+            yield f"{folder}: {'unlocked' if freed else 'was not locked'}"
+        elif what == "clean":
+            clean(folder)
+            yield f"{folder}: only what git tracks is left of {', '.join(_OF_A_STUDY)}"
+        else:
+            found = prune(params, folder, dry_run)
+            verb = "would remove" if dry_run else "removed"
+            yield from (f"{verb} {path.relative_to(root)}" for path in found)
+            if not found:
+                yield f"{folder}: params.yaml names all that is there"

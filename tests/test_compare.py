@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_json, write_text
+from rlvr_debug.reporting.compare import compare, curves_chart, read_results
+
+ROOT = Path(__file__).parents[1]
+VERDICTS = "hypothesis,kind,status,confidence,effect,ci_low,ci_high\n"
+KL = "kl-penalty,cause,{status},high,{effect},-0.05,0.04\nmulti-step,localiser,pending,,,,\n"
+
+
+class Repository:
+    """A git repository with the tracked results of a made-up study."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.git("init", "-q")
+
+    def git(self, *arguments: str) -> str:
+        author = ("-c", "user.name=someone", "-c", "user.email=some@one")
+        command = ["git", *author, *arguments]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def write(
+        self,
+        status: str = "invalidated",
+        effect: float = 0.01,
+        gain: float = 0.02,
+        reward: float = 0.5,
+        params: str = "training: {steps: 22, clip: 0.2}\n",
+        arms: tuple[str, ...] = ("case",),
+    ) -> None:
+        tables = self.root / "results" / "tables"
+        write_text(tables / "verdicts.csv", VERDICTS + KL.format(status=status, effect=effect))
+        write_json(self.root / "results" / "metrics.json", {"arms": {"case": {"gain": gain}}})
+        rows = [
+            f"{arm},case,musique,{seed},{step},{reward + 0.1 * seed},0,1"
+            for arm in arms
+            for seed in (0, 1)
+            for step in (1, 2, 3)
+        ]
+        header = "arm,design,environment,seed,step,reward,kl,grad_norm"
+        write_text(tables / "curves.csv", "\n".join([header, *rows, ""]))
+        write_text(self.root / "params.yaml", params)
+
+    def commit(self, **values: Any) -> str:
+        self.write(**values)
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "results")
+        return self.git("rev-parse", "HEAD")
+
+    def compare(self, revision: str, other: str | None = None) -> str:
+        return compare(revision, other, self.chart, self.root)
+
+    @property
+    def chart(self) -> Path:
+        return self.root / "results" / "compare.svg"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
+
+
+def rows(text: str, part: str) -> list[list[str]]:
+    """The cells of that part's table, without its header."""
+    [section] = [each for each in text.split("## ") if each.startswith(f"{part}\n")]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in lines[2:]]
+
+
+def test_only_what_differs_is_told_with_both_values(repository: Repository) -> None:
+    first = repository.commit()
+    repository.write("validated", 0.3, gain=0.25, params="training: {steps: 40, clip: 0.2}\n")
+    text = repository.compare(first)
+    old, new = "invalidated (high): +0.010 [-0.050, +0.040]", "validated (high): +0.300"
+    assert rows(text, "verdicts") == [["kl-penalty", old, f"{new} [-0.050, +0.040]", ""]]
+    assert rows(text, "metrics") == [["arms.case.gain", "0.02", "0.25", "+0.23"]]
+    assert rows(text, "params") == [["training.steps", "22", "40", "+18"]]
+    assert f"| hypothesis | {first} | working tree | change |" in text
+
+
+def test_what_only_one_revision_has_is_told(repository: Repository) -> None:
+    first = repository.commit()
+    second = repository.commit(params="training: {steps: 22}\nphases: a|b\noptions: {}\n")
+    assert rows(repository.compare(first, second), "params") == [
+        ["options", "-", "{}", ""],
+        ["phases", "-", "a\\|b", ""],
+        ["training.clip", "0.2", "-", ""],
+    ]
+
+
+def test_two_revisions_are_compared_and_not_the_working_tree(repository: Repository) -> None:
+    first, second = repository.commit(), repository.commit(gain=0.5)
+    repository.write(gain=0.9)
+    assert rows(repository.compare(first, second), "metrics")[0][1:3] == ["0.02", "0.5"]
+    assert rows(repository.compare(first), "metrics")[0][1:3] == ["0.02", "0.9"]
+
+
+def test_results_that_are_the_same_are_one_line_and_no_chart(repository: Repository) -> None:
+    repository.commit()
+    said = repository.compare("HEAD")
+    assert said == "HEAD and working tree have the same verdicts, metrics, params and curves."
+    assert not repository.chart.exists()
+
+
+def test_curves_that_differ_alone_are_drawn(repository: Repository) -> None:
+    repository.commit()
+    repository.write(reward=0.7)
+    assert repository.compare("HEAD").count("The same in HEAD and working tree.") == 3
+    ET.parse(repository.chart)
+
+
+def lines_of(chart: Mapping[str, Any]) -> dict[tuple[str, str], list[float]]:
+    """Rewards by arm and revision."""
+    [data] = chart["datasets"].values()
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in data:
+        found.setdefault((row["arm"], row["revision"]), []).append(round(row["reward"], 6))
+    return found
+
+
+def test_the_chart_has_each_arm_s_mean_over_seeds_the_older_one_dashed(
+    repository: Repository,
+) -> None:
+    repository.commit(arms=("case", "gone"))
+    repository.write(reward=0.7, arms=("new", "case"))
+    repository.compare("HEAD")
+    old, new = read_results("HEAD", repository.root), read_results(None, repository.root)
+    chart = curves_chart(old, new).to_dict()
+    assert lines_of(chart) == {
+        ("case", "HEAD"): [0.55] * 3,
+        ("gone", "HEAD"): [0.55] * 3,
+        ("case", "working tree"): [0.75] * 3,
+        ("new", "working tree"): [0.75] * 3,
+    }
+    dash = chart["spec"]["encoding"]["strokeDash"]["scale"]
+    assert dict(zip(dash["domain"], dash["range"], strict=True)) == {
+        "HEAD": [4, 3],
+        "working tree": [1, 0],
+    }
+    drawn = repository.chart.read_text(encoding="utf-8")
+    assert "stroke-dasharray" in drawn
+    assert all(f">{arm}</text>" in drawn for arm in ("case", "gone", "new"))
+
+
+@pytest.mark.parametrize("revision", ["nope", "", "--all", "HEAD:params.yaml", "a b", "HEAD~9"])
+def test_a_revision_that_does_not_exist_is_one_line(repository: Repository, revision: str) -> None:
+    repository.commit()
+    for pair in ((revision, None), ("HEAD", revision)):
+        with pytest.raises(InputError) as caught:
+            repository.compare(*pair)
+        assert str(caught.value).startswith(f"revision '{revision}': not found in git")
+
+
+PATHS = ["results/tables/verdicts.csv", "results/tables/curves.csv", "results/metrics.json"]
+
+
+@pytest.mark.parametrize("path", [*PATHS, "params.yaml"])
+def test_a_missing_or_broken_file_is_one_line_that_names_it(
+    repository: Repository, path: str
+) -> None:
+    good = repository.commit()
+    (repository.root / path).unlink()
+    with pytest.raises(InputError, match=rf"^{path}: No such file"):
+        repository.compare(good)
+    repository.git("commit", "-qam", "without")
+    with pytest.raises(InputError, match=rf"^HEAD:{path}: not found in git"):
+        repository.compare("HEAD", good)
+    for text in ("", "{", "- 1\n", "a,b\n1,2\n"):
+        write_text(repository.root / path, text)
+        with pytest.raises(InputError, match=rf"^{path}:"):
+            repository.compare(good)
+
+
+def test_a_study_in_a_folder_of_a_larger_repository_is_found(repository: Repository) -> None:
+    inner = Repository.__new__(Repository)
+    inner.root = repository.root / "inner"
+    inner.commit()
+    inner.write(gain=0.5)
+    assert rows(inner.compare("HEAD"), "metrics")[0][1:3] == ["0.02", "0.5"]
+
+
+def test_the_script_ends_with_status_2_and_one_line(tmp_path: Path) -> None:
+    script = [sys.executable, "scripts/compare.py", "--rev", "no-such-revision"]
+    done = subprocess.run(
+        [*script, "--out", str(tmp_path / "x.svg")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    said = "revision 'no-such-revision': not found in git, expected results of a study"
+    assert done.stderr == f"error: {said}\n"
+    assert done.stdout == ""

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rlvr_debug.arms import runs
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_jsonl, write_text
+from rlvr_debug.reporting.plan import Rates, measured_runs, plan, plan_text, rates
+from rlvr_debug.workspace import jobs_to_do
+from tests.test_workflow import ARMS, copy
+
+PARAMS = load_params(ROOT / "params.yaml")
+RATES = Rates({"musique": 0.1, "gsm8k": 0.05}, 0.1, 1e6, "measured on 3 runs of study x")
+OVERLAYS = [None, *sorted(ROOT.glob("studies/*.yaml")), *sorted(ROOT.glob("tests/studies/*.yaml"))]
+
+
+def told(text: str, name: str) -> tuple[float, float]:
+    """The two numbers of the row that begins with `name`."""
+    [row] = [line for line in text.splitlines() if line.startswith(name)]
+    whole, left = row.split()[-2:]
+    return float(whole), float(left)
+
+
+def training(**changes: Any) -> dict[str, Any]:
+    return {**PARAMS, "training": {**PARAMS["training"], **changes}}
+
+
+def text_of(
+    params: Mapping[str, Any], to_do: Mapping[str, int], cores: int = 2, found: Rates = RATES
+) -> str:
+    return plan_text(params, to_do, cores, found, free=10**10)
+
+
+# --- what was measured
+
+
+class Results:
+    """The results of a made-up study: 16 rollouts in 2 steps each, of 4 s together."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, arm: str, environment: str = "musique", trained_as: str = "") -> Path:
+        row = {"arm": arm, "environment": environment, "trained_as": trained_as or arm}
+        self.rows.append({**row, "seed": 0, "steps": 2, "rollouts": 16})
+        table = pd.DataFrame(self.rows).to_csv(index=False)
+        write_text(self.folder / "tables" / "runs.csv", table)
+        run = self.folder / "runs" / environment / arm / "0"
+        write_jsonl(
+            run / "timings.jsonl", ({"step": s, "update": 1.5, "sync": 0.5} for s in (1, 2))
+        )
+        write_text(run / "model.safetensors", "x" * 1000)
+        return run
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "results")
+
+
+def test_the_number_of_a_step_is_no_second_of_it(results: Results) -> None:
+    results.add("case")
+    [found] = measured_runs(results.folder)
+    assert (found.environment, found.seconds) == ("musique", 4 / 16)
+    assert found.size > 1000
+
+
+def test_seconds_of_a_whole_program_are_taken_as_they_are(results: Results) -> None:
+    write_jsonl(results.add("case") / "timings.jsonl", [{"seconds": 32.0}])
+    assert [run.seconds for run in measured_runs(results.folder)] == [2.0]
+
+
+def test_timings_that_are_not_of_the_run_in_the_table_are_not_counted(results: Results) -> None:
+    results.add("case")
+    results.add("shared", trained_as="case")
+    (results.add("gone") / "timings.jsonl").unlink()
+    write_jsonl(results.add("longer") / "timings.jsonl", [{"step": 40, "update": 1.0}])
+    write_jsonl(results.add("empty") / "timings.jsonl", [])
+    assert len(list(measured_runs(results.folder))) == 1
+
+
+def test_rates_are_of_each_environment_and_name_the_study_that_they_are_from(
+    results: Results, tmp_path: Path
+) -> None:
+    results.add("case")
+    write_jsonl(results.add("gsm8k", "gsm8k") / "timings.jsonl", [{"seconds": 1.6}])
+    found = rates({"mine": tmp_path / "none", "default": results.folder}, tmp_path)
+    assert found.seconds == {"gsm8k": 0.1, "musique": 0.25}
+    assert found.usual == pytest.approx(0.175)
+    assert found.source == "measured on 2 runs of study default"
+
+
+def test_without_a_measured_run_the_plan_says_that_it_assumes(tmp_path: Path) -> None:
+    found = rates({"default": tmp_path}, ROOT / "models" / "tiny")
+    assert found.source.startswith("a constant ")
+    assert "no runs were measured" in " ".join(text_of(PARAMS, {}, found=found).split())
+
+
+# --- what is told
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name if path else "params")
+def test_every_plan_fits_a_terminal(overlay: Path | None) -> None:
+    text = text_of(load_params(ROOT / "params.yaml", overlay), {"train": 10**4})
+    assert max(map(len, text.splitlines())) < 80
+
+
+def test_runs_that_share_a_training_are_paid_for_once() -> None:
+    every = list(runs(PARAMS))
+    distinct = sum(run.arm == run.trained_as for run in every)
+    assert distinct < len(every)
+    text = text_of(PARAMS, {})
+    assert f"= {len(every)} runs, {distinct} of them trained" in text
+    assert told(text, "trainings") == (distinct, 0)
+
+
+def test_cost_is_scaled_by_steps_and_rollouts() -> None:
+    def hours(**changes: Any) -> float:
+        return told(text_of(training(**changes), {}), "CPU hours")[0]
+
+    usual, none = hours(), told(text_of(PARAMS, {}, found=Rates({}, 0, 0, "")), "CPU hours")[0]
+    for change in ({"steps": 44}, {"prompts_per_step": 32}, {"group_size": 8}):
+        assert hours(**change) - none == pytest.approx(2 * (usual - none), abs=0.02)
+
+
+def test_what_is_left_costs_what_its_jobs_cost() -> None:
+    text = text_of(PARAMS, {"train": 3, "evaluate_run": 3, "write_tables": 1})
+    whole, left = told(text, "CPU hours")
+    assert told(text, "trainings")[1] == 3
+    assert 0 < left < whole / 10
+    assert "  train                                3" in text.splitlines()
+    done = text_of(PARAMS, {})
+    assert told(done, "CPU hours")[1] == told(done, "minutes")[1] == 0
+    assert "Every job is done." in done
+
+
+def test_many_cores_do_not_end_a_study_before_its_longest_training() -> None:
+    minutes = [told(text_of(PARAMS, {}, cores), "minutes")[0] for cores in (1, 2, 10_000)]
+    longest = 0.1 * 22 * 64 / 60
+    assert minutes[0] == pytest.approx(2 * minutes[1], abs=0.2)
+    assert minutes[2] == pytest.approx(longest, abs=0.1)
+
+
+def test_a_gated_study_says_that_jobs_may_follow() -> None:
+    assert "Phases are gated" in text_of({**PARAMS, "phases": "gated"}, {})
+    assert "gated" not in text_of(PARAMS, {})
+
+
+@pytest.mark.parametrize("cores", ["0", "-1", "2.5", "many", ""])
+def test_cores_that_are_no_number_are_one_line(cores: str) -> None:
+    with pytest.raises(InputError, match=f"^--cores: found '{cores}', expected all or a number"):
+        plan(None, cores)
+
+
+def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do() -> None:
+    failing = [sys.executable, "-c", "import sys; sys.exit('first\\nno such rule')"]
+    with pytest.raises(InputError, match=r"^snakemake --dry-run: no such rule$"):
+        jobs_to_do(failing)
+
+
+def test_the_script_plans_an_overlay_s_study_and_runs_nothing(tmp_path: Path) -> None:
+    project = copy(ROOT, tmp_path)
+    script = [sys.executable, "scripts/plan.py", "--overlay", "mini.yaml", "--cores", "2"]
+    done = subprocess.run(
+        script, cwd=tmp_path, env=project.environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Study mini: case verifiers-0.1.3 on musique, trainer own")
+    assert told(done.stdout, "trainings") == (len(ARMS), len(ARMS))
+    assert "  probe                                1" in done.stdout
+    assert not project.results.exists()

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_text
+from rlvr_debug.workspace import hold, tidy, unnamed
+
+SMOKE = ROOT / "studies" / "smoke.yaml"
+What = Literal["prune", "unlock", "clean"]
+NEEDED = [
+    "results/runs/musique/case/0/model.safetensors",
+    "results/runs/musique/control/1/metrics.jsonl",
+    "logs/train/musique/case/0.log",
+    "logs/evaluate_run/musique/control/1.log",
+    "results/pages/summary.html",
+    "results/pages/experiments.html",
+    "results/pages/hidden-context.html",
+    # not of runs: no business of prune
+    "results/tables/verdicts.csv",
+    "results/releases/verifiers-0.1.3.json",
+    "results/data/calculator/train.jsonl",
+    "logs/write_tables.log",
+]
+UNNAMED = {
+    "results/runs/musique/case/9": ["metrics.jsonl", "checkpoint/state.json"],
+    "results/runs/musique/gone": ["0/metrics.jsonl", "1/metrics.jsonl"],
+    # told the same as the case, which is trained for both
+    "results/runs/musique/forced-sync": ["0/metrics.jsonl"],
+    "results/runs/calculator": ["case/0/metrics.jsonl"],
+    "logs/train/musique/case/9.log": [""],
+    "logs/evaluate_run/musique/gone": ["0.log"],
+    "results/pages/loss-aggregation.html": [""],
+}
+
+
+class Project:
+    """The folder of a study that is the default one, or an overlay's, in a project of nothing else."""
+
+    def __init__(self, root: Path, overlay: Path | None) -> None:
+        self.root, self.overlay = root, overlay
+        self.params = load_params(ROOT / "params.yaml", overlay)
+        self.folder = root / "studies" / "smoke" if overlay else root
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, *names: str) -> None:
+        for name in names:
+            write_text(self.folder / name, "x")
+
+    def files(self) -> set[str]:
+        found = (path for path in self.folder.rglob("*") if path.is_file() or path.is_symlink())
+        names = {str(path.relative_to(self.folder)) for path in found}
+        return {name for name in names if not name.startswith(".git/")} - {".run.lock"}
+
+    def tidy(self, what: What, **more: Any) -> list[str]:
+        return list(tidy(what, self.params, self.overlay, root=self.root, **more))
+
+    def track(self) -> None:
+        """Commit all that is there."""
+        author = ("-c", "user.name=someone", "-c", "user.email=some@one")
+        for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "all"]):
+            subprocess.run(["git", *command], cwd=self.root, check=True)
+
+
+@pytest.fixture(params=[None, SMOKE], ids=["default", "overlay"])
+def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
+    return Project(tmp_path, request.param)
+
+
+@pytest.fixture
+def pruned(project: Project) -> Project:
+    """With all of NEEDED and of UNNAMED."""
+    project.add(*NEEDED, *(f"{p}/{f}" if f else p for p, fs in UNNAMED.items() for f in fs))
+    return project
+
+
+# --- prune
+
+
+def test_prune_removes_what_params_no_longer_name_and_nothing_else(pruned: Project) -> None:
+    said = pruned.tidy("prune")
+    assert pruned.files() == set(NEEDED)
+    place = f"{pruned.folder.relative_to(pruned.root)}/".removeprefix("./")
+    assert sorted(said) == sorted(f"removed {place}{name}" for name in UNNAMED)
+    assert pruned.tidy("prune") == [f"{pruned.folder}: params.yaml names all that is there"]
+
+
+def test_a_dry_prune_says_the_same_and_removes_nothing(pruned: Project) -> None:
+    before = pruned.files()
+    said = pruned.tidy("prune", dry_run=True)
+    assert pruned.files() == before
+    assert [line.replace("would remove", "removed") for line in said] == pruned.tidy("prune")
+
+
+def test_every_run_that_a_study_trains_is_kept(project: Project) -> None:
+    from rlvr_debug.arms import runs
+
+    for run in runs(project.params):
+        place = f"{run.environment}/{run.trained_as}/{run.seed}"
+        project.add(f"results/runs/{place}/metrics.jsonl", f"logs/train/{place}.log")
+    project.add(*(f"results/pages/{slug}.html" for slug in project.params["hypotheses"]))
+    assert unnamed(project.params, project.folder) == []
+
+
+def test_prune_takes_a_link_away_and_not_what_it_leads_to(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    write_text(elsewhere / "precious", "x")
+    project.add(*NEEDED)
+    (project.folder / "results/runs/musique/gone").symlink_to(elsewhere)
+    (project.folder / "results/runs/musique/case/9").symlink_to(elsewhere / "precious")
+    assert len(project.tidy("prune")) == 2
+    assert project.files() == set(NEEDED)
+    assert (elsewhere / "precious").is_file()
+
+
+def test_prune_of_one_study_leaves_the_other_alone(tmp_path: Path) -> None:
+    default, smoke = Project(tmp_path, None), Project(tmp_path, SMOKE)
+    # the default study has such an arm, the other not
+    both = "results/runs/musique/kl-beta-0/0/metrics.jsonl"
+    default.add(both)
+    smoke.add(both)
+    default.tidy("prune")
+    assert (default.folder / both).is_file()
+    assert smoke.files() == {both}
+    smoke.tidy("prune")
+    assert (default.folder / both).is_file()
+    assert smoke.files() == set()
+
+
+# --- clean
+
+
+def test_clean_leaves_what_git_tracks_and_the_environment(project: Project) -> None:
+    project.add("results/releases/a.json", "results/metrics.json", "params.yaml")
+    write_text(project.folder / ".gitignore", "logs/\n/results/runs\n.venv/\n.snakemake/\n")
+    project.track()
+    ignored = ["results/runs/musique/case/0/a", "logs/train.log", ".snakemake/metadata/a"]
+    project.add(*ignored, "results/compare.svg", ".venv/bin/python", "notes.txt")
+    project.add("results/metrics.json")
+    project.tidy("clean")
+    tracked = {"results/releases/a.json", "results/metrics.json", "params.yaml", ".gitignore"}
+    assert project.files() == tracked | {".venv/bin/python", "notes.txt"}
+
+
+def test_clean_of_the_default_study_leaves_the_others(tmp_path: Path) -> None:
+    default, smoke = Project(tmp_path, None), Project(tmp_path, SMOKE)
+    default.add("params.yaml")
+    default.track()
+    for project in (default, smoke):
+        project.add("results/metrics.json")
+    default.tidy("clean")
+    assert smoke.files() == {"results/metrics.json"}
+    smoke.tidy("clean")
+    assert default.files() - {"studies/smoke/.run.lock"} == {"params.yaml"}
+
+
+def test_clean_without_git_removes_nothing_and_is_one_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.root.parent))
+    project.add("results/metrics.json")
+    with pytest.raises(InputError, match=r"^git clean: fatal: not a git repository"):
+        project.tidy("clean")
+    assert project.files() == {"results/metrics.json"}
+
+
+# --- a study at work
+
+
+@pytest.fixture
+def at_work(project: Project) -> Iterator[int]:
+    """The id of a process that looks like a Snakemake started by hand in the study."""
+    command = [sys.executable, "-c", "import time; time.sleep(600)", "snakemake"]
+    process = subprocess.Popen(command, cwd=project.folder)
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+EACH = pytest.mark.parametrize("what", ["prune", "unlock", "clean"])
+
+
+@EACH
+def test_nothing_is_tidied_while_a_run_holds_the_study(pruned: Project, what: What) -> None:
+    pruned.track()
+    pruned.add(".snakemake/locks/0.input.lock", "results/new")
+    before = pruned.files()
+    with (
+        hold(pruned.folder),
+        pytest.raises(InputError, match=r": another run of this study is under way, wait for it$"),
+    ):
+        pruned.tidy(what)
+    assert pruned.files() == before
+
+
+@EACH
+def test_nothing_is_tidied_while_snakemake_is_at_work(
+    pruned: Project, what: What, at_work: int
+) -> None:
+    pruned.track()
+    pruned.add(".snakemake/locks/0.input.lock", "results/new")
+    before = pruned.files()
+    with pytest.raises(InputError, match=rf": Snakemake \(process {at_work}\) is at work there"):
+        pruned.tidy(what)
+    assert pruned.files() == before
+
+
+def test_unlock_removes_a_lock_that_was_left(project: Project) -> None:
+    lock = ".snakemake/locks/0.input.lock"
+    assert project.tidy("unlock") == [f"{project.folder}: was not locked"]
+    project.add(lock, "results/metrics.json")
+    assert project.tidy("unlock") == [f"{project.folder}: unlocked"]
+    assert lock not in project.files()
+    assert "results/metrics.json" in project.files()
+
+
+@EACH
+def test_a_study_that_never_ran_has_nothing_to_tidy(tmp_path: Path, what: What) -> None:
+    params = load_params(ROOT / "params.yaml", SMOKE)
+    assert list(tidy(what, params, SMOKE, root=tmp_path)) == [
+        f"{tmp_path / 'studies' / 'smoke'}: no such study yet"
+    ]
+    assert list(tmp_path.iterdir()) == []

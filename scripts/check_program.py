@@ -1,7 +1,7 @@
 """Run a study's case for one step, by a trainer that is not ours, and check what it writes."""
 
 import argparse
-import tempfile
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,19 +24,19 @@ def main() -> None:
         build_venv(name)
     run = next(runs(params))
     run = replace(run, training=replace(run.training, steps=1))
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        prepare(run.environment, rooted(params["data"][run.environment], ROOT), place)
-        found = record(
-            run,
-            params["environments"][run.environment],
-            ROOT / params["base_model"],
-            place / "train.jsonl",
-            place,
-            program_of(params["trainer"], params["command"]),
-            rollouts_every=1,
-            rollouts_kept=0,
-        )
+    place = ROOT / ".run" / "check-program"
+    shutil.rmtree(place, ignore_errors=True)
+    prepare(run.environment, rooted(params["data"][run.environment], ROOT), place)
+    found = record(
+        run,
+        params["environments"][run.environment],
+        ROOT / params["base_model"],
+        place / "train.jsonl",
+        place,
+        program_of(params["trainer"], params["command"]),
+        rollouts_every=1,
+        rollouts_kept=0,
+    )
     known = sorted({key for row in found.rollouts for key in row})
     print(f"one step in {found.seconds:.1f} s: metrics.jsonl and weights are as they should be")
     print(f"rollouts.jsonl: {len(found.rollouts)} rollouts with {', '.join(known) or 'nothing'}")

@@ -297,3 +297,22 @@ def test_the_same_seed_of_the_example_is_the_same_run(
     [first, *_] = [row for _, row in read_jsonl(tmp_path / "one" / "rollouts.jsonl")]
     assert set(first["sampled"]["role"]) == {"p", "a"}
     assert first["parts"].keys() == {"correct"}
+
+
+@pytest.mark.slow
+def test_a_program_can_be_checked_before_a_study(tmp_path: Path) -> None:
+    def check(program: str) -> subprocess.CompletedProcess[str]:
+        text = COMMAND.read_text(encoding="utf-8").replace("./examples/plain_grpo.py", program)
+        overlay = tmp_path / "overlay.yaml"
+        overlay.write_text(text.replace("study: command", "study: check"), encoding="utf-8")
+        script = [sys.executable, str(ROOT / "scripts" / "check_program.py")]
+        command = [*script, "--overlay", str(overlay)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = check("./examples/plain_grpo.py")
+    assert done.returncode == 0, done.stderr
+    assert "64 rollouts with ids, logprobs, reward, row, sampled, step" in done.stdout
+    done = check("./examples/nothing.py")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: run gsm8k/case/0: the program ended with status 2: ")
+    assert done.stderr.count("\n") == 1

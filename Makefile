@@ -19,7 +19,7 @@ REAL := tests/studies/real.yaml
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan compare test run-real smoke model probe-release bench lint lock prune unlock clean help
+.PHONY: run plan compare plots test run-real smoke model probe-release bench lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -32,6 +32,10 @@ plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run a
 
 compare: $(RUN_ENV)  ## what differs between the results of REV=revision and the working tree, or REV2=
 	@$(BIN)/python scripts/compare.py --rev "$(REV)" $(if $(REV2),--rev2 "$(REV2)") --out $(or $(OUT),results/compare.svg)
+
+plots: $(RUN_ENV)  ## DVC's plots, of REV=revision and the working tree or of that alone, in results/plots; needs no network
+	@$(BIN)/python scripts/write_viewer.py --out .dvc/tmp/viewer.html
+	@$(BIN)/dvc plots $(if $(REV),diff "$(REV)",show) --html-template .dvc/tmp/viewer.html --out results/plots
 
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)

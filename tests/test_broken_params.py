@@ -229,7 +229,6 @@ def contradiction(r: random.Random, params: Params) -> Mistake:
         (ARM, {"swap": [], "training": {}}, f"{extra}' changes nothing"),
         (ARM, {"with": ["extra"]}, f"{extra}.with' leads back to 'extra'"),
         *((ARM, {"with": [arm, "extra"]}, f"{extra}.with' leads back") for arm in repairs[:1]),
-        (ARM, {"environment": params["environment"]}, f"{extra}.environment' is"),
         (ARM, {"training": {"steps": 10**4}}, "arm 'extra' of kl-penalty has 10000 steps"),
         (ARM, {"rollouts": {"weights": {"correct": 0, "f1": 0}}}, f"{extra}.rollouts.weights'"),
         ((*ARM[:-1], "control"), {"swap": ["kl"]}, "is a name kept for other arms"),

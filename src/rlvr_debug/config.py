@@ -318,11 +318,6 @@ def _check_changes(params: Params, key: str, arm: Mapping[str, Any], path: Path)
     """An arm that is told to change nothing tests nothing."""
     if not any(arm.values()):
         raise InputError(f"{path}: key '{key}' changes nothing, expected what it does to the case")
-    if arm.get("environment") == params["environment"]:
-        raise InputError(
-            f"{path}: key '{key}.environment' is {params['environment']} as the case's, expected "
-            "another"
-        )
 
 
 def _check_trainer(params: Params, path: Path) -> None:

@@ -4,7 +4,7 @@
 rule build_environment:
     # of a trainer whose packages are not ours
     input:
-        # four gigabytes are not built again for an argument parser
+        # two gigabytes are not built again for an argument parser
         script=ancient(script("build_env")),
         requirements=str(Path(ROOT, "envs", "{name}.txt")),
     output:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, run_main
 from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.front import train_by_flags
 
@@ -99,3 +99,13 @@ def test_flags_out_of_range_are_one_line(flags: str, said: str, tmp_path: Path) 
     with pytest.raises(InputError, match=re.escape(said)):
         train_by_flags("musique", [*given, "--out", str(tmp_path / "out"), *flags.split()])
     assert not (tmp_path / "out" / "metrics.jsonl").exists()
+
+
+def test_an_interrupted_script_ends_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as end:
+        run_main(main)
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"

@@ -30,10 +30,13 @@ def short(value: Any) -> str:
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Run a script's `main`; bad input ends it with one line on stderr and exit status 2."""
+    """Run a script's `main`; bad input ends it with one line on stderr and exit status 2, Ctrl-C with 130."""
     watch_parent()
     try:
         main()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -126,6 +127,81 @@ def test_whoever_starts_a_program_and_is_killed_takes_all_of_it_along(tmp_path: 
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert _wait(lambda: not any(_alive(pid) for pid in pids))
+
+
+def test_ctrl_c_ends_a_program_that_knows_nothing_of_who_started_it(
+    rows: Path, tmp_path: Path
+) -> None:
+    """To the process group, as a terminal sends it."""
+    place = str(tmp_path / "run")
+    code = (
+        "import sys; from pathlib import Path; from tests.test_trainers import misbehave\n"
+        f"misbehave('hang', Path({str(rows)!r}), Path({place!r}), 600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+    def left() -> list[Any]:
+        found = psutil.process_iter(["cmdline"])
+        return [p for p in found if f"{place}/attempt/params.json" in (p.info["cmdline"] or [])]
+
+    _wait(lambda: len(left()) == 2)  # the guard and the program
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait()
+    assert _wait(lambda: not left())
+
+
+def test_a_guard_that_is_killed_itself_leaves_no_program(rows: Path, tmp_path: Path) -> None:
+    def kill_the_guard() -> None:
+        [found] = _wait(
+            lambda: [
+                p
+                for p in psutil.process_iter(["cmdline"])
+                if guard.__file__ in (p.info["cmdline"] or [])
+                and str(tmp_path) in p.info["cmdline"][-1]
+            ]
+        )
+        _wait(lambda: found.children())
+        found.kill()
+
+    killer = threading.Thread(target=kill_the_guard)
+    killer.start()
+    with pytest.raises(InputError, match="the program ended with status -9"):
+        misbehave("hang", rows, tmp_path, 600)
+    killer.join()
+    assert _wait(
+        lambda: (
+            not [
+                p
+                for p in psutil.process_iter(["cmdline"])
+                if str(tmp_path) in str(p.info["cmdline"])
+            ]
+        )
+    )
+
+
+def test_only_the_same_run_finds_its_checkpoint_again(rows: Path, tmp_path: Path) -> None:
+    def checkpoint(**training: Any) -> Path:
+        run, environment = told(**training)
+        run = replace(run, options={"fault": "crash"})
+        program = Program((sys.executable, MISBEHAVING), 60)
+        with pytest.raises(InputError):  # interrupted, as far as the folder can tell
+            train_with_program(run, environment, TINY, rows, tmp_path, program, 1, 0)
+        params = json.loads((tmp_path / "attempt" / "params.json").read_text())
+        return Path(params["checkpoint"])
+
+    first = checkpoint()
+    (first / "state").write_text("")
+    assert checkpoint() == first
+    assert (first / "state").exists()
+    other = checkpoint(learning_rate=1e-6)
+    assert not list(other.iterdir())
+    assert not first.exists()
 
 
 def _wait(condition: Callable[[], Any], seconds: float = 30) -> Any:

@@ -275,7 +275,7 @@ def test_a_case_that_trl_cannot_be_is_refused(
         ({"options": {"a": 1}}, "key 'options' is given, expected none with trainer own"),
         (
             {"case": "mine", "cases": {"mine": {"faults": [], "reward": "a.py:b"}}},
-            "reward function a.py:b, which trainer own cannot be given",
+            "key 'cases.mine.reward' is given, expected none with trainer own",
         ),
         (
             {"case": "mine", "cases": {"mine": {"faults": [], "reward": "a.py"}}},

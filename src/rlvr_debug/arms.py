@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ __all__ = [
     "Arm",
     "Run",
     "arms",
+    "faults_of",
     "read_runs",
     "runs",
     "stage_broken",
@@ -120,17 +121,20 @@ def _changes(params: Params, arm: Mapping[str, Any]) -> _Changes:
     )
 
 
+def faults_of(case: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of params.yaml's case: the planted ones, and the user's own reward function."""
+    return (*case.get("faults", ()), *([case["reward"]] if "reward" in case else []))
+
+
 def stage_broken(fault: str) -> str:
     """By a planted fault, or by a user's own reward function."""
     return "score" if ":" in fault else stage_of(fault)
 
 
-def without(trainer: str, faults: tuple[str, ...], training: Mapping[str, Any]) -> list[str]:
-    """What of these this trainer has no counterpart for; a stage is one where it is broken or swapped."""
-    if trainer == "own":
-        return [f"reward function {fault}" for fault in faults if ":" in fault]
-    stages = trl_config.STAGES if trainer == "trl" else ()
-    missing = [f"stage {s}" for s in map(stage_broken, faults) if s not in stages]
+def without(trainer: str, stages: Iterable[str], training: Mapping[str, Any]) -> list[str]:
+    """Which of these stages, broken or swapped, and settings a trainer that is not ours has no counterpart for."""
+    known = trl_config.STAGES if trainer == "trl" else ()
+    missing = [f"stage {stage}" for stage in stages if stage not in known]
     return missing + (trl_config.unmapped(training) if trainer == "trl" else [])
 
 
@@ -151,12 +155,10 @@ def unmapped(params: Params) -> dict[str, str]:
 
 
 def _missing(params: Params, arm: Mapping[str, Any]) -> list[str]:
-    trainer, changed = params["trainer"], _changes(params, arm)
-    if trainer == "own":
+    if params["trainer"] == "own":
         return []
-    stages = trl_config.STAGES if trainer == "trl" else ()
-    missing = [f"stage {stage}" for stage in changed.swap if stage not in stages]
-    return missing + without(trainer, (), changed.training)
+    changed = _changes(params, arm)
+    return without(params["trainer"], changed.swap, changed.training)
 
 
 def arms(params: Params) -> list[Arm]:
@@ -170,7 +172,7 @@ def arms(params: Params) -> list[Arm]:
     """
     main, healthy = params["environment"], params["training"]
     case = params["cases"].get(params["case"], {})
-    faults = (*case.get("faults", ()), *([case["reward"]] if "reward" in case else []))
+    faults = faults_of(case)
     training = {**healthy, **case.get("training", {})}
     usual = params["options"]
     rollouts, options = case.get("rollouts", {}), {**usual, **case.get("options", {})}

@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 import yaml
 
-from rlvr_debug.arms import HEALTHY, Arm, arms, stage_broken, without
+from rlvr_debug.arms import HEALTHY, Arm, arms, faults_of, stage_broken, without
 from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names
 from rlvr_debug.grpo.settings import STAGES
@@ -324,7 +324,6 @@ def _check_trainer(params: Params, path: Path) -> None:
     """The case is one that the study's trainer can run, and a program is named where one is needed."""
     trainer, name = params["trainer"], params["case"]
     case = params["cases"].get(name, {"faults": []})
-    faults = (*case["faults"], *([case["reward"]] if "reward" in case else []))
     if trainer == "command" and "program" not in params["command"]:
         raise InputError(f"{path}: key 'command.program' is missing, expected with trainer command")
     if trainer != "command":
@@ -341,10 +340,15 @@ def _check_trainer(params: Params, path: Path) -> None:
             "environment",
             path,
         )
+    if trainer != "trl" and "reward" in case:
+        raise InputError(
+            f"{path}: key 'cases.{name}.reward' is given, expected none with trainer {trainer}"
+        )
     if trainer == "own":
         for key, options in _all_options(params):
             if options:
                 raise InputError(f"{path}: key '{key}' is given, expected none with trainer own")
+        return
     if trainer == "trl":
         for key, options in _all_options(params):
             for option in options:
@@ -353,7 +357,8 @@ def _check_trainer(params: Params, path: Path) -> None:
                         f"{path}: key '{key}.{option}' follows from other settings, expected it not to be given "
                         "(docs/trainers.md)"
                     )
-    if missing := without(trainer, faults, {**params["training"], **case.get("training", {})}):
+    stages = map(stage_broken, faults_of(case))
+    if missing := without(trainer, stages, {**params["training"], **case.get("training", {})}):
         raise InputError(
             f"{path}: key 'cases.{name}' asks for {', '.join(missing)}, which trainer {trainer} "
             "cannot be given"

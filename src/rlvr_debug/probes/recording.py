@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.arms import Run
-from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.data.rows import Row
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
@@ -33,10 +33,9 @@ from rlvr_debug.probes.reward_audit import reward_audit
 from rlvr_debug.probes.sampler_ratio import sampler_ratio
 from rlvr_debug.probes.token_roles import token_roles
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.study import base_sampler, one_thread
-from rlvr_debug.trainers.conversation import rebuilt
 from rlvr_debug.trainers.program import Program, Recording, record
+from rlvr_debug.trainers.records import recorded_rollout
 
 __all__ = ["probe_recording", "recorded_probes"]
 
@@ -50,7 +49,7 @@ class _Study:
     run: Run
     environment: Environment
     trained_in: Environment
-    rows: Mapping[str, Any]
+    rows: Mapping[str, Row]
     base_model: Path
     chat: Chat
 
@@ -76,7 +75,7 @@ def probe_recording(
         run,
         build_environment(run.environment, environment),
         build_environment(run.environment, {**environment, **run.rollouts}),
-        {row.id: row for row in read_rows(run.environment, rows)},
+        found[0].rows,
         base_model,
         Chat(base_model),
     )
@@ -113,7 +112,7 @@ def recorded_probes(study: _Study, first: Recording, second: Recording) -> list[
 
 def _subject(study: _Study, recorded: Sequence[Mapping[str, Any]]) -> Subject:
     chat, base = study.chat, study.base_model
-    rollouts = [_rollout(study, row) for row in recorded]
+    rollouts = [recorded_rollout(row, study.rows, study.trained_in, study.chat) for row in recorded]
     limit = study.trained_in.max_new_tokens
     stages = replace(Stages(), max_new_tokens=lambda _: limit)
     if all("loss" in row for row in recorded):
@@ -133,17 +132,6 @@ def _subject(study: _Study, recorded: Sequence[Mapping[str, Any]]) -> Subject:
         chat,
         rollouts,
         torch.tensor([float(row["reward"]) for row in recorded]),
-    )
-
-
-def _rollout(study: _Study, row: Mapping[str, Any]) -> Rollout:
-    return rebuilt(
-        study.rows[row["row"]],
-        row["ids"],
-        [bool(bit) for bit in row["sampled"]],
-        row.get("logprobs", [0.0] * sum(row["sampled"])),
-        study.trained_in,
-        study.chat,
     )
 
 
@@ -203,7 +191,7 @@ def _weight_sync(study: _Study, first: Recording, second: Recording) -> Measurem
 @torch.no_grad()
 def _gap(study: _Study, model: Any, recorded: Sequence[Mapping[str, Any]]) -> float:
     """Mean absolute difference of the model's log-probabilities from the recorded ones, nats."""
-    rollouts = [_rollout(study, row) for row in recorded]
+    rollouts = [recorded_rollout(row, study.rows, study.trained_in, study.chat) for row in recorded]
     batch = build_batch(rollouts, Stages(), study.trained_in, study.chat)
     temperature = study.run.training.temperature
     logprobs = token_logprobs(model, batch.ids, batch.real, batch.sampled, temperature)

@@ -1,12 +1,12 @@
 """Runs a program that cannot outlive whoever started this: `python guard.py program arguments...`
 
 Standard input is a pipe that its starter holds open. When it closes, by whatever end the starter came to,
-kill -9 among them, the program and all that it started in its process group are killed. Standard library only.
+kill -9 among them, the guard's process group is killed: itself, the program, and all that this started in it.
+The group is its own, so that Ctrl-C in a terminal ends the starter first. Standard library only.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -15,21 +15,16 @@ import threading
 
 
 def main() -> None:
-    program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
-
-    def kill() -> None:
-        # a group may outlive its first process
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(program.pid, signal.SIGKILL)
-
-    def watch() -> None:
-        sys.stdin.buffer.read()
-        kill()
-
-    threading.Thread(target=watch, daemon=True).start()
+    os.setsid()
+    program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+    threading.Thread(target=_watch, daemon=True).start()
     status = program.wait()
-    kill()
     os._exit(status if status >= 0 else 128 - status)
+
+
+def _watch() -> None:
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

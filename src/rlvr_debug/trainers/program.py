@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +21,15 @@ from torch import Tensor
 from rlvr_debug.arms import Run
 from rlvr_debug.config import ROOT
 from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.data.rows import Row
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_json, write_jsonl
+from rlvr_debug.files import sha256, write_json, write_jsonl
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers import guard
-from rlvr_debug.trainers.conversation import rebuilt
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
-from rlvr_debug.trainers.records import rollout_rows
+from rlvr_debug.trainers.records import recorded_rollout, rollout_rows
 from rlvr_debug.venvs import python_of, venvs_of
 
 __all__ = ["Program", "Recording", "program_of", "record", "train_with_program"]
@@ -45,8 +49,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a program left behind, checked. rollouts: lines as in rollouts.schema.json."""
+    """What a program left behind, checked. rows: the training rows by id; rollouts: lines as in
+    rollouts.schema.json."""
 
+    rows: Mapping[str, Row]
     metrics: list[dict[str, Any]]
     rollouts: list[dict[str, Any]]
     weights: dict[str, Tensor]
@@ -81,24 +87,13 @@ def train_with_program(
     not as docs/trainers.md says; nothing is written then.
     """
     found = record(run, environment, base_model, rows, out, program, rollouts_every, rollouts_kept)
-    known = {row.id: row for row in read_rows(run.environment, rows)}
     built = build_environment(run.environment, {**environment, **run.rollouts})
     chat = Chat(base_model)
-    rebuilt_rollouts = [
-        rebuilt(
-            known[row["row"]],
-            row["ids"],
-            [bool(bit) for bit in row["sampled"]],
-            row.get("logprobs", []),
-            built,
-            chat,
-        )
-        for row in found.rollouts
-    ]
+    rollouts = [recorded_rollout(row, found.rows, built, chat) for row in found.rollouts]
     save_weights(found.weights, out / "model.safetensors")
     write_jsonl(out / "timings.jsonl", [{"seconds": round(found.seconds, 3)}])
     size = run.training.group_size
-    write_jsonl(out / "rollouts.jsonl", rollout_rows(found.rollouts, rebuilt_rollouts, size, chat))
+    write_jsonl(out / "rollouts.jsonl", rollout_rows(found.rollouts, rollouts, size, chat))
     write_jsonl(out / "metrics.jsonl", found.metrics)
     shutil.rmtree(out / "attempt")
 
@@ -122,24 +117,24 @@ def record(
     written = attempt / "out"
     shutil.rmtree(written, ignore_errors=True)
     written.mkdir(parents=True)
-    (attempt / "checkpoint").mkdir(exist_ok=True)
     told = Told(
         run=run.to_json(),
         environment={**environment, **run.rollouts},
         base_model=str(base_model.resolve()),
         rows=str(rows.resolve()),
         out=str(written.resolve()),
-        checkpoint=str((attempt / "checkpoint").resolve()),
+        checkpoint="",
         rollouts_every=rollouts_every,
         rollouts_kept=rollouts_kept,
     )
+    told = replace(told, checkpoint=str(_checkpoint(attempt, told, program).resolve()))
     write_json(attempt / "params.json", asdict(told))
     name = f"{what} {run.environment}/{run.arm}/{run.seed}"
     try:
         seconds = _watched(program, attempt, run.training.steps)
         metrics = checked_metrics(written / "metrics.jsonl", run.training.steps)
         rollouts = checked_rollouts(written / "rollouts.jsonl")
-        known = {row.id for row in read_rows(run.environment, rows)}
+        known = {row.id: row for row in read_rows(run.environment, rows)}
         for number, row in enumerate(rollouts, start=1):
             if row["row"] not in known:
                 raise InputError(
@@ -148,7 +143,20 @@ def record(
         weights = checked_weights(written, base_model)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    return Recording(metrics, rollouts, weights, seconds)
+    return Recording(known, metrics, rollouts, weights, seconds)
+
+
+def _checkpoint(attempt: Path, told: Told, program: Program) -> Path:
+    """A folder that only the same run finds again: those of a run that was told otherwise are removed."""
+    files = [Path(told.base_model, "model.safetensors"), Path(told.rows)]
+    given = [asdict(told), program.argv, *map(sha256, files)]
+    name = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
+    for other in attempt.glob("checkpoint-*"):
+        if other.name != f"checkpoint-{name}":
+            shutil.rmtree(other)
+    folder = attempt / f"checkpoint-{name}"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _watched(program: Program, attempt: Path, steps: int) -> float:
@@ -185,6 +193,9 @@ def _watched(program: Program, attempt: Path, steps: int) -> float:
         finally:
             process.stdin.close()  # what the guard kills by
             process.wait()
+            # its group outlives a guard that was killed itself, or a program that left children
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         raise InputError(
             f"the program ended with status {process.returncode}: {_last_line(log)} (all of it: {log})"

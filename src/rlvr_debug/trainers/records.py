@@ -5,11 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rlvr_debug.data.rows import Row
 from rlvr_debug.diagnostics.rollouts import token_texts
+from rlvr_debug.environments.base import Environment
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.trainers.conversation import rebuilt
 
-__all__ = ["rollout_rows"]
+__all__ = ["recorded_rollout", "rollout_rows"]
+
+
+def recorded_rollout(
+    row: Mapping[str, Any], rows: Mapping[str, Row], environment: Environment, chat: Chat
+) -> Rollout:
+    """row: a line of a program's rollouts.jsonl; log-probabilities that it does not tell are 0."""
+    return rebuilt(
+        rows[row["row"]],
+        row["ids"],
+        [bool(bit) for bit in row["sampled"]],
+        row.get("logprobs", [0.0] * sum(row["sampled"])),
+        environment,
+        chat,
+    )
 
 
 def rollout_rows(

@@ -227,7 +227,7 @@ def _alive(pid: int) -> bool:
         ({"logprobs": [-1.0]}, "key 'logprobs' has 1 items, expected 2"),
         ({"sampled": [1, 1, 1]}, "key 'sampled' begins with 1, expected a prompt"),
         ({"ids": []}, "key 'ids' is \\[\\], expected"),
-        ({"ids": [1, "2", 3]}, "key 'ids.1' is '2', expected a integer"),
+        ({"ids": [1, "2", 3]}, "key 'ids.1' is '2', expected type integer"),
         ({"rewards": 1.0}, "unknown key 'rewards', expected step, row"),
     ],
 )

@@ -22,41 +22,24 @@ from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_json
 from rlvr_debug.grpo.policy import Policy
-from rlvr_debug.probes.advantage_scale import advantage_scale
-from rlvr_debug.probes.base import Measurement, Subject
+from rlvr_debug.probes import PROBES, Measurement, Subject
 from rlvr_debug.probes.case import case_subject
-from rlvr_debug.probes.context_sensitivity import context_sensitivity
-from rlvr_debug.probes.gradient_size import gradient_size
-from rlvr_debug.probes.group_integrity import group_integrity
-from rlvr_debug.probes.kl_estimator import kl_estimator
-from rlvr_debug.probes.kl_gradient import kl_gradient
-from rlvr_debug.probes.limits import limits
 from rlvr_debug.probes.loss_gradient import loss_gradient
-from rlvr_debug.probes.micro_batch_invariance import micro_batch_invariance
 from rlvr_debug.probes.releases import Release
-from rlvr_debug.probes.reward_audit import reward_audit
-from rlvr_debug.probes.sampler_ratio import sampler_ratio
-from rlvr_debug.probes.sequence_diff import sequence_diff
-from rlvr_debug.probes.token_roles import token_roles
 from rlvr_debug.probes.trained_ratio import trained_ratio
 
 __all__ = ["NOT_RUN", "Report", "probe_release", "release_subject"]
 
+# probe -> why none of the release's code would run in it
+NOT_RUN = {
+    "weights-move": "the optimizer is that of transformers' Trainer",
+    "weight-sync": "weights are synced by NCCL to a vLLM server, which needs GPUs",
+    "train-eval-equality": "evaluation is a client of a server, and weights are saved by transformers",
+}
 _PROBES: tuple[Callable[[Subject], Measurement], ...] = (
-    limits,
-    sequence_diff,
-    token_roles,
-    context_sensitivity,
-    reward_audit,
-    group_integrity,
-    advantage_scale,
-    sampler_ratio,
+    *(probe for probe in PROBES if probe.__name__.replace("_", "-") not in NOT_RUN),
     trained_ratio,
-    kl_estimator,
-    kl_gradient,
     loss_gradient,
-    micro_batch_invariance,
-    gradient_size,
 )
 # whose functions the probes run, where the release has them
 _MODULES = (
@@ -67,12 +50,6 @@ _MODULES = (
     "verifiers.utils.processing_utils",
     "verifiers.rubrics.rubric",
 )
-# probe -> why none of the release's code would run in it
-NOT_RUN = {
-    "weights-move": "the optimizer is that of transformers' Trainer",
-    "weight-sync": "weights are synced by NCCL to a vLLM server, which needs GPUs",
-    "train-eval-equality": "evaluation is a client of a server, and weights are saved by transformers",
-}
 
 
 @dataclass(frozen=True)

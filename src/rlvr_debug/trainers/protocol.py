@@ -158,7 +158,5 @@ def _check(value: Any, name: str, place: str) -> None:
             known = ", ".join(error.schema["properties"])
             unknown = next(k for k in error.instance if k not in error.schema["properties"])
             raise InputError(f"{place}: unknown key '{unknown}', expected {known}")
-        expected = {"type": f"a {error.validator_value}"}.get(
-            str(error.validator), f"{error.validator} {error.validator_value}"
-        )
+        expected = f"{error.validator} {error.validator_value}"
         raise InputError(f"{place}: key '{key}' is {short(error.instance)}, expected {expected}")

@@ -50,6 +50,13 @@ class Judge:
     rows: Sequence[Any]
     chat: Chat
 
+    def rollout(self, index: int, completion: Sequence[int]) -> Rollout:
+        """What the model wrote in reply to that row's prompt, with the environment's reward."""
+        row, environment = self.rows[index], self.environment
+        prompt = self.chat.prompt(environment.messages(row), environment.tools)
+        sampled = [False] * len(prompt) + written(completion, self.chat)
+        return rebuilt(row, [*prompt, *completion], sampled, [], environment, self.chat)
+
 
 @dataclass
 class _Batch:
@@ -172,7 +179,10 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
             counts = {ids: sum(loss) for (_, ids), (loss, _) in batch.trained.items()}
             trained = sum(counts[tuple(ids)] for ids in batch.completion_ids) if counts else sampled
             return {**sizes, "sampled_tokens": sampled, "trained_tokens": trained}
-        rollouts = self._judged(batch, self._judge)
+        rollouts = [
+            self._judge.rollout(index, ids)
+            for index, ids in zip(batch.index, batch.completion_ids, strict=True)
+        ]
         if self._keeps(self._steps):
             self._keep(batch, rollouts, given.tolist())
         found = self._of_rollouts(rollouts, args.num_generations, self._judge.environment)
@@ -181,16 +191,6 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
         known = [loss for loss, _ in losses if loss is not None]
         counted = sum(map(sum, known)) if known else found["sampled_tokens"]
         return {**sizes, **found, "trained_tokens": counted}
-
-    def _judged(self, batch: _Batch, judge: Judge) -> list[Rollout]:
-        assert batch.index is not None
-        rollouts = []
-        for ids, index in zip(batch.completion_ids, batch.index, strict=True):
-            row = judge.rows[index]
-            prompt = judge.chat.prompt(judge.environment.messages(row), judge.environment.tools)
-            sampled = [False] * len(prompt) + written(ids, judge.chat)
-            rollouts.append(rebuilt(row, prompt + ids, sampled, [], judge.environment, judge.chat))
-        return rollouts
 
     def _of_rollouts(
         self, rollouts: list[Rollout], size: int, environment: Environment

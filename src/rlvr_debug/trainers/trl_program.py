@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from rlvr_debug.faults import fault_names, faulty_stages
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.trainers.conversation import rebuilt, written
 from rlvr_debug.trainers.protocol import Told
 from rlvr_debug.trainers.trl_callback import Judge, RunRecorder
 from rlvr_debug.trainers.trl_config import config_of
@@ -116,15 +115,9 @@ def _reward(run: Run, judge: Judge, stages: Stages) -> Callable[..., list[float]
             return user_function(fault)
 
     def reward(completion_ids: Any, index: Any, **_: Any) -> list[float]:
-        found = []
-        for ids, place in zip(completion_ids, index, strict=True):
-            row = judge.rows[place]
-            prompt = judge.chat.prompt(judge.environment.messages(row), judge.environment.tools)
-            sampled = [False] * len(prompt) + written(ids, judge.chat)
-            rollout = rebuilt(row, [*prompt, *ids], sampled, [], judge.environment, judge.chat)
-            parts: Mapping[str, float] = stages.score(rollout, judge.environment)
-            found.append(judge.environment.reward(row, parts))
-        return found
+        rollouts = [judge.rollout(i, ids) for i, ids in zip(index, completion_ids, strict=True)]
+        environment = judge.environment
+        return [environment.reward(r.row, stages.score(r, environment)) for r in rollouts]
 
     return reward
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from rlvr_debug.errors import run_main
-from rlvr_debug.study import evaluate_model
+from rlvr_debug.evaluation import evaluate_model
 
 
 def main() -> None:
@@ -17,6 +17,13 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--temperature", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--sampler", required=True, help="that of params.yaml")
+    parser.add_argument("--server", required=True, help="the settings of one, as JSON")
+    parser.add_argument(
+        "--endpoint",
+        type=Path,
+        help="of a server with the base model; without, one is started if the sampler is one",
+    )
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     evaluate_model(
@@ -27,6 +34,9 @@ def main() -> None:
         args.rows,
         args.temperature,
         args.seed,
+        args.sampler,
+        json.loads(args.server),
+        args.endpoint,
         args.out,
     )
 

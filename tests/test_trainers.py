@@ -20,6 +20,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from rlvr_debug import guard
 from rlvr_debug.arms import Run, runs
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import prepare
@@ -31,7 +32,6 @@ from rlvr_debug.probes.recording import probe_recording
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import rollout
-from rlvr_debug.trainers import guard
 from rlvr_debug.trainers.conversation import rebuilt, written
 from rlvr_debug.trainers.program import Program, program_of, train_with_program
 from rlvr_debug.trainers.protocol import checked_rollouts, checked_weights

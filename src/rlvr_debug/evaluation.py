@@ -6,18 +6,50 @@ Reward that rises only when sampled is sharpening, not learning.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.data.rows import Row
+from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.files import write_json
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.serving.choose import sampler_of
+from rlvr_debug.study import one_thread
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "evaluate_model"]
 
 _BATCH = 128  # rollouts in step; bounds memory
+
+
+def evaluate_model(
+    environment_name: str,
+    environment: Mapping[str, Any],
+    base_model: Path,
+    weights: Path | None,
+    rows: Path,
+    temperature: float,
+    seed: int,
+    sampler: str,
+    server: Mapping[str, Any],
+    endpoint: Path | None,
+    out: Path,
+) -> None:
+    """Held-out evaluation of the base model, or of trained `weights`, into a JSON file.
+
+    sampler, server: of params.yaml; endpoint: the file of a server that has the base model.
+    """
+    one_thread()
+    chat = Chat(base_model)
+    heldout = read_rows(environment_name, rows)
+    built = build_environment(environment_name, environment)
+    with sampler_of(sampler, server, base_model, weights, endpoint, chat) as asked:
+        result = evaluate(heldout, built, chat, asked, temperature=temperature, seed=seed)
+    write_json(out, result)
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""The jobs of a study, one function per rule of the workflow: files in, files out."""
+"""One training run by our own trainer, as a job of a study: files in, files out."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.diagnostics.trackers import open_trackers
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
-from rlvr_debug.evaluation import evaluate
 from rlvr_debug.faults import faulty_stages
-from rlvr_debug.files import sha256, write_json, write_jsonl
+from rlvr_debug.files import sha256, write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.processes import current_processes
 from rlvr_debug.grpo.trainer import train
@@ -28,7 +27,7 @@ from rlvr_debug.models.base_model import load_model, load_weights, model_config,
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 
-__all__ = ["base_sampler", "enough_rows", "evaluate_model", "one_thread", "train_run"]
+__all__ = ["base_sampler", "enough_rows", "one_thread", "train_run"]
 
 
 def one_thread() -> None:
@@ -125,27 +124,3 @@ def enough_rows(rows: list[Row], run: Run, path: Path) -> list[Row]:
             f"training.prompts_per_step ({run.training.prompts_per_step})"
         )
     return rows
-
-
-def evaluate_model(
-    environment_name: str,
-    environment: Mapping[str, Any],
-    base_model: Path,
-    weights: Path | None,
-    rows: Path,
-    temperature: float,
-    seed: int,
-    out: Path,
-) -> None:
-    """Held-out evaluation of the base model, or of trained `weights`, into a JSON file."""
-    one_thread()
-    chat = Chat(base_model)
-    result = evaluate(
-        read_rows(environment_name, rows),
-        build_environment(environment_name, environment),
-        chat,
-        base_sampler(base_model, chat, weights),
-        temperature=temperature,
-        seed=seed,
-    )
-    write_json(out, result)

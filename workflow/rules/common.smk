@@ -100,6 +100,12 @@ def trainer_files(wildcards):
     return ready + sorted(str(Path(ROOT, word)) for word in named)
 
 
+# a server has the base model while whoever asks it is at work
+SERVED = PARAMS["sampler"] != "in-process"
+ENDPOINT = ["results/server/endpoint.json"] if SERVED else []
+SERVER_JSON = as_json(PARAMS["server"]) if SERVED else "{}"
+
+
 MODEL_CONFIG = str(Path(ROOT, PARAMS["base_model"], "config.json"))
 
 

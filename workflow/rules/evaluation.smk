@@ -1,35 +1,67 @@
-"""Held-out evaluation of the base model and of every run; audit of the rewards."""
+"""Held-out evaluation of the base model and of every run; the server that may answer in it; audit of the rewards."""
+
+EVALUATION_SOURCES = ROLLOUT_SOURCES + sources("evaluation.py", "serving")
+
+
+rule serve_base_model:
+    # runs while its consumers do, in one group with them
+    input:
+        script=script("serve"),
+        sources=EVALUATION_SOURCES,
+        model_config=MODEL_CONFIG,
+        base_model=base_model(),
+    output:
+        service("results/server/endpoint.json"),
+    log:
+        "logs/serve_base_model.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        base_model=subpath(input.model_config, parent=True),
+        sampler=PARAMS["sampler"],
+        server=SERVER_JSON,
+    shell:
+        # exec: it is Snakemake's SIGTERM that ends it, and a shell would keep that to itself
+        "exec python {input.script} --model {params.base_model} --sampler {params.sampler}"
+        " --server {params.server:q} --log {log} --out {output}"
 
 
 rule evaluate_baseline:
     input:
         script=script("evaluate"),
-        sources=ROLLOUT_SOURCES + sources("evaluation.py"),
+        sources=EVALUATION_SOURCES,
         model_config=MODEL_CONFIG,
         base_model=base_model(),
         rows="results/data/{environment}/heldout.jsonl",
+        endpoint=ENDPOINT,
     output:
         "results/baseline/{environment}.json",
     log:
         "logs/evaluate_baseline/{environment}.log",
     conda:
         "../../envs/train.yaml"
+    # the server has the core: those of all that ask it are summed
+    threads: 0 if SERVED else 1
     params:
         base_model=subpath(input.model_config, parent=True),
         environment=environment_json,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
+        sampler=PARAMS["sampler"],
+        server=SERVER_JSON,
+        endpoint=f"--endpoint {ENDPOINT[0]}" if SERVED else "",
     shell:
-        "python {input.script} --environment-name {wildcards.environment}"
+        "OMP_NUM_THREADS=1 python {input.script} --environment-name {wildcards.environment}"
         " --environment {params.environment:q} --base-model {params.base_model}"
         " --rows {input.rows} --temperature {params.temperature} --seed {params.seed}"
+        " --sampler {params.sampler} --server {params.server:q} {params.endpoint}"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule evaluate_run:
     input:
         script=script("evaluate"),
-        sources=ROLLOUT_SOURCES + sources("evaluation.py"),
+        sources=EVALUATION_SOURCES,
         model_config=MODEL_CONFIG,
         base_model=base_model(),
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
@@ -45,11 +77,14 @@ rule evaluate_run:
         environment=environment_json,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
+        sampler=PARAMS["sampler"],
+        server=SERVER_JSON,
     shell:
         "python {input.script} --environment-name {wildcards.environment}"
         " --environment {params.environment:q} --base-model {params.base_model}"
         " --weights {input.weights} --rows {input.rows} --temperature {params.temperature}"
-        " --seed {params.seed} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        " --seed {params.seed} --sampler {params.sampler} --server {params.server:q}"
+        " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule audit_rewards:

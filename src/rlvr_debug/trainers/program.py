@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -25,9 +22,9 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_json, write_jsonl
+from rlvr_debug.guarded import guarded, last_line, without_our_packages
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.trainers import guard
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
 from rlvr_debug.trainers.records import recorded_rollout, rollout_rows
 from rlvr_debug.venvs import python_of, venvs_of
@@ -162,53 +159,25 @@ def _checkpoint(attempt: Path, told: Told, program: Program) -> Path:
 def _watched(program: Program, attempt: Path, steps: int) -> float:
     """Run it to its end. Returns seconds. Raises InputError if it fails, makes no progress or no end."""
     log, metrics = attempt / "log.txt", attempt / "out" / "metrics.jsonl"
-    command = [sys.executable, guard.__file__, *program.argv, str(attempt / "params.json")]
+    argv = (*program.argv, str(attempt / "params.json"))
+    environment = without_our_packages() if program.apart else dict(os.environ)
     begin = progress = time.monotonic()
     size = -1
-    with log.open("wb") as output:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=_environment(program),
-            )
-        except OSError as error:
-            raise InputError(f"{program.argv[0]}: {error.strerror}, expected a program") from None
-        assert process.stdin is not None
-        try:
-            while process.poll() is None:
-                time.sleep(_POLL)
-                now = metrics.stat().st_size if metrics.exists() else -1
-                if now != size:
-                    size, progress = now, time.monotonic()
-                    if now >= 0 and metrics.read_bytes().count(b"\n") > steps:
-                        raise InputError(f"{metrics}: more than {steps} rows, expected {steps}")
-                if time.monotonic() - progress > program.stall_seconds:
-                    raise InputError(
-                        f"no row was added to metrics.jsonl for {program.stall_seconds:g} s, and the "
-                        "program was killed (command.stall_seconds)"
-                    )
-        finally:
-            process.stdin.close()  # what the guard kills by
-            process.wait()
-            # its group outlives a guard that was killed itself, or a program that left children
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+    with guarded(argv, log, environment) as process:
+        while process.poll() is None:
+            time.sleep(_POLL)
+            now = metrics.stat().st_size if metrics.exists() else -1
+            if now != size:
+                size, progress = now, time.monotonic()
+                if now >= 0 and metrics.read_bytes().count(b"\n") > steps:
+                    raise InputError(f"{metrics}: more than {steps} rows, expected {steps}")
+            if time.monotonic() - progress > program.stall_seconds:
+                raise InputError(
+                    f"no row was added to metrics.jsonl for {program.stall_seconds:g} s, and the "
+                    "program was killed (command.stall_seconds)"
+                )
     if process.returncode:
         raise InputError(
-            f"the program ended with status {process.returncode}: {_last_line(log)} (all of it: {log})"
+            f"the program ended with status {process.returncode}: {last_line(log)} (all of it: {log})"
         )
     return time.monotonic() - begin
-
-
-def _environment(program: Program) -> dict[str, str]:
-    """PYTHONPATH would let our packages into an environment of its own."""
-    hidden = {"PYTHONPATH"} if program.apart else set()
-    return {key: value for key, value in os.environ.items() if key not in hidden}
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"

@@ -1,0 +1,23 @@
+"""Serve a model on loopback until SIGTERM; where, stands in a file before the model is loaded."""
+
+import argparse
+import json
+from pathlib import Path
+
+from rlvr_debug.errors import run_main
+from rlvr_debug.serving.service import serve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--sampler", required=True, help="that of params.yaml")
+    parser.add_argument("--server", required=True, help="its settings, as JSON")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="the endpoint's file")
+    args = parser.parse_args()
+    serve(args.model, args.sampler, json.loads(args.server), args.log, args.out)
+
+
+if __name__ == "__main__":
+    run_main(main)

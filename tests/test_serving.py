@@ -1,0 +1,332 @@
+"""A model server as the sampler of held-out evaluation: the small one of this project, for real, on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.prepare import prepare
+from rlvr_debug.errors import InputError
+from rlvr_debug.evaluation import evaluate_model
+from rlvr_debug.files import read_json
+from rlvr_debug.models.base_model import load_weights, save_weights
+from rlvr_debug.sampling.base import Request
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.serving.choose import sampler_of
+from rlvr_debug.serving.client import ServedSampler
+from rlvr_debug.serving.endpoint import (
+    Endpoint,
+    read_endpoint,
+    wait_until_ready,
+    write_endpoint,
+)
+from rlvr_debug.serving.process import served, server_of
+from rlvr_debug.study import base_sampler
+
+TINY = ROOT / "models" / "tiny"
+SETTINGS = {"port": 0, "start_seconds": 120}
+PARAMS = load_params(ROOT / "params.yaml")
+CHAT = Chat(TINY)
+
+
+def wait(found: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return value
+
+
+def processes_with(word: str) -> list[psutil.Process]:
+    """Those whose command line has that word somewhere."""
+    found = psutil.process_iter(["cmdline", "status"])
+    return [p for p in found if any(word in part for part in p.info["cmdline"] or [])]
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """Of a server with the shipped model, which is ready."""
+    log = tmp_path_factory.mktemp("server") / "log.txt"
+    with served(server_of("server", SETTINGS), TINY, log) as (there, _):
+        wait_until_ready(there)
+        yield there
+
+
+def prompts(count: int) -> list[Request]:
+    texts = ["What is 2 + 3?", "Who wrote it, and where?", "search", "", "a b c d e f g"]
+    message = [{"role": "user", "content": "{}"}]
+    return [
+        Request(slot, CHAT.prompt([{**message[0], "content": texts[slot % 5]}], []), None)
+        for slot in range(count)
+    ]
+
+
+def test_greedy_replies_over_http_are_those_in_process(endpoint: Endpoint) -> None:
+    asked: Any = {"temperature": 0.0, "max_new_tokens": 24, "seed": 3}
+    found = ServedSampler(endpoint, CHAT.eos_id).sample(prompts(5), **asked)
+    expected = base_sampler(TINY, CHAT).sample(prompts(5), **asked)
+    for sample, other in zip(found, expected, strict=True):
+        assert (sample.ids, sample.stopped) == (other.ids, other.stopped)
+        assert sample.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_a_reply_depends_on_its_seed_and_slot_and_on_nothing_asked_beside_it(
+    endpoint: Endpoint,
+) -> None:
+    sampler = ServedSampler(endpoint, CHAT.eos_id)
+    asked: Any = {"temperature": 1.0, "max_new_tokens": 16}
+    together = sampler.sample(prompts(12), **asked, seed=1)
+    order = random.Random(0).sample(range(12), 12)
+    alone = {n: sampler.sample([prompts(12)[n]], **asked, seed=1)[0] for n in order}
+    assert together == [alone[n] for n in range(12)]
+    assert together != sampler.sample(prompts(12), **asked, seed=2)
+    # equal prompts in slots 0 and 5 are a group's: they must differ
+    assert together[0].ids != together[5].ids
+
+
+def test_a_server_that_is_ours_answers_nobody_without_its_key(endpoint: Endpoint) -> None:
+    for key in ("", "wrong"):
+        sampler = ServedSampler(replace(endpoint, key=key), CHAT.eos_id)
+        with pytest.raises(InputError, match=r"answered 401: .*expected the API key"):
+            sampler.sample(prompts(1), temperature=0.0, max_new_tokens=2, seed=0)
+    with urllib.request.urlopen(f"{endpoint.url}/health") as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "other"},
+        {"prompt": "text"},
+        {"prompt": []},
+        {"prompt": [1, 10**9]},
+        {"prompt": [1, -1]},
+        {"max_tokens": 0},
+        {"seed": None},
+        {"temperature": "hot"},
+    ],
+    ids=str,
+)
+def test_a_request_that_cannot_be_answered_is_refused_and_the_server_goes_on(
+    endpoint: Endpoint, change: dict[str, Any]
+) -> None:
+    body = {"model": "policy", "prompt": [1], "max_tokens": 1, "seed": 0, "temperature": 0.0}
+    headers = {"Authorization": f"Bearer {endpoint.key}", "Content-Type": "application/json"}
+
+    said: list[str] = []
+
+    def ask(body: dict[str, Any]) -> int:
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(f"{endpoint.url}/v1/completions", data, headers)
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            said.append(json.load(error)["error"]["message"])
+            return error.code
+
+    assert ask({**body, **change}) == 400
+    assert "expected" in said[0]
+    assert ask(body) == 200
+
+
+def test_the_key_is_in_no_command_line_and_in_no_file_that_others_read(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    assert len(endpoint.key) > 20
+    assert processes_with(endpoint.key) == []
+    write_endpoint(tmp_path / "endpoint.json", endpoint)
+    assert (tmp_path / "endpoint.json").stat().st_mode & 0o777 == 0o600
+    assert read_endpoint(tmp_path / "endpoint.json") == endpoint
+
+
+# --- loading, and what goes wrong
+
+
+def test_a_server_that_ends_while_it_loads_is_one_line_with_its_reason(tmp_path: Path) -> None:
+    with (
+        served(server_of("server", SETTINGS), tmp_path, tmp_path / "log.txt") as (there, _),
+        pytest.raises(InputError, match=r"ended before it was ready: error: .*config\.json"),
+    ):
+        wait_until_ready(there)
+
+
+def test_a_server_that_loads_for_too_long_is_given_up(tmp_path: Path) -> None:
+    server = server_of("server", {**SETTINGS, "start_seconds": 0.3})
+    never = replace(server, argv=(sys.executable, "-c", "import time; time.sleep(600)"))
+    with served(never, TINY, tmp_path / "log.txt") as (there, process):
+        with pytest.raises(InputError, match=r"not ready within 0.3 s \(server.start_seconds\)"):
+            wait_until_ready(there)
+        assert process.poll() is None
+    assert process.returncode == -signal.SIGKILL
+
+
+def start(tmp_path: Path, port: int = 0, model: Path = TINY) -> subprocess.Popen[str]:
+    """scripts/serve.py as the workflow calls it."""
+    words = ["--model", str(model), "--sampler", "server", "--log", str(tmp_path / "log.txt")]
+    words += ["--server", json.dumps({**SETTINGS, "port": port})]
+    words += ["--out", str(tmp_path / "endpoint.json")]
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "scripts" / "serve.py"), *words],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        process = start(tmp_path, port)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said == (
+        f"error: server.port: {port} of 127.0.0.1 cannot be had (Address already in use), "
+        "expected a free port, or 0 for any\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_is_asked_for_is_the_one_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = start(tmp_path, port)
+    try:
+        wait(lambda: (tmp_path / "endpoint.json").exists())
+        there = read_endpoint(tmp_path / "endpoint.json")
+        assert there.url == f"http://127.0.0.1:{port}"
+        wait_until_ready(there)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+def test_a_service_that_is_ended_leaves_no_server(tmp_path: Path, how: str) -> None:
+    """SIGTERM is what Snakemake sends after the last consumer; while it loads, and when it is ready."""
+    for ready in (False, True):
+        (tmp_path / "endpoint.json").unlink(missing_ok=True)
+        process = start(tmp_path)
+        wait(lambda: (tmp_path / "endpoint.json").exists())
+        there = read_endpoint(tmp_path / "endpoint.json")
+        if ready:
+            wait_until_ready(there)
+        port = there.url.rpartition(":")[2]
+        assert processes_with("small_server")
+        process.send_signal(signal.Signals[how])
+        process.communicate()
+        assert process.returncode == (0 if how == "SIGTERM" else -signal.SIGKILL)
+        wait(
+            lambda port=port: (
+                not [  # type: ignore[misc]
+                    p for p in processes_with("small_server") if port in p.cmdline()
+                ]
+            ),
+            5,
+        )
+
+
+def test_a_server_that_is_killed_ends_the_service_with_its_status(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    wait(lambda: (tmp_path / "endpoint.json").exists())
+    there = read_endpoint(tmp_path / "endpoint.json")
+    wait_until_ready(there)
+    [child] = psutil.Process(there.pid).children()
+    child.kill()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert said.startswith("error: the server ended with status 137: ")
+    assert len(said.splitlines()) == 1
+
+
+# --- evaluation
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rows")
+    prepare("musique", {**PARAMS["data"]["musique"], "rows": 80, "heldout": 24}, folder)
+    return folder / "heldout.jsonl"
+
+
+def evaluated(rows: Path, out: Path, sampler: str, weights: Path | None, there: Path | None) -> Any:
+    environment = PARAMS["environments"]["musique"]
+    given = ("musique", environment, TINY, weights, rows, 1.0, 0, sampler, SETTINGS, there, out)
+    evaluate_model(*given)
+    return read_json(out)
+
+
+@pytest.mark.slow
+def test_greedy_held_out_evaluation_is_the_same_in_process_and_served(
+    rows: Path, tmp_path: Path, endpoint: Endpoint
+) -> None:
+    write_endpoint(tmp_path / "endpoint.json", endpoint)
+    served_by = evaluated(rows, tmp_path / "a", "server", None, tmp_path / "endpoint.json")
+    in_process = evaluated(rows, tmp_path / "b", "in-process", None, None)
+    assert served_by["greedy"] == in_process["greedy"]
+    assert served_by["sampled"] != in_process["sampled"]  # other random numbers
+    again = evaluated(rows, tmp_path / "c", "server", None, tmp_path / "endpoint.json")
+    assert again == served_by
+
+
+@pytest.mark.slow
+def test_trained_weights_are_served_by_a_server_of_their_own_that_ends(
+    rows: Path, tmp_path: Path
+) -> None:
+    """Weights of noise: whoever answers well has the base model."""
+
+    def mine() -> set[int]:
+        children = psutil.Process(os.getpid()).children(recursive=True)
+        return {p.pid for p in children if "small_server" in " ".join(p.cmdline())}
+
+    before = mine()
+    weights = {k: v * 0.1 for k, v in load_weights(TINY / "model.safetensors").items()}
+    save_weights(weights, tmp_path / "model.safetensors")
+    given = (tmp_path / "model.safetensors", None)
+    served_by = evaluated(rows, tmp_path / "a", "server", *given)
+    assert served_by["greedy"] == evaluated(rows, tmp_path / "b", "in-process", *given)["greedy"]
+    base = evaluated(rows, tmp_path / "c", "in-process", None, None)
+    assert served_by["greedy"]["reward"] < base["greedy"]["reward"]
+    assert mine() == before
+
+
+def test_a_shared_server_has_the_base_model_and_not_somebody_s_weights(tmp_path: Path) -> None:
+    there = tmp_path / "endpoint.json"
+    with (
+        pytest.raises(InputError, match="that server has the base model, expected none for"),
+        sampler_of("server", SETTINGS, TINY, tmp_path / "weights", there, CHAT),
+    ):
+        pass
+
+
+def test_a_server_that_is_killed_in_mid_rollout_is_one_line(rows: Path, tmp_path: Path) -> None:
+    with served(server_of("server", SETTINGS), TINY, tmp_path / "log.txt") as (there, process):
+        wait_until_ready(there)
+        write_endpoint(tmp_path / "endpoint.json", there)
+
+        def kill() -> None:
+            time.sleep(0.5)
+            os.killpg(process.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        with pytest.raises(InputError, match="/v1/completions: no answer after 3 tries: "):
+            evaluated(rows, tmp_path / "out.json", "server", None, tmp_path / "endpoint.json")
+        killer.join()
+    assert not (tmp_path / "out.json").exists()

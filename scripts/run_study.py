@@ -5,6 +5,7 @@ The same as `snakemake` for the default study; an overlay's study runs in studie
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import check, rooted
 from rlvr_debug.errors import run_main
 from rlvr_debug.workspace import hold, snakemake_command, study_folder, unlock
+
+_NEARLY_FULL = 1_000_000  # bytes
 
 
 def main() -> None:
@@ -46,6 +49,9 @@ def _say_what_failed(folder: Path, since: float) -> None:
         for line in lines[-1:]:
             if line.startswith("error: "):
                 print(line, file=sys.stderr)
+    # where the logs stand too, so that they cannot say it
+    if (free := shutil.disk_usage(folder).free) < _NEARLY_FULL:
+        print(f"error: {folder}: {free} bytes free, expected more", file=sys.stderr)
 
 
 def _check_rows(params: dict[str, Any], root: Path) -> None:

@@ -293,6 +293,19 @@ def test_changed_code_reruns_what_it_computes(finished: Project) -> None:
     assert not {"prepare_data", "evaluate_baseline"} & set(jobs)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["prepare_data", "evaluate_baseline", "train", "probe"])
+def test_what_a_failed_job_removed_is_asked_for_again(finished: Project, rule: str) -> None:
+    """Though tables from before stand, and nothing that is an input changed: the machine failed."""
+    script = finished.root / "scripts" / f"{rule.replace('_baseline', '')}.py"
+    right, times = script.read_bytes(), script.stat()
+    script.write_text("raise SystemExit('broken')\n", encoding="utf-8")
+    assert finished.run("--forcerun", rule, "--until", rule).returncode != 0
+    script.write_bytes(right)
+    os.utime(script, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert finished.to_do()[rule] >= 1
+
+
 # --- killed, and run at the same time
 
 

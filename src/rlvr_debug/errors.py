@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import reprlib
 import sys
 from collections.abc import Callable
@@ -11,6 +12,18 @@ from rlvr_debug.watchdog import watch_parent
 
 __all__ = ["InputError", "run_main", "short"]
 
+# of the machine and not of the program: a line says all there is to say
+_OF_THE_MACHINE = {
+    *(
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EMFILE,
+        errno.ENOTDIR,
+    )
+}
 _SHOWN = 40  # characters
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxlong = _repr.maxother = _SHOWN
@@ -30,12 +43,18 @@ def short(value: Any) -> str:
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Run a script's `main`; bad input ends it with one line on stderr and exit status 2, Ctrl-C with 130."""
+    """Run a script's `main`; bad input, or a disk that is full or cannot be written, ends it with one line on
+    stderr and exit status 2, Ctrl-C with 130."""
     watch_parent()
     try:
         main()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in _OF_THE_MACHINE:
+            raise
+        print(f"error: {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

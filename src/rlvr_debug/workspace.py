@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Literal, TextIO
 
 import psutil
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 Params = dict[str, Any]
+_LITTLE = 100_000  # bytes, less than any study needs
 _OF_A_STUDY = ("results", "logs", ".snakemake")
 
 
@@ -67,13 +69,27 @@ def jobs_to_do(command: list[str]) -> dict[str, int]:
 
 
 def hold(folder: Path) -> TextIO:
-    """Hold the study for this process; the lock goes with it, however it ends."""
+    """Hold the study for this process; the lock goes with it, however it ends.
+
+    Raises InputError where somebody else has it, or where nothing can be written.
+    """
+    for place in (folder, *(folder / name for name in _OF_A_STUDY)):
+        if place.exists():
+            _takes_files(place)
     handle = (folder / ".run.lock").open("w")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError(f"{folder}: another run of this study is under way, wait for it") from None
     return handle
+
+
+def _takes_files(place: Path) -> None:
+    try:
+        with NamedTemporaryFile(dir=place) as file:
+            file.write(bytes(_LITTLE))
+    except OSError as error:
+        raise InputError(f"{place}: {error.strerror}, expected a folder to write to") from None
 
 
 def _nobody_runs_snakemake_in(folder: Path) -> None:

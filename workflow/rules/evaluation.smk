@@ -14,6 +14,7 @@ rule serve_base_model:
         service("results/server/endpoint.json"),
     log:
         "logs/serve_base_model.log",
+        server="logs/server.log",
     conda:
         "../../envs/train.yaml"
     params:
@@ -23,7 +24,7 @@ rule serve_base_model:
     shell:
         # exec: it is Snakemake's SIGTERM that ends it, and a shell would keep that to itself
         "exec python {input.script} --model {params.base_model} --sampler {params.sampler}"
-        " --server {params.server:q} --log {log} --out {output}"
+        " --server {params.server:q} --log {log.server} --out {output} 2> {log[0]}"
 
 
 rule evaluate_baseline:

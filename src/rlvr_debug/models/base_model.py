@@ -44,6 +44,8 @@ def save_weights(weights: dict[str, Tensor], file: Path) -> None:
     try:
         save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temporary)
         os.replace(temporary, file)
+    except SafetensorError as error:
+        raise InputError(f"{file}: it could not be written: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -15,9 +15,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="of a study that runs every phase")
     args = parser.parse_args()
     folder = os.path.relpath(track(args.overlay, args.all, Path(os.path.relpath(ROOT))))
-    print(
-        f"{folder}/dvc.yaml: next, `make run`, `dvc repro {folder}/dvc.yaml` and `git add {folder}`"
-    )
+    print(f"{folder}: once the study is run, `dvc repro {folder}/dvc.yaml` and `git add {folder}`")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ REAL := tests/studies/real.yaml
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan compare plots test run-real smoke model probe-release bench lint lock prune unlock clean help
+.PHONY: run plan track compare plots test run-real smoke model probe-release bench lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -29,6 +29,10 @@ run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml; ALL=
 
 plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run and cost; nothing runs
 	@$(BIN)/python scripts/plan.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+
+track: $(RUN_ENV)  ## put the study of OVERLAY=file.yaml under DVC, in its own folder; ALL=1 as with run
+	@$(BIN)/python scripts/track.py --overlay $(or $(OVERLAY),$(error OVERLAY is missing, expected a study's overlay)) \
+	  $(if $(ALL),--all)
 
 compare: $(RUN_ENV)  ## what differs between the results of REV=revision and the working tree, or REV2=
 	@$(BIN)/python scripts/compare.py --rev "$(REV)" $(if $(REV2),--rev2 "$(REV2)") --out $(or $(OUT),results/compare.svg)

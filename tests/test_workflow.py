@@ -41,6 +41,14 @@ ARMS = ("case", "control", "random-reward", "kl-beta-0")
 NOTHING = "Nothing to be done (all requested files are present and up to date)."
 
 
+def listed_jobs(said: str) -> dict[str, int]:
+    """Jobs by rule, of what a dry run says."""
+    jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", said)}
+    assert bool(jobs) != (NOTHING in said), said
+    jobs.pop("total", None)
+    return jobs
+
+
 class Project:
     """A copy of the project, that the commands run in."""
 
@@ -97,11 +105,7 @@ class Project:
         """Jobs by rule that a dry run lists."""
         done = self.run("-n")
         assert done.returncode == 0, done.stderr
-        said = done.stdout + done.stderr
-        jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", said)}
-        assert bool(jobs) != (NOTHING in said), said
-        jobs.pop("total", None)
-        return jobs
+        return listed_jobs(done.stdout + done.stderr)
 
     def tables(self) -> dict[str, bytes]:
         paths = [self.results / "metrics.json", *sorted((self.results / "tables").glob("*"))]

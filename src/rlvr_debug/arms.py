@@ -20,6 +20,8 @@ __all__ = [
     "Run",
     "arms",
     "faults_of",
+    "own_programs",
+    "own_rows",
     "read_runs",
     "runs",
     "stage_broken",
@@ -268,6 +270,19 @@ def runs(params: Params) -> Iterator[Run]:
                 training=TrainingSettings(**arm.training),
                 trained_as=trained_as,
             )
+
+
+def own_programs(params: Params, root: Path) -> list[str]:
+    """The user's reward function and program, as params.yaml names them: files under `root`."""
+    faults = (fault for run in runs(params) for fault in run.faults if ":" in fault)
+    words = {*params["command"].get("program", ()), *(f.partition(":")[0] for f in faults)}
+    return sorted(word for word in words if (root / word).is_file())
+
+
+def own_rows(settings: Mapping[str, Any]) -> list[str]:
+    """The user's own files of rows. settings: an environment's under `data`."""
+    found = (settings.get(key) for key in ("path", "heldout_path"))
+    return [path for path in found if path and settings["source"] == "jsonl"]
 
 
 def read_runs(path: Path) -> list[Run]:

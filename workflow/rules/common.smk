@@ -5,7 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from rlvr_debug.arms import runs, unmapped
+# before an installed one: DVC runs experiments in copies of the checkout, each with its own code
+sys.path.insert(0, str(Path(workflow.basedir).parent / "src"))
+
+from rlvr_debug.arms import own_programs, own_rows, runs, unmapped
 from rlvr_debug.config import load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import phase_of
@@ -90,14 +93,7 @@ OTHER_TRAINER = sources("trainers") if PARAMS["trainer"] != "own" else []
 def trainer_files(wildcards):
     """Of a trainer that is not ours: its environment, its program and the user's reward function."""
     ready = [str(Path(ROOT, ".envs", name, "ready")) for name in TRAINER_VENVS]
-    words = PARAMS["command"].get("program", []) + [
-        fault.partition(":")[0]
-        for run in ALL_RUNS
-        for fault in run.faults
-        if ":" in fault
-    ]
-    named = {word for word in words if Path(ROOT, word).is_file()}
-    return ready + sorted(str(Path(ROOT, word)) for word in named)
+    return ready + [str(Path(ROOT, name)) for name in own_programs(PARAMS, Path(ROOT))]
 
 
 # a server has the base model while whoever asks it is at work
@@ -117,13 +113,7 @@ def base_model():
 
 def row_files(wildcards):
     """The user's own files, where the source is jsonl."""
-    settings = PARAMS["data"][wildcards.environment]
-    names = [settings.get(key) for key in ("path", "heldout_path")]
-    return [
-        str(Path(ROOT, name))
-        for name in names
-        if name and settings["source"] == "jsonl"
-    ]
+    return [str(Path(ROOT, n)) for n in own_rows(PARAMS["data"][wildcards.environment])]
 
 
 def data_json(wildcards):

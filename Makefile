@@ -1,7 +1,6 @@
 # The two commands of the README, and what developers need. Nothing but Python 3.11+ and make.
 
 PYTHON ?= python3
-CORES ?= all
 # tests at a time; each holds 1 to 2 GB
 TEST_JOBS ?= 2
 VENV := .venv
@@ -13,6 +12,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 RUN_ENV := $(VENV)/.train-$(shell cksum < envs/train.txt | tr -d ' ')
 TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
+# CORES: as the profile says, which is all of this machine without one
+STUDY = $(BIN)/python scripts/run_study.py $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE))
 TIDY = $(BIN)/python scripts/tidy.py $(if $(OVERLAY),--overlay $(OVERLAY))
 REAL := tests/studies/real.yaml
 
@@ -24,11 +25,11 @@ RELEASE ?= 0.1.3
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
-run: $(RUN_ENV)  ## run the default study, or the one of OVERLAY=file.yaml; ALL=1 runs every phase
-	@$(BIN)/python scripts/run_study.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+run: $(RUN_ENV)  ## run the default study, or OVERLAY=file.yaml's; ALL=1 runs every phase; PROFILE=slurm, gpu or a path
+	@$(STUDY) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
 
 plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run and cost; nothing runs
-	@$(BIN)/python scripts/plan.py --cores $(CORES) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+	@$(BIN)/python scripts/plan.py $(if $(CORES),--cores $(CORES)) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
 
 track: $(RUN_ENV)  ## put the study of OVERLAY=file.yaml under DVC, in its own folder; ALL=1 as with run
 	@$(BIN)/python scripts/track.py --overlay $(or $(OVERLAY),$(error OVERLAY is missing, expected a study's overlay)) \
@@ -46,11 +47,11 @@ test: $(TEST_ENV)  ## run the tests
 
 run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
 	@if test -d ../shared/data; then \
-	  $(BIN)/python scripts/run_study.py --cores $(CORES) --overlay $(REAL); \
+	  $(STUDY) --overlay $(REAL); \
 	else echo "run-real: skipped, ../shared/data with the real rows is missing"; fi
 
 smoke: $(RUN_ENV)  ## a study of a minute: the case and its controls, 2 seeds, 8 steps
-	@$(BIN)/python scripts/run_study.py --cores $(CORES) --overlay studies/smoke.yaml
+	@$(STUDY) --overlay studies/smoke.yaml
 
 model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one
 	@$(BIN)/python scripts/build_model.py --params params.yaml --out results/model --compare models/tiny

@@ -15,7 +15,7 @@ from typing import Any
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import check, rooted
 from rlvr_debug.errors import run_main
-from rlvr_debug.workspace import hold, snakemake_command, study_folder, unlock
+from rlvr_debug.workspace import hold, profile, snakemake_command, study_folder, unlock
 
 _NEARLY_FULL = 1_000_000  # bytes
 
@@ -23,9 +23,12 @@ _NEARLY_FULL = 1_000_000  # bytes
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--overlay", type=Path, help="parameters to merge over params.yaml")
-    parser.add_argument("--cores", default="all")
+    parser.add_argument("--cores", help="default: as the profile says")
+    parser.add_argument("--profile", help="of workflow/profiles, or the path of one of your own")
     parser.add_argument("--all", action="store_true", help="every phase, whatever one finds")
     args, passed_on = parser.parse_known_args()
+    if args.profile:
+        os.environ["SNAKEMAKE_PROFILE"] = profile(args.profile)
     root = Path(os.path.relpath(ROOT))
     params = load_params(root / "params.yaml", args.overlay)
     _check_rows(params, root)

@@ -11,7 +11,7 @@ import pytest
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.workspace import hold, tidy, unnamed
+from rlvr_debug.workspace import PROFILES, hold, profile, tidy, unnamed
 
 SMOKE = ROOT / "studies" / "smoke.yaml"
 What = Literal["prune", "unlock", "clean"]
@@ -232,3 +232,19 @@ def test_a_study_that_never_ran_has_nothing_to_tidy(tmp_path: Path, what: What) 
         f"{tmp_path / 'studies' / 'smoke'}: no such study yet"
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+# --- profiles
+
+
+def test_a_profile_is_one_of_the_workflow_s_or_a_user_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "mine" / "config.yaml", "cores: 1")
+    assert profile("slurm") == str(PROFILES / "slurm")
+    assert profile("mine") == str(tmp_path / "mine")
+    assert profile("mine/config.yaml") == str(tmp_path / "mine" / "config.yaml")
+    assert profile("default") == "none"  # beside the one that Snakemake finds
+    with pytest.raises(InputError, match=r"^profile 'src': expected default, gpu, slurm, or "):
+        profile("src")

@@ -21,9 +21,11 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.git import git
 
 __all__ = [
+    "PROFILES",
     "clean",
     "hold",
     "jobs_to_do",
+    "profile",
     "prune",
     "snakemake_command",
     "study_folder",
@@ -32,6 +34,7 @@ __all__ = [
     "unnamed",
 ]
 
+PROFILES = ROOT / "workflow" / "profiles"
 Params = dict[str, Any]
 _LITTLE = 100_000  # bytes, less than any study needs
 _OF_A_STUDY = ("results", "logs", ".snakemake")
@@ -42,16 +45,28 @@ def study_folder(params: Params, overlay: Path | None, root: Path = ROOT) -> Pat
     return root / "studies" / params["study"] if overlay else root
 
 
+def profile(name: str) -> str:
+    """What SNAKEMAKE_PROFILE has to be for one of workflow/profiles, or for a user's own by its path."""
+    if name == "default":
+        return "none"  # Snakemake finds that by itself, and adds others to it
+    for place in (PROFILES / name, Path(name)):
+        if place.is_file() or any(place.glob("*.yaml")):
+            return str(place.resolve())
+    known = ", ".join(sorted(path.name for path in PROFILES.iterdir()))
+    raise InputError(f"profile {name!r}: expected {known}, or the path of a profile of your own")
+
+
 def snakemake_command(
-    folder: Path, overlay: Path | None, every_phase: bool = False, cores: str = "all"
+    folder: Path, overlay: Path | None, every_phase: bool = False, cores: str | None = "all"
 ) -> list[str]:
-    """Snakemake on this study, to which options and targets can be added."""
+    """Snakemake on this study, to which options and targets can be added. cores: None leaves them to profiles."""
     config = [f"overlay={os.path.relpath(overlay, folder)}"] if overlay else []
     config += ["phases=all"] if every_phase else []
     return [
         # --config takes all words up to the next option, so that it cannot stand last
         *(sys.executable, "-m", "snakemake", *(["--config", *config] if config else [])),
-        *("--cores", cores, "--snakefile", str(ROOT / "workflow" / "Snakefile")),
+        *(["--cores", cores] if cores else []),
+        *("--snakefile", str(ROOT / "workflow" / "Snakefile")),
         *("--directory", str(folder)),
     ]
 
@@ -92,8 +107,13 @@ def _takes_files(place: Path) -> None:
         raise InputError(f"{place}: {error.strerror}, expected a folder to write to") from None
 
 
-def _nobody_runs_snakemake_in(folder: Path) -> None:
-    """Snakemake's lock is left over, unless a Snakemake that was started by hand still holds it."""
+def _nobody_works_in(folder: Path) -> None:
+    """Snakemake's lock is left over, unless one that was started by hand holds it, or its jobs go on."""
+    if jobs := _slurm_jobs(folder):
+        raise InputError(
+            f"{folder}: jobs are at work there on Slurm, wait for them, or end those of a killed run:"
+            f" scancel {' '.join(jobs)}"
+        )
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         words = process.info["cmdline"] or []
         # an environment may have its name
@@ -104,6 +124,18 @@ def _nobody_runs_snakemake_in(folder: Path) -> None:
             )
 
 
+def _slurm_jobs(folder: Path) -> list[str]:
+    """Ids of what was submitted from this folder and has not ended."""
+    if not (folder / ".snakemake" / "slurm_logs").is_dir() or shutil.which("squeue") is None:
+        return []
+    command = ["squeue", "--me", "--noheader", "--format=%A %Z"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"{folder}: jobs on Slurm are not known: {done.stderr.strip()}")
+    jobs = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    return [job for job, place in jobs if place == str(folder.resolve())]
+
+
 def unlock(folder: Path, command: list[str]) -> bool:
     """Remove the lock that a killed Snakemake left, if there is one. For who holds the study.
 
@@ -111,7 +143,7 @@ def unlock(folder: Path, command: list[str]) -> bool:
     """
     if not any((folder / ".snakemake" / "locks").glob("*")):
         return False
-    _nobody_runs_snakemake_in(folder)
+    _nobody_works_in(folder)
     subprocess.run([*command, "--unlock", "--quiet", "all"], check=True)
     return True
 
@@ -175,7 +207,7 @@ def tidy(
         yield f"{folder}: no such study yet"
         return
     with hold(folder):
-        _nobody_runs_snakemake_in(folder)
+        _nobody_works_in(folder)
         if what == "unlock":
             freed = unlock(folder, snakemake_command(folder, overlay))
             yield f"{folder}: {'unlocked' if freed else 'was not locked'}"

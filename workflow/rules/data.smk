@@ -1,6 +1,11 @@
 """Rows: read or generated, checked, split."""
 
 
+# the hub may be out of the reach of a cluster's nodes
+localrules:
+    prepare_data,
+
+
 rule prepare_data:
     input:
         script=script("prepare_data"),

@@ -1,6 +1,11 @@
 """Training of every arm and seed, and the probes of the case's trainer."""
 
 
+# the package index may be out of the reach of a cluster's nodes
+localrules:
+    build_environment,
+
+
 rule build_environment:
     # of a trainer whose packages are not ours
     input:

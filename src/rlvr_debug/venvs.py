@@ -61,7 +61,9 @@ def build_venv(name: str, root: Path = _ROOT) -> Path:
             _run(name, sys.executable, "-m", "venv", str(place))
             # quiet: what pip says of itself would bury what went wrong
             pip = (str(python_of(name, root)), "-m", "pip", "--disable-pip-version-check")
-            _run(name, *pip, "install", "-q", "-r", str(requirements))
+            # pins that override what packages ask for are whole; pip would go by what they ask for
+            whole = ("--no-deps",) if requirements.with_suffix(".overrides").is_file() else ()
+            _run(name, *pip, "install", "-q", *whole, "-r", str(requirements))
             [packages] = place.glob("lib/python*/site-packages")
             write_text(packages / "rlvr_debug.pth", f"{root / 'src'}\n")
             write_text(ready, digest)

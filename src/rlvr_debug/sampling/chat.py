@@ -29,7 +29,9 @@ class Chat:
     def __init__(self, path: Path | str) -> None:
         try:
             # AutoTokenizer would import every model, which takes seconds of each job
-            self.tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(str(path))
+            self.tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(
+                str(path), local_files_only=True
+            )
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"{path}: expected a tokenizer, found: {reason}") from None

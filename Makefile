@@ -20,7 +20,7 @@ REAL := tests/studies/real.yaml
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan track compare plots test run-real smoke model probe-release bench lint lock prune unlock clean help
+.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -44,6 +44,9 @@ plots: $(RUN_ENV)  ## DVC's plots, of REV=revision and the working tree or of th
 
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)
+
+test-heavy: $(TEST_ENV)  ## run those tests that run whole studies: killed, under DVC, on Slurm; about 15 minutes
+	@$(BIN)/python -m pytest -m heavy -n $(TEST_JOBS) --dist worksteal $(PYTEST)
 
 run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
 	@if test -d ../shared/data; then \

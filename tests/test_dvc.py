@@ -161,7 +161,7 @@ def recorded(original: Repository, tmp_path: Path) -> Repository:
 # --- the default study
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_recorded_study_has_nothing_to_do_and_a_comment_changes_nothing(
     recorded: Repository,
 ) -> None:
@@ -174,7 +174,7 @@ def test_a_recorded_study_has_nothing_to_do_and_a_comment_changes_nothing(
     assert recorded.git("status", "--porcelain") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_values_are_changed_and_taken_back_with_one_training(recorded: Repository) -> None:
     old = recorded.bytes()
     recorded.params(arm(kl_beta=0.5))
@@ -208,7 +208,7 @@ def changed_runs(old: Mapping[str, str], new: Mapping[str, str]) -> set[str]:
     return {path.split("/")[3] for path in weights if old.get(path) != new.get(path)}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_fresh_clone_has_nothing_to_do_once_it_has_pulled(
     original: Repository, tmp_path: Path
 ) -> None:
@@ -220,7 +220,7 @@ def test_a_fresh_clone_has_nothing_to_do_once_it_has_pulled(
     assert clone.git("status", "--porcelain") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_experiment_runs_what_it_changes(recorded: Repository) -> None:
     old = recorded.bytes()
     assert ran(recorded.dvc("exp", "run", "-S", f"{KL_BETA}=0.5")) == ONE_RUN
@@ -228,7 +228,7 @@ def test_an_experiment_runs_what_it_changes(recorded: Repository) -> None:
     assert changed_runs(old, recorded.bytes()) == {"kl-beta-0"}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_experiment_elsewhere_leaves_the_working_tree_alone_until_it_is_applied(
     recorded: Repository,
 ) -> None:
@@ -243,7 +243,7 @@ def test_an_experiment_elsewhere_leaves_the_working_tree_alone_until_it_is_appli
     assert changed_runs(old, recorded.bytes()) == {"kl-beta-0"}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_queued_experiment_runs_the_code_that_it_was_queued_with(recorded: Repository) -> None:
     recorded.dvc("exp", "run", "--queue", "--name", "queued", "-S", f"{KL_BETA}=0.5")
     # the library of the working tree is the one that is installed
@@ -255,7 +255,7 @@ def test_a_queued_experiment_runs_the_code_that_it_was_queued_with(recorded: Rep
     assert recorded.nothing_to_do()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_removed_hypothesis_trains_nothing_and_is_pruned(recorded: Repository) -> None:
     old = recorded.bytes()
     recorded.params({"hypotheses": {"kl-penalty": None}})
@@ -273,7 +273,7 @@ def test_a_removed_hypothesis_trains_nothing_and_is_pruned(recorded: Repository)
     assert recorded.bytes() == old
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_added_hypothesis_trains_only_its_own_runs(recorded: Repository) -> None:
     old = recorded.bytes()
     unscaled = {"arms": {"no-scaling": {"training": {"scale_rewards": "none"}}}}
@@ -310,7 +310,7 @@ def beside(original: Repository, tmp_path_factory: pytest.TempPathFactory) -> Re
     return repository
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_study_beside_the_default_leaves_it_untouched(
     original: Repository, beside: Repository
 ) -> None:
@@ -320,7 +320,7 @@ def test_a_study_beside_the_default_leaves_it_untouched(
     assert beside.git("ls-files", "-o", "--exclude-standard").split() == ["studies/other.yaml"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_study_that_was_run_is_put_under_dvc_without_running_anything(
     beside: Repository, tmp_path: Path
 ) -> None:

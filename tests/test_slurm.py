@@ -120,14 +120,14 @@ def comment_of(job: str) -> str:
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_study_on_slurm_ends_with_the_bytes_of_a_local_one(study: Study) -> None:
     assert len(study.project.tables()) > 4
     assert study.project.tables() == study.local.tables()
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_takes_long_runs_on_the_cluster_and_the_rest_beside_snakemake(study: Study) -> None:
     rules = {comment.partition("_wildcards_")[0] for comment in study.jobs}
     assert rules == {f"rule_{rule}" for rule in (*WITH_GPU, "probe", "audit_rewards")}
@@ -137,7 +137,7 @@ def test_what_takes_long_runs_on_the_cluster_and_the_rest_beside_snakemake(study
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_training_and_evaluation_ask_for_a_gpu_as_gres(study: Study) -> None:
     for comment, job in study.jobs.items():
         [asked] = re.findall("JOB_GRES=(.*)", job)
@@ -147,14 +147,14 @@ def test_training_and_evaluation_ask_for_a_gpu_as_gres(study: Study) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_cores_of_this_machine_are_no_limit_to_a_cluster(study: Study) -> None:
     assert "Provided remote nodes: 100" in study.said
     assert "Provided cores" not in study.said
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_after_dvc_repro_on_slurm_neither_dvc_nor_snakemake_has_anything_to_do(
     study: Study,
 ) -> None:
@@ -166,7 +166,7 @@ def test_after_dvc_repro_on_slurm_neither_dvc_nor_snakemake_has_anything_to_do(
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_job_that_fails_on_the_cluster_ends_the_study_with_its_error_line(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_job_that_fails_on_the_cluster_ends_the_study_with_its_error_line(
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_jobs_of_a_killed_run_are_named_and_once_they_are_ended_the_study_goes_on(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
@@ -228,7 +228,7 @@ rule client:
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_service_and_its_consumers_are_one_job_on_slurm(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:

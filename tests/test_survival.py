@@ -1,7 +1,7 @@
 """A study that is killed, whose disk is full or cannot be written, whose port is taken: nothing left running,
 nothing lost, and the same command takes it up again.
 
-    KILLS=20 python -m pytest tests/test_survival.py    # as many moments as that; else a few
+    KILLS=20 make test-heavy PYTEST=tests/test_survival.py    # as many moments as that; else a few
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import pytest
 
 from tests.test_workflow import MINI, ROOT, Project, copy, end, error_line
 
-pytestmark = pytest.mark.slow
 SERVED: dict[str, Any] = {**MINI, "sampler": "server"}
 KILLS = int(os.environ.get("KILLS", "4"))
 # what is killed, by a word of its command line; the group is that of `make run`
@@ -58,6 +57,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+@pytest.mark.heavy
 def test_a_study_killed_at_random_moments_ends_with_the_same_tables(
     undisturbed: Project, tmp_path: Path
 ) -> None:
@@ -139,6 +139,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Project, Path]]:
         subprocess.run(["umount", str(project.study)], check=True)
 
 
+@pytest.mark.heavy
 def test_a_full_disk_is_said_and_a_larger_one_lets_the_study_end(
     undisturbed: Project, small_disk: tuple[Project, Path]
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_file_where_results_should_be_is_one_line(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.heavy
 def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
     undisturbed: Project, tmp_path: Path
 ) -> None:
@@ -201,6 +203,7 @@ def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
     assert project.tables() == undisturbed.tables()
 
 
+@pytest.mark.heavy
 def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path: Path) -> None:
     project = copy(ROOT, tmp_path)
     project.overlay(SERVED)

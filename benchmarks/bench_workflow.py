@@ -1,0 +1,139 @@
+"""What the workflow itself costs: a run with nothing to do, the dry run of a large study, and each job's share.
+
+    python -m benchmarks.bench_workflow    # after `make run` and `make smoke`
+
+Nothing is trained. For the share of a job the smoke study is run again on one core, in a copy of the project
+whose scripts copy what that study has: of the time, what is left beside the scripts' own is Snakemake's.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+from rlvr_debug.arms import runs
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.errors import InputError, run_main
+
+_TIMES = 5
+_RUNS = 1000
+_RULES = ("prepare_data", "evaluate_baseline", "audit_rewards", "train", "evaluate_run", "probe")
+_STAND_IN = """
+import shutil, sys
+from pathlib import Path
+out = Path(sys.argv[sys.argv.index("--out") + 1])
+done = Path({finished!r}) / out
+out.parent.mkdir(parents=True, exist_ok=True)
+if done.is_file():
+    shutil.copyfile(done, out)
+else:
+    for file in filter(Path.is_file, done.iterdir()):
+        shutil.copyfile(file, out / file.name)
+"""
+
+
+def main() -> None:
+    smoke = ROOT / "studies" / "smoke"
+    for needed, command in ((ROOT, "make run"), (smoke, "make smoke")):
+        if not (needed / "results" / "report.html").is_file():
+            raise InputError(f"{needed}/results: no finished study, expected that of `{command}`")
+    _print("make run, nothing to do", *_timed(["make", "run"], "Nothing to be done"))
+    _print("dvc repro, nothing to do", *_timed([_program("dvc"), "repro"], "up to date"))
+    with tempfile.TemporaryDirectory() as folder:
+        _print(*_large(Path(folder)))
+    with tempfile.TemporaryDirectory() as folder:
+        _print(*_overhead(Path(folder), smoke))
+
+
+def _print(what: str, seconds: float, more: str = "") -> None:
+    print(f"{what:<58}{seconds:7.2f} s{more}", flush=True)
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def _run(command: list[str], folder: Path = ROOT, **variables: str) -> tuple[float, str]:
+    """Wall seconds, and what it said."""
+    begin = time.perf_counter()
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise InputError(f"{' '.join(command)}: {(done.stderr or done.stdout).splitlines()[-1]}")
+    return time.perf_counter() - begin, done.stdout + done.stderr
+
+
+def _timed(command: list[str], expected: str) -> tuple[float]:
+    """The median of some runs, all of which say what is expected."""
+    seconds = []
+    for _ in range(_TIMES):
+        taken, said = _run(command)
+        if expected not in said:
+            raise InputError(f"{' '.join(command)}: found work to do, expected '{expected}'")
+        seconds.append(taken)
+    return (median(seconds),)
+
+
+def _copy(folder: Path, overlay: Mapping[str, object]) -> list[str]:
+    """The project without results; returns the command that runs this overlay's study in it."""
+    for part in ("params.yaml", "workflow", "scripts", "src", "models", "envs"):
+        place = ROOT / part
+        (shutil.copytree if place.is_dir() else shutil.copy2)(place, folder / part)
+    (folder / "overlay.yaml").write_text(yaml.safe_dump(dict(overlay)), encoding="utf-8")
+    return [sys.executable, "scripts/run_study.py", "--overlay", "overlay.yaml"]
+
+
+def _large(folder: Path) -> tuple[str, float, str]:
+    default = load_params(ROOT / "params.yaml")
+    trained = [run for run in runs(default) if run.arm == run.trained_as]
+    seeds = math.ceil(_RUNS * len(default["seeds"]) / len(trained))
+    command = _copy(folder, {"study": "large", "seeds": list(range(seeds))})
+    seconds, said = _run([*command, "--dry-run", "--quiet", "rules"], folder, PYTHONPATH="src")
+    jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", said)}
+    what = f"dry run, {jobs['train']} runs, {jobs['total']} jobs"
+    taken = [seconds]
+    for _ in range(_TIMES - 1):
+        again, _ = _run([*command, "--dry-run", "--quiet", "rules"], folder, PYTHONPATH="src")
+        taken.append(again)
+    return what, median(taken), ""
+
+
+def _overhead(folder: Path, finished: Path) -> tuple[str, float, str]:
+    overlay = ROOT / "studies" / "smoke.yaml"
+    command = _copy(folder, yaml.safe_load(overlay.read_text(encoding="utf-8")))
+    stand_in = _STAND_IN.format(finished=str(finished))
+    for name in ("prepare_data", "train", "evaluate", "audit_rewards", "probe"):
+        (folder / "scripts" / f"{name}.py").write_text(stand_in, encoding="utf-8")
+    until = ["--cores", "1", "--until", *_RULES]
+    seconds, said = _run([*command, *until], folder, PYTHONPATH="src")
+    [jobs] = re.findall(r"(?m)^total +(\d+)$", said)
+    idle, _ = _run([*command, *until], folder, PYTHONPATH="src")
+    script = folder / "scripts" / "probe.py"
+    alone = ["bash", "-c", f"{sys.executable} {script} --out results/probes.json"]
+    own = median(_run(alone, folder)[0] for _ in range(_TIMES))
+    share = (seconds - idle) / int(jobs) - own
+    more = (
+        f"   {jobs} jobs in {seconds:.1f} s; of these {idle:.1f} s to begin, {own:.2f} s a script"
+    )
+    return "each job, beyond its script's own time", share, more
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -28,7 +28,7 @@ from rlvr_debug.errors import InputError, run_main
 
 _TIMES = 5
 _RUNS = 1000
-_RULES = ("prepare_data", "evaluate_baseline", "audit_rewards", "train", "evaluate_run", "probe")
+_SMOKE = ROOT / "studies" / "smoke.yaml"
 _STAND_IN = """
 import shutil, sys
 from pathlib import Path
@@ -116,15 +116,20 @@ def _large(folder: Path) -> tuple[str, float, str]:
 
 
 def _overhead(folder: Path, finished: Path) -> tuple[str, float, str]:
-    overlay = ROOT / "studies" / "smoke.yaml"
-    command = _copy(folder, yaml.safe_load(overlay.read_text(encoding="utf-8")))
+    command = _copy(folder, yaml.safe_load(_SMOKE.read_text(encoding="utf-8")))
     stand_in = _STAND_IN.format(finished=str(finished))
     for name in ("prepare_data", "train", "evaluate", "audit_rewards", "probe"):
         (folder / "scripts" / f"{name}.py").write_text(stand_in, encoding="utf-8")
-    until = ["--cores", "1", "--until", *_RULES]
-    seconds, said = _run([*command, *until], folder, PYTHONPATH="src")
-    [jobs] = re.findall(r"(?m)^total +(\d+)$", said)
-    idle, _ = _run([*command, *until], folder, PYTHONPATH="src")
+    smoke = runs(load_params(ROOT / "params.yaml", _SMOKE))
+    places = sorted({f"results/runs/{r.environment}/{r.trained_as}/{r.seed}" for r in smoke})
+    wanted = [f"{place}/heldout.json" for place in places]
+    wanted += ["results/baseline/musique.json", "results/probes.json"]
+    begin = [*command, "--cores", "1", *wanted]
+    seconds, said = _run(begin, folder, PYTHONPATH="src")
+    [jobs] = re.findall(r"(\d+) of \1 steps", said)
+    idle, said = _run(begin, folder, PYTHONPATH="src")
+    if "Nothing to be done" not in said:
+        raise InputError("the copy of the smoke study ran twice, expected nothing to do")
     script = folder / "scripts" / "probe.py"
     alone = ["bash", "-c", f"{sys.executable} {script} --out results/probes.json"]
     own = median(_run(alone, folder)[0] for _ in range(_TIMES))

@@ -1,14 +1,16 @@
-"""What the processes of a study inherit from Snakemake."""
+"""What Snakemake is told of the code that jobs run, and what they inherit from it."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import sys
 from pathlib import Path
 
 from rlvr_debug.watchdog import PARENT
 
-__all__ = ["set_up_jobs"]
+__all__ = ["code_digest", "set_up_jobs"]
 
 
 def set_up_jobs() -> None:
@@ -19,6 +21,21 @@ def set_up_jobs() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ[PARENT] = str(os.getpid())
+
+
+@functools.cache
+def code_digest(place: Path) -> str:
+    """Of a Python file, or of all that lie in a folder, by name and content: 12 digits.
+
+    Raises FileNotFoundError where there are none.
+    """
+    files = [place] if place.suffix == ".py" else sorted(place.glob("*.py"))
+    if not files:
+        raise FileNotFoundError(f"{place}: no Python files")
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:12]
 
 
 def _first(variable: str, folder: str) -> None:

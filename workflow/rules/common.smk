@@ -12,7 +12,7 @@ from rlvr_debug.arms import own_programs, own_rows, runs, unmapped
 from rlvr_debug.config import load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import phase_of
-from rlvr_debug.jobs import set_up_jobs
+from rlvr_debug.jobs import code_digest, set_up_jobs
 from rlvr_debug.venvs import venvs_of
 
 set_up_jobs()
@@ -69,46 +69,48 @@ def script(name):
     return str(Path(ROOT, "scripts", f"{name}.py"))
 
 
-def sources(*packages):
-    """The library files that a result depends on; Snakemake does not see imports."""
-    library = Path(ROOT, "src", "rlvr_debug")
-    return sorted(
-        str(file)
+def code(*packages):
+    """For params: the library's code that a result depends on, since Snakemake sees no imports.
+
+    Digests and not files among the inputs: each of thousands of jobs would have a hundred.
+    """
+    return " ".join(
+        f"{package}:{code_digest(Path(ROOT, 'src', 'rlvr_debug', package))}"
         for package in packages
-        for file in (
-            [library / package]
-            if package.endswith(".py")
-            else library.glob(f"{package}/*.py")
-        )
     )
 
 
-ROLLOUT_SOURCES = sources("data", "environments", "sampling", "study.py")
-TRAINING_SOURCES = sources("grpo", "faults", "diagnostics")
-# another trainer's environment, and what speaks with it
+ROLLOUT_CODE = ("data", "environments", "sampling", "study.py")
+TRAINING_CODE = (*ROLLOUT_CODE, "grpo", "faults", "diagnostics")
+EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 TRAINER_VENVS = venvs_of(PARAMS["trainer"], PARAMS["command"])
-OTHER_TRAINER = sources("trainers") if PARAMS["trainer"] != "own" else []
+OTHER_TRAINER = ["trainers"] if PARAMS["trainer"] != "own" else []
 
 
-def trainer_files(wildcards):
-    """Of a trainer that is not ours: its environment, its program and the user's reward function."""
-    ready = [str(Path(ROOT, ".envs", name, "ready")) for name in TRAINER_VENVS]
-    return ready + [str(Path(ROOT, name)) for name in own_programs(PARAMS, Path(ROOT))]
-
-
+# of a trainer that is not ours: its environment, its program and the user's reward function
+TRAINER_FILES = [
+    str(Path(ROOT, name))
+    for name in (
+        *(Path(".envs", venv, "ready") for venv in TRAINER_VENVS),
+        *own_programs(PARAMS, Path(ROOT)),
+    )
+]
 # a server has the base model while whoever asks it is at work
 SERVED = PARAMS["sampler"] != "in-process"
 ENDPOINT = ["results/server/endpoint.json"] if SERVED else []
 SERVER_JSON = as_json(PARAMS["server"]) if SERVED else "{}"
 
 
-MODEL_CONFIG = str(Path(ROOT, PARAMS["base_model"], "config.json"))
-
-
-def base_model():
-    """What the base model's folder holds beside its config."""
-    names = ["model.safetensors", "tokenizer.json", "tokenizer_config.json"]
-    return [str(Path(MODEL_CONFIG).with_name(name)) for name in names]
+BASE_MODEL = str(Path(ROOT, PARAMS["base_model"]))
+MODEL_FILES = [
+    str(Path(BASE_MODEL, name))
+    for name in (
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    )
+]
 
 
 def row_files(wildcards):

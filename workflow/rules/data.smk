@@ -9,7 +9,6 @@ localrules:
 rule prepare_data:
     input:
         script=script("prepare_data"),
-        sources=sources("data"),
         rows=row_files,
     output:
         train="results/data/{environment}/train.jsonl",
@@ -20,6 +19,7 @@ rule prepare_data:
     conda:
         "../../envs/train.yaml"
     params:
+        code=code("data"),
         settings=data_json,
         root=ROOT,
         out=subpath(output.train, parent=True),

@@ -1,15 +1,11 @@
 """Held-out evaluation of the base model and of every run; the server that may answer in it; audit of the rewards."""
 
-EVALUATION_SOURCES = ROLLOUT_SOURCES + sources("evaluation.py", "serving")
-
 
 rule serve_base_model:
     # runs while its consumers do, in one group with them
     input:
         script=script("serve"),
-        sources=EVALUATION_SOURCES,
-        model_config=MODEL_CONFIG,
-        base_model=base_model(),
+        base_model=MODEL_FILES,
     output:
         service("results/server/endpoint.json"),
     log:
@@ -18,7 +14,8 @@ rule serve_base_model:
     conda:
         "../../envs/train.yaml"
     params:
-        base_model=subpath(input.model_config, parent=True),
+        code=code(*EVALUATION_CODE),
+        base_model=BASE_MODEL,
         sampler=PARAMS["sampler"],
         server=SERVER_JSON,
     shell:
@@ -30,9 +27,7 @@ rule serve_base_model:
 rule evaluate_baseline:
     input:
         script=script("evaluate"),
-        sources=EVALUATION_SOURCES,
-        model_config=MODEL_CONFIG,
-        base_model=base_model(),
+        base_model=MODEL_FILES,
         rows="results/data/{environment}/heldout.jsonl",
         endpoint=ENDPOINT,
     output:
@@ -44,7 +39,8 @@ rule evaluate_baseline:
     # the server has the core: those of all that ask it are summed
     threads: 0 if SERVED else 1
     params:
-        base_model=subpath(input.model_config, parent=True),
+        code=code(*EVALUATION_CODE),
+        base_model=BASE_MODEL,
         environment=environment_json,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
@@ -62,9 +58,7 @@ rule evaluate_baseline:
 rule evaluate_run:
     input:
         script=script("evaluate"),
-        sources=EVALUATION_SOURCES,
-        model_config=MODEL_CONFIG,
-        base_model=base_model(),
+        base_model=MODEL_FILES,
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         rows="results/data/{environment}/heldout.jsonl",
     output:
@@ -74,7 +68,8 @@ rule evaluate_run:
     conda:
         "../../envs/train.yaml"
     params:
-        base_model=subpath(input.model_config, parent=True),
+        code=code(*EVALUATION_CODE),
+        base_model=BASE_MODEL,
         environment=environment_json,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
@@ -91,9 +86,7 @@ rule evaluate_run:
 rule audit_rewards:
     input:
         script=script("audit_rewards"),
-        sources=sources("data", "environments", "sampling", "audit.py"),
-        model_config=MODEL_CONFIG,
-        base_model=base_model(),
+        base_model=MODEL_FILES,
         rows=expand(
             "results/data/{{environment}}/{split}.jsonl", split=["train", "heldout"]
         ),
@@ -104,7 +97,8 @@ rule audit_rewards:
     conda:
         "../../envs/train.yaml"
     params:
-        base_model=subpath(input.model_config, parent=True),
+        code=code("data", "environments", "sampling", "audit.py"),
+        base_model=BASE_MODEL,
         environment=environment_json,
     shell:
         "python {input.script} --environment-name {wildcards.environment}"

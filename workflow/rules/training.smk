@@ -26,10 +26,8 @@ rule build_environment:
 rule train:
     input:
         script=script("train"),
-        sources=ROLLOUT_SOURCES + TRAINING_SOURCES + OTHER_TRAINER,
-        trainer=trainer_files,
-        model_config=MODEL_CONFIG,
-        base_model=base_model(),
+        trainer=TRAINER_FILES,
+        base_model=MODEL_FILES,
         rows="results/data/{environment}/train.jsonl",
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
@@ -41,7 +39,8 @@ rule train:
     conda:
         "../../envs/train.yaml"
     params:
-        base_model=subpath(input.model_config, parent=True),
+        code=code(*TRAINING_CODE, *OTHER_TRAINER),
+        base_model=BASE_MODEL,
         run=run_json,
         environment=environment_json,
         diagnostics=as_json(PARAMS["diagnostics"]),
@@ -57,10 +56,8 @@ rule train:
 rule probe:
     input:
         script=script("probe"),
-        sources=ROLLOUT_SOURCES + TRAINING_SOURCES + sources("probes") + OTHER_TRAINER,
-        trainer=trainer_files,
-        model_config=MODEL_CONFIG,
-        base_model=base_model(),
+        trainer=TRAINER_FILES,
+        base_model=MODEL_FILES,
         rows=f"results/data/{PARAMS['environment']}/train.jsonl",
     output:
         "results/probes.json",
@@ -69,7 +66,8 @@ rule probe:
     conda:
         "../../envs/train.yaml"
     params:
-        base_model=subpath(input.model_config, parent=True),
+        code=code(*TRAINING_CODE, "probes", *OTHER_TRAINER),
+        base_model=BASE_MODEL,
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
         command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",

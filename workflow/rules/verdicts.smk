@@ -17,9 +17,6 @@ checkpoint decide_phase:
     # only where params.yaml gates phases: did this one find a cause?
     input:
         script=script("decide_phase"),
-        sources=sources(
-            "hypotheses", "verdicts", "reporting/tables.py", "reporting/record.py"
-        ),
         metrics=lambda w: run_files("metrics.jsonl", runs_until(int(w.phase))),
         heldout=lambda w: run_files("heldout.json", runs_until(int(w.phase))),
         baselines=BASELINES,
@@ -31,6 +28,9 @@ checkpoint decide_phase:
     conda:
         "../../envs/train.yaml"
     params:
+        code=code(
+            "hypotheses", "verdicts", "reporting/tables.py", "reporting/record.py"
+        ),
         runs=lambda w: as_json([run.to_json() for run in runs_until(int(w.phase))]),
         hypotheses=lambda w: as_json(
             sorted(slug for slug, phase in PHASE_OF.items() if phase <= int(w.phase))
@@ -47,9 +47,6 @@ checkpoint decide_phase:
 rule write_tables:
     input:
         script=script("write_tables"),
-        sources=sources(
-            "hypotheses", "verdicts", "reporting/tables.py", "reporting/record.py"
-        ),
         metrics=lambda w: run_files("metrics.jsonl", runs_until(last_phase())),
         heldout=lambda w: run_files("heldout.json", runs_until(last_phase())),
         gates=lambda w: [
@@ -83,6 +80,9 @@ rule write_tables:
     conda:
         "../../envs/train.yaml"
     params:
+        code=code(
+            "hypotheses", "verdicts", "reporting/tables.py", "reporting/record.py"
+        ),
         runs=as_json([run.to_json() for run in ALL_RUNS]),
         phases=as_json(PHASE_OF),
         unmapped=as_json(unmapped(PARAMS)),
@@ -98,7 +98,6 @@ rule write_tables:
 rule draw_charts:
     input:
         script=script("draw_charts"),
-        sources=sources("reporting/charts.py"),
         arms="results/tables/arms.csv",
         curves="results/tables/curves.csv",
     output:
@@ -119,6 +118,7 @@ rule draw_charts:
     conda:
         "../../envs/train.yaml"
     params:
+        code=code("reporting/charts.py"),
         minimum_effect=PARAMS["verdicts"]["minimum_effect"],
         out=subpath(output.learning, parent=True),
     shell:
@@ -129,7 +129,6 @@ rule draw_charts:
 rule write_pages:
     input:
         script=script("write_pages"),
-        sources=sources("hypotheses", "reporting/pages.py", "reporting/record.py"),
         templates=sorted(map(str, Path(ROOT, "src/rlvr_debug/reporting").glob("*.j2"))),
         tables=expand("results/tables/{table}.csv", table=["runs", "arms", "verdicts"]),
         charts=expand("results/charts/{chart}.svg", chart=CHARTS),
@@ -161,6 +160,7 @@ rule write_pages:
     conda:
         "../../envs/train.yaml"
     params:
+        code=code("hypotheses", "reporting/pages.py", "reporting/record.py"),
         settings=as_json(
             {
                 **{key: PARAMS[key] for key in ("study", "case", "trainer")},

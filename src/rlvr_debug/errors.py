@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import reprlib
 import sys
 from collections.abc import Callable
@@ -48,9 +49,14 @@ def run_main(main: Callable[[], None]) -> None:
     watch_parent()
     try:
         main()
+        sys.stdout.flush()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:
+        # whoever read the output has enough of it, such as `head`; nothing more can be said there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE:
             raise

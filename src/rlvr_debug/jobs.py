@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import sys
@@ -21,6 +22,8 @@ def set_up_jobs() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ[PARENT] = str(os.getpid())
+    # Snakemake's objects stay to the end: to look for rubbish among them is a tenth of a large dry run
+    gc.set_threshold(200_000, 50, 50)
 
 
 @functools.cache

@@ -101,9 +101,8 @@ ENDPOINT = ["results/server/endpoint.json"] if SERVED else []
 SERVER_JSON = as_json(PARAMS["server"]) if SERVED else "{}"
 
 
-BASE_MODEL = str(Path(ROOT, PARAMS["base_model"]))
 MODEL_FILES = [
-    str(Path(BASE_MODEL, name))
+    str(Path(ROOT, PARAMS["base_model"], name))
     for name in (
         "config.json",
         "model.safetensors",
@@ -111,6 +110,10 @@ MODEL_FILES = [
         "tokenizer_config.json",
     )
 ]
+
+
+def model_folder(wildcards):
+    return str(Path(ROOT, PARAMS["base_model"]))
 
 
 def row_files(wildcards):

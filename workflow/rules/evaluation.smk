@@ -15,7 +15,7 @@ rule serve_base_model:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=BASE_MODEL,
+        base_model=model_folder,
         sampler=PARAMS["sampler"],
         server=SERVER_JSON,
     shell:
@@ -40,7 +40,7 @@ rule evaluate_baseline:
     threads: 0 if SERVED else 1
     params:
         code=code(*EVALUATION_CODE),
-        base_model=BASE_MODEL,
+        base_model=model_folder,
         environment=environment_json,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
@@ -69,7 +69,7 @@ rule evaluate_run:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=BASE_MODEL,
+        base_model=model_folder,
         environment=environment_json,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
@@ -98,7 +98,7 @@ rule audit_rewards:
         "../../envs/train.yaml"
     params:
         code=code("data", "environments", "sampling", "audit.py"),
-        base_model=BASE_MODEL,
+        base_model=model_folder,
         environment=environment_json,
     shell:
         "python {input.script} --environment-name {wildcards.environment}"

@@ -40,7 +40,7 @@ rule train:
         "../../envs/train.yaml"
     params:
         code=code(*TRAINING_CODE, *OTHER_TRAINER),
-        base_model=BASE_MODEL,
+        base_model=model_folder,
         run=run_json,
         environment=environment_json,
         diagnostics=as_json(PARAMS["diagnostics"]),
@@ -67,7 +67,7 @@ rule probe:
         "../../envs/train.yaml"
     params:
         code=code(*TRAINING_CODE, "probes", *OTHER_TRAINER),
-        base_model=BASE_MODEL,
+        base_model=model_folder,
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
         command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",

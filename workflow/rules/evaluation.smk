@@ -8,6 +8,7 @@ rule serve_base_model:
     input:
         script=script("serve"),
         sources=EVALUATION_SOURCES,
+        sampler=SAMPLER_READY,
         model_config=MODEL_CONFIG,
         base_model=base_model(),
     output:
@@ -31,6 +32,7 @@ rule evaluate_baseline:
     input:
         script=script("evaluate"),
         sources=EVALUATION_SOURCES,
+        sampler=SAMPLER_READY,
         model_config=MODEL_CONFIG,
         base_model=base_model(),
         rows="results/data/{environment}/heldout.jsonl",
@@ -63,6 +65,7 @@ rule evaluate_run:
     input:
         script=script("evaluate"),
         sources=EVALUATION_SOURCES,
+        sampler=SAMPLER_READY,
         model_config=MODEL_CONFIG,
         base_model=base_model(),
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",

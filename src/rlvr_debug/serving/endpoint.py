@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-import urllib.error
-import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import aiohttp
 import psutil
 
 from rlvr_debug.errors import InputError
@@ -18,12 +18,16 @@ from rlvr_debug.guarded import last_line
 __all__ = ["Endpoint", "read_endpoint", "wait_until_ready", "write_endpoint"]
 
 _POLL = 0.2  # seconds
+_HEALTH_SECONDS = 5.0
+_CONCURRENT = 256
+_SOCKET = "unix:"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """url: on loopback, without a path; key: what it asks for; model: its name there; pid: of the process
-    that ends when the server does; log: what it says; start_seconds: the longest that loading may take."""
+    """url: of a port of 127.0.0.1, or unix: and a socket's file; key: what it asks for; model: its name there;
+    pid: of the process that ends when the server does; log: what it says; start_seconds: the longest that
+    loading may take."""
 
     url: str
     key: str
@@ -31,6 +35,22 @@ class Endpoint:
     pid: int
     log: str
     start_seconds: float
+
+    def session(self, seconds: float) -> aiohttp.ClientSession:
+        """For requests of paths, with the key. seconds: the longest that one may take."""
+        connector: aiohttp.BaseConnector
+        if self.url.startswith(_SOCKET):
+            base = "http://localhost"
+            file = self.url.removeprefix(_SOCKET)
+            connector = aiohttp.UnixConnector(file, limit=_CONCURRENT)
+        else:
+            base, connector = self.url, aiohttp.TCPConnector(limit=_CONCURRENT)
+        return aiohttp.ClientSession(
+            base,
+            headers={"Authorization": f"Bearer {self.key}"},
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=seconds),
+        )
 
 
 def write_endpoint(path: Path, endpoint: Endpoint) -> None:
@@ -54,7 +74,7 @@ def read_endpoint(path: Path) -> Endpoint:
 def wait_until_ready(endpoint: Endpoint) -> None:
     """Return when /health answers 200. Raises InputError when the server's process is gone, or takes too long."""
     deadline = time.monotonic() + endpoint.start_seconds
-    while not _healthy(endpoint.url):
+    while not asyncio.run(_healthy(endpoint)):
         if not _alive(endpoint.pid):
             said = last_line(Path(endpoint.log))
             raise InputError(f"{endpoint.url}: the server ended before it was ready: {said}")
@@ -66,11 +86,11 @@ def wait_until_ready(endpoint: Endpoint) -> None:
         time.sleep(_POLL)
 
 
-def _healthy(url: str) -> bool:
+async def _healthy(endpoint: Endpoint) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+        async with endpoint.session(_HEALTH_SECONDS) as session, session.get("/health") as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError):
         return False
 
 

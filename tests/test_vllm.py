@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -31,7 +32,12 @@ from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.client import ServedSampler, sample_of
-from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready, write_endpoint
+from rlvr_debug.serving.endpoint import (
+    Endpoint,
+    first_error,
+    read_endpoint,
+    wait_until_ready,
+)
 from rlvr_debug.serving.process import served, server_of
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.study import base_sampler, one_thread
@@ -153,6 +159,36 @@ def test_a_reply_has_stopped_if_the_server_says_so_and_its_last_id_does() -> Non
 def test_an_answer_that_is_not_what_was_asked_for_is_refused(answer: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         sample_of(answer, 3, EOS)
+
+
+# what it says as it ends: vLLM 0.32
+NOISE = "(APIServer pid=1) WARNING 11-22 03:13 [utils.py:255] This can cause errors like `OSError: [Errno 24]`"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "(Worker pid=7) ERROR 11-22 03:13:38 [executor.py:953] RuntimeError: Cannot find weights\n"
+            "RuntimeError: Engine core initialization failed. See root cause above.",
+            "RuntimeError: Cannot find weights",
+        ),
+        (
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+            "  Value error, User-specified max_model_len (40000) is too large\n"
+            "    For further information visit a page",
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig Value "
+            "error, User-specified max_model_len (40000) is too large For further information visit "
+            "a page",
+        ),
+        ("INFO:     Finished server process [1]", "INFO:     Finished server process [1]"),
+    ],
+)
+def test_of_what_a_server_says_as_it_ends_the_cause_is_shown(
+    tmp_path: Path, log: str, said: str
+) -> None:
+    (tmp_path / "log.txt").write_text(f"{NOISE}\n{log}\n", encoding="utf-8")
+    assert first_error(tmp_path / "log.txt") == said
 
 
 # --- the server itself
@@ -333,19 +369,20 @@ def wait(found: Callable[[], Any], seconds: float) -> Any:
 @pytest.mark.vllm
 @pytest.mark.slow
 def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
-    python: Path, rows: Path, tmp_path: Path
+    python: Path, tmp_path: Path
 ) -> None:
     before = shared_memory()
     with served(server_of("vllm", settings_of()), TINY, tmp_path / "log.txt") as (there, process):
         wait_until_ready(there)
-        write_endpoint(tmp_path / "endpoint.json", there)
         started = psutil.Process(process.pid).children(recursive=True)
         [api] = psutil.Process(process.pid).children()
-        killer = threading.Timer(0.5, api.kill)
-        killer.start()
-        with pytest.raises(InputError, match="/v1/completions: no answer after 3 tries: "):
-            evaluated(rows, tmp_path / "out.json", "vllm", None, tmp_path)
-        killer.join()
+        sampler = ServedSampler(there, CHAT.eos_id)
+        asked: Any = {"temperature": 1.0, "max_new_tokens": 24, "seed": 0}
+        requests = [Request(slot, prompt("Who wrote it?"), None) for slot in range(200)]
+        assert len(sampler.sample(requests, **asked)) == 200
+        threading.Timer(0.1, api.kill).start()
+        with pytest.raises(InputError, match=r"completions: no answer after 3 tries: .*log\.txt\)"):
+            sampler.sample(requests, **asked)
         assert len(started) == 4
     ended = time.monotonic()
     wait(lambda: not any(p.is_running() and p.status() != "zombie" for p in started), 5)
@@ -353,15 +390,16 @@ def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
     assert time.monotonic() - ended < 5
 
 
-def evaluated(rows: Path, out: Path, sampler: str, weights: Path | None, there: Path | None) -> Any:
-    environment, settings = PARAMS["environments"]["musique"], settings_of()
-    file = there / "endpoint.json" if there else None
-    given = ("musique", environment, TINY, weights, rows, 1.0, 0, sampler, settings, file, out)
+# --- a study
+
+
+def in_process(rows: Path, out: Path, weights: Path | None) -> Any:
+    """Held-out evaluation of the base model, or of these weights."""
+    environment = PARAMS["environments"]["musique"]
+    given: Any = ("musique", environment, TINY, weights, rows, 1.0, 0, "in-process", {}, None, out)
     evaluate_model(*given)
     return read_json(out)
 
-
-# --- a study
 
 BASELINE = "results/baseline/musique.json"
 RUN = "results/runs/musique/case/0"
@@ -394,16 +432,19 @@ def test_a_study_whose_engine_is_killed_says_so_and_ends_as_one_in_process(
         place = project.study / "results" / "server" / "endpoint.json"
         wait(place.exists, 120)
         wait_until_ready(read_endpoint(place))
-        [engine] = [p for p in ours_under(process) if p.name().startswith("VLLM::EngineCor")]
+        under = psutil.Process(process.pid).children(recursive=True)
+        [engine] = [p for p in under if p.name().startswith("VLLM::EngineCor")]
         time.sleep(3)  # the first replies have come
         engine.send_signal(signal.SIGKILL)
         _, said = process.communicate(timeout=120)
     finally:
         end(process)
-    print(said)
     assert process.returncode == 1
-    lines = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert lines
+    asked, *answered = [line for line in said.splitlines()[-2:] if line.startswith("error: ")]
+    assert re.match("error: unix:.*: /v1/completions: (the server answered 500|no answer)", asked)
+    # whether the service could say so before Snakemake ended it is chance
+    assert all(line.startswith("error: the server ended with status 0: ") for line in answered)
+    assert "EngineDeadError" in (project.study / "logs" / "server.log").read_text()
     assert "Traceback" not in said
     wait(lambda: ours(project) == [], 5)
     assert shared_memory() <= before
@@ -417,11 +458,7 @@ def test_a_study_whose_engine_is_killed_says_so_and_ends_as_one_in_process(
     weights = project.study / RUN / "model.safetensors"
     for file, trained in ((BASELINE, None), (f"{RUN}/heldout.json", weights)):
         served_by = read_json(project.study / file)
-        in_process = evaluated(rows, project.root / "in-process.json", "in-process", trained, None)
-        assert served_by["greedy"] == in_process["greedy"], file
+        expected = in_process(rows, project.root / "in-process.json", trained)
+        assert served_by["greedy"] == expected["greedy"], file
     assert read_json(project.study / BASELINE)["greedy"] != served_by["greedy"]
     assert (project.study / RUN / "adapter").is_dir()
-
-
-def ours_under(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)

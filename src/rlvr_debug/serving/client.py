@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,7 +17,7 @@ from aiohttp_retry import ExponentialRetry, RetryClient
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.sampling.base import Request, Sample
-from rlvr_debug.serving.endpoint import Endpoint
+from rlvr_debug.serving.endpoint import Endpoint, first_error
 
 __all__ = ["ServedSampler", "sample_of"]
 
@@ -79,7 +80,11 @@ class ServedSampler:
             raise InputError(f"{place}: no answer within {_SECONDS:g} s") from None
         except aiohttp.ClientError as error:
             said = str(error) or type(error).__name__
-            raise InputError(f"{place}: no answer after {_TRIES} tries: {said}") from None
+            log = self._endpoint.log
+            raise InputError(
+                f"{place}: no answer after {_TRIES} tries: {said}; of the server: "
+                f"{first_error(Path(log))} (all of it: {log})"
+            ) from None
 
 
 def sample_of(answer: Any, max_tokens: int, eos_id: int) -> Sample:

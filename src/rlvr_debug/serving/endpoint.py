@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import aiohttp
@@ -15,12 +17,14 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.guarded import last_line
 
-__all__ = ["Endpoint", "read_endpoint", "wait_until_ready", "write_endpoint"]
+__all__ = ["Endpoint", "first_error", "read_endpoint", "wait_until_ready", "write_endpoint"]
 
 _POLL = 0.2  # seconds
 _HEALTH_SECONDS = 5.0
 _CONCURRENT = 256
 _SOCKET = "unix:"
+# the last line of a traceback, which vLLM's processes put their names before
+_ERROR = re.compile(r"(?:\(.*?\) ERROR .*?\] )?([\w.]*(?:Error|Exception): .*)")
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def wait_until_ready(endpoint: Endpoint) -> None:
     deadline = time.monotonic() + endpoint.start_seconds
     while not asyncio.run(_healthy(endpoint)):
         if not _alive(endpoint.pid):
-            said = last_line(Path(endpoint.log))
+            said = first_error(Path(endpoint.log))
             raise InputError(f"{endpoint.url}: the server ended before it was ready: {said}")
         if time.monotonic() > deadline:
             raise InputError(
@@ -84,6 +88,16 @@ def wait_until_ready(endpoint: Endpoint) -> None:
                 "(server.start_seconds)"
             )
         time.sleep(_POLL)
+
+
+def first_error(log: Path) -> str:
+    """What a server said went wrong, before all that then went wrong because of it; else its last line."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines):
+        if found := _ERROR.match(line):
+            more = takewhile(lambda below: below.startswith("  "), lines[number + 1 :])
+            return " ".join([found[1], *map(str.strip, more)])[:300]
+    return last_line(log)
 
 
 async def _healthy(endpoint: Endpoint) -> bool:

@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.guarded import guarded, last_line, without_our_packages
-from rlvr_debug.serving.endpoint import Endpoint
+from rlvr_debug.guarded import guarded, without_our_packages
+from rlvr_debug.serving.endpoint import Endpoint, first_error
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.venvs import python_of
 
@@ -98,7 +98,7 @@ def _place(port: int) -> Iterator[tuple[list[str], str]]:
 
 
 def why_it_ended(process: subprocess.Popen[bytes], log: Path) -> str:
-    return f"the server ended with status {process.wait()}: {last_line(log)} (all of it: {log})"
+    return f"the server ended with status {process.wait()}: {first_error(log)} (all of it: {log})"
 
 
 @contextmanager

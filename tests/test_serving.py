@@ -314,17 +314,21 @@ def test_a_shared_server_has_the_base_model_and_not_somebody_s_weights(tmp_path:
         pass
 
 
-def test_a_server_that_is_killed_in_mid_rollout_is_one_line(rows: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_in_mid_rollout_is_one_line(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with served(server_of("server", SETTINGS), TINY, tmp_path / "log.txt") as (there, process):
         wait_until_ready(there)
         write_endpoint(tmp_path / "endpoint.json", there)
+        killer = threading.Timer(0.05, os.killpg, (process.pid, signal.SIGKILL))
+        ask = ServedSampler.sample
 
-        def kill() -> None:
-            time.sleep(0.5)
-            os.killpg(process.pid, signal.SIGKILL)
+        def sample(self: ServedSampler, *given: Any, **named: Any) -> Any:
+            if killer.ident is None:  # not started yet
+                killer.start()
+            return ask(self, *given, **named)
 
-        killer = threading.Thread(target=kill)
-        killer.start()
+        monkeypatch.setattr(ServedSampler, "sample", sample)
         with pytest.raises(InputError, match="/v1/completions: no answer after 3 tries: "):
             evaluated(rows, tmp_path / "out.json", "server", None, tmp_path / "endpoint.json")
         killer.join()

@@ -23,10 +23,11 @@ _ending = threading.Event()
 
 def main() -> None:
     os.setsid()
-    signal.signal(signal.SIGTERM, lambda *_: None)  # that of end_group is for the others
     program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
     threading.Thread(target=_watch, daemon=True).start()
     status = program.wait()
+    # here and not in the starter, which a signal may interrupt
+    end_group(os.getpgid(0))
     while _ending.is_set():
         signal.pause()
     os._exit(status if status >= 0 else 128 - status)
@@ -36,22 +37,25 @@ def _watch() -> None:
     sys.stdin.buffer.read()
     _ending.set()
     end_group(os.getpgid(0))
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def end_group(group: int) -> None:
-    """SIGTERM, for whoever has something to tidy up, and soon SIGKILL to all that are left, the caller included.
-
-    Raises ProcessLookupError where there is no such group.
-    """
-    os.killpg(group, signal.SIGTERM)
+    """SIGTERM to all in it but the caller, for who has something to tidy up, and soon SIGKILL to those left."""
+    _signal(group, signal.SIGTERM)
     _wait(group, _SECONDS)
-    for process in _others(group):
-        # what removes the shared memory of the others, when they are gone, and then ends
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            if b"multiprocessing.resource_tracker" not in (process / "cmdline").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
+    # not yet what removes the shared memory of the others when they are gone, and then ends
+    _signal(group, signal.SIGKILL, b"multiprocessing.resource_tracker")
     _wait(group, _SECONDS / 2)
-    os.killpg(group, signal.SIGKILL)
+    _signal(group, signal.SIGKILL)
+
+
+def _signal(group: int, number: signal.Signals, spared: bytes | None = None) -> None:
+    """To those with other words in their command line than `spared`."""
+    for process in _others(group):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if spared is None or spared not in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), number)
 
 
 def _wait(group: int, seconds: float) -> None:

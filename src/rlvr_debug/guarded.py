@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -41,9 +40,8 @@ def guarded(
         finally:
             process.stdin.close()  # what the guard ends it by
             process.wait()
-            # its group outlives a guard that was killed itself, or a program that left children
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                guard.end_group(process.pid)
+            # its group outlives a guard that was killed itself
+            guard.end_group(process.pid)
 
 
 def last_line(log: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -11,8 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,9 +59,15 @@ def processes_with(word: str) -> list[psutil.Process]:
     return [p for p in found if any(word in part for part in p.info["cmdline"] or [])]
 
 
+def server_processes(there: Endpoint) -> list[psutil.Process]:
+    """The guard and all under it."""
+    guard = psutil.Process(there.pid)
+    return [guard, *guard.children(recursive=True)]
+
+
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """Of a server with the shipped model, which is ready."""
+    """Of a server with the shipped model on a socket, which is ready."""
     log = tmp_path_factory.mktemp("server") / "log.txt"
     with served(server_of("server", SETTINGS), TINY, log) as (there, _):
         wait_until_ready(there)
@@ -106,8 +111,14 @@ def test_a_server_that_is_ours_answers_nobody_without_its_key(endpoint: Endpoint
         sampler = ServedSampler(replace(endpoint, key=key), CHAT.eos_id)
         with pytest.raises(InputError, match=r"answered 401: .*expected the API key"):
             sampler.sample(prompts(1), temperature=0.0, max_new_tokens=2, seed=0)
-    with urllib.request.urlopen(f"{endpoint.url}/health") as answer:
-        assert answer.status == 200
+    wait_until_ready(replace(endpoint, key=""))
+
+
+def test_a_server_without_a_port_listens_where_nobody_else_can_enter(endpoint: Endpoint) -> None:
+    socket_file = Path(endpoint.url.removeprefix("unix:"))
+    assert socket_file.is_socket()
+    assert socket_file.parent.stat().st_mode & 0o777 == 0o700
+    assert [c for p in server_processes(endpoint) for c in p.net_connections("inet")] == []
 
 
 @pytest.mark.parametrize(
@@ -128,23 +139,18 @@ def test_a_request_that_cannot_be_answered_is_refused_and_the_server_goes_on(
     endpoint: Endpoint, change: dict[str, Any]
 ) -> None:
     body = {"model": "policy", "prompt": [1], "max_tokens": 1, "seed": 0, "temperature": 0.0}
-    headers = {"Authorization": f"Bearer {endpoint.key}", "Content-Type": "application/json"}
 
-    said: list[str] = []
+    async def ask(body: dict[str, Any]) -> tuple[int, str]:
+        async with (
+            endpoint.session(60) as session,
+            session.post("/v1/completions", json=body) as answer,
+        ):
+            return answer.status, await answer.text()
 
-    def ask(body: dict[str, Any]) -> int:
-        data = json.dumps(body).encode()
-        request = urllib.request.Request(f"{endpoint.url}/v1/completions", data, headers)
-        try:
-            with urllib.request.urlopen(request) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            said.append(json.load(error)["error"]["message"])
-            return error.code
-
-    assert ask({**body, **change}) == 400
-    assert "expected" in said[0]
-    assert ask(body) == 200
+    status, said = asyncio.run(ask({**body, **change}))
+    assert status == 400
+    assert "expected" in json.loads(said)["error"]["message"]
+    assert asyncio.run(ask(body))[0] == 200
 
 
 def test_the_key_is_in_no_command_line_and_in_no_file_that_others_read(
@@ -198,7 +204,7 @@ def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path
     assert process.returncode == 2
     assert said == (
         f"error: server.port: {port} of 127.0.0.1 cannot be had (Address already in use), "
-        "expected a free port, or 0 for any\n"
+        "expected a free port, or 0 for none\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -227,19 +233,12 @@ def test_a_service_that_is_ended_leaves_no_server(tmp_path: Path, how: str) -> N
         there = read_endpoint(tmp_path / "endpoint.json")
         if ready:
             wait_until_ready(there)
-        port = there.url.rpartition(":")[2]
-        assert processes_with("small_server")
+        place = there.url.removeprefix("unix:")
+        assert processes_with(place)
         process.send_signal(signal.Signals[how])
         process.communicate()
         assert process.returncode == (0 if how == "SIGTERM" else -signal.SIGKILL)
-        wait(
-            lambda port=port: (
-                not [  # type: ignore[misc]
-                    p for p in processes_with("small_server") if port in p.cmdline()
-                ]
-            ),
-            5,
-        )
+        wait(lambda place=place: not processes_with(place), 5)  # type: ignore[misc]
 
 
 def test_a_server_that_is_killed_ends_the_service_with_its_status(tmp_path: Path) -> None:
@@ -315,17 +314,21 @@ def test_a_shared_server_has_the_base_model_and_not_somebody_s_weights(tmp_path:
         pass
 
 
-def test_a_server_that_is_killed_in_mid_rollout_is_one_line(rows: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_in_mid_rollout_is_one_line(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with served(server_of("server", SETTINGS), TINY, tmp_path / "log.txt") as (there, process):
         wait_until_ready(there)
         write_endpoint(tmp_path / "endpoint.json", there)
+        killer = threading.Timer(0.05, os.killpg, (process.pid, signal.SIGKILL))
+        ask = ServedSampler.sample
 
-        def kill() -> None:
-            time.sleep(0.5)
-            os.killpg(process.pid, signal.SIGKILL)
+        def sample(self: ServedSampler, *given: Any, **named: Any) -> Any:
+            if killer.ident is None:  # not started yet
+                killer.start()
+            return ask(self, *given, **named)
 
-        killer = threading.Thread(target=kill)
-        killer.start()
+        monkeypatch.setattr(ServedSampler, "sample", sample)
         with pytest.raises(InputError, match="/v1/completions: no answer after 3 tries: "):
             evaluated(rows, tmp_path / "out.json", "server", None, tmp_path / "endpoint.json")
         killer.join()

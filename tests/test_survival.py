@@ -193,7 +193,7 @@ def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1] == (
             f"error: server.port: {port} of 127.0.0.1 cannot be had (Address already in use), "
-            "expected a free port, or 0 for any"
+            "expected a free port, or 0 for none"
         )
     runs = sorted(project.results.glob("runs/*/*/*/heldout.json"))
     assert len(runs) == 4  # what does not need that server is done

@@ -17,9 +17,10 @@ from typing import Any
 import jsonschema
 import yaml
 
-from rlvr_debug.arms import HEALTHY, Arm, arms, faults_of, stage_broken, without
+from rlvr_debug.arms import HEALTHY, Arm, arms, faults_of, runs, stage_broken, without
 from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names
+from rlvr_debug.files import read_json
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.hypotheses import hypothesis_names
 from rlvr_debug.trainers import trl_config
@@ -277,6 +278,8 @@ def _check_references(params: Params, path: Path) -> None:
         if not sum(settings["weights"].values()):
             raise InputError(f"{path}: key 'environments.{name}.weights' sums to 0, expected more")
     _check_trainer(params, path)
+    if params["sampler"] == "vllm":
+        _check_vllm(params, model, path)
     case, *others = arms(params)
     for arm in [case, *others]:
         _check_training(arm, path)
@@ -362,6 +365,29 @@ def _check_trainer(params: Params, path: Path) -> None:
         raise InputError(
             f"{path}: key 'cases.{name}' asks for {', '.join(missing)}, which trainer {trainer} "
             "cannot be given"
+        )
+
+
+def _check_vllm(params: Params, model: Path, path: Path) -> None:
+    """vLLM can hold the base model as it is told to, and a reply in its context."""
+    told, config = params["vllm"], read_json(model / "config.json")
+    length, parts = told["max_model_len"], told["tensor_parallel_size"]
+    most, heads = config["max_position_embeddings"], config["num_attention_heads"]
+    if length > most:
+        raise InputError(
+            f"{path}: key 'vllm.max_model_len' is {length}, expected at most the base model's {most}"
+        )
+    for run in runs(params):
+        key = f"environments.{run.environment}.max_new_tokens"
+        reply = params["environments"][run.environment]["max_new_tokens"]
+        if 0 < length <= reply:
+            raise InputError(
+                f"{path}: key 'vllm.max_model_len' is {length}, expected more than {key}, {reply}"
+            )
+    if heads % parts:
+        raise InputError(
+            f"{path}: key 'vllm.tensor_parallel_size' is {parts}, expected a divisor of the base "
+            f"model's {heads} attention heads"
         )
 
 

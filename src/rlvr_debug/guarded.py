@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +21,7 @@ def guarded(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The guard's process, whose status is the program's. What the program says goes to `log`.
 
-    When the context is left, the program and all that it started in its group are killed.
+    When the context is left, the program and all that it started in its group are ended, within seconds.
     """
     with log.open("wb") as output:
         try:
@@ -40,11 +38,10 @@ def guarded(
         try:
             yield process
         finally:
-            process.stdin.close()  # what the guard kills by
+            process.stdin.close()  # what the guard ends it by
             process.wait()
-            # its group outlives a guard that was killed itself, or a program that left children
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            # its group outlives a guard that was killed itself
+            guard.end_group(process.pid)
 
 
 def last_line(log: Path) -> str:

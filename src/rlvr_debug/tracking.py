@@ -14,7 +14,7 @@ from rlvr_debug.arms import own_programs, own_rows, runs
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.venvs import venvs_of
+from rlvr_debug.venvs import sampler_venvs, venvs_of
 from rlvr_debug.workspace import study_folder
 
 __all__ = ["track"]
@@ -56,7 +56,9 @@ def _stage(
     used = {run.environment for run in runs(params)}
     own = [path for name in sorted(used) for path in own_rows(params["data"][name])]
     own += [params["base_model"], *own_programs(params, root)]
-    own += [f"envs/{name}.txt" for name in venvs_of(params["trainer"], params["command"])]
+    venvs = venvs_of(params["trainer"], params["command"])
+    venvs += sampler_venvs(params["sampler"], params["vllm"])
+    own += [f"envs/{name}.txt" for name in venvs]
     return {
         **default,
         "desc": f"the study {params['study']}, from files to verdicts",

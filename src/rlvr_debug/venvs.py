@@ -1,4 +1,4 @@
-"""Environments beside the main one, for trainers whose packages it must not hold: envs/<name>.txt -> .envs/<name>/."""
+"""Environments beside the main one, for programs whose packages it must not hold: envs/<name>.txt -> .envs/<name>/."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_text
 
-__all__ = ["build_venv", "python_of", "venv_names", "venvs_of"]
+__all__ = ["build_venv", "python_of", "sampler_venvs", "venv_names", "venvs_of"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MAIN = ("train", "test")  # these are the main environment's
@@ -32,6 +32,11 @@ def venvs_of(trainer: str, command: Mapping[str, Any]) -> list[str]:
     if trainer == "trl":
         return ["trl"]
     return [command["environment"]] if trainer == "command" and "environment" in command else []
+
+
+def sampler_venvs(sampler: str, vllm: Mapping[str, Any]) -> list[str]:
+    """The environment that a study's sampler needs beside the main one. vllm: params.yaml's."""
+    return [vllm["environment"]] if sampler == "vllm" else []
 
 
 def python_of(name: str, root: Path = _ROOT) -> Path:

@@ -13,7 +13,7 @@ from rlvr_debug.config import load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import phase_of
 from rlvr_debug.jobs import code_digest, set_up_jobs
-from rlvr_debug.venvs import venvs_of
+from rlvr_debug.venvs import sampler_venvs, venvs_of
 
 set_up_jobs()
 
@@ -87,18 +87,21 @@ TRAINER_VENVS = venvs_of(PARAMS["trainer"], PARAMS["command"])
 OTHER_TRAINER = ["trainers"] if PARAMS["trainer"] != "own" else []
 
 
+def ready(venvs):
+    return [str(Path(ROOT, ".envs", name, "ready")) for name in venvs]
+
+
 # of a trainer that is not ours: its environment, its program and the user's reward function
-TRAINER_FILES = [
-    str(Path(ROOT, name))
-    for name in (
-        *(Path(".envs", venv, "ready") for venv in TRAINER_VENVS),
-        *own_programs(PARAMS, Path(ROOT)),
-    )
+TRAINER_FILES = ready(TRAINER_VENVS) + [
+    str(Path(ROOT, name)) for name in own_programs(PARAMS, Path(ROOT))
 ]
 # a server has the base model while whoever asks it is at work
 SERVED = PARAMS["sampler"] != "in-process"
 ENDPOINT = ["results/server/endpoint.json"] if SERVED else []
-SERVER_JSON = as_json(PARAMS["server"]) if SERVED else "{}"
+VLLM = PARAMS["sampler"] == "vllm"
+SERVER = PARAMS["server"] | ({"vllm": PARAMS["vllm"]} if VLLM else {})
+SERVER_JSON = as_json(SERVER) if SERVED else "{}"
+SAMPLER_READY = ready(sampler_venvs(PARAMS["sampler"], PARAMS["vllm"]))
 
 
 MODEL_FILES = [

@@ -5,6 +5,7 @@ rule serve_base_model:
     # runs while its consumers do, in one group with them
     input:
         script=script("serve"),
+        sampler=SAMPLER_READY,
         base_model=MODEL_FILES,
     output:
         service("results/server/endpoint.json"),
@@ -27,6 +28,7 @@ rule serve_base_model:
 rule evaluate_baseline:
     input:
         script=script("evaluate"),
+        sampler=SAMPLER_READY,
         base_model=MODEL_FILES,
         rows="results/data/{environment}/heldout.jsonl",
         endpoint=ENDPOINT,
@@ -58,6 +60,7 @@ rule evaluate_baseline:
 rule evaluate_run:
     input:
         script=script("evaluate"),
+        sampler=SAMPLER_READY,
         base_model=MODEL_FILES,
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         rows="results/data/{environment}/heldout.jsonl",

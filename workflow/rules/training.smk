@@ -7,7 +7,7 @@ localrules:
 
 
 rule build_environment:
-    # of a trainer whose packages are not ours
+    # of a trainer or a sampler whose packages are not ours
     input:
         # two gigabytes are not built again for an argument parser
         script=ancient(script("build_env")),

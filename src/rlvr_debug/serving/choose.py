@@ -30,7 +30,7 @@ def sampler_of(
 ) -> Iterator[Sampler]:
     """Of the base model, or of trained `weights`, for as long as the context is open.
 
-    sampler, settings: params.yaml's `sampler` and `server`. endpoint: the file of a server that has the base
+    sampler, settings: as server_of wants them. endpoint: the file of a server that has the base
     model, else one is started where the sampler is no process of ours. Raises InputError where that fails.
     """
     if sampler == "in-process":

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import time
-import urllib.error
-import urllib.request
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 
+import aiohttp
 import psutil
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.guarded import last_line
 
-__all__ = ["Endpoint", "read_endpoint", "wait_until_ready", "write_endpoint"]
+__all__ = ["Endpoint", "first_error", "read_endpoint", "wait_until_ready", "write_endpoint"]
 
 _POLL = 0.2  # seconds
+_HEALTH_SECONDS = 5.0
+_CONCURRENT = 256
+_SOCKET = "unix:"
+# the last line of a traceback, which vLLM's processes put their names before
+_ERROR = re.compile(r"(?:\(.*?\) ERROR .*?\] )?([\w.]*(?:Error|Exception): .*)")
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """url: on loopback, without a path; key: what it asks for; model: its name there; pid: of the process
-    that ends when the server does; log: what it says; start_seconds: the longest that loading may take."""
+    """url: of a port of 127.0.0.1, or unix: and a socket's file; key: what it asks for; model: its name there;
+    pid: of the process that ends when the server does; log: what it says; start_seconds: the longest that
+    loading may take."""
 
     url: str
     key: str
@@ -31,6 +39,22 @@ class Endpoint:
     pid: int
     log: str
     start_seconds: float
+
+    def session(self, seconds: float) -> aiohttp.ClientSession:
+        """For requests of paths, with the key. seconds: the longest that one may take."""
+        connector: aiohttp.BaseConnector
+        if self.url.startswith(_SOCKET):
+            base = "http://localhost"
+            file = self.url.removeprefix(_SOCKET)
+            connector = aiohttp.UnixConnector(file, limit=_CONCURRENT)
+        else:
+            base, connector = self.url, aiohttp.TCPConnector(limit=_CONCURRENT)
+        return aiohttp.ClientSession(
+            base,
+            headers={"Authorization": f"Bearer {self.key}"},
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=seconds),
+        )
 
 
 def write_endpoint(path: Path, endpoint: Endpoint) -> None:
@@ -54,9 +78,9 @@ def read_endpoint(path: Path) -> Endpoint:
 def wait_until_ready(endpoint: Endpoint) -> None:
     """Return when /health answers 200. Raises InputError when the server's process is gone, or takes too long."""
     deadline = time.monotonic() + endpoint.start_seconds
-    while not _healthy(endpoint.url):
+    while not asyncio.run(_healthy(endpoint)):
         if not _alive(endpoint.pid):
-            said = last_line(Path(endpoint.log))
+            said = first_error(Path(endpoint.log))
             raise InputError(f"{endpoint.url}: the server ended before it was ready: {said}")
         if time.monotonic() > deadline:
             raise InputError(
@@ -66,11 +90,21 @@ def wait_until_ready(endpoint: Endpoint) -> None:
         time.sleep(_POLL)
 
 
-def _healthy(url: str) -> bool:
+def first_error(log: Path) -> str:
+    """What a server said went wrong, before all that then went wrong because of it; else its last line."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines):
+        if found := _ERROR.match(line):
+            more = takewhile(lambda below: below.startswith("  "), lines[number + 1 :])
+            return " ".join([found[1], *map(str.strip, more)])[:300]
+    return last_line(log)
+
+
+async def _healthy(endpoint: Endpoint) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+        async with endpoint.session(_HEALTH_SECONDS) as session, session.get("/health") as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError):
         return False
 
 

@@ -1,4 +1,4 @@
-"""A model server as a process of ours: started on loopback with a key of its own, and gone when we are."""
+"""A model server as a process of ours: started where only we can reach it, with a key of its own, and gone when we are."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.guarded import guarded, last_line
-from rlvr_debug.serving.endpoint import Endpoint
+from rlvr_debug.guarded import guarded, without_our_packages
+from rlvr_debug.serving.endpoint import Endpoint, first_error
+from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
+from rlvr_debug.venvs import python_of
 
 __all__ = ["Server", "model_folder", "served", "server_of", "why_it_ended"]
 
@@ -26,19 +28,35 @@ _MODEL = "policy"
 
 @dataclass(frozen=True)
 class Server:
-    """argv: what starts it, to which model, place and name are added as vLLM calls them; the key is in
-    VLLM_API_KEY, for a command line can be read by others. port: 0 for any that is free."""
+    """argv: what starts it, to which model, place and name are added as vLLM calls them; variables: its
+    environment, to which the key is added as VLLM_API_KEY, for a command line can be read by others.
+    port: 0 for a socket in a folder of ours."""
 
     argv: tuple[str, ...]
+    variables: Mapping[str, str]
     port: int
     start_seconds: float
 
 
 def server_of(sampler: str, settings: Mapping[str, Any]) -> Server:
-    """sampler: of params.yaml, not in-process; settings: params.yaml's `server`."""
-    assert sampler == "server"
-    argv = (sys.executable, "-m", "rlvr_debug.serving.small_server")
-    return Server(argv, settings["port"], settings["start_seconds"])
+    """sampler: of params.yaml, not in-process; settings: its `server` and, for sampler vllm, its `vllm` in it.
+
+    Raises InputError where vLLM is not installed.
+    """
+    if sampler == "vllm":
+        own = settings["vllm"]
+        python = python_of(own["environment"])
+        if not python.is_file():
+            raise InputError(
+                f"{python}: no such file, expected vLLM's environment "
+                f"(python scripts/build_env.py {own['environment']})"
+            )
+        argv = (str(python), *vllm_arguments(own))
+        variables = {**without_our_packages(), **vllm_variables(own)}
+    else:
+        argv = (sys.executable, "-m", "rlvr_debug.serving.small_server")
+        variables = dict(os.environ)
+    return Server(argv, variables, settings["port"], settings["start_seconds"])
 
 
 @contextmanager
@@ -49,31 +67,38 @@ def served(
 
     model: a folder; log: what it says. Raises InputError where the port is taken.
     """
-    port = _free_port(server.port)
     key = secrets.token_urlsafe(32)
+    variables = {**server.variables, "VLLM_API_KEY": key}
     argv = [*server.argv, "--model", str(model), "--served-model-name", _MODEL]
-    argv += ["--host", _HOST, "--port", str(port)]
-    with guarded(argv, log, {**os.environ, "VLLM_API_KEY": key}) as process:
-        url = f"http://{_HOST}:{port}"
+    with _place(server.port) as (words, url), guarded([*argv, *words], log, variables) as process:
         yield Endpoint(url, key, _MODEL, process.pid, str(log), server.start_seconds), process
 
 
-def why_it_ended(process: subprocess.Popen[bytes], log: Path) -> str:
-    return f"the server ended with status {process.wait()}: {last_line(log)} (all of it: {log})"
+@contextmanager
+def _place(port: int) -> Iterator[tuple[list[str], str]]:
+    """Where to listen, as words of a command line and as a URL.
 
-
-def _free_port(asked: int) -> int:
-    """That port, or any if it is 0. Raises InputError where somebody listens on it already."""
+    A socket in a folder that nobody else can enter: vLLM asks for its key on some paths only. Or that port,
+    where somebody asked for it. Raises InputError where another has it.
+    """
+    if not port:
+        with TemporaryDirectory() as folder:
+            yield ["--uds", f"{folder}/socket"], f"unix:{folder}/socket"
+        return
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((_HOST, asked))
+            probe.bind((_HOST, port))
         except OSError as error:
             raise InputError(
-                f"server.port: {asked} of {_HOST} cannot be had ({error.strerror}), expected a free "
-                "port, or 0 for any"
+                f"server.port: {port} of {_HOST} cannot be had ({error.strerror}), expected a free "
+                "port, or 0 for none"
             ) from None
-        return int(probe.getsockname()[1])
+    yield ["--host", _HOST, "--port", str(port)], f"http://{_HOST}:{port}"
+
+
+def why_it_ended(process: subprocess.Popen[bytes], log: Path) -> str:
+    return f"the server ended with status {process.wait()}: {first_error(log)} (all of it: {log})"
 
 
 @contextmanager

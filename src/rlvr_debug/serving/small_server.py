@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--served-model-name", default="policy")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--uds", help="a socket's file, to listen there and on no port")
     args = parser.parse_args()
     key = os.environ.get("VLLM_API_KEY", "")
     if not key:
@@ -109,7 +110,10 @@ def main() -> None:
     weights = load_weights(args.model / "model.safetensors")
     sampler = Qwen2Sampler(config, weights, Chat(args.model).eos_id)
     app = application(sampler, config["vocab_size"], args.served_model_name, key)
-    web.run_app(app, host=args.host, port=args.port, print=None)
+    if args.uds:
+        web.run_app(app, path=args.uds, print=None)
+    else:
+        web.run_app(app, host=args.host, port=args.port, print=None)
 
 
 if __name__ == "__main__":

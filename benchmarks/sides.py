@@ -119,7 +119,7 @@ def our_step(
                 Stopwatch(),
             )
         with clock.of("optimizer"):
-            stages.sync(policy.weights(), sampler)
+            stages.sync(policy, sampler)
 
     processes = Timed()
     return step

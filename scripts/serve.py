@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rlvr_debug.errors import run_main
 from rlvr_debug.serving.service import serve
+from rlvr_debug.serving.vllm import Trained
 
 
 def main() -> None:
@@ -13,10 +14,13 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--sampler", required=True, help="that of params.yaml")
     parser.add_argument("--server", required=True, help="its settings, as JSON")
+    parser.add_argument("--policies", type=int, default=0, help="that are trained with it at once")
+    parser.add_argument("--lora-r", type=int, default=0, help="the highest rank of their adapters")
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="the endpoint's file")
     args = parser.parse_args()
-    serve(args.model, args.sampler, json.loads(args.server), args.log, args.out)
+    trained = Trained(args.lora_r, args.policies) if args.policies else None
+    serve(args.model, args.sampler, json.loads(args.server), trained, args.log, args.out)
 
 
 if __name__ == "__main__":

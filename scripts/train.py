@@ -20,12 +20,16 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--command", default="{}", help="params.yaml's, as JSON")
+    parser.add_argument("--sampler", default="in-process", help="that of params.yaml")
+    parser.add_argument("--server", default="{}", help="the settings of one, as JSON")
+    parser.add_argument("--endpoint", type=Path, help="of a server that several runs share")
     args = parser.parse_args()
     run = Run.from_json(json.loads(args.run))
     diagnostics = DiagnosticSettings(**json.loads(args.diagnostics))
     files = (json.loads(args.environment), args.base_model, args.rows, args.out)
     if run.trainer == "own":
-        train_run(run, *files, diagnostics)
+        server = json.loads(args.server)
+        train_run(run, *files, diagnostics, args.sampler, server, args.endpoint)
     else:
         program = program_of(run.trainer, json.loads(args.command))
         kept = (diagnostics.rollouts_every, diagnostics.rollouts_kept)

@@ -84,8 +84,8 @@ def test_the_sampler_has_the_model_s_weights_again_after_the_probe(healthy: Subj
 def test_a_sync_that_forgets_one_tensor_is_found(healthy: Subject, left_out: str) -> None:
     old = {name: weight.clone() for name, weight in healthy.model.state_dict().items()}
 
-    def partial(weights: dict[str, Tensor], sampler: Qwen2Sampler) -> None:
-        sampler.load({**weights, left_out: old[left_out]})
+    def partial(policy: Policy, sampler: Qwen2Sampler) -> None:
+        sampler.load({**policy.weights(), left_out: old[left_out]})
 
     found = weight_sync(with_stage(healthy, sync=partial))
     assert not found.passed

@@ -28,7 +28,7 @@ from rlvr_debug.files import read_json
 from rlvr_debug.models.base_model import load_weights, save_weights
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.serving.choose import sampler_of
+from rlvr_debug.serving.choose import base_sampler, sampler_of
 from rlvr_debug.serving.client import ServedSampler
 from rlvr_debug.serving.endpoint import (
     Endpoint,
@@ -37,7 +37,6 @@ from rlvr_debug.serving.endpoint import (
     write_endpoint,
 )
 from rlvr_debug.serving.process import served, server_of
-from rlvr_debug.study import base_sampler
 
 TINY = ROOT / "models" / "tiny"
 SETTINGS = {"port": 0, "start_seconds": 120}

@@ -31,6 +31,7 @@ from rlvr_debug.guarded import without_our_packages
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.serving.client import ServedSampler, sample_of
 from rlvr_debug.serving.endpoint import (
     Endpoint,
@@ -40,7 +41,7 @@ from rlvr_debug.serving.endpoint import (
 )
 from rlvr_debug.serving.process import served, server_of
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
-from rlvr_debug.study import base_sampler, one_thread
+from rlvr_debug.study import one_thread
 from rlvr_debug.venvs import build_venv, sampler_venvs
 from tests.test_survival import ours
 from tests.test_workflow import MINI, Project, copy, end
@@ -124,18 +125,18 @@ EOS = 7
 
 def completion(ids: list[int], reason: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
     values = [-0.5] * len(ids) if logprobs is None else logprobs
-    return {
-        "choices": [
-            {"token_ids": ids, "finish_reason": reason, "logprobs": {"token_logprobs": values}}
-        ]
-    }
+    choice = {"token_ids": ids, "finish_reason": reason, "logprobs": {"token_logprobs": values}}
+    return {"model": "policy", "choices": [choice]}
 
 
 def test_a_reply_has_stopped_if_the_server_says_so_and_its_last_id_does() -> None:
-    assert sample_of(completion([1, EOS], "stop"), 3, EOS) == Sample([1, EOS], [-0.5, -0.5], True)
-    assert sample_of(completion([1, 2], "length"), 2, EOS) == Sample([1, 2], [-0.5, -0.5], False)
+    def read(ids: list[int], reason: str, limit: int) -> Sample:
+        return sample_of(completion(ids, reason), limit, EOS, "policy")
+
+    assert read([1, EOS], "stop", 3) == Sample([1, EOS], [-0.5, -0.5], True)
+    assert read([1, 2], "length", 2) == Sample([1, 2], [-0.5, -0.5], False)
     # the end of the turn is the last token that there was room for
-    assert sample_of(completion([1, EOS], "stop"), 2, EOS).stopped
+    assert read([1, EOS], "stop", 2).stopped
 
 
 @pytest.mark.parametrize(
@@ -153,12 +154,13 @@ def test_a_reply_has_stopped_if_the_server_says_so_and_its_last_id_does() -> Non
         ({"choices": [{"text": "no ids"}]}, "expected a completion"),
         ([], "expected a completion"),
         (None, "expected a completion"),
+        ({**completion([1, EOS], "stop"), "model": "case@3"}, "with model 'case@3', expected 'policy'"),
     ],
     ids=str,
 )  # fmt: skip
 def test_an_answer_that_is_not_what_was_asked_for_is_refused(answer: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        sample_of(answer, 3, EOS)
+        sample_of(answer, 3, EOS, "policy")
 
 
 # what it says as it ends: vLLM 0.32

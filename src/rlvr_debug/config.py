@@ -23,6 +23,7 @@ from rlvr_debug.faults import fault_names
 from rlvr_debug.files import read_json
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.hypotheses import hypothesis_names
+from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
 from rlvr_debug.trainers import trl_config
 from rlvr_debug.venvs import venv_names
 
@@ -389,6 +390,19 @@ def _check_vllm(params: Params, model: Path, path: Path) -> None:
             f"{path}: key 'vllm.tensor_parallel_size' is {parts}, expected a divisor of the base "
             f"model's {heads} attention heads"
         )
+    if params["trainer"] != "own":
+        return
+    for arm in arms(params):
+        lora_r = arm.training["lora_r"]
+        found = f"{path}: key 'training.lora_r' is {lora_r} in arm '{arm.name}', expected"
+        if not lora_r and told["shared_by"] != "run":
+            raise InputError(
+                f"{found} more with vllm.shared_by {told['shared_by']}: one server has one model"
+            )
+        if not lora_r and (why := why_not_reloaded(config, told)):
+            raise InputError(f"{found} more: {why}")
+        if lora_r > RANKS[-1]:
+            raise InputError(f"{found} at most {RANKS[-1]}, as vLLM has it")
 
 
 def _all_options(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,24 +23,20 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.faults import faulty_stages
 from rlvr_debug.files import sha256, write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
-from rlvr_debug.grpo.processes import current_processes
+from rlvr_debug.grpo.processes import Processes, current_processes
+from rlvr_debug.grpo.sync_check import SyncCheck
 from rlvr_debug.grpo.trainer import train
-from rlvr_debug.models.base_model import load_model, load_weights, model_config, save_weights
+from rlvr_debug.models.base_model import load_model, save_weights
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.serving.choose import base_sampler, served_policy
 
-__all__ = ["base_sampler", "enough_rows", "one_thread", "train_run"]
+__all__ = ["enough_rows", "one_thread", "train_run"]
 
 
 def one_thread() -> None:
     # one process per core; with more threads the order of sums, and so the bytes, could differ
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-
-
-def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2Sampler:
-    file = weights or base_model / "model.safetensors"
-    return Qwen2Sampler(model_config(base_model), load_weights(file), chat.eos_id)
 
 
 def train_run(
@@ -48,11 +46,15 @@ def train_run(
     rows: Path,
     out: Path,
     diagnostics: DiagnosticSettings,
+    sampler: str = "in-process",
+    server: Mapping[str, Any] = MappingProxyType({}),
+    endpoint: Path | None = None,
 ) -> None:
     """Train one arm with one seed, by our own trainer. Writes model.safetensors, metrics.jsonl,
     rollouts.jsonl and, apart, timings.jsonl.
 
-    environment: its block of params.yaml; rows: training rows; out: a folder, which holds a
+    sampler, server: of params.yaml; only vLLM's server answers in training; endpoint: the file of one that
+    several runs share. environment: its block of params.yaml; rows: training rows; out: a folder, which holds a
     `checkpoint` until the run is done: the same run, interrupted, goes on from there. With LoRA,
     `adapter` beside the merged weights. Several processes may run it together, on the same files.
     """
@@ -64,11 +66,14 @@ def train_run(
     attention = run.training.attn_implementation
     name = f"{run.environment}-{run.arm}-{run.seed}"
     trackers = diagnostics.trackers if processes.main else ()
-    with open_trackers(trackers, out / "trackers", name, _flat(run)) as log:
+    with (
+        open_trackers(trackers, out / "trackers", name, _flat(run)) as log,
+        _sampling(run, name, base_model, chat, sampler, server, endpoint, processes) as sampling,
+    ):
         result = train(
             load_model(base_model, attention),
             load_model(base_model, attention),
-            base_sampler(base_model, chat),
+            sampling.sampler,
             chat,
             build_environment(run.environment, {**environment, **run.rollouts}),
             training_rows,
@@ -79,18 +84,50 @@ def train_run(
             processes,
             diagnostics,
             log,
+            sampling.check,
         )
     if not processes.main:
         return
     if result.adapter:
-        save_weights(result.adapter.weights, out / "adapter" / "adapter_model.safetensors")
-        result.adapter.config.save_pretrained(out / "adapter")
+        result.adapter.save(out / "adapter")
     save_weights(result.weights, out / "model.safetensors")
     write_jsonl(out / "timings.jsonl", result.seconds)
     write_jsonl(out / "rollouts.jsonl", result.rollouts)
     write_jsonl(out / "metrics.jsonl", result.metrics)
     if checkpoints:
         checkpoints.remove()
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """sampler: of the process that rolls out; check: of every update, where that is a server's."""
+
+    sampler: Any
+    check: SyncCheck | None
+
+
+@contextmanager
+def _sampling(
+    run: Run,
+    name: str,
+    base_model: Path,
+    chat: Chat,
+    sampler: str,
+    server: Mapping[str, Any],
+    endpoint: Path | None,
+    processes: Processes,
+) -> Iterator[_Sampling]:
+    if sampler != "vllm":
+        yield _Sampling(base_sampler(base_model, chat), None)
+        return
+    bound = server["vllm"]["sync_bound"]
+    if not processes.main:
+        # the check needs all processes for the trainer's side of it
+        yield _Sampling(None, SyncCheck(lambda ids: [], bound))
+        return
+    lora_r = run.training.lora_r
+    with served_policy(server, base_model, endpoint, name, lora_r, chat) as asked:
+        yield _Sampling(asked, SyncCheck(asked.logprobs, bound))
 
 
 def _checkpoints(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -56,6 +57,7 @@ wildcard_constraints:
     environment="|".join(ENVIRONMENTS),
     arm="[a-z0-9-]+",
     seed="[0-9]+",
+    server="[a-z0-9-]+",
     phase="[0-9]+",
     name="[a-z0-9.-]+",
 
@@ -101,6 +103,10 @@ ENDPOINT = ["results/server/endpoint.json"] if SERVED else []
 VLLM = PARAMS["sampler"] == "vllm"
 SERVER = PARAMS["server"] | ({"vllm": PARAMS["vllm"]} if VLLM else {})
 SERVER_JSON = as_json(SERVER) if SERVED else "{}"
+# in training too; other trainers have samplers of their own
+TRAINED_ON_VLLM = VLLM and PARAMS["trainer"] == "own"
+TRAINING_SERVER = ["serving"] if TRAINED_ON_VLLM else []
+SHARED = TRAINED_ON_VLLM and PARAMS["vllm"]["shared_by"] != "run"
 SAMPLER_READY = ready(sampler_venvs(PARAMS["sampler"], PARAMS["vllm"]))
 
 
@@ -119,6 +125,31 @@ def model_folder(wildcards):
     return str(Path(ROOT, PARAMS["base_model"]))
 
 
+def run_of(wildcards):
+    return RUNS[wildcards.environment, wildcards.arm, wildcards.seed]
+
+
+def shared_server(run):
+    """The endpoint's file of the server that samples for this training and others."""
+    name = "study" if PARAMS["vllm"]["shared_by"] == "study" else run.arm
+    return f"results/server/{run.environment}/{name}/endpoint.json"
+
+
+def policies_endpoint(wildcards):
+    return shared_server(run_of(wildcards))
+
+
+def sampling_words(wildcards):
+    """Of train.py: who answers its rollouts, where that is not itself."""
+    words = f"--sampler vllm --server {shlex.quote(SERVER_JSON)}"
+    return f"{words} --endpoint {policies_endpoint(wildcards)}" if SHARED else words
+
+
+def trained_with(endpoint):
+    """The runs that a shared server samples for."""
+    return [run for run in RUNS.values() if shared_server(run) == endpoint]
+
+
 def row_files(wildcards):
     """The user's own files, where the source is jsonl."""
     return [str(Path(ROOT, n)) for n in own_rows(PARAMS["data"][wildcards.environment])]
@@ -133,7 +164,7 @@ def environment_json(wildcards):
 
 
 def run_json(wildcards):
-    return as_json(RUNS[wildcards.environment, wildcards.arm, wildcards.seed].to_json())
+    return as_json(run_of(wildcards).to_json())
 
 
 def runs_until(phase):

@@ -23,12 +23,42 @@ rule build_environment:
         "python {input.script} {wildcards.name} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
 
 
+rule serve_policies:
+    # of runs that share a server, while they train: one group with them
+    input:
+        script=script("serve"),
+        sampler=SAMPLER_READY,
+        base_model=MODEL_FILES,
+    output:
+        service("results/server/{environment}/{server}/endpoint.json"),
+    log:
+        "logs/serve_policies/{environment}/{server}.log",
+        server="logs/serve_policies/{environment}/{server}.server.log",
+    conda:
+        "../../envs/train.yaml"
+    # trainers wait while it works
+    threads: 0
+    params:
+        base_model=model_folder,
+        server=as_json({**SERVER, "port": 0}),
+        policies=lambda wildcards, output: len(trained_with(output[0])),
+        lora_r=lambda wildcards, output: max(
+            run.training.lora_r for run in trained_with(output[0])
+        ),
+    shell:
+        "exec python {input.script} --model {params.base_model} --sampler vllm"
+        " --server {params.server:q} --policies {params.policies} --lora-r {params.lora_r}"
+        " --log {log.server} --out {output} 2> {log[0]}"
+
+
 rule train:
     input:
         script=script("train"),
         trainer=TRAINER_FILES,
+        sampler=SAMPLER_READY if TRAINED_ON_VLLM else [],
         base_model=MODEL_FILES,
         rows="results/data/{environment}/train.jsonl",
+        endpoint=policies_endpoint if SHARED else [],
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         metrics="results/runs/{environment}/{arm}/{seed}/metrics.jsonl",
@@ -39,17 +69,18 @@ rule train:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*TRAINING_CODE, *OTHER_TRAINER),
+        code=code(*TRAINING_CODE, *OTHER_TRAINER, *TRAINING_SERVER),
         base_model=model_folder,
         run=run_json,
         environment=environment_json,
         diagnostics=as_json(PARAMS["diagnostics"]),
         command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",
+        sampling=sampling_words if TRAINED_ON_VLLM else "",
         out=subpath(output.weights, parent=True),
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
         " --diagnostics {params.diagnostics:q} --command {params.command:q}"
-        " --base-model {params.base_model} --rows {input.rows} --out {params.out}"
+        " --base-model {params.base_model} --rows {input.rows} --out {params.out} {params.sampling}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from rlvr_debug.data.rows import Row
 from rlvr_debug.errors import InputError
@@ -73,6 +71,10 @@ def separate(train: Sequence[Row], heldout: Sequence[Row]) -> Splits:
 
 def _labels(rows: Sequence[Row]) -> list[int]:
     """The number of each row's group: the connected components of rows and what they share."""
+    # whoever runs a study imports this module, for a check that needs no SciPy
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     nodes: dict[tuple[str, str], int] = {}
     edges = [
         (i, nodes.setdefault(key, len(rows) + len(nodes)))

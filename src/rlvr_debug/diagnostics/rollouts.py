@@ -20,12 +20,15 @@ __all__ = ["rollout_records", "token_texts"]
 _DIGITS = 6
 
 
-def rollout_records(step: int, done: Step, chat: Chat, count: int) -> list[dict[str, Any]]:
-    """One for each of the first `count` rollouts of the batch."""
+def rollout_records(
+    step: int, done: Step, chat: Chat, count: int, served: str = ""
+) -> list[dict[str, Any]]:
+    """One for each of the first `count` rollouts of the batch. served: the policy that a server sampled with."""
     size = done.advantages.shape[1]
     return [
         {
             "step": step,
+            **({"served": served} if served else {}),
             "group": b // size,
             "rollout": b,
             "row": rollout.row.id,

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import bm25s
 import numpy as np
 
 from rlvr_debug.data.rows import MuSiQueRow
@@ -178,6 +177,8 @@ def _texts(row: MuSiQueRow) -> list[str]:
 
 
 def _bm25_scores(row: MuSiQueRow) -> _Scorer:
+    import bm25s  # Snakemake reads this module's names, and need not wait for SciPy
+
     index = bm25s.BM25()
     index.index(_tokenize(_texts(row)), show_progress=False)
 
@@ -189,6 +190,8 @@ def _bm25_scores(row: MuSiQueRow) -> _Scorer:
 
 
 def _tokenize(texts: list[str]) -> list[list[str]]:
+    import bm25s
+
     tokens: list[list[str]] = bm25s.tokenize(
         texts, stopwords="en", return_ids=False, show_progress=False
     )

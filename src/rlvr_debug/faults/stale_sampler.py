@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+    from rlvr_debug.grpo.policy import Policy
+    from rlvr_debug.sampling.base import PolicySampler
 
 STAGE = "sync"
 CAUSE = "lora-weight-sync"
 
 
-def implementation(weights: dict[str, Tensor], sampler: Qwen2Sampler) -> None:
+def implementation(policy: Policy, sampler: PolicySampler) -> None:
     """Leave the sampler as it is."""

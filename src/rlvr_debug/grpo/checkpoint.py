@@ -104,9 +104,12 @@ def _put_back(state: TrainerState, tensors: Mapping[str, Tensor], kept: Mapping[
     with torch.no_grad():
         for name, parameter in _trained(state).items():
             parameter.copy_(tensors[f"policy/{name}"])
-    state.sampler.load(
-        {name: tensors.get(f"sampler/{name}", w) for name, w in state.policy.weights().items()}
-    )
+    others = {
+        name.removeprefix("sampler/"): tensor
+        for name, tensor in tensors.items()
+        if name.startswith("sampler/")
+    }
+    state.sampler.begin(state.policy, others, kept["step"])
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         kind, _, rest = name.partition("/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.models.base_model import save_weights
 
 __all__ = ["Adapter", "Policy", "StageModule", "build_policy", "run_stage"]
 
@@ -101,6 +103,11 @@ class Adapter:
 
     config: Any
     weights: dict[str, Tensor]
+
+    def save(self, folder: Path) -> None:
+        """As peft and vLLM read it."""
+        save_weights(self.weights, folder / "adapter_model.safetensors")
+        self.config.save_pretrained(folder)
 
 
 def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: int) -> Policy:

@@ -24,8 +24,8 @@ from rlvr_debug.grpo.masks import attention_mask, loss_mask
 from rlvr_debug.grpo.optimizer import optimizer_step
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.ratio import clipped_objective, importance_ratio, importance_weights
+from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, Segment
 
 __all__ = [
@@ -59,9 +59,9 @@ def score(rollout: Rollout, environment: Environment) -> Mapping[str, float]:
     return rollout.parts
 
 
-def sync(weights: dict[str, Tensor], sampler: Qwen2Sampler) -> None:
+def sync(policy: Policy, sampler: PolicySampler) -> None:
     """Give the sampler the trainer's weights."""
-    sampler.load(weights)
+    sampler.follow(policy)
 
 
 def saved_weights(policy: Policy) -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ class Stages:
     kl: Callable[[Tensor, Tensor, str], Tensor] = kl_estimate
     aggregate: Callable[[Tensor, Tensor, Totals, str], Tensor] = aggregate
     optimizer_step: Callable[[Optimizer], None] = optimizer_step
-    sync: Callable[[dict[str, Tensor], Qwen2Sampler], None] = sync
+    sync: Callable[[Policy, PolicySampler], None] = sync
     saved_weights: Callable[[Policy], dict[str, Tensor]] = saved_weights
 
     def with_fault(self, stage: str, implementation: Callable[..., object]) -> Stages:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rlvr_debug.grpo.policy import Policy
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.base import PolicySampler
 
 __all__ = ["Progress", "StepRecord", "TrainerState"]
 
@@ -22,7 +22,7 @@ class TrainerState:
     policy: Policy
     optimizer: torch.optim.Optimizer
     scheduler: Any
-    sampler: Qwen2Sampler
+    sampler: PolicySampler
     rng: random.Random
 
 

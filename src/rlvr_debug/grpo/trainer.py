@@ -28,9 +28,10 @@ from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.state import Progress, StepRecord, TrainerState
+from rlvr_debug.grpo.sync_check import SyncCheck, some_rows
 from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
+from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 
 __all__ = ["Task", "TrainingResult", "start", "train", "train_step"]
@@ -47,6 +48,7 @@ class Task:
     stages: Stages
     processes: Processes
     diagnostics: DiagnosticSettings
+    check: SyncCheck | None = None
 
     @property
     def max_tokens(self) -> int:
@@ -73,7 +75,7 @@ def _nowhere(row: Mapping[str, Any]) -> None:
 def train(
     model: Any,
     reference: Any,
-    sampler: Qwen2Sampler,
+    sampler: PolicySampler,
     chat: Chat,
     environment: Environment,
     rows: Sequence[Row],
@@ -84,15 +86,16 @@ def train(
     processes: Processes | None = None,
     diagnostics: DiagnosticSettings = DiagnosticSettings(),  # noqa: B008 - frozen
     log: Callable[[Mapping[str, Any]], None] = _nowhere,
+    check: SyncCheck | None = None,
 ) -> TrainingResult:
     """Train `model` in place. Same arguments, same bytes of metrics, interrupted or not.
 
-    `sampler` starts with the model's weights; only the sync stage changes them afterwards.
+    `sampler` is given the model's weights first; only the sync stage changes them afterwards.
     `reference` may be None where there is no KL term or where the adapter is what is trained.
-    log: is given each row of metrics as it comes.
+    log: is given each row of metrics as it comes. check: of every update, where the sampler is a server.
     """
     processes = processes or Processes()
-    task = Task(chat, environment, rows, settings, stages, processes, diagnostics)
+    task = Task(chat, environment, rows, settings, stages, processes, diagnostics, check)
     policy = build_policy(model, reference, settings, seed)
     state = start(policy, sampler, settings, seed, processes)
     progress = Progress()
@@ -115,7 +118,7 @@ def train(
 
 def start(
     policy: Policy,
-    sampler: Qwen2Sampler,
+    sampler: PolicySampler,
     settings: TrainingSettings,
     seed: int,
     processes: Processes,
@@ -124,6 +127,9 @@ def start(
     optimizer = build_optimizer(policy.trained, settings)
     scheduler = build_scheduler(optimizer, settings)
     policy, optimizer = processes.prepare(policy, optimizer)
+    with processes.whole(policy):
+        if processes.main:
+            sampler.begin(policy, {}, 0)
     rng = random.Random(f"training rows {seed}")
     return TrainerState(0, policy, optimizer, scheduler, sampler, rng)
 
@@ -136,6 +142,7 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
     settings, stages, step = task.settings, task.stages, state.step + 1
     processes = task.processes
     watch = Stopwatch()
+    served = state.sampler.served if processes.main else ""
     rollouts = _rollouts(task, state) if processes.main else []
     watch.lap("sampling")
     batch = processes.broadcast(_batch(rollouts, task) if rollouts else None)
@@ -184,7 +191,8 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
     watch.lap("update")
     with processes.whole(state.policy):
         if processes.main:
-            stages.sync(state.policy.weights(), state.sampler)
+            stages.sync(state.policy, state.sampler)
+    gap = _sync_gap(task, state, rollouts, step) if task.check else {}
     watch.lap("sync")
     row, kept = {}, []
     if advantages is not None:
@@ -199,9 +207,10 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
             update,
             batch_totals(batch, settings, task.max_tokens, processes),
         )
-        row = step_metrics(done, settings, stages)
+        row = {**step_metrics(done, settings, stages), **gap}
         if task.diagnostics.keeps_rollouts_of(step):
-            kept = rollout_records(step, done, task.chat, task.diagnostics.rollouts_kept)
+            count = task.diagnostics.rollouts_kept
+            kept = rollout_records(step, done, task.chat, count, served)
     watch.lap("diagnostics")
     record = StepRecord({"step": step, **row}, {"step": step, **watch.seconds}, kept)
     return replace(state, step=step), record
@@ -223,6 +232,22 @@ def _rollouts(task: Task, state: TrainerState) -> list[Rollout]:
     )
     state.sampler.reset()  # the update needs the memory of its caches
     return found
+
+
+def _sync_gap(
+    task: Task, state: TrainerState, rollouts: list[Rollout], step: int
+) -> dict[str, float]:
+    """Of the rollouts as they were sampled: what a stage made of them is not the server's."""
+    assert task.check is not None
+    healthy, processes = Stages(), task.processes
+    batch = None
+    if rollouts:
+        chosen = [rollouts[b] for b in some_rows(len(rollouts), processes.size).tolist()]
+        batch = build_batch(chosen, healthy, task.environment, task.chat)
+    batch = processes.broadcast(batch)
+    settings = replace(task.settings, temperature=1.0)
+    logprobs = shared_logprobs(state.policy.shared, batch, settings, healthy, processes)
+    return {"sync_gap": task.check.gap(batch, logprobs, step)} if processes.main else {}
 
 
 def _batch(rollouts: list[Rollout], task: Task) -> Batch:

@@ -17,7 +17,8 @@ from rlvr_debug.models.base_model import load_model
 from rlvr_debug.probes import PROBES, Measurement, Subject
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
-from rlvr_debug.study import base_sampler, enough_rows, one_thread
+from rlvr_debug.serving.choose import base_sampler
+from rlvr_debug.study import enough_rows, one_thread
 
 __all__ = ["case_subject", "probe_case"]
 

@@ -33,7 +33,8 @@ from rlvr_debug.probes.reward_audit import reward_audit
 from rlvr_debug.probes.sampler_ratio import sampler_ratio
 from rlvr_debug.probes.token_roles import token_roles
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.study import base_sampler, one_thread
+from rlvr_debug.serving.choose import base_sampler
+from rlvr_debug.study import one_thread
 from rlvr_debug.trainers.program import Program, Recording, record
 from rlvr_debug.trainers.records import recorded_rollout
 

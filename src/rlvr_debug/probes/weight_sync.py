@@ -23,7 +23,7 @@ def weight_sync(subject: Subject) -> Measurement:
     held = subject.sampler.weights()
     with borrowed(subject.policy):
         shift_weights(subject.policy, _STEP)
-        subject.stages.sync(subject.policy.weights(), subject.sampler)
+        subject.stages.sync(subject.policy, subject.sampler)
         subject.sampler.reset()
         rollouts = rollout(
             rows,

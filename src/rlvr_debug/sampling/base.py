@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["Request", "Sample", "Sampler"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr_debug.grpo.policy import Policy
+
+__all__ = ["PolicySampler", "Request", "Sample", "Sampler"]
 
 
 @dataclass(frozen=True)
@@ -34,4 +40,29 @@ class Sampler(Protocol):
         self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
     ) -> list[Sample]:
         """One sample per request. Temperature 0 is greedy; its log-probabilities are at 1."""
+        ...
+
+
+class PolicySampler(Sampler, Protocol):
+    """A sampler that is given a policy's weights while that is trained, and keeps them until it is given others."""
+
+    @property
+    def served(self) -> str:
+        """What samples now, as a server calls it: run and step. Empty in process."""
+        ...
+
+    def follow(self, policy: Policy) -> None:
+        """Sample with the policy's weights from now on."""
+        ...
+
+    def begin(self, policy: Policy, others: Mapping[str, Tensor], step: int) -> None:
+        """Sample with the policy's weights after that many steps, or with `others` where it held others."""
+        ...
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Those that it holds in this process, by the model's names."""
+        ...
+
+    def reset(self) -> None:
+        """Give back the memory of what it has read."""
         ...

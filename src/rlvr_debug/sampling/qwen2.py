@@ -11,7 +11,7 @@ Axes: B conversations, N new tokens, T cached tokens, H heads, D head size, V vo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,11 +19,16 @@ from torch.nn import functional as F
 
 from rlvr_debug.sampling.base import Request, Sample
 
+if TYPE_CHECKING:
+    from rlvr_debug.grpo.policy import Policy
+
 __all__ = ["Qwen2Sampler"]
 
 
 class Qwen2Sampler:
     """`config` is the model's config.json as a mapping."""
+
+    served = ""
 
     def __init__(
         self, config: Mapping[str, Any], weights: Mapping[str, Tensor], eos_id: int
@@ -69,6 +74,12 @@ class Qwen2Sampler:
                 )
             )
         self.reset()
+
+    def follow(self, policy: Policy) -> None:
+        self.load(policy.weights())
+
+    def begin(self, policy: Policy, others: Mapping[str, Tensor], step: int) -> None:
+        self.load({**policy.weights(), **others})
 
     def weights(self) -> dict[str, Tensor]:
         """What was loaded, by the model's names. Views: a caller changes nothing in them."""

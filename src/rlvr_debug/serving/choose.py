@@ -1,22 +1,34 @@
-"""The sampler of a job that only samples: in this process, on a server that is there, or on one of its own."""
+"""Who samples in a job: this process, a server that is there, or one of the job's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlvr_debug.errors import InputError
+from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.serving.client import ServedSampler
-from rlvr_debug.serving.endpoint import read_endpoint, wait_until_ready
-from rlvr_debug.serving.process import model_folder, served, server_of
-from rlvr_debug.study import base_sampler
+from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready
+from rlvr_debug.serving.policy import ServedPolicy
+from rlvr_debug.serving.process import model_folder, server_of, started
+from rlvr_debug.serving.vllm import Trained
 
-__all__ = ["sampler_of"]
+__all__ = ["base_sampler", "sampler_of", "served_policy"]
+
+_POLL = 0.5  # seconds
+_NOTICED = 60.0  # seconds in which a server's job sees that it ended
+
+
+def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2Sampler:
+    file = weights or base_model / "model.safetensors"
+    return Qwen2Sampler(model_config(base_model), load_weights(file), chat.eos_id)
 
 
 @contextmanager
@@ -35,21 +47,69 @@ def sampler_of(
     """
     if sampler == "in-process":
         yield base_sampler(base_model, chat, weights)
-    elif endpoint:
-        if weights:
-            raise InputError(
-                f"{endpoint}: that server has the base model, expected none for {weights}"
-            )
-        there = read_endpoint(endpoint)
+        return
+    if endpoint and weights:
+        raise InputError(f"{endpoint}: that server has the base model, expected none for {weights}")
+    with (
+        model_folder(base_model, weights) as model,
+        _server(sampler, settings, model, endpoint) as start,
+    ):
+        yield ServedSampler(start(), chat.eos_id, start)
+
+
+@contextmanager
+def served_policy(
+    settings: Mapping[str, Any],
+    base_model: Path,
+    endpoint: Path | None,
+    name: str,
+    lora_r: int,
+    chat: Chat,
+) -> Iterator[ServedPolicy]:
+    """vLLM's sampler of a policy that is trained, for as long as the context is open.
+
+    endpoint: the file of a server for the adapters of several; without, one of this run's own is started.
+    name: of the run; lora_r: its adapter's rank, 0 where all weights are trained.
+    """
+    with (
+        _server("vllm", settings, base_model, endpoint, Trained(lora_r, 1)) as start,
+        TemporaryDirectory() as folder,
+    ):
+        yield ServedPolicy(start(), chat.eos_id, name, Path(folder), start)
+
+
+@contextmanager
+def _server(
+    sampler: str,
+    settings: Mapping[str, Any],
+    model: Path,
+    endpoint: Path | None,
+    trained: Trained | None = None,
+) -> Iterator[Callable[[], Endpoint]]:
+    """Each call returns a server that is ready, another one than before."""
+    if endpoint:
+        yield _following(endpoint)
+        return
+    # the port of params.yaml is that of the server which jobs share
+    server = server_of(sampler, {**settings, "port": 0}, trained)
+    with TemporaryDirectory() as folder, started(server, model, Path(folder)) as start:
+        yield start
+
+
+def _following(file: Path) -> Callable[[], Endpoint]:
+    """The server of another job, which starts it once more when it ends and says so in its file."""
+    last: list[Endpoint] = []
+
+    def start() -> Endpoint:
+        deadline = time.monotonic() + _NOTICED
+        while (there := read_endpoint(file)) in last:
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"{file}: the same server as before, expected another in its place"
+                )
+            time.sleep(_POLL)
+        last.append(there)
         wait_until_ready(there)
-        yield ServedSampler(there, chat.eos_id)
-    else:
-        # the port of params.yaml is that of the server which jobs share
-        server = server_of(sampler, {**settings, "port": 0})
-        with (
-            TemporaryDirectory() as folder,
-            model_folder(base_model, weights) as model,
-            served(server, model, Path(folder, "log.txt")) as (own, _),
-        ):
-            wait_until_ready(own)
-            yield ServedSampler(own, chat.eos_id)
+        return there
+
+    return start

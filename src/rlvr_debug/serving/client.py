@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +21,38 @@ from rlvr_debug.errors import InputError, short
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.serving.endpoint import Endpoint, first_error
 
-__all__ = ["ServedSampler", "sample_of"]
+__all__ = ["ServedSampler", "ServerGone", "sample_of"]
 
 _TRIES = 3
 _SECONDS = 600.0  # for one reply, however long the queue
+# what took so long once would do so again
+_RETRY = ExponentialRetry(_TRIES, statuses={502, 503, 504}, exceptions={aiohttp.ClientError})
+
+
+class ServerGone(InputError):
+    """The server answers no more, or only with errors of its own."""
 
 
 class ServedSampler:
-    """Asks a server that is ready. eos_id: the token that ends a turn."""
+    """Asks a server that is ready. eos_id: the token that ends a turn; again: another one in its place, ready
+    too, which is asked for once when the first is gone. Replies that had come are kept."""
 
-    def __init__(self, endpoint: Endpoint, eos_id: int) -> None:
-        self._endpoint, self._eos_id = endpoint, eos_id
+    def __init__(
+        self, endpoint: Endpoint, eos_id: int, again: Callable[[], Endpoint] | None = None
+    ) -> None:
+        self._endpoint, self._eos_id, self._again = endpoint, eos_id, again
+        self.model = endpoint.model
 
     def sample(
         self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
     ) -> list[Sample]:
         """One HTTP request per conversation, all at once; each has a seed of its own, from `seed` and its slot.
 
-        Raises InputError when the server is gone or refuses.
+        Raises ServerGone when the server is gone, and the one in its place too, and InputError when it refuses.
         """
         bodies = [
             {
-                "model": self._endpoint.model,
+                "model": self.model,
                 "prompt": request.ids,
                 "temperature": temperature,
                 "max_tokens": max_new_tokens,
@@ -53,27 +65,68 @@ class ServedSampler:
             }
             for request in requests
         ]
-        return asyncio.run(self._ask(bodies))
-
-    async def _ask(self, bodies: list[dict[str, Any]]) -> list[Sample]:
-        # what took so long once would do so again
-        retry = ExponentialRetry(_TRIES, statuses={502, 503, 504}, exceptions={aiohttp.ClientError})
-        async with self._endpoint.session(_SECONDS) as session:
-            client = RetryClient(session, retry_options=retry)
-            return await asyncio.gather(*(self._one(client, body) for body in bodies))
-
-    async def _one(self, client: RetryClient, body: dict[str, Any]) -> Sample:
-        place = f"{self._endpoint.url}: /v1/completions"
-        limit = body["max_tokens"]
+        answers = self.completions(bodies)
         try:
-            async with client.post("/v1/completions", json=body) as answer:
-                text = await answer.text()
-                if answer.status != 200:
-                    raise InputError(f"the server answered {answer.status}: {_said(text)}")
-            return sample_of(json.loads(text), limit, self._eos_id)
+            return [sample_of(each, max_new_tokens, self._eos_id, self.model) for each in answers]
         except InputError as error:
-            asked = f"a prompt of {len(body['prompt'])} tokens and {limit} more"
-            raise InputError(f"{place}: {error} (asked: {asked})") from None
+            raise InputError(f"{self._endpoint.url}: /v1/completions: {error}") from None
+
+    def completions(self, bodies: list[dict[str, Any]]) -> list[Any]:
+        """What the server answers to each of these requests."""
+        answers: dict[int, Any] = {}
+        while missing := [i for i in range(len(bodies)) if i not in answers]:
+            found = asyncio.run(self._ask([bodies[i] for i in missing]))
+            gone = [each for each in found if isinstance(each, ServerGone)]
+            answers |= {
+                i: each
+                for i, each in zip(missing, found, strict=True)
+                if not isinstance(each, ServerGone)
+            }
+            if gone:
+                self._restart(gone[0])
+        return [answers[i] for i in range(len(bodies))]
+
+    def _restart(self, gone: ServerGone) -> None:
+        """Raises what ended the server where there has been another one already."""
+        if self._again is None:
+            raise gone
+        again, self._again = self._again, None
+        warnings.warn(f"{gone}; another one is waited for", stacklevel=2)
+        self._endpoint = again()
+
+    async def _ask(self, bodies: list[dict[str, Any]]) -> list[Any]:
+        async with self._endpoint.session(_SECONDS) as session:
+            client = RetryClient(session, retry_options=_RETRY)
+            asked = (self._one(client, "/v1/completions", body) for body in bodies)
+            found = await asyncio.gather(*asked, return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException) and not isinstance(each, ServerGone):
+                raise each
+        return found
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The server's answer to one request, None where it is empty."""
+
+        async def asked() -> Any:
+            async with self._endpoint.session(_SECONDS) as session:
+                client = RetryClient(session, retry_options=_RETRY)
+                return await self._one(client, path, body)
+
+        return asyncio.run(asked())
+
+    async def _one(self, client: RetryClient, path: str, body: dict[str, Any]) -> Any:
+        place = f"{self._endpoint.url}: {path}"
+        try:
+            async with client.post(path, json=body) as answer:
+                text = await answer.text()
+            said = f"{place}: the server answered {answer.status}: {_said(text)}{_asked(body)}"
+            if answer.status >= 500:  # of vLLM: its engine has ended, and it will soon
+                raise ServerGone(said)
+            if answer.status != 200:
+                raise InputError(said)
+            # some answers are words, such as that of load_lora_adapter
+            json_type = "json" in answer.headers.get("Content-Type", "")
+            return json.loads(text) if json_type and text else text or None
         except ValueError:
             raise InputError(f"{place}: expected JSON, found {short(text)}") from None
         except TimeoutError:
@@ -81,15 +134,19 @@ class ServedSampler:
         except aiohttp.ClientError as error:
             said = str(error) or type(error).__name__
             log = self._endpoint.log
-            raise InputError(
+            raise ServerGone(
                 f"{place}: no answer after {_TRIES} tries: {said}; of the server: "
                 f"{first_error(Path(log))} (all of it: {log})"
             ) from None
 
 
-def sample_of(answer: Any, max_tokens: int, eos_id: int) -> Sample:
-    """What a completion of the protocol says. Raises InputError where it is none, or not the one asked for."""
+def sample_of(answer: Any, max_tokens: int, eos_id: int, model: str) -> Sample:
+    """What a completion of the protocol says. Raises InputError where it is none, or not the one asked for.
+
+    model: the one that was to answer.
+    """
     try:
+        by = answer["model"]
         [choice] = answer["choices"]
         ids, reason = list(choice["token_ids"]), choice["finish_reason"]
         logprobs = [float(value) for value in choice["logprobs"]["token_logprobs"]]
@@ -99,6 +156,8 @@ def sample_of(answer: Any, max_tokens: int, eos_id: int) -> Sample:
         raise InputError(
             f"the server answered {len(ids)} ids and {len(logprobs)} log-probabilities"
         )
+    if by != model:
+        raise InputError(f"the server answered with model {short(by)}, expected '{model}'")
     # the end-of-turn id comes last or not at all; a limit is the one that was asked for
     if reason == "stop" and eos_id in ids and ids.index(eos_id) + 1 == len(ids):
         return Sample(ids, logprobs, True)
@@ -112,6 +171,12 @@ def sample_of(answer: Any, max_tokens: int, eos_id: int) -> Sample:
     raise InputError(
         f"the server ended a reply with '{reason}' and id {ids[-1:]}, expected {eos_id}"
     )
+
+
+def _asked(body: dict[str, Any]) -> str:
+    if "prompt" not in body:
+        return ""
+    return f" (asked: a prompt of {len(body['prompt'])} tokens and {body['max_tokens']} more)"
 
 
 def _said(text: str) -> str:

@@ -17,7 +17,14 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.guarded import last_line
 
-__all__ = ["Endpoint", "first_error", "read_endpoint", "wait_until_ready", "write_endpoint"]
+__all__ = [
+    "Endpoint",
+    "first_error",
+    "is_ready",
+    "read_endpoint",
+    "wait_until_ready",
+    "write_endpoint",
+]
 
 _POLL = 0.2  # seconds
 _HEALTH_SECONDS = 5.0
@@ -78,7 +85,7 @@ def read_endpoint(path: Path) -> Endpoint:
 def wait_until_ready(endpoint: Endpoint) -> None:
     """Return when /health answers 200. Raises InputError when the server's process is gone, or takes too long."""
     deadline = time.monotonic() + endpoint.start_seconds
-    while not asyncio.run(_healthy(endpoint)):
+    while not is_ready(endpoint):
         if not _alive(endpoint.pid):
             said = first_error(Path(endpoint.log))
             raise InputError(f"{endpoint.url}: the server ended before it was ready: {said}")
@@ -98,6 +105,11 @@ def first_error(log: Path) -> str:
             more = takewhile(lambda below: below.startswith("  "), lines[number + 1 :])
             return " ".join([found[1], *map(str.strip, more)])[:300]
     return last_line(log)
+
+
+def is_ready(endpoint: Endpoint) -> bool:
+    """Whether /health answers 200."""
+    return asyncio.run(_healthy(endpoint))
 
 
 async def _healthy(endpoint: Endpoint) -> bool:

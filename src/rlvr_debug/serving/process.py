@@ -7,8 +7,8 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,11 +16,11 @@ from typing import Any
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.guarded import guarded, without_our_packages
-from rlvr_debug.serving.endpoint import Endpoint, first_error
-from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
+from rlvr_debug.serving.endpoint import Endpoint, first_error, wait_until_ready
+from rlvr_debug.serving.vllm import Trained, vllm_arguments, vllm_variables
 from rlvr_debug.venvs import python_of
 
-__all__ = ["Server", "model_folder", "served", "server_of", "why_it_ended"]
+__all__ = ["Server", "model_folder", "served", "server_of", "started", "why_it_ended"]
 
 _HOST = "127.0.0.1"
 _MODEL = "policy"
@@ -38,8 +38,9 @@ class Server:
     start_seconds: float
 
 
-def server_of(sampler: str, settings: Mapping[str, Any]) -> Server:
+def server_of(sampler: str, settings: Mapping[str, Any], trained: Trained | None = None) -> Server:
     """sampler: of params.yaml, not in-process; settings: its `server` and, for sampler vllm, its `vllm` in it.
+    trained: what policies it follows, which only vLLM's does.
 
     Raises InputError where vLLM is not installed.
     """
@@ -51,8 +52,8 @@ def server_of(sampler: str, settings: Mapping[str, Any]) -> Server:
                 f"{python}: no such file, expected vLLM's environment "
                 f"(python scripts/build_env.py {own['environment']})"
             )
-        argv = (str(python), *vllm_arguments(own))
-        variables = {**without_our_packages(), **vllm_variables(own)}
+        argv = (str(python), *vllm_arguments(own, trained))
+        variables = {**without_our_packages(), **vllm_variables(own, trained)}
     else:
         argv = (sys.executable, "-m", "rlvr_debug.serving.small_server")
         variables = dict(os.environ)
@@ -72,6 +73,24 @@ def served(
     argv = [*server.argv, "--model", str(model), "--served-model-name", _MODEL]
     with _place(server.port) as (words, url), guarded([*argv, *words], log, variables) as process:
         yield Endpoint(url, key, _MODEL, process.pid, str(log), server.start_seconds), process
+
+
+@contextmanager
+def started(server: Server, model: Path, folder: Path) -> Iterator[Callable[[], Endpoint]]:
+    """Each call starts the server, in place of the one before it, and returns when it is ready.
+
+    folder: for what they say, each in a file of its own. The last one ends with the context.
+    """
+    with ExitStack() as running:
+
+        def start() -> Endpoint:
+            running.close()
+            log = folder / f"server-{len(list(folder.glob('server-*.log')))}.log"
+            endpoint, _ = running.enter_context(served(server, model, log))
+            wait_until_ready(endpoint)
+            return endpoint
+
+        yield start
 
 
 @contextmanager

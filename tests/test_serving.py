@@ -36,7 +36,7 @@ from rlvr_debug.serving.endpoint import (
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.process import served, server_of
+from rlvr_debug.serving.process import served, server_of, started
 
 TINY = ROOT / "models" / "tiny"
 SETTINGS = {"port": 0, "start_seconds": 120}
@@ -240,17 +240,80 @@ def test_a_service_that_is_ended_leaves_no_server(tmp_path: Path, how: str) -> N
         wait(lambda place=place: not processes_with(place), 5)  # type: ignore[misc]
 
 
-def test_a_server_that_is_killed_ends_the_service_with_its_status(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    wait(lambda: (tmp_path / "endpoint.json").exists())
-    there = read_endpoint(tmp_path / "endpoint.json")
-    wait_until_ready(there)
-    [child] = psutil.Process(there.pid).children()
+def kill(there: Endpoint) -> None:
+    """The server, but not the guard."""
+    [child] = wait(psutil.Process(there.pid).children)
     child.kill()
+
+
+def test_a_server_that_is_killed_is_started_once_more_and_then_ends_its_service(
+    tmp_path: Path,
+) -> None:
+    process = start(tmp_path)
+    file = tmp_path / "endpoint.json"
+    wait(file.exists)
+    first = read_endpoint(file)
+    wait_until_ready(first)
+    asked: Any = {"temperature": 1.0, "max_new_tokens": 16, "seed": 1}
+    replies = ServedSampler(first, CHAT.eos_id).sample(prompts(4), **asked)
+    kill(first)
+    wait(lambda: read_endpoint(file) != first)
+    second = read_endpoint(file)
+    wait_until_ready(second)
+    assert ServedSampler(second, CHAT.eos_id).sample(prompts(4), **asked) == replies
+    time.sleep(1)  # its service has seen that it is ready
+    kill(second)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2
+    once, ended = said.splitlines()
+    assert once.startswith("the server ended with status 137: ")
+    assert once.endswith("; it is started once more")
+    assert ended.startswith("error: the server ended with status 137: ")
+
+
+def test_a_server_that_never_was_ready_is_not_started_again(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    wait((tmp_path / "endpoint.json").exists)
+    kill(read_endpoint(tmp_path / "endpoint.json"))
     _, said = process.communicate(timeout=30)
     assert process.returncode == 2
     assert said.startswith("error: the server ended with status 137: ")
     assert len(said.splitlines()) == 1
+
+
+def test_replies_that_had_come_are_kept_when_a_server_takes_another_s_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed when half of the replies are there, and only the others are asked for again."""
+    counted: list[int] = []
+    one = ServedSampler._one
+
+    async def counting(self: ServedSampler, *given: Any) -> Any:
+        answer = await one(self, *given)
+        counted.append(1)
+        if len(counted) == 20:
+            kill(running[-1])
+        return answer
+
+    running: list[Endpoint] = []
+    with started(server_of("server", SETTINGS), TINY, tmp_path) as begin:
+
+        def again() -> Endpoint:
+            running.append(begin())
+            return running[-1]
+
+        asked: Any = {"temperature": 1.0, "max_new_tokens": 16, "seed": 1}
+        expected = ServedSampler(again(), CHAT.eos_id).sample(prompts(40), **asked)
+        monkeypatch.setattr(ServedSampler, "_one", counting)
+        sampler = ServedSampler(running[-1], CHAT.eos_id, again)
+        with pytest.warns(UserWarning, match="no answer after 3 tries: .*; another one is waited"):
+            assert sampler.sample(prompts(40), **asked) == expected
+        assert len(running) == 2
+        assert len(counted) == 40
+        counted.clear()
+        with pytest.raises(InputError, match="no answer after 3 tries"):
+            sampler.sample(prompts(40), **asked)
+        assert len(running) == 2
 
 
 # --- evaluation
@@ -316,6 +379,7 @@ def test_a_shared_server_has_the_base_model_and_not_somebody_s_weights(tmp_path:
 def test_a_server_that_is_killed_in_mid_rollout_is_one_line(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rlvr_debug.serving.choose._NOTICED", 1.0)
     with served(server_of("server", SETTINGS), TINY, tmp_path / "log.txt") as (there, process):
         wait_until_ready(there)
         write_endpoint(tmp_path / "endpoint.json", there)
@@ -328,7 +392,8 @@ def test_a_server_that_is_killed_in_mid_rollout_is_one_line(
             return ask(self, *given, **named)
 
         monkeypatch.setattr(ServedSampler, "sample", sample)
-        with pytest.raises(InputError, match="/v1/completions: no answer after 3 tries: "):
+        gone = r"/v1/completions: no answer after 3 tries: .*json: no other server within 1 s"
+        with pytest.raises(InputError, match=gone), pytest.warns(UserWarning, match="waited for"):
             evaluated(rows, tmp_path / "out.json", "server", None, tmp_path / "endpoint.json")
         killer.join()
     assert not (tmp_path / "out.json").exists()

@@ -28,21 +28,30 @@ class SyncCheck:
     ask: Callable[[list[list[int]]], list[list[float]]]
     bound: float
 
-    def gap(self, batch: Batch, logprobs: Tensor, step: int) -> float:
+    def gap(self, batch: Batch, before: Tensor, after: Tensor, step: int) -> float:
         """Mean absolute difference of the server's from the trainer's, of sampled tokens, in nats.
 
-        logprobs: the trainer's at temperature 1, [B, T]. Raises InputError where it is above the bound.
+        before, after: the trainer's at temperature 1, on both sides of the update, [B, T]. Raises InputError
+        where the gap is above the bound, or where the server is as near as that to what the trainer was: an
+        update may move less than the bound, and the arithmetic of a policy that is sure of much is coarser.
         """
         ids = [row[real].tolist() for row, real in zip(batch.ids, batch.real, strict=True)]
         answered = torch.zeros(batch.ids.shape)
         for row, values in zip(answered, self.ask(ids), strict=True):
             row[1 : len(values) + 1] = torch.tensor(values)
-        gap = float((answered - logprobs)[batch.sampled].abs().mean())
+        gap, behind = (
+            float((answered - logprobs)[batch.sampled].abs().mean()) for logprobs in (after, before)
+        )
+        found = f"step {step}: after the update the server is {gap:.2g} nats from the trainer on average"
+        if 2 * behind < gap:
+            raise InputError(
+                f"{found}, and {behind:.2g} from what the trainer was before, expected to follow: "
+                "it has not got the trained weights"
+            )
         if not gap <= self.bound:
             raise InputError(
-                f"step {step}: after the update the server is {gap:.2g} nats from the trainer on "
-                f"average, expected at most {self.bound:g} (vllm.sync_bound): it has not got the "
-                "trained weights, or computes otherwise"
+                f"{found}, expected at most {self.bound:g} (vllm.sync_bound): it has not got all of "
+                "the trained weights, or computes otherwise"
             )
         return gap
 

@@ -166,6 +166,7 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
         weights = task.environment.weights
         groups = batch_advantages(scores, shaped, weights, settings, stages.advantages)
         advantages = stages.assign(groups)
+    watched = _watched(task, state, rollouts) if task.check else None
     targets = Targets(
         processes.broadcast_values(advantages, len(batch.ids)),
         batch.loss,
@@ -192,7 +193,11 @@ def train_step(task: Task, state: TrainerState) -> tuple[TrainerState, StepRecor
     with processes.whole(state.policy):
         if processes.main:
             stages.sync(state.policy, state.sampler)
-    gap = _sync_gap(task, state, rollouts, step) if task.check else {}
+    gap = {}
+    if task.check and watched:
+        after = _trainer_logprobs(task, state, watched[0])
+        if processes.main:
+            gap = {"sync_gap": task.check.gap(*watched, after, step)}
     watch.lap("sync")
     row, kept = {}, []
     if advantages is not None:
@@ -234,20 +239,21 @@ def _rollouts(task: Task, state: TrainerState) -> list[Rollout]:
     return found
 
 
-def _sync_gap(
-    task: Task, state: TrainerState, rollouts: list[Rollout], step: int
-) -> dict[str, float]:
-    """Of the rollouts as they were sampled: what a stage made of them is not the server's."""
-    assert task.check is not None
-    healthy, processes = Stages(), task.processes
+def _watched(task: Task, state: TrainerState, rollouts: list[Rollout]) -> tuple[Batch, Tensor]:
+    """Some rollouts as they were sampled, for what a stage made of them is not the server's, and the
+    trainer's log-probabilities of them."""
     batch = None
     if rollouts:
-        chosen = [rollouts[b] for b in some_rows(len(rollouts), processes.size).tolist()]
-        batch = build_batch(chosen, healthy, task.environment, task.chat)
-    batch = processes.broadcast(batch)
+        chosen = [rollouts[b] for b in some_rows(len(rollouts), task.processes.size).tolist()]
+        batch = build_batch(chosen, Stages(), task.environment, task.chat)
+    batch = task.processes.broadcast(batch)
+    return batch, _trainer_logprobs(task, state, batch)
+
+
+def _trainer_logprobs(task: Task, state: TrainerState, batch: Batch) -> Tensor:
+    """At temperature 1, as a server gives those of prompts: [B, T]."""
     settings = replace(task.settings, temperature=1.0)
-    logprobs = shared_logprobs(state.policy.shared, batch, settings, healthy, processes)
-    return {"sync_gap": task.check.gap(batch, logprobs, step)} if processes.main else {}
+    return shared_logprobs(state.policy.shared, batch, settings, Stages(), task.processes)
 
 
 def _batch(rollouts: list[Rollout], task: Task) -> Batch:

@@ -23,7 +23,7 @@ from rlvr_debug.serving.vllm import Trained
 __all__ = ["base_sampler", "sampler_of", "served_policy"]
 
 _POLL = 0.5  # seconds
-_NOTICED = 60.0  # seconds in which a server's job sees that it ended
+_NOTICED = 20.0  # seconds in which a server's job sees that it ended
 
 
 def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2Sampler:
@@ -104,9 +104,7 @@ def _following(file: Path) -> Callable[[], Endpoint]:
         deadline = time.monotonic() + _NOTICED
         while (there := read_endpoint(file)) in last:
             if time.monotonic() > deadline:
-                raise InputError(
-                    f"{file}: the same server as before, expected another in its place"
-                )
+                raise InputError(f"{file}: no other server within {_NOTICED:g} s")
             time.sleep(_POLL)
         last.append(there)
         wait_until_ready(there)

@@ -92,7 +92,10 @@ class ServedSampler:
             raise gone
         again, self._again = self._again, None
         warnings.warn(f"{gone}; another one is waited for", stacklevel=2)
-        self._endpoint = again()
+        try:
+            self._endpoint = again()
+        except InputError as error:
+            raise ServerGone(f"{gone}; then: {error}") from None
 
     async def _ask(self, bodies: list[dict[str, Any]]) -> list[Any]:
         async with self._endpoint.session(_SECONDS) as session:

@@ -226,7 +226,7 @@ for flags in json.loads(sys.argv[1]):
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
     told = [
         GPU,
@@ -288,7 +288,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_greedy_rollouts_are_those_in_process(endpoint: Endpoint, rows: Path) -> None:
     one_thread()
     built = build_environment("musique", PARAMS["environments"]["musique"])
@@ -313,7 +313,7 @@ def prompt(text: str) -> list[int]:
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_reply_depends_on_its_seed_and_slot_and_on_nothing_asked_beside_it(
     endpoint: Endpoint,
 ) -> None:
@@ -327,7 +327,7 @@ def test_a_reply_depends_on_its_seed_and_slot_and_on_nothing_asked_beside_it(
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_does_not_fit_the_context_is_one_line(endpoint: Endpoint, rows: Path) -> None:
     sampler = ServedSampler(endpoint, CHAT.eos_id)
     built = build_environment("musique", PARAMS["environments"]["musique"])
@@ -348,7 +348,7 @@ def test_what_does_not_fit_the_context_is_one_line(endpoint: Endpoint, rows: Pat
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_nobody_else_is_answered(endpoint: Endpoint) -> None:
     """Its key guards some paths; the folder of its socket, all of them."""
     sampler = ServedSampler(replace(endpoint, key="wrong"), CHAT.eos_id)
@@ -377,7 +377,7 @@ def wait(found: Callable[[], Any], seconds: float) -> Any:
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
     python: Path, tmp_path: Path
 ) -> None:
@@ -447,7 +447,7 @@ class Replaying(Qwen2Sampler):
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_five_steps_on_the_server_train_the_policy_that_they_train_in_process(
     policies: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,7 +483,7 @@ def test_five_steps_on_the_server_train_the_policy_that_they_train_in_process(
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_two_runs_at_once_on_one_server_are_each_as_alone(
     policies: Path, rows: Path, tmp_path: Path
 ) -> None:
@@ -509,7 +509,7 @@ def test_two_runs_at_once_on_one_server_are_each_as_alone(
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_adapter_that_is_not_passed_on_ends_the_run_at_its_first_update(
     policies: Path, rows: Path, tmp_path: Path
 ) -> None:
@@ -522,7 +522,7 @@ def test_an_adapter_that_is_not_passed_on_ends_the_run_at_its_first_update(
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("lora_r", [8, 0], ids=["adapter", "all-weights"])
 def test_a_server_that_is_killed_in_mid_rollout_changes_nothing_of_a_training(
     python: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora_r: int
@@ -614,7 +614,7 @@ def project(python: Path, tmp_path: Path) -> Project:
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
     project: Project,
 ) -> None:

@@ -6,6 +6,7 @@ Those that start it are marked `vllm`; it takes 20 to 60 s each time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -220,7 +221,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 for flags in json.loads(sys.argv[1]):
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(flags)
     validate_parsed_serve_args(args)
-    names = (*json.loads(sys.argv[2]), "enable_auto_tool_choice", "enable_chunked_prefill", "logprobs_mode", "generation_config", "uds")
+    names = (*json.loads(sys.argv[2]), "enable_auto_tool_choice", "enable_chunked_prefill", "logprobs_mode", "generation_config", "uds", "enable_lora", "max_lora_rank", "max_loras", "max_cpu_loras")
     print(json.dumps({name: getattr(args, name) for name in names}))
 """
 
@@ -234,8 +235,10 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
         {**GPU, "enforce_eager": False, "tensor_parallel_size": 2, "data_parallel_size": 4, "dtype": "bfloat16"},
     ]  # fmt: skip
     place = ["--model", str(TINY), "--served-model-name", "policy", "--uds", "socket"]
-    flags = [[*vllm_arguments(settings)[2:], *place] for settings in told]
-    names = [key for key in GPU if key not in ("environment", "cpu_kvcache_space")]
+    adapters = Trained(lora_r=12, policies=3)
+    flags = [[*vllm_arguments(settings, adapters)[2:], *place] for settings in told]
+    ours = ("environment", "cpu_kvcache_space", "shared_by", "sync_bound")
+    names = [key for key in GPU if key not in ours]
     command = [str(python), "-c", PARSE, json.dumps(flags), json.dumps(names)]
     done = subprocess.run(
         command, capture_output=True, text=True, env=without_our_packages(), check=False
@@ -254,6 +257,8 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
         assert found["enable_chunked_prefill"] is (None if on_gpu else False)
         assert found["logprobs_mode"] == "processed_logprobs"
         assert (found["generation_config"], found["uds"]) == ("vllm", "socket")
+        held = [found[key] for key in ("max_lora_rank", "max_loras", "max_cpu_loras")]
+        assert (found["enable_lora"], held) == (True, [16, 3, 6])
 
 
 def settings_of(**changes: Any) -> dict[str, Any]:
@@ -261,9 +266,12 @@ def settings_of(**changes: Any) -> dict[str, Any]:
 
 
 def shared_memory() -> set[str]:
-    """Of vLLM's kind."""
-    names = os.listdir("/dev/shm")
-    return {name for name in names if name.startswith(("psm_", "sem.mp-"))}
+    """Of vLLM's kind, which no process has: other servers may be running."""
+    names = {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "sem.mp-"))}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            names -= {Path(mapped.path).name for mapped in process.memory_maps()}
+    return names
 
 
 LENGTH = 768

@@ -65,11 +65,15 @@ class ServedSampler:
             }
             for request in requests
         ]
-        answers = self.completions(bodies)
+        answers = zip(bodies, self.completions(bodies), strict=True)
+        return [self._sample(*each) for each in answers]
+
+    def _sample(self, body: dict[str, Any], answer: Any) -> Sample:
         try:
-            return [sample_of(each, max_new_tokens, self._eos_id, self.model) for each in answers]
+            return sample_of(answer, body["max_tokens"], self._eos_id, self.model)
         except InputError as error:
-            raise InputError(f"{self._endpoint.url}: /v1/completions: {error}") from None
+            place = f"{self._endpoint.url}: /v1/completions"
+            raise InputError(f"{place}: {error}{_asked(body)}") from None
 
     def completions(self, bodies: list[dict[str, Any]]) -> list[Any]:
         """What the server answers to each of these requests."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from rlvr_debug.hypotheses import load_hypothesis
 
-__all__ = ["Answer", "answer"]
+__all__ = ["Answer", "answer", "interval"]
 
 _LEARNS = {True: "learns", False: "does not learn", None: "may or may not learn"}
 
@@ -55,6 +55,14 @@ def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> A
     )
 
 
+def interval(estimate: Sequence[float], digits: int = 3) -> str:
+    """Value, low and high as text; an infinite interval (one seed) is said in words."""
+    value, low, high = (f"{x:+.{digits}f}" for x in estimate)
+    if math.isnan(estimate[0]):
+        return ""
+    return f"{value} [{low}, {high}]" if math.isfinite(estimate[1]) else f"{value} [one seed]"
+
+
 def _learns(case: Mapping[Any, Any], minimum_effect: float) -> bool | None:
     if case["gain_low"] > 0 and case["gain"] >= minimum_effect:
         return True
@@ -64,23 +72,27 @@ def _learns(case: Mapping[Any, Any], minimum_effect: float) -> bool | None:
 def _case(
     case: Mapping[Any, Any], steps: int, settings: Mapping[str, Any], learns: bool | None
 ) -> str:
-    seeds = int(case["seeds"])
     trainer = "" if settings["trainer"] == "own" else f" with the trainer {settings['trainer']}"
     return (
         f"The case {settings['case']}, GRPO on {settings['environment']}{trainer}, {_LEARNS[learns]} in "
-        f"{steps} steps on {seeds} seed{'s' if seeds > 1 else ''}."
+        f"{steps} steps on {_seeds(case)}."
     )
 
 
 def _figures(case: Mapping[Any, Any], control: Mapping[Any, Any]) -> str:
     def gain(arm: Mapping[Any, Any]) -> str:
-        sampled = f"{arm['gain']:+.3f} [{arm['gain_low']:+.3f}, {arm['gain_high']:+.3f}]"
-        return f"{sampled} (greedy {arm['gain_greedy']:+.3f})"
+        sampled = [arm[name] for name in ("gain", "gain_low", "gain_high")]
+        return f"{interval(sampled)} (greedy {arm['gain_greedy']:+.3f})"
 
     return (
         f"Held-out reward changes by {gain(case)} in the case and by {gain(control)} in the healthy "
-        f"control, over {int(case['seeds'])} seeds."
+        f"control, over {_seeds(case)}."
     )
+
+
+def _seeds(case: Mapping[Any, Any]) -> str:
+    count = int(case["seeds"])
+    return f"{count} seed{'s' if count > 1 else ''}"
 
 
 def _without_cause(learns: bool | None) -> str:

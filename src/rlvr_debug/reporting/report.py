@@ -25,7 +25,7 @@ from markupsafe import Markup
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.hypotheses import Hypothesis, load_hypothesis, phase_of
-from rlvr_debug.reporting.answer import answer
+from rlvr_debug.reporting.answer import answer, interval
 from rlvr_debug.reporting.charts import curves_chart, effects_chart, learning_chart
 from rlvr_debug.reporting.record import fix, success_criteria
 from rlvr_debug.reporting.rollouts import shown_rollouts
@@ -241,20 +241,12 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
-    environment.filters["interval"] = _interval
+    environment.filters["interval"] = interval
     environment.filters["text"] = lambda x: x.replace("_", " ") if isinstance(x, str) else ""
     environment.filters["seeds"] = _seeds
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
     environment.filters["json"] = _json
     return environment
-
-
-def _interval(estimate: list[float], digits: int = 3) -> str:
-    """Value, low and high as text; an infinite interval (one seed) is said in words."""
-    value, low, high = (f"{x:+.{digits}f}" for x in estimate)
-    if math.isnan(estimate[0]):
-        return ""
-    return f"{value} [{low}, {high}]" if math.isfinite(estimate[1]) else f"{value} [one seed]"
 
 
 def _seeds(further: float) -> str:

@@ -146,7 +146,7 @@ def _check(row: Mapping[str, Any], place: str) -> None:
         f"{name}.{column}"
         for name, columns in _COLUMNS.items()
         for column in columns
-        if column not in row.get(name, {})
+        if not isinstance(row.get(name), dict) or column not in row[name]
     ]
     if missing:
         raise InputError(f"{place}: {', '.join(missing)} missing, expected a recorded rollout")

@@ -17,6 +17,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
 from rlvr_debug.reporting.answer import Answer, answer
+from rlvr_debug.reporting.charts import curves_chart, learning_chart
 from rlvr_debug.reporting.record import fix, success_criteria
 from rlvr_debug.reporting.tables import write_phase, write_tables
 from tests.made_up_study import (
@@ -203,6 +204,20 @@ def test_a_chart_of_a_healthy_case_has_no_panel_of_single_defects(tmp_path: Path
     shown = texts(study.charts()["effects"])
     assert "control" in shown
     assert not any("alone" in text for text in shown)
+
+
+def test_a_long_run_is_thinned_and_keeps_its_last_step() -> None:
+    rows = [("case", "case", seed, step, 0.5, 0.1) for seed in (0, 1) for step in range(1, 1002)]
+    curves = pd.DataFrame(rows, columns=["arm", "design", "seed", "step", "reward", "kl"])
+    charts = [
+        learning_chart(curves, ["case"]),
+        *(curves_chart(curves, {"case": "it"}, name, name, (9, 9)) for name in ("reward", "kl")),
+    ]
+    for chart in charts:
+        [drawn] = [rows for rows in chart.to_dict()["datasets"].values() if len(rows) > 1]
+        steps = [row["step"] for row in drawn]
+        assert 40 < len(steps) <= 80
+        assert max(steps) == 1001
 
 
 # --- phases, and what the record says

@@ -23,6 +23,7 @@ _DECODING = alt.Scale(domain=["sampled", "greedy"], range=["#0072B2", "#E69F00"]
 _FONT = "sans-serif"
 _COLUMNS = 5
 _SMOOTHED = 5  # steps
+_SHOWN = 80  # steps of a line: a long run is thinned, for the report holds many charts
 # the same in every chart of curves: a colour and a dash
 _LINES = {"case": ("#D55E00", [1, 0]), "control": ("#0072B2", [2, 2])}
 _OTHER_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -44,7 +45,8 @@ def curves_chart(
     data = curves[curves["arm"].isin(list(labels))].dropna(subset=[metric]).copy()
     if metric == "reward":
         data[metric] = _smoothed(data)
-    band = data.groupby(["arm", "step"], as_index=False)[metric].agg(["min", "mean", "max"])
+    groups = _thinned(data).groupby(["arm", "step"], as_index=False)[metric]
+    band = groups.agg(["min", "mean", "max"]).round(6)
     band["line"] = band["arm"].map(labels)
     order = list(labels.values())
     others = zip(itertools.cycle(_OTHER_COLOURS), itertools.cycle(_OTHER_DASHES), strict=False)
@@ -85,6 +87,12 @@ def curves_chart(
     return chart
 
 
+def _thinned(curves: pd.DataFrame) -> pd.DataFrame:
+    """At most so many of the steps, evenly, with the last."""
+    steps = sorted(set(curves["step"]), reverse=True)
+    return curves[curves["step"].isin(steps[:: -(-len(steps) // _SHOWN) or 1])]
+
+
 def _smoothed(curves: pd.DataFrame) -> pd.Series:
     """Rewards, each the mean of its run's last steps."""
     runs = curves.groupby(["arm", "seed"])["reward"]
@@ -98,9 +106,8 @@ def learning_chart(curves: pd.DataFrame, order: list[str]) -> alt.TopLevelMixin:
     """
     data = curves.copy()
     data["reward"] = _smoothed(data)
-    band = data.groupby(["arm", "design", "step"], as_index=False)["reward"].agg(
-        ["min", "mean", "max"]
-    )
+    band = _thinned(data).groupby(["arm", "design", "step"], as_index=False)["reward"]
+    band = band.agg(["min", "mean", "max"])
     base = alt.Chart(band).encode(
         x=alt.X("step:Q", title="step"),
         color=alt.Color("design:N", scale=_COLOURS, title=None, legend=alt.Legend(orient="top")),

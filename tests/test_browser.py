@@ -75,6 +75,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     browser.quit()
 
 
+def logged(browser: Chrome, name: str) -> list[dict[str, Any]]:
+    """Since this was last asked for."""
+    entries: list[dict[str, Any]] = browser.get_log(name)  # type: ignore[no-untyped-call]
+    return entries
+
+
 @pytest.fixture
 def report(browser: Chrome, page: Path) -> Chrome:
     """The report, just opened at its viewer, with every chart drawn, and no network."""
@@ -83,7 +89,7 @@ def report(browser: Chrome, page: Path) -> Chrome:
     offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
     browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
     for log in ("performance", "browser"):
-        browser.get_log(log)  # of what came before
+        logged(browser, log)  # what came before
     browser.get(page.as_uri())
     charts = functools.partial(browser.find_elements, By.CSS_SELECTOR)
     WebDriverWait(browser, 30).until(
@@ -122,7 +128,7 @@ def turn(report: Chrome) -> str:
 
 
 def requests(report: Chrome) -> list[str]:
-    events = [json.loads(entry["message"])["message"] for entry in report.get_log("performance")]
+    events = [json.loads(entry["message"])["message"] for entry in logged(report, "performance")]
     return [
         event["params"]["request"]["url"]
         for event in events
@@ -137,7 +143,7 @@ def test_it_asks_no_network_for_anything_and_reports_no_error(report: Chrome, pa
     asked = requests(report)
     assert page.as_uri() in asked
     assert [url for url in asked if not url.startswith(LOCAL)] == []
-    assert [entry["message"] for entry in report.get_log("browser")] == []
+    assert [entry["message"] for entry in logged(report, "browser")] == []
 
 
 def test_every_chart_is_drawn(report: Chrome) -> None:
@@ -230,7 +236,7 @@ def test_a_token_under_the_pointer_tells_its_log_probabilities_their_gap_and_its
     report: Chrome,
 ) -> None:
     """Against the file: the numbers are the recorded ones."""
-    data = json.loads(at(report, "rollouts-data").get_property("textContent"))
+    data = json.loads(str(at(report, "rollouts-data").get_property("textContent")))
     rollout = data["arms"][0]["rollouts"][0]
     [index, *_] = [i for i, value in enumerate(rollout["trainer"]) if rollout["loss"][i] == "1"]
     place = next(

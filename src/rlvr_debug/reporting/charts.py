@@ -106,8 +106,8 @@ def learning_chart(curves: pd.DataFrame, order: list[str]) -> alt.TopLevelMixin:
     """
     data = curves.copy()
     data["reward"] = _smoothed(data)
-    band = _thinned(data).groupby(["arm", "design", "step"], as_index=False)["reward"]
-    band = band.agg(["min", "mean", "max"])
+    groups = _thinned(data).groupby(["arm", "design", "step"], as_index=False)["reward"]
+    band = groups.agg(["min", "mean", "max"])
     base = alt.Chart(band).encode(
         x=alt.X("step:Q", title="step"),
         color=alt.Color("design:N", scale=_COLOURS, title=None, legend=alt.Legend(orient="top")),

@@ -75,7 +75,7 @@ lint: $(TEST_ENV)  ## style, format and types
 lock:  ## pin what envs/*.in ask for, without the address of any index
 	@envs/lock.sh
 
-prune: $(RUN_ENV)  ## remove runs, logs and pages that params.yaml, or OVERLAY=, no longer names; DRY=1 only says which
+prune: $(RUN_ENV)  ## remove runs and logs that params.yaml, or OVERLAY=, no longer names; DRY=1 only says which
 	@$(TIDY) prune $(if $(DRY),--dry-run)
 
 unlock: $(RUN_ENV)  ## remove the lock that a killed study, or that of OVERLAY=, left

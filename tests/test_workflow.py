@@ -172,8 +172,10 @@ def test_a_study_ends_with_everything_that_people_read(original: Project) -> Non
     assert verdicts.loc["lora-weight-sync", "status"] == "pending"
     for chart in ("learning", "effects"):
         assert "<svg" in (results / "charts" / f"{chart}.svg").read_text(encoding="utf-8")
-    for page in ("summary", "kl-penalty", "lora-weight-sync"):
-        assert "</html>" in (results / "pages" / f"{page}.html").read_text(encoding="utf-8")
+    report = (results / "report.html").read_text(encoding="utf-8")
+    assert report.endswith("</html>\n")
+    for part in ("answer", "kl-penalty", "lora-weight-sync", "viewer"):
+        assert f'id="{part}"' in report
     assert not list(original.study.rglob("*.tmp"))
 
 
@@ -218,7 +220,7 @@ def test_comments_and_the_order_of_keys_rerun_nothing(finished: Project) -> None
     assert finished.to_do() == {}
 
 
-REPORTING = ("write_tables", "draw_charts", "write_pages", "write_report", "all")
+REPORTING = ("write_tables", "draw_charts", "write_report", "all")
 
 
 @pytest.mark.slow
@@ -232,7 +234,7 @@ def test_a_changed_arm_reruns_that_arm_and_what_follows(finished: Project) -> No
         "evaluate_run": 1,
     }
     assert set(jobs) <= set(REPORTING)
-    assert {"write_tables", "draw_charts", "write_pages"} <= set(jobs)
+    assert {"write_tables", "draw_charts", "write_report"} <= set(jobs)
 
 
 @pytest.mark.slow

@@ -20,9 +20,7 @@ NEEDED = [
     "results/runs/musique/control/1/metrics.jsonl",
     "logs/train/musique/case/0.log",
     "logs/evaluate_run/musique/control/1.log",
-    "results/pages/summary.html",
-    "results/pages/experiments.html",
-    "results/pages/hidden-context.html",
+    "results/report.html",
     # not of runs: no business of prune
     "results/tables/verdicts.csv",
     "results/releases/verifiers-0.1.3.json",
@@ -37,7 +35,6 @@ UNNAMED = {
     "results/runs/calculator": ["case/0/metrics.jsonl"],
     "logs/train/musique/case/9.log": [""],
     "logs/evaluate_run/musique/gone": ["0.log"],
-    "results/pages/loss-aggregation.html": [""],
 }
 
 
@@ -105,7 +102,6 @@ def test_every_run_that_a_study_trains_is_kept(project: Project) -> None:
     for run in runs(project.params):
         place = f"{run.environment}/{run.trained_as}/{run.seed}"
         project.add(f"results/runs/{place}/metrics.jsonl", f"logs/train/{place}.log")
-    project.add(*(f"results/pages/{slug}.html" for slug in project.params["hypotheses"]))
     assert unnamed(project.params, project.folder) == []
 
 

@@ -149,19 +149,15 @@ def unlock(folder: Path, command: list[str]) -> bool:
 
 
 def unnamed(params: Params, folder: Path) -> list[Path]:
-    """Run folders, logs and pages of arms, seeds and hypotheses that the study does not have (any more).
+    """Run folders and logs of arms and seeds that the study does not have (any more).
 
     Of an arm without any seed left, its whole folder.
     """
     trained = {(run.environment, run.trained_as, str(run.seed)) for run in runs(params)}
     needed = {key[:depth] for key in trained for depth in (1, 2, 3)}
-    pages = {"summary", "experiments", *params["hypotheses"]}
     places = [folder / "results" / "runs"]
     places += [folder / "logs" / rule for rule in ("train", "evaluate_run")]
-    return [
-        *(path for place in places for path in _outermost(place, (), needed)),
-        *(p for p in sorted((folder / "results/pages").glob("*.html")) if p.stem not in pages),
-    ]
+    return [path for place in places for path in _outermost(place, (), needed)]
 
 
 def _outermost(place: Path, above: tuple[str, ...], needed: set[tuple[str, ...]]) -> Iterator[Path]:

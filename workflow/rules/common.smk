@@ -20,7 +20,6 @@ set_up_jobs()
 
 # relative, so that a study's metadata does not change with the place of the checkout
 ROOT = os.path.relpath(Path(workflow.basedir).parent)
-CHARTS = ["learning", "effects"]
 
 
 def _params():

@@ -97,7 +97,7 @@ rule probe:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*TRAINING_CODE, "probes", *OTHER_TRAINER),
+        code=code(*TRAINING_CODE, "probes", "alignment.py", *OTHER_TRAINER),
         base_model=model_folder,
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),

@@ -1,4 +1,4 @@
-"""Tables, verdicts, charts and pages: what people read."""
+"""Tables, verdicts, charts and the report: what people read."""
 
 VERDICT_SETTINGS = as_json({**PARAMS["verdicts"], "environment": PARAMS["environment"]})
 BASELINES = expand("results/baseline/{environment}.json", environment=ENVIRONMENTS)
@@ -9,7 +9,6 @@ localrules:
     decide_phase,
     write_tables,
     draw_charts,
-    write_pages,
     write_report,
 
 
@@ -55,24 +54,9 @@ rule write_tables:
         baselines=BASELINES,
         probes="results/probes.json",
     output:
-        runs=report(
-            "results/tables/runs.csv",
-            category="Tables",
-            labels={"table": "runs"},
-            caption="../report/runs.rst",
-        ),
-        arms=report(
-            "results/tables/arms.csv",
-            category="Tables",
-            labels={"table": "arms"},
-            caption="../report/arms.rst",
-        ),
-        verdicts=report(
-            "results/tables/verdicts.csv",
-            category="Tables",
-            labels={"table": "verdicts"},
-            caption="../report/verdicts.rst",
-        ),
+        runs="results/tables/runs.csv",
+        arms="results/tables/arms.csv",
+        verdicts="results/tables/verdicts.csv",
         curves="results/tables/curves.csv",
         metrics="results/metrics.json",
     log:
@@ -101,18 +85,8 @@ rule draw_charts:
         arms="results/tables/arms.csv",
         curves="results/tables/curves.csv",
     output:
-        learning=report(
-            "results/charts/learning.svg",
-            category="Summary",
-            labels={"view": "Learning curves"},
-            caption="../report/learning.rst",
-        ),
-        effects=report(
-            "results/charts/effects.svg",
-            category="Summary",
-            labels={"view": "Effects of the arms"},
-            caption="../report/effects.rst",
-        ),
+        learning="results/charts/learning.svg",
+        effects="results/charts/effects.svg",
     log:
         "logs/draw_charts.log",
     conda:
@@ -126,60 +100,22 @@ rule draw_charts:
         " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
-rule write_pages:
-    input:
-        script=script("write_pages"),
-        templates=sorted(map(str, Path(ROOT, "src/rlvr_debug/reporting").glob("*.j2"))),
-        tables=expand("results/tables/{table}.csv", table=["runs", "arms", "verdicts"]),
-        charts=expand("results/charts/{chart}.svg", chart=CHARTS),
-        probes="results/probes.json",
-    output:
-        summary=report(
-            "results/pages/summary.html",
-            category="Summary",
-            labels={"view": "Answer"},
-            caption="../report/summary.rst",
-        ),
-        experiments=report(
-            "results/pages/experiments.html",
-            category="Summary",
-            labels={"view": "Experiments"},
-            caption="../report/experiments.rst",
-        ),
-        hypotheses=[
-            report(
-                f"results/pages/{slug}.html",
-                category="Hypotheses",
-                labels={"hypothesis": slug},
-                caption="../report/hypothesis.rst",
-            )
-            for slug in PARAMS["hypotheses"]
-        ],
-    log:
-        "logs/write_pages.log",
-    conda:
-        "../../envs/train.yaml"
-    params:
-        code=code("hypotheses", "reporting/pages.py", "reporting/record.py"),
-        settings=as_json(
-            {
-                **{key: PARAMS[key] for key in ("study", "case", "trainer")},
-                **PARAMS["verdicts"],
-            }
-        ),
-        out=subpath(output.summary, parent=True),
-    shell:
-        "python {input.script} --results results --settings {params.settings:q}"
-        " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
-
-
 rule write_report:
-    # Snakemake's own report, of what the rules above marked; it needs no lock to read
+    # one page that needs nothing beside itself
     input:
-        "results/tables/verdicts.csv",
-        rules.draw_charts.output,
-        rules.write_pages.output,
-        captions=sorted(map(str, Path(ROOT, "workflow", "report").glob("*.rst"))),
+        script=script("write_report"),
+        templates=sorted(
+            map(str, Path(ROOT, "src/rlvr_debug/reporting/templates").glob("*"))
+        ),
+        tables=expand(
+            "results/tables/{table}.csv", table=["runs", "arms", "verdicts", "curves"]
+        ),
+        # of one seed per arm: its viewer shows examples
+        rollouts=lambda w: run_files(
+            "rollouts.jsonl",
+            [r for r in runs_until(last_phase()) if r.seed == min(PARAMS["seeds"])],
+        ),
+        probes="results/probes.json",
     output:
         "results/report.html",
     log:
@@ -187,8 +123,23 @@ rule write_report:
     conda:
         "../../envs/train.yaml"
     params:
-        snakefile=str(Path(ROOT, "workflow", "Snakefile")),
-        config=f"--config overlay={config['overlay']}" if config.get("overlay") else "",
+        code=code(
+            "hypotheses",
+            "alignment.py",
+            *(
+                f"reporting/{name}.py"
+                for name in ("answer", "charts", "record", "report", "rollouts")
+            ),
+        ),
+        settings=as_json(
+            {
+                **{
+                    key: PARAMS[key]
+                    for key in ("study", "case", "trainer", "environment")
+                },
+                **PARAMS["verdicts"],
+            }
+        ),
     shell:
-        "python -m snakemake --profile none --snakefile {params.snakefile} {params.config} --nolock"
-        " --report {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        "python {input.script} --results results --settings {params.settings:q}"
+        " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="high",
     claim="Dividing by a tiny group standard deviation turns noise into large advantages, and "
     "training oscillates.",
+    answer="Your advantages are mostly noise, blown up by tiny standard deviations within groups.",
     explanation="Groups whose rewards are nearly equal carry next to no information, yet after "
     "scaling they weigh as much as any other. Rewards such as 0.62, 0.68, 0.71 and 0.65 "
     "have a standard deviation of 0.04: advantages are 25 times the differences.",

@@ -38,7 +38,8 @@ class Finding:
 class Hypothesis:
     """kind: cause, or localiser (says where a failure occurs; never competes as a cause).
 
-    number: in the original notes, where two were used twice. prerequisites: slugs that are tested in an
+    number: in the original notes, where two were used twice. answer: the claim, once validated, in a plain
+    sentence to the owner of the run. prerequisites: slugs that are tested in an
     earlier phase. interactions: slugs whose interventions may change this one's. simpler_learns: what a
     localiser claims of its simpler setting, that it learns while the case does not, or that it fails too.
     """
@@ -48,6 +49,7 @@ class Hypothesis:
     kind: str
     priority: str
     claim: str
+    answer: str
     explanation: str
     root_cause: str
     methods: str

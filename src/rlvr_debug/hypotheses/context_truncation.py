@@ -8,6 +8,7 @@ HYPOTHESIS = Hypothesis(
     kind="cause",
     priority="medium",
     claim="A limit on tokens cuts the supporting documents, or the reply before its answer.",
+    answer="Your token limits cut off what the policy must read, or its reply before the answer.",
     explanation="A question without its documents cannot be answered, and a reply that is cut earns "
     "nothing: all rewards of a group are equal.",
     root_cause="A setting: prompts of 4,096 to 8,192 and replies of 1,024 to 2,048 tokens were "

@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="critical",
     claim="Evaluation and training render, parse, score or load differently, so that what is "
     "learned is not what is measured.",
+    answer="Your evaluation measures something else than what your run trains.",
     explanation="A model that was trained on other prompts or another reward, or that is saved "
     "without what it learned, cannot gain where it is measured.",
     root_cause="None known in verifiers 0.1.3. Elsewhere: prime-rl PR 1456, unsloth 2009 (adapters "

@@ -8,6 +8,7 @@ HYPOTHESIS = Hypothesis(
     kind="cause",
     priority="medium",
     claim="Gradients are so large that clipping leaves only noise.",
+    answer="A few huge gradients drown all others in your updates.",
     explanation="One token with a huge ratio owns the whole gradient; after clipping, all others "
     "have no say.",
     root_cause="Seen with dr_grpo and beta 0.04: KL and gradient norm about 1e5, clipped to 0.1.",

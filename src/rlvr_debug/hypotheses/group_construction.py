@@ -8,6 +8,7 @@ HYPOTHESIS = Hypothesis(
     kind="cause",
     priority="medium",
     claim="Groups are degenerate: duplicates, wrong ids, a scrambled order, or all rewards equal.",
+    answer="Your groups do not compare different replies to the same prompt.",
     explanation="Advantages that belong to other rollouts are noise, and a group of equal rewards "
     "teaches nothing.",
     root_cause="None known in verifiers 0.1.3. Elsewhere: tt-metal 46412.",

@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="critical",
     claim="When the loss is computed, the policy's forward pass sees neither the question nor "
     "what the tools returned.",
+    answer="Your policy never sees the prompt when the loss is computed.",
     explanation="What depends on the context cannot be learned, so that the reward stays where it "
     "was; what does not (a format, a habit) can. Ratio and clip metrics look healthy, "
     "because old and new log-probabilities come from the same wrong forward pass.",

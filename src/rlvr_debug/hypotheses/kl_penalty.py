@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="medium",
     claim="The KL term is wrong in direction, estimator or weight, and holds the policy at "
     "the base model.",
+    answer="Your KL term is wrong, and it holds the policy at the base model.",
     explanation="A reversed or overweighted KL term outweighs the reward's gradient; where "
     "log-probabilities of the policy collapse, exp(ref - policy) explodes and clipping "
     "leaves noise.",

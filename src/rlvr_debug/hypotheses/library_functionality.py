@@ -8,6 +8,7 @@ HYPOTHESIS = Hypothesis(
     kind="localiser",
     priority="high",
     claim="The trainer is broken for everything: the same trainer does not learn GSM8K either.",
+    answer="Your trainer does not learn the simplest task either.",
     explanation="A failure on the simplest task would point at the library and away from the task.",
     root_cause="None claimed: it says where to look.",
     methods="The case's trainer on GSM8K, single-turn.",

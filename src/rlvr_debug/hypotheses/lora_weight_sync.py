@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="high",
     claim="The sampler does not get the trained weights (or adapter), so that training is off "
     "policy from the first step on.",
+    answer="Your sampler never gets the weights that you train.",
     explanation="Rollouts come from the base model for ever: the training reward cannot rise, and "
     "the update fits tokens that the policy would no longer write.",
     root_cause="verifiers 0.1.6, trainers/grpo_trainer.py, lines 821 to 841 (merge and sync).",

@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="medium",
     claim="The loss' denominator depends on the split into micro-batches or ranks, or the "
     "length of replies biases the update.",
+    answer="Your loss weighs tokens by how the batch is split, or by how long a reply is.",
     explanation="With a denominator per micro-batch, a token's weight depends on its neighbours: "
     "short replies are pushed harder than long ones.",
     root_cause="A setting in verifiers 0.1.3 (grpo, bnpo and dr_grpo were tried). Elsewhere: verl "

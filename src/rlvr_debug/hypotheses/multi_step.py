@@ -8,6 +8,7 @@ HYPOTHESIS = Hypothesis(
     kind="localiser",
     priority="high",
     claim="Single-step tasks are learned, multi-step ones with tools are not.",
+    answer="Your trainer learns a single-step task, and fails where turns and tools are added.",
     explanation="What goes wrong only with turns and tools is invisible on a single-step task.",
     root_cause="None claimed: it says where to look.",
     methods="The case's trainer on GSM8K, beside the case. With a model that can use it, the "

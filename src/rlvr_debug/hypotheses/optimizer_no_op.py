@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="medium",
     claim="The weights do not move: a frozen adapter, a tiny learning rate, bfloat16 rounding "
     "or the schedule.",
+    answer="Your optimizer does not move the weights.",
     explanation="Loss and gradient norm look healthy while nothing is learned.",
     root_cause="None known in verifiers 0.1.3. Elsewhere: TRL 6700 (an optimizer without "
     "parameters).",

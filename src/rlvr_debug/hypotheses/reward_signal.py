@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="low",
     claim="What is trained on is not the task's reward, or the reward's parts are noisy, in conflict "
     "or led by one, so that groups lack contrast.",
+    answer="The reward that your run trains on does not tell its good replies from its bad ones.",
     explanation="GRPO learns from differences within a group: where parts cancel, or what is "
     "rewarded is not what the model did, the differences are noise.",
     root_cause="A setting: weights 0.9, 1.0, 1.0, 0.4, 0.6 and 0.1 for exact match, F1, recall, "

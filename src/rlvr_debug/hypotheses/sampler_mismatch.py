@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="high",
     claim="Sampler and trainer disagree on the log-probabilities of the same tokens: "
     "precision, temperature or top-p.",
+    answer="Your sampler and your trainer give the same tokens different probabilities.",
     explanation="The update then is off policy from its first step, with a bias that no clipping "
     "sees, because old log-probabilities are the trainer's.",
     root_cause="None known in verifiers 0.1.3. Elsewhere: TRL PR 3029 (temperature), and the "

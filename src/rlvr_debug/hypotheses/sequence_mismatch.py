@@ -9,6 +9,7 @@ HYPOTHESIS = Hypothesis(
     priority="critical",
     claim="The trained token sequence is not the sampled one: the template is rendered "
     "without tools, or generation prompts are missing.",
+    answer="Your run trains on another token sequence than the one that your policy sampled.",
     explanation="Log-probabilities are computed in a context that the model never had when it "
     "sampled, so that the update pushes another distribution than the one that acts.",
     root_cause="verifiers 0.1.3, envs/environment.py, line 651 (prompt without tools) and lines "

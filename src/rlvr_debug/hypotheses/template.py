@@ -20,6 +20,7 @@ HYPOTHESIS = Hypothesis(
     kind="{kind}",
     priority="medium",
     claim="TODO",
+    answer="TODO: one plain sentence to whoever has this cause, such as: Your ...",
     explanation="TODO: why it would explain what is seen.",
     root_cause="TODO: file and line.",
     methods="TODO: what the arms under hypotheses.{slug}.arms in params.yaml change.",

@@ -8,6 +8,7 @@ HYPOTHESIS = Hypothesis(
     kind="cause",
     priority="high",
     claim="The loss covers tokens that the model did not write, or not all that it wrote.",
+    answer="Your loss counts tokens that the policy did not write, or leaves out some that it wrote.",
     explanation="Trained on what tools said, the model learns to write tool results; never trained "
     "on its end-of-turn token, it cannot learn to stop.",
     root_cause="None known in verifiers 0.1.3, whose completion mask leaves tool output out. "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
+from rlvr_debug.alignment import edits
 from rlvr_debug.probes.base import Measurement, Subject
 from rlvr_debug.probes.first_update import case_batch
 
@@ -18,8 +17,7 @@ def sequence_diff(subject: Subject) -> Measurement:
         if trained == rollout.ids:
             continue
         different += 1
-        matcher = difflib.SequenceMatcher(None, rollout.ids, trained, autojunk=False)
-        for kind, a, b, c, d in matcher.get_opcodes():
+        for kind, a, b, c, d in edits(rollout.ids, trained):
             if kind != "equal":
                 missing += b - a
                 added += d - c

@@ -33,9 +33,9 @@ _SECONDS = {
     "probe": 7.0,
 }
 _SECONDS_OF_OTHERS = 1.5
-_ONCE = ("probe", "write_tables", "draw_charts", "write_pages", "write_report")
+_ONCE = ("probe", "write_tables", "draw_charts", "write_report")
 _PER_ENVIRONMENT = ("prepare_data", "evaluate_baseline", "audit_rewards")
-# rows, pages and the report
+# rows and the report
 _BYTES_BESIDE_RUNS = 10_000_000
 
 

@@ -1,11 +1,12 @@
-"""Write the study's pages: a summary, and one per hypothesis."""
+"""Write the study's report: one HTML page with all that people read."""
 
 import argparse
 import json
 from pathlib import Path
 
 from rlvr_debug.errors import run_main
-from rlvr_debug.reporting.pages import write_pages
+from rlvr_debug.files import write_text
+from rlvr_debug.reporting.report import report_html
 
 
 def main() -> None:
@@ -14,7 +15,7 @@ def main() -> None:
     parser.add_argument("--settings", required=True, help="case and verdicts, as JSON")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    write_pages(args.results, json.loads(args.settings), args.out)
+    write_text(args.out, report_html(args.results, json.loads(args.settings)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,390 @@
+"""The report: what it says, in which order, and that whatever it is given stays text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr_debug.alignment import edits
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.errors import InputError
+from rlvr_debug.faults import faulty_stages
+from rlvr_debug.hypotheses import load_hypothesis
+from rlvr_debug.reporting.rollouts import aligned, shown_rollouts
+from rlvr_debug.sampling.chat import Chat
+from tests.made_up_study import (
+    CAUSE_FOUND,
+    REPORT_SETTINGS,
+    SETTINGS,
+    SLUGS,
+    Study,
+    recorded,
+)
+from tests.small import Train, small_training
+
+EVIL = "</script><script>alert('&')</script><img src=x onerror=alert(1)><!--"
+LIMIT = 8 * 10**6  # bytes
+
+
+class Page(html.parser.HTMLParser):
+    """A report as a browser reads it: its text, its scripts by type, and the ids and names of elements."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[str, str]] = []
+        self.said: list[str] = []
+        self._inside: list[str] = []
+        self.feed(page)
+        self.text = " ".join(" ".join(self.said).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+            self.scripts += [(dict(attrs).get("type") or "", "")] if tag == "script" else []
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and tag == self._inside[-1]:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.said.append(data)
+        elif self._inside[-1] == "script":
+            kind, text = self.scripts[-1]
+            self.scripts[-1] = (kind, text + data)
+
+    def data(self, name: str) -> Any:
+        """What stands in the script element of that id."""
+        names = [attrs.get("id") for tag, attrs in self.elements if tag == "script"]
+        return json.loads(self.scripts[names.index(name)][1], parse_constant=pytest.fail)
+
+    def ids(self) -> list[str]:
+        return [attrs["id"] or "" for _, attrs in self.elements if "id" in attrs]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study with tables; not to be changed."""
+    study = Study(tmp_path_factory.mktemp("results"), CAUSE_FOUND)
+    study.tables()
+    return study
+
+
+@pytest.fixture(scope="module")
+def page(study: Study) -> Page:
+    return Page(study.report())
+
+
+@pytest.fixture(scope="module")
+def trained(chat: Chat, talkative: Callable[[int], Any]) -> Train:
+    return small_training(chat, talkative)
+
+
+# --- what it says
+
+
+def test_the_first_screen_is_case_answer_how_sure_curve_and_verdicts(page: Page) -> None:
+    order = [
+        "Study made-up: the case sick",
+        "The case sick, GRPO on musique, does not learn in 3 steps on 3 seeds.",
+        "Your policy never sees the prompt when the loss is computed.",
+        "How sure",
+        "hidden-context: validated, confidence",
+        "Training reward by step, mean over 3 seeds",
+        "hypothesis verdict confidence effect [95 % interval] p",
+        "Evidence Every verdict",
+    ]
+    places = [page.text.index(said) for said in order]
+    assert places == sorted(places)
+    first = page.text[places[-2] : places[-1]]
+    assert [slug for slug in re.findall(r"[a-z]+(?:-[a-z]+)+", first) if slug in SLUGS] == [
+        "hidden-context",
+        *("lora-weight-sync", "library-functionality", "kl-penalty"),
+    ]
+
+
+def test_every_hypothesis_has_a_page_with_the_parts_of_the_template(study: Study) -> None:
+    page = study.report()
+    for slug in SLUGS:
+        start = page.index(f'<section class="page hypothesis" id="{slug}">')
+        own = Page(page[start : page.index("</section>", start)])
+        parts = [f"{slug}:", "Setup", "Prediction", "Results", "Diagnostics", "Observations"]
+        places = [own.text.index(part) for part in [*parts, "Conclusion", "Next steps"]]
+        assert places == sorted(places)
+        hypothesis = load_hypothesis(slug)
+        assert hypothesis.claim in own.text
+        assert hypothesis.success in own.text
+        assert (hypothesis.answer in own.text) == (slug == "hidden-context")
+        others = set(SLUGS) - {slug, *hypothesis.alternatives, *hypothesis.interactions}
+        assert not any(f"{other}:" in own.text for other in others)
+
+
+def test_a_page_shows_the_runs_of_its_own_arms_beside_case_and_control(study: Study) -> None:
+    page = study.report()
+    start = page.index('id="hidden-context"')
+    own = page[start : page.index("</section>", start)]
+    assert re.findall(r"<tr><td>([^<]+)<td>(\d)", own) == [
+        (arm, str(seed))
+        for arm in ("case", "control", "attention-mask", "attention-mask-alone")
+        for seed in range(3)
+    ]
+
+
+def test_every_chart_is_drawn_from_a_spec_and_says_how_to_read_it(page: Page) -> None:
+    drawn = [a["data-chart"] for _, a in page.elements if "data-chart" in a]
+    assert sorted(filter(None, drawn)) == sorted(page.data("specs"))
+    assert {"answer", "effects", "learning", "hidden-context-reward"} <= set(drawn)
+    assert page.text.count("How to read it: ") == len(drawn)
+    assert all(a.get("aria-label") for _, a in page.elements if "data-chart" in a)
+
+
+def test_arms_are_told_apart_without_colour(page: Page) -> None:
+    spec = json.dumps(page.data("specs")["answer"])
+    dashes = re.findall(r'"strokeDash": \{.*?"range": (\[\[.*?\]\])', spec)
+    assert dashes
+    for found in dashes:
+        assert len({str(dash) for dash in json.loads(found)}) == 3
+
+
+def test_no_number_that_is_none_is_shown(page: Page) -> None:
+    assert not re.search(r"(?<!\w)[+-]?(nan|inf)(?!\w)", page.text, re.IGNORECASE)
+
+
+def test_every_link_leads_to_a_place_in_the_page(page: Page) -> None:
+    places = page.ids()
+    assert len(places) == len(set(places))
+    links = [attrs["href"] or "" for tag, attrs in page.elements if tag == "a"]
+    assert len(links) > 20
+    assert {link.removeprefix("#") for link in links} <= set(places)
+
+
+def test_the_interval_is_said_to_be_the_one_that_was_computed(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    study.tables({**SETTINGS, "alpha": 0.2})
+    page = Page(study.report({**REPORT_SETTINGS, "alpha": 0.2}))
+    assert "80 % interval" in page.text
+    assert "95 %" not in page.text
+
+
+def test_a_study_of_another_trainer_says_so_first(tmp_path: Path) -> None:
+    study = Study(tmp_path, dict.fromkeys(CAUSE_FOUND, 0.1))
+    study.tables()
+    page = study.report({**REPORT_SETTINGS, "trainer": "trl"})
+    assert "<h1>Study made-up: the case sick, trainer trl</h1>" in page
+
+
+def test_it_is_the_same_bytes_when_written_again(study: Study) -> None:
+    assert study.report() == study.report()
+
+
+# --- nothing of it runs, and nothing is loaded
+
+
+def test_it_loads_nothing(page: Page) -> None:
+    for _, attrs in page.elements:
+        assert not {"src", "srcset", "data", "action", "poster", "background"} & set(attrs)
+        assert (attrs.get("href") or "#").startswith("#")
+    assert "http" not in page.text
+    assert "$schema" not in json.dumps(page.data("specs"))
+
+
+def test_no_script_may_run_but_those_of_the_report(page: Page) -> None:
+    [policy] = [a["content"] for _, a in page.elements if a.get("http-equiv")]
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    allowed = re.findall(r"'sha256-([^']+)'", policy)
+    ran = [text for kind, text in page.scripts if kind != "application/json"]
+    assert len(ran) == 3
+    for text in ran:
+        assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in allowed
+    assert len(allowed) == len(ran)
+    assert "unsafe-eval" not in policy
+    assert policy.count("unsafe-inline") == policy.count("style-src 'unsafe-inline'") == 1
+
+
+def test_whatever_it_is_given_is_text_and_neither_markup_nor_script(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    study.probe(("context-sensitivity",), reason=EVIL, bound=EVIL)
+    for arm in CAUSE_FOUND:
+        study.record(arm, [recorded(EVIL, row=EVIL, outcome=EVIL)])
+    tables = study.tables()
+    tables["verdicts"]["evidence"] = EVIL
+    tables["verdicts"].to_csv(tmp_path / "tables" / "verdicts.csv", index=False)
+    tables["arms"]["changes"] = EVIL
+    tables["arms"].to_csv(tmp_path / "tables" / "arms.csv", index=False)
+    page = Page(study.report({**REPORT_SETTINGS, "case": EVIL}))
+    assert len(page.scripts) == 2 + 3
+    assert "img" not in {tag for tag, _ in page.elements}
+    assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
+    assert page.text.count(" ".join(EVIL.split())) > 10
+    shown = page.data("rollouts-data")
+    assert shown["texts"]["7"] == EVIL
+    assert shown["arms"][0]["rollouts"][0]["outcome"] == EVIL
+    # as HTML's parsers see it, which know a script's end by its letters alone
+    raw = study.report()
+    assert raw.lower().count("</script") == 2 + 3
+    assert "<!--" not in raw
+
+
+# --- rollouts
+
+
+def test_the_case_and_the_control_come_first_and_no_run_comes_twice(page: Page) -> None:
+    arms = [arm["arm"] for arm in page.data("rollouts-data")["arms"]]
+    assert arms[:2] == ["case", "control"]
+    assert len(arms) == len(set(arms)) == len(CAUSE_FOUND)
+
+
+def test_a_study_that_recorded_no_rollouts_says_so_and_has_no_viewer(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    for arm in CAUSE_FOUND:
+        study.record(arm, [])
+    study.tables()
+    page = Page(study.report())
+    assert "This study recorded no rollouts" in page.text
+    assert "viewer" not in page.ids()
+
+
+def test_rollouts_of_the_first_and_the_last_recorded_step_are_shown(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    study.record("case", [recorded(step=step, rollout=b) for step in (1, 20, 40) for b in (0, 1)])
+    shown = shown_rollouts(tmp_path, study.tables())
+    assert [(r["step"], r["rollout"]) for r in shown.arms[0]["rollouts"]] == [
+        *((1, 0), (1, 1)),
+        *((40, 0), (40, 1)),
+    ]
+
+
+def test_long_rollouts_are_left_out_before_the_page_is_too_large(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    many = 8_000
+    one = recorded()
+    for name in ("sampled", "trained"):
+        one[name] = {
+            column: None if values is None else (values * many)[:many]
+            for column, values in one[name].items()
+        }
+        one[name]["ids"] = list(range(many))
+        one[name]["text"] = [f" word-{number}" for number in range(many)]
+    for arm in CAUSE_FOUND:
+        study.record(arm, [one | {"rollout": b} for b in range(4)])
+    study.tables()
+    text = study.report()
+    page = Page(text)
+    shown = page.data("rollouts-data")
+    kept = [(arm["arm"], r["rollout"]) for arm in shown["arms"] for r in arm["rollouts"]]
+    assert kept[:2] == [("case", 0), ("control", 0)]
+    assert len(kept) + shown["left_out"] == len(CAUSE_FOUND) * 4
+    assert f"{shown['left_out']} rollouts are left out here for their length" in page.text
+    assert len(text.encode()) < LIMIT
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda row: row.pop("trained"), "trained.ids, .* missing, expected a recorded rollout"),
+        (lambda row: row.update(sampled=3), "sampled.ids, .* missing"),
+        (lambda row: row["trained"].pop("loss"), "trained.loss missing"),
+        (
+            lambda row: row["trained"].update(attention="11"),
+            "trained.attention has 2 entries, .* 3",
+        ),
+        (lambda row: row["sampled"].update(text=None), "sampled.text has null, expected 3"),
+    ],
+)
+def test_a_damaged_rollout_is_named_by_its_line(
+    damage: Callable[[dict[str, Any]], Any], expected: str, tmp_path: Path
+) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    row: dict[str, Any] = json.loads(json.dumps(recorded()))
+    damage(row)
+    study.record("control", [recorded(), row])
+    study.tables()
+    with pytest.raises(InputError, match=rf"control/0/rollouts.jsonl:2: .*{expected}"):
+        study.report()
+
+
+@pytest.mark.parametrize("name", ["tables/verdicts.csv", "tables/curves.csv", "probes.json"])
+def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    study.tables()
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=name):
+        study.report()
+
+
+def test_what_nobody_recorded_is_not_made_up() -> None:
+    row = recorded()
+    row["trained"] |= {"loss": None, "attention": None, "trainer": None}
+    found = aligned(row | {"advantage": None})
+    assert (found.loss, found.attention, found.trainer, found.advantage) == (None,) * 4
+    assert found.says == "The trained sequence is the sampled one, token by token."
+
+
+def test_a_token_of_probability_0_is_shown_and_breaks_nothing(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    row = recorded()
+    row["trained"]["trainer"] = [None, float("-inf"), float("nan")]
+    study.record("case", [row])
+    study.tables()
+    shown = Page(study.report()).data("rollouts-data")
+    assert shown["arms"][0]["rollouts"][0]["trainer"] == [None, "-inf", "nan"]
+
+
+ids = st.lists(st.integers(0, 4), max_size=30)
+
+
+@given(ids, ids)
+def test_edits_make_the_trained_sequence_of_the_sampled_one(
+    sampled: list[int], trained: list[int]
+) -> None:
+    made, above, below = [], 0, 0
+    for kind, a, b, c, d in edits(sampled, trained):
+        assert (a, c) == (above, below)
+        made += sampled[a:b] if kind == "equal" else trained[c:d]
+        above, below = b, d
+    assert (above, below) == (len(sampled), len(trained))
+    assert made == trained
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("attention-from-loss-mask", r"the policy does not see the prompt"),
+        ("prompt-without-tools", r"\d+ are missing in training, and 0 were added"),
+        ("tool-tokens-trained", r"The loss counts \d+ tokens that the policy did not write"),
+        ("eos-not-trained", r"The loss leaves out \d+ tokens that the policy wrote"),
+    ],
+)
+def test_the_viewer_says_what_a_planted_fault_did_to_a_rollout(
+    fault: str, expected: str, trained: Train
+) -> None:
+    keep = DiagnosticSettings(1, 12)
+    sound, faulty = (
+        [
+            aligned(json.loads(json.dumps(row))).says
+            for row in trained(stages, diagnostics=keep, steps=1).rollouts
+        ]
+        for stages in (None, faulty_stages([fault]))
+    )
+    assert set(sound) == {
+        "The trained sequence is the sampled one, token by token. "
+        "When the loss is computed, the policy sees all of it."
+    }
+    assert any(re.search(expected, said) for said in faulty)
+
+
+def test_the_page_is_small(study: Study) -> None:
+    assert len(study.report().encode()) < LIMIT

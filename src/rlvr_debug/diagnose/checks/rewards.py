@@ -59,7 +59,7 @@ def _groups(log: Log) -> pd.api.typing.DataFrameGroupBy | None:  # type: ignore[
 
 def dead_groups(log: Log) -> Shown | None:
     shares = log.series("dead_groups")
-    share = float(shares.mean()) if shares.size else _dead_share(log)
+    share = _from_the_start(shares) if shares.size else _dead_share(log)
     if share is None:
         return None
     measured = {"share of groups with equal rewards": share}
@@ -75,7 +75,21 @@ def _dead_share(log: Log) -> float | None:
         return None
     spread = groups["reward"].max() - groups["reward"].min()
     scale = float(log.completions["reward"].abs().max()) or 1.0
-    return float((spread <= _SAME * scale).mean())
+    return _of_early_groups(spread <= _SAME * scale)
+
+
+def _from_the_start(shares: Array) -> float:
+    """The mean of the first third, or of all if that is less: groups that die later are often solved, or the
+    wreck of something else; groups that come alive no longer matter."""
+    return float(min(shares[: max(1, shares.size // 3)].mean(), shares.mean()))
+
+
+def _of_early_groups(dead: pd.Series) -> float:
+    """The same of groups, one value each, by (step, prompt): those of the first third of the steps."""
+    steps = dead.index.get_level_values("step")
+    known = np.unique(steps.to_numpy())
+    early = steps <= known[max(0, known.size // 3 - 1)]
+    return float(min(dead[early].mean(), dead.mean()))
 
 
 def equal_rewards(log: Log) -> Shown | None:
@@ -87,7 +101,7 @@ def equal_rewards(log: Log) -> Shown | None:
     scale = float(log.completions["reward"].abs().max()) or 1.0
     dead = (rewards.max() - rewards.min()) <= _SAME * scale
     different = groups["completion"].nunique() > 1
-    share = float((dead & different).mean())
+    share = _of_early_groups(dead & different)
     measured = {"share of groups with different completions and equal rewards": share}
     if share >= _DEAD[0]:
         text = f"In {share:.0%} of the groups different completions earn the same reward."
@@ -100,7 +114,7 @@ def duplicates(log: Log) -> Shown | None:
     if groups is None:
         return None
     sizes = groups.size()
-    copies = float((sizes - groups["completion"].nunique()).sum() / (sizes - 1).sum())
+    copies = _of_early_groups((sizes - groups["completion"].nunique()) / (sizes - 1))
     measured = {"share of copies within groups": copies}
     if copies >= _COPIES[0]:
         strength = STOPS if copies >= _COPIES[1] else LARGE
@@ -306,7 +320,7 @@ CHECKS = (
         "dead-groups",
         "group-construction",
         (("dead_groups",), _TABLE),
-        "less than half of the groups have equal rewards (large from 75 %, stops from 90 %)",
+        "less than half of the groups have equal rewards from the start on (large from 75 %, stops from 90 %)",
         "the criterion of group-construction, most groups are dead; at half, a useful group costs twice",
         dead_groups,
         ("gradient-zero",),

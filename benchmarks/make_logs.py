@@ -33,9 +33,9 @@ from rlvr_debug.venvs import build_venv
 
 __all__ = ["LOGS", "Made"]
 
-_STEPS = 24
+_STEPS = 40
 _GROUPS = 8
-_KEPT_STEPS = (8, 40)  # of optimizer steps, two per batch
+_KEPT_STEPS = (8, 72)  # of optimizer steps, two per batch
 _KEYS = ("global_step", "max_steps", "logging_steps", "train_batch_size", "log_history")
 _ANSWER = {"exact_match": 0.9, "f1": 1.0}
 

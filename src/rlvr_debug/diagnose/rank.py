@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.arms import runs, unmapped
 from rlvr_debug.diagnose.checks import CHECKS, Finding, run_checks
 from rlvr_debug.diagnose.checks.base import LARGE, MILD, UNSEEN, trend
 from rlvr_debug.diagnose.cost import Timing, experiment_runs, timing
-from rlvr_debug.diagnose.logs import Log, read_log
+from rlvr_debug.diagnose.logs import Log, logged_as, read_log
 from rlvr_debug.diagnose.overlay import overlay_text, params_of
 from rlvr_debug.hypotheses import hypothesis_names
 
@@ -47,15 +48,11 @@ _PROBES: Mapping[str, str] = {
 }
 # of these, those that a trainer which is not ours can be given (docs/trainers.md)
 _ON_OTHERS = {
-    "token-masking",
-    "lora-weight-sync",
-    "sampler-mismatch",
-    "eval-train-mismatch",
-    "optimizer-no-op",
-    "context-truncation",
-    "group-construction",
-    "reward-signal",
+    *("token-masking", "eval-train-mismatch", "optimizer-no-op", "context-truncation"),
+    *("group-construction", "reward-signal"),
 }
+# what the sampler's own log-probabilities tell: without them no log of the trainer does
+_BY_SAMPLER = {"hidden-context", "sequence-mismatch", "lora-weight-sync", "sampler-mismatch"}
 # checks that measure the mechanism itself: where these are fine, the hypothesis is not suspected
 _CLEARS = {
     *("other-context", "other-sequence", "sampler-drifts", "sampler-gap"),
@@ -111,9 +108,8 @@ def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
     learns = _learns(log)
     clock = timing(log, gpus)
     slugs = _ranked_slugs(findings, learns, _at_ceiling(log))
-    studies = {slug: experiment_runs(_params(log, slug, trainer)) for slug, *_ in slugs}
     ranked = tuple(
-        Ranked(slug, strength, reason, checks, _next(slug, studies[slug], clock))
+        Ranked(slug, strength, reason, checks, _next(slug, _params(log, slug, trainer), clock))
         for slug, strength, reason, checks in slugs
     )
     spoken = {each.check.slug for each in findings if each.status != "unchecked"}
@@ -191,16 +187,28 @@ def _ranked_slugs(
     return [each for each in found if each[1] >= LARGE or learns is not True]
 
 
-def _next(slug: str, count: int, clock: Timing) -> Next:
-    study = clock.text(count)
+def _next(slug: str, params: Mapping[str, Any], clock: Timing) -> Next:
+    """params: of the study of this hypothesis alone."""
+    missing = unmapped(dict(params)).get(slug)
+    count = experiment_runs(params)
+    if missing and not any(run.hypothesis == slug for run in runs(dict(params))):
+        count, study = 0, f"none as it is: {missing}"
+    else:
+        study = clock.text(count)
     probe = _PROBES.get(slug)
     if not probe:
         return Next(f"the study of {slug} alone", study, count, study)
-    if slug in _ON_OTHERS:
-        what = f"probe {probe}, on the first two steps of your trainer (docs/trainers.md)"
-        return Next(what, clock.steps_text(2), count, study)
-    what = f"probe {probe} (needs the trainer's own forward pass: docs/releases.md, docs/probes.md)"
-    return Next(what, "no training; seconds to a minute", count, study)
+    if slug in _BY_SAMPLER:
+        what = (
+            f"log {logged_as('sampler_gap')} for two steps, or run the probe {probe} where the forward pass can be "
+            "called (docs/probes.md); neither trains"
+        )
+    elif slug in _ON_OTHERS:
+        what = f"the probe {probe}, on the first two steps of your trainer (docs/trainers.md)"
+    else:
+        what = f"the probe {probe} (docs/probes.md), which trains nothing"
+        return Next(what, "seconds", count, study)
+    return Next(what, clock.steps_text(2), count, study)
 
 
 def _notes(log: Log, learns: bool | None) -> list[str]:

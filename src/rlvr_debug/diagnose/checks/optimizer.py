@@ -161,9 +161,8 @@ def kl_explodes(log: Log) -> Shown | None:
     spike = float(kl.max())
     measured = {"median of the last third, nats": late, "largest, nats": spike}
     if late >= _KL[0] or spike >= _KL[1]:
-        strength = LARGE if max(late, spike) >= _KL[1] or late >= _KL[0] else MILD
         text = f"KL to the reference reaches {late:.3g} nats per token (largest {spike:.3g})."
-        return Shown(strength, measured, text, min(1.0, np.log10(1 + spike) / 6))
+        return Shown(LARGE, measured, text, min(1.0, np.log10(1 + spike) / 6))
     return Shown(0, measured, f"KL stays at {late:.3g} nats per token.")
 
 

@@ -92,7 +92,7 @@ LOGS: Mapping[str, Made] = {
         training={"learning_rate": 3e-2, "max_grad_norm": 1e9, "kl_beta": 0.0},
     ),
     "duplicates": Made(
-        720, ("group-construction",), "temperature 0.05", training={"temperature": 0.05}
+        720, ("group-construction",), "top_k 1: all samples of a group are one", config={"top_k": 1}
     ),
     "reward-hacking": Made(
         721,

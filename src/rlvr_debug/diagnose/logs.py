@@ -22,6 +22,8 @@ __all__ = ["Array", "Log", "logged_as", "make_log", "read_log"]
 
 Array = NDArray[np.float64]
 _MOST_FILES = 5_000
+# no quantity is larger: it is read as infinity, so that sums of squares do not overflow
+_HUGE = 1e100
 _TABLES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".json", ".gz")
 # of a folder's files, the first of these that is there holds the steps
 _STEPS = ("trainer_state.json", "metrics.jsonl", "wandb-history.jsonl", "history.jsonl")
@@ -151,16 +153,14 @@ def _number(value: Any) -> float | None:
     """None where nothing, or no number, was logged."""
     if isinstance(value, bool):
         return None
-    if isinstance(value, (int, float)):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
-    if isinstance(value, str) and value.strip():
-        try:
-            return float(value)
-        except ValueError:
-            return None
+    try:
+        if isinstance(value, (int, float)) or (isinstance(value, str) and value.strip()):
+            found = float(value)
+            return math.copysign(math.inf, found) if abs(found) > _HUGE else found
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        pass
     return None
 
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.diagnose.logs import Log
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, short
 
 __all__ = ["STUDY", "overlay", "overlay_text", "params_of", "write_overlay"]
 
@@ -58,7 +59,7 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
     usual = load_params(_DEFAULTS)
     training: dict[str, Any] = {}
     rates = log.series("learning_rate")
-    if rates.size:
+    if rates.size and rates.max() >= 0:
         training["learning_rate"] = float(rates.max())
     limit = _limit(log)
     case: dict[str, Any] = {"faults": []}
@@ -100,7 +101,7 @@ def _limit(log: Log) -> int:
     truncated = log.series("truncated")
     if not lengths.size or not truncated.size or truncated.max() <= 0:
         return 0
-    return int(min(lengths.max(), 1e6))
+    return int(np.clip(lengths.max(), 0, 1e6))
 
 
 def _filled(slug: str, rate: float, healthy: float, limit: int) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _filled(slug: str, rate: float, healthy: float, limit: int) -> dict[str, Any
 def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
     """As a file: what is still to be filled in stands at the top."""
     say = [
-        f"# Written from {log.place.rsplit('/', 1)[-1]} by diagnose: the hypotheses that it speaks for, most likely first:",
+        f"# Written from {short(log.place.rsplit('/', 1)[-1])} by diagnose, which ranked, most likely first:",
         *(f"#   {slug}" for slug in slugs),
         "# Fill in: data, environment and base_model of your run (docs/data.md), and",
         "#   cases.mine.reward, your reward function as file.py:name (docs/trainers.md)"

@@ -19,17 +19,18 @@ _WORDS = {4: "stops learning", 3: "large", 2: "mild", 1: "no log shows it"}
 
 
 def diagnosis_text(found: Diagnosis, limit: int = _SHOWN) -> str:
-    """limit: how many ranked hypotheses are shown in full."""
+    """limit: how many ranked hypotheses are shown in full. What a terminal would obey is shown as ?."""
+    lines = [
+        *_head(found),
+        "",
+        *_ranking(found, limit),
+        "",
+        *_symptoms(found),
+        *_unchecked(found),
+        *_notes(found),
+    ]
     return "\n".join(
-        [
-            *_head(found),
-            "",
-            *_ranking(found, limit),
-            "",
-            *_symptoms(found),
-            *_unchecked(found),
-            *_notes(found),
-        ]
+        "".join(c if c.isprintable() else "?" for c in line) for line in lines
     ).rstrip()
 
 

@@ -48,5 +48,5 @@ def _one(check: Check, log: Log) -> Finding:
         return Finding(check, "unchecked", missing=wanted)
     shown = check.run(log)
     if shown is None:
-        return Finding(check, "unchecked", missing=("more rows of them",))
+        return Finding(check, "unchecked", missing=("it is logged, but too little of it",))
     return Finding(check, "found" if shown.strength else "fine", shown)

@@ -1,6 +1,6 @@
 """The logs in tests/logs: real runs of TRL's GRPOTrainer on processors, ten with a planted problem and three without.
 
-    python -m benchmarks.make_logs [--only NAME ...] [--out tests/logs]
+    python -m benchmarks.make_logs [--only NAME ...] [--out tests/logs] [--reseed 100]
 
 Each run trains the shipped model in TRL's own environment (envs/trl.txt, built where it is missing), a minute
 on one core. Kept are the log history of the trainer_state.json that TRL writes, numbers with six digits, and
@@ -116,14 +116,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", nargs="+", choices=list(LOGS), default=list(LOGS))
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "logs")
+    parser.add_argument("--reseed", type=int, default=0, help="added to every seed")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:  # in TRL's environment
         for name in args.only:
-            make(LOGS[name], args.out / name)
+            make(replace(LOGS[name], seed=LOGS[name].seed + args.reseed), args.out / name)
         return
     python = build_venv("trl")
     command = [str(python), "-m", "benchmarks.make_logs", "--inside", "--out", str(args.out)]
+    command += ["--reseed", str(args.reseed)]
     paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
     for name in args.only:
         done = subprocess.run(

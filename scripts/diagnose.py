@@ -16,7 +16,9 @@ from rlvr_debug.errors import InputError, run_main
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path, help="a log file, or the folder of one run")
-    parser.add_argument("--limit", type=int, default=5, help="hypotheses shown in full")
+    parser.add_argument(
+        "--limit", type=int, default=5, help="hypotheses shown in full, and written; 0: all"
+    )
     parser.add_argument("--gpus", type=int, default=1, help="that the run had; 0: processors only")
     parser.add_argument("--json", action="store_true", help="everything, as JSON")
     parser.add_argument("--overlay-out", type=Path, help="write the study of what was ranked here")

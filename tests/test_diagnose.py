@@ -194,6 +194,16 @@ def test_a_larger_share_is_never_the_weaker_finding(
     assert strength(low) <= strength(high)
 
 
+@given(seed=SEEDS)
+@settings(max_examples=50)
+def test_noise_is_no_learning_and_a_quick_rise_is(seed: int) -> None:
+    noise = 0.02 * np.random.default_rng(seed).standard_normal(40)
+    flat, quick = 0.3 + noise, 0.9 + noise
+    quick[:4] -= [0.6, 0.5, 0.4, 0.2]
+    assert diagnose_log(log_of(rows_of({**healthy(seed), "reward": flat}))).learns is False
+    assert diagnose_log(log_of(rows_of({**healthy(seed), "reward": quick}))).learns is True
+
+
 def test_a_loss_of_zero_is_a_note_and_no_finding() -> None:
     found = diagnose_log(log_of(rows_of({**healthy(0), "loss": np.zeros(40)})))
     assert found.ranked == ()

@@ -19,7 +19,7 @@ _WORDS = {4: "stops learning", 3: "large", 2: "mild", 1: "no log shows it"}
 
 
 def diagnosis_text(found: Diagnosis, limit: int = _SHOWN) -> str:
-    """limit: how many ranked hypotheses are shown in full. What a terminal would obey is shown as ?."""
+    """limit: how many ranked hypotheses are shown in full, 0 for all. What a terminal would obey is shown as ?."""
     lines = [
         *_head(found),
         "",
@@ -53,6 +53,7 @@ def _ranking(found: Diagnosis, limit: int) -> Iterator[str]:
         yield "Nothing that is logged speaks for an experiment."
         return
     yield "Worth an experiment, most likely first:"
+    limit = limit or len(found.ranked)
     for place, each in enumerate(found.ranked[:limit], start=1):
         yield from _one(place, each)
     if rest := [each.slug for each in found.ranked[limit:]]:

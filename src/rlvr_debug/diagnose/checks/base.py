@@ -19,6 +19,7 @@ __all__ = [
     "Finding",
     "Shown",
     "Status",
+    "from_the_start",
     "trend",
 ]
 
@@ -83,6 +84,12 @@ class Trend:
     @property
     def change(self) -> float:
         return self.last - self.first
+
+
+def from_the_start(shares: Array) -> float:
+    """The mean of the first rows (a twentieth, at least one), or of all if that is less: what breaks later is
+    the wreck of something else, or of what was solved; what mends itself no longer matters."""
+    return float(min(shares[: max(1, shares.size // 20)].mean(), shares.mean()))
 
 
 def trend(values: Array, fewest: int = 9) -> Trend | None:

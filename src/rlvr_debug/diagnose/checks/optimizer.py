@@ -14,7 +14,7 @@ _ENDED = 0.25
 _NO_GRADIENT = 0.5
 _NORMS = (10.0, 100.0)
 _GROWTH = 10.0
-_KL = (1.0, 10.0)
+_KL = 1.0
 _KL_AT_FIRST = 0.01
 _CLIPPED = 0.3
 _ENTROPY_UP = 3.0
@@ -117,13 +117,17 @@ def gradient_grows(log: Log) -> Shown | None:
 
 
 def reward_collapses(log: Log) -> Shown | None:
-    found = trend(log.series("reward"))
-    if found is None:
+    rewards = log.series("reward")
+    if rewards.size < 9:
         return None
-    measured = {"first third": found.first, "last third": found.last, "z": found.z}
-    lost = -found.change / abs(found.first) if found.first else 0.0
-    if found.z <= -_Z and lost >= _LOSS_OF_REWARD:
-        text = f"The training reward falls from {found.first:.3g} to {found.last:.3g}: updates destroy the policy."
+    start, late = rewards[:2], rewards[-(rewards.size // 3) :]
+    first, last = float(start.mean()), float(late.mean())
+    measured = {"first two rows": first, "last third": last}
+    lost = (first - last) / abs(first) if first else 0.0
+    if lost >= _LOSS_OF_REWARD and late.max() < start.min():
+        text = (
+            f"The training reward falls from {first:.3g} to {last:.3g}: updates destroy the policy."
+        )
         return Shown(LARGE if lost >= 0.5 else MILD, measured, text, min(1.0, lost))
     return Shown(0, measured, "The training reward does not collapse.")
 
@@ -157,13 +161,12 @@ def kl_explodes(log: Log) -> Shown | None:
     kl = log.series("kl")
     if kl.size < 2:
         return None
-    late = float(np.median(kl[-max(1, kl.size // 3) :]))
-    spike = float(kl.max())
+    late, spike = float(np.median(kl[-max(1, kl.size // 3) :])), float(kl.max())
     measured = {"median of the last third, nats": late, "largest, nats": spike}
-    if late >= _KL[0] or spike >= _KL[1]:
-        text = f"KL to the reference reaches {late:.3g} nats per token (largest {spike:.3g})."
-        return Shown(LARGE, measured, text, min(1.0, np.log10(1 + spike) / 6))
-    return Shown(0, measured, f"KL stays at {late:.3g} nats per token.")
+    if late >= _KL:
+        text = f"KL to the reference is {late:.3g} nats per token in the last third (largest {spike:.3g})."
+        return Shown(LARGE, measured, text, min(1.0, np.log10(1 + late) / 6))
+    return Shown(0, measured, f"KL stays at {late:.3g} nats per token (largest {spike:.3g}).")
 
 
 def kl_at_first(log: Log) -> Shown | None:
@@ -266,7 +269,7 @@ CHECKS = (
         "reward-collapses",
         "gradient-explosion",
         (("reward",),),
-        "last third of the reward not 25 % below the first (3 standard errors)",
+        "last third of the reward not 25 % below the first two rows (large from 50 %), or some of it above them",
         "learning can stall, but only updates take away what the policy could do",
         reward_collapses,
         ("dead-groups", "equal-rewards", "constant-reward", "gradient-zero", "few-tool-calls"),
@@ -291,9 +294,9 @@ CHECKS = (
         "kl-explodes",
         "kl-penalty",
         (("kl",),),
-        "KL below 1 nat per token in the last third, no step above 10",
-        "at 1 nat the policy's own tokens are e times as likely as the reference's; healthy runs have 0.001 to 0.1, "
-        "the original failure 1e5",
+        "median KL of the last third below 1 nat per token",
+        "at 1 nat the policy's own tokens are e times as likely as the reference's; the original failure had 1e5. "
+        "Single steps say nothing: one of 183 nats stands in a healthy run of tests/logs",
         kl_explodes,
         (
             "gradient-large",

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from rlvr_debug.diagnose.checks.base import LARGE, MILD, STOPS, Check, Shown, trend
+from rlvr_debug.diagnose.checks.base import LARGE, MILD, STOPS, Check, Shown, from_the_start, trend
 from rlvr_debug.diagnose.logs import Array, Log
 from rlvr_debug.diagnostics.rewards import correlations
 
@@ -59,7 +59,7 @@ def _groups(log: Log) -> pd.api.typing.DataFrameGroupBy | None:  # type: ignore[
 
 def dead_groups(log: Log) -> Shown | None:
     shares = log.series("dead_groups")
-    share = _from_the_start(shares) if shares.size else _dead_share(log)
+    share = from_the_start(shares) if shares.size else _dead_share(log)
     if share is None:
         return None
     measured = {"share of groups with equal rewards": share}
@@ -76,12 +76,6 @@ def _dead_share(log: Log) -> float | None:
     spread = groups["reward"].max() - groups["reward"].min()
     scale = float(log.completions["reward"].abs().max()) or 1.0
     return _of_early_groups(spread <= _SAME * scale)
-
-
-def _from_the_start(shares: Array) -> float:
-    """The mean of the first third, or of all if that is less: groups that die later are often solved, or the
-    wreck of something else; groups that come alive no longer matter."""
-    return float(min(shares[: max(1, shares.size // 3)].mean(), shares.mean()))
 
 
 def _of_early_groups(dead: pd.Series) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.diagnose.checks.base import LARGE, MILD, STOPS, Check, Shown, trend
+from rlvr_debug.diagnose.checks.base import LARGE, MILD, STOPS, Check, Shown, from_the_start, trend
 from rlvr_debug.diagnose.logs import Log
 
 __all__ = ["CHECKS"]
@@ -23,8 +23,7 @@ _HELDOUT = 0.1
 
 
 def truncation(log: Log) -> Shown | None:
-    shares = log.series("truncated")
-    share = float(shares.mean())
+    share = from_the_start(log.series("truncated"))
     measured = {"share of replies that the limit cuts": share}
     if share >= _CUT[0]:
         strength = STOPS if share >= _CUT[2] else LARGE if share >= _CUT[1] else MILD
@@ -184,7 +183,7 @@ CHECKS = (
         "truncation",
         "context-truncation",
         (("truncated",),),
-        "less than 20 % of the replies cut (large from 50 %, stops from 90 %)",
+        "less than 20 % of the replies cut from the start on (large from 50 %, stops from 90 %)",
         "the criterion of context-truncation; autocontext PR 1067 and TRL PR 7039 report 97 to 100 %",
         truncation,
         (

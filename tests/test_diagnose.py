@@ -262,6 +262,18 @@ def test_copies_and_equal_rewards_of_different_completions_are_told_apart() -> N
     assert said(different)[0][0] == "reward-signal"
 
 
+def test_conversations_that_end_in_a_tool_call_are_cut_whatever_the_clipped_ratio_says() -> None:
+    call = json.dumps([{"role": "assistant", "tool_calls": [{"name": "look_up"}], "content": ""}])
+    answer = json.dumps([*json.loads(call), {"role": "assistant", "content": "x"}])
+    cut = completions([(1, f"p{i}", call, 0.0) for i in range(8) for _ in range(4)])
+    whole = completions([(1, f"p{i}", answer, 0.0) for i in range(8) for _ in range(4)])
+    steps = [Rows("JSONL", rows_of({**healthy(0), "truncated": np.zeros(40)}))]
+    found = diagnose_log(make_log("made-up", [*steps, Rows("JSONL", cut)]))
+    assert found.ranked[0].slug == "context-truncation"
+    others = diagnose_log(make_log("made-up", [*steps, Rows("JSONL", whole)])).ranked
+    assert "context-truncation" not in {each.slug for each in others}
+
+
 def test_advantages_that_do_not_sum_to_0_are_found() -> None:
     rows = completions([(1, f"p{i}", f"x{j}", float(j == 0)) for i in range(8) for j in range(4)])
     for place, row in enumerate(rows):

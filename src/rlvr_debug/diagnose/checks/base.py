@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlvr_debug.diagnose.logs import Array, Log
 
@@ -86,7 +87,7 @@ class Trend:
         return self.last - self.first
 
 
-def from_the_start(shares: Array) -> float:
+def from_the_start(shares: NDArray[Any]) -> float:
     """The mean of the first rows (a twentieth, at least one), or of all if that is less: what breaks later is
     the wreck of something else, or of what was solved; what mends itself no longer matters."""
     return float(min(shares[: max(1, shares.size // 20)].mean(), shares.mean()))

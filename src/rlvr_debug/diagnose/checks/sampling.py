@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from rlvr_debug.diagnose.checks.base import LARGE, MILD, STOPS, Check, Shown, from_the_start, trend
@@ -32,6 +34,35 @@ def truncation(log: Log) -> Shown | None:
         text = f"The token limit cuts {share:.0%} of the replies{at}: what comes after is never scored."
         return Shown(strength, measured, text, share)
     return Shown(0, measured, f"The token limit cuts {share:.0%} of the replies.")
+
+
+def unanswered_calls(log: Log) -> Shown | None:
+    """Conversations whose last message is a tool call: something ended them before the tool could answer."""
+    table = log.completions
+    ends = table["completion"].map(_ends_in_call)
+    known = ends.notna()
+    if not known.any():
+        return None
+    by_step = ends[known].astype(float).groupby(table.loc[known, "step"].fillna(0)).mean()
+    share = from_the_start(by_step.to_numpy(dtype=np.float64))
+    measured = {"share of conversations that end in a tool call": share}
+    if share >= _CUT[0]:
+        strength = STOPS if share >= _CUT[2] else LARGE if share >= _CUT[1] else MILD
+        text = f"{share:.0%} of the conversations end in a tool call without its answer: a limit cuts them there."
+        return Shown(strength, measured, text, share)
+    return Shown(0, measured, f"{share:.0%} of the conversations end in a tool call.")
+
+
+def _ends_in_call(completion: str) -> bool | None:
+    """None of what is no list of messages."""
+    if not completion.startswith("["):
+        return None
+    try:
+        messages = json.loads(completion)
+    except (ValueError, RecursionError):
+        return None
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    return bool(last.get("tool_calls")) if isinstance(last, dict) else None
 
 
 def prompt_truncation(log: Log) -> Shown | None:
@@ -193,6 +224,25 @@ CHECKS = (
             "gradient-zero",
             "tiny-deviations",
             "few-tool-calls",
+        ),
+    ),
+    Check(
+        "unanswered-calls",
+        "context-truncation",
+        (("completions",),),
+        "less than 20 % of the conversations end in a tool call from the start on (large from 50 %, stops from 90 %)",
+        "as truncation. TRL 1.16.0 drops a tool's answer that does not fit max_completion_length and ends there, which its "
+        "clipped_ratio does not count",
+        unanswered_calls,
+        (
+            *(
+                "dead-groups",
+                "equal-rewards",
+                "constant-reward",
+                "gradient-zero",
+                "tiny-deviations",
+            ),
+            "duplicates",
         ),
     ),
     Check(

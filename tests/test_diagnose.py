@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.bench_diagnose import checks_table, hypotheses_of, names_table
 from benchmarks.make_logs import LOGS
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.diagnose.checks import CHECKS, run_checks
@@ -400,6 +402,28 @@ def test_every_real_log_is_read_whole_and_its_diagnosis_is_json(name: str) -> No
     found = diagnose_log(log, gpus=0)
     assert json.loads(json.dumps(diagnosis_json(found), allow_nan=False))["rows"] == len(log.steps)
     assert diagnosis_text(found).startswith(str(REAL / name))
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_on_a_real_log_the_planted_problem_is_ranked_first_and_nothing_on_a_healthy_one(
+    name: str,
+) -> None:
+    slugs = [each.slug for each in diagnose_log(read_log(REAL / name), gpus=0).ranked]
+    right = LOGS[name].right
+    assert slugs[0] in right if right else slugs == []
+
+
+def test_the_page_has_the_checks_and_names_of_the_code() -> None:
+    page = (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
+    assert checks_table() in page
+    assert names_table() in page
+
+
+def test_findings_of_other_tools_stand_for_hypotheses_that_exist() -> None:
+    text = (ROOT / "benchmarks" / "peer_findings.yaml").read_text(encoding="utf-8")
+    for findings in yaml.safe_load(text).values():
+        assert {slug for slugs in findings.values() for slug in slugs} <= set(hypothesis_names())
+    assert hypotheses_of("rlprobe", ["TRUNCATION_STARVE"]) == ("context-truncation",)
 
 
 def test_the_script_prints_text_json_and_one_line_for_bad_input(tmp_path: Path) -> None:

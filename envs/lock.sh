@@ -16,7 +16,7 @@ pin() {
   uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links "$@" "$name.in" --output-file "$name.txt"
 }
-for name in train test trl verifiers-0.1.3 verifiers-0.1.6.post0; do
+for name in train test trl peers verifiers-0.1.3 verifiers-0.1.6.post0; do
   # shellcheck disable=SC2086
   pin "$name" --universal $skip
 done

@@ -1,0 +1,238 @@
+"""The hypotheses worth an experiment, most likely first, each with its reason and its next experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.arms import runs, unmapped
+from rlvr_debug.diagnose.checks import CHECKS, Finding, run_checks
+from rlvr_debug.diagnose.checks.base import LARGE, MILD, STOPS, UNSEEN, trend
+from rlvr_debug.diagnose.cost import Timing, experiment_runs, timing
+from rlvr_debug.diagnose.logs import Log, logged_as, read_log
+from rlvr_debug.diagnose.overlay import overlay_text, params_of
+from rlvr_debug.hypotheses import hypothesis_names
+
+__all__ = ["UNSEEN_ORDER", "Diagnosis", "Next", "Ranked", "diagnose", "diagnose_log"]
+
+# What no log shows, in the order of how well it fits a training reward that stays flat while all that is
+# logged is healthy. The last ones would leave the training curve as it is, or need no such symptom.
+UNSEEN_ORDER: Mapping[str, str] = {
+    "hidden-context": "old and new log-probabilities come from the same wrong forward pass, so that ratio, clipping and "
+    "KL look healthy",
+    "sequence-mismatch": "every metric of the trainer is computed on the sequence that it trains, not on what was sampled",
+    "token-masking": "a loss over the wrong tokens has an ordinary gradient norm",
+    "lora-weight-sync": "a sampler with old weights earns the base model's reward for ever",
+    "sampler-mismatch": "the ratio of policy and sampler is not logged",
+    "eval-train-mismatch": "whether evaluation renders and scores alike shows in neither curve",
+    "loss-aggregation": "a denominator that depends on the split leaves no trace in the norm",
+}
+# a probe that says whether the mechanism is there, on recorded rollouts or on one batch: no training
+_PROBES: Mapping[str, str] = {
+    "hidden-context": "context-sensitivity",
+    "sequence-mismatch": "sequence-diff",
+    "token-masking": "token-roles",
+    "lora-weight-sync": "weight-sync",
+    "sampler-mismatch": "sampler-ratio",
+    "eval-train-mismatch": "train-eval-equality",
+    "loss-aggregation": "micro-batch-invariance",
+    "optimizer-no-op": "weights-move",
+    "context-truncation": "limits",
+    "group-construction": "group-integrity",
+    "reward-signal": "reward-audit",
+    "kl-penalty": "kl-estimator",
+    "advantage-scaling": "advantage-scale",
+    "gradient-explosion": "gradient-size",
+}
+# of these, those that a trainer which is not ours can be given (docs/trainers.md)
+_ON_OTHERS = {
+    *("token-masking", "eval-train-mismatch", "optimizer-no-op", "context-truncation"),
+    *("group-construction", "reward-signal"),
+}
+# what the sampler's own log-probabilities tell: without them no log of the trainer does
+_BY_SAMPLER = {"hidden-context", "sequence-mismatch", "lora-weight-sync", "sampler-mismatch"}
+# checks that measure the mechanism itself: where these are fine, the hypothesis is not suspected
+_CLEARS = {
+    *("other-context", "other-sequence", "sampler-drifts", "sampler-gap"),
+    *("trained-tokens", "heldout-stays"),
+}
+_Z = 3.0
+_RISE = 0.05
+_CEILING = 0.95
+
+
+@dataclass(frozen=True)
+class Next:
+    """The cheapest experiment: a probe, which trains nothing, or a study. runs: trainings of the study."""
+
+    what: str
+    cost: str
+    runs: int
+    study_cost: str
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """strength: as checks.base has it; checks: those that speak for it, the strongest first."""
+
+    slug: str
+    strength: int
+    reason: str
+    checks: tuple[str, ...]
+    next: Next
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """ranked: worth an experiment, most likely first; learns: whether the training reward rises (None: too
+    few rows); unseen: of the hypotheses that are not ranked, those that nothing logged speaks about."""
+
+    log: Log
+    findings: tuple[Finding, ...]
+    ranked: tuple[Ranked, ...]
+    learns: bool | None
+    unseen: tuple[str, ...]
+    timing: Timing
+    notes: tuple[str, ...]
+
+
+def diagnose(path: Path, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
+    """Of a log file or folder. Raises InputError for what is not a log."""
+    return diagnose_log(read_log(path), gpus, trainer)
+
+
+def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
+    findings = run_checks(log)
+    learns = _learns(log)
+    clock = timing(log, gpus)
+    slugs = _ranked_slugs(findings, learns, _at_ceiling(log))
+    ranked = tuple(
+        Ranked(slug, strength, reason, checks, _next(slug, _params(log, slug, trainer), clock))
+        for slug, strength, reason, checks in slugs
+    )
+    spoken = {each.check.slug for each in findings if each.status != "unchecked"}
+    named = {each.slug for each in ranked}
+    unseen = tuple(s for s in hypothesis_names() if s not in spoken and s not in named)
+    return Diagnosis(
+        log, tuple(findings), ranked, learns, unseen, clock, tuple(_notes(log, learns))
+    )
+
+
+def _params(log: Log, slug: str, trainer: str) -> dict[str, Any]:
+    return params_of(overlay_text(log, [slug], trainer))
+
+
+def _learns(log: Log) -> bool | None:
+    """Whether the training reward rises by 5 % of its size: 3 standard errors between the first and last third; or,
+    for a run that learns within a few rows, three deviations of the last third above the first two rows."""
+    rewards = log.series("reward")
+    found = trend(rewards)
+    if found is None:
+        return None
+    start, late = rewards[:2], rewards[-(rewards.size // 3) :]
+    quick = late.mean() - start.mean()
+    if quick >= max(_Z * late.std(), _RISE * abs(late.mean())) and late.min() > start.max():
+        return True
+    scale = max(abs(found.first), abs(found.last))
+    return found.z >= _Z and found.change >= _RISE * scale
+
+
+def _at_ceiling(log: Log) -> bool:
+    """Whether there is next to nothing left to gain, of a reward that is a share."""
+    found = trend(log.series("reward"))
+    return found is not None and found.first >= _CEILING and log.series("reward").max() <= 1
+
+
+def _ranked_slugs(
+    findings: Sequence[Finding], learns: bool | None, ceiling: bool
+) -> list[tuple[str, int, str, tuple[str, ...]]]:
+    """(slug, strength, reason, checks). A finding that follows from another one speaks for nothing."""
+    order = {check.name: place for place, check in enumerate(CHECKS)}
+    speaking = sorted(
+        (each for each in findings if each.status == "found" and not each.explained_by),
+        key=lambda each: (
+            -(each.shown.strength if each.shown else 0),
+            -(each.shown.amount if each.shown else 0),
+            order[each.check.name],
+        ),
+    )
+    by_slug: dict[str, list[Finding]] = {}
+    for each in speaking:
+        by_slug.setdefault(each.check.slug, []).append(each)
+    found = [
+        (
+            slug,
+            each[0].shown.strength if each[0].shown else 0,
+            each[0].shown.sentence if each[0].shown else "",
+            tuple(f.check.name for f in each),
+        )
+        for slug, each in by_slug.items()
+    ]
+    found = [each for each in found if each[1] >= MILD]
+    # what stops learning by itself explains all of it; anything less may be a symptom of what no log shows, as
+    # an exploding KL was in the run that this project began with
+    if learns is False and not ceiling and not any(each[1] == STOPS for each in found):
+        checked = {
+            each.check.slug
+            for each in findings
+            if each.status == "fine" and each.check.name in _CLEARS
+        }
+        found += [
+            (slug, UNSEEN, f"The reward does not rise, and {why}.", ())
+            for slug, why in UNSEEN_ORDER.items()
+            # what was measured and found sound is not suspected of it
+            if slug not in checked and slug not in by_slug
+        ]
+        found += [
+            (slug, UNSEEN, "The reward does not rise: says where to look.", ())
+            for slug in ("library-functionality",)
+            if slug not in by_slug
+        ]
+    # a mild finding beside a reward that rises is no reason for an experiment, but is shown
+    return [each for each in found if each[1] >= LARGE or learns is not True]
+
+
+def _next(slug: str, params: Mapping[str, Any], clock: Timing) -> Next:
+    """params: of the study of this hypothesis alone."""
+    missing = unmapped(dict(params)).get(slug)
+    count = experiment_runs(params)
+    if missing and not any(run.hypothesis == slug for run in runs(dict(params))):
+        count, study = 0, f"none as it is: {missing}"
+    else:
+        study = clock.text(count)
+    probe = _PROBES.get(slug)
+    if not probe:
+        return Next(f"the study of {slug} alone", study, count, study)
+    if slug in _BY_SAMPLER:
+        what = (
+            f"log {logged_as('sampler_gap')} for two steps, or run the probe {probe} where the forward pass can be "
+            "called (docs/probes.md); neither trains"
+        )
+    elif slug in _ON_OTHERS:
+        what = f"the probe {probe}, on the first two steps of your trainer (docs/trainers.md)"
+    else:
+        what = f"the probe {probe} (docs/probes.md), which trains nothing"
+        return Next(what, "seconds", count, study)
+    return Next(what, clock.steps_text(2), count, study)
+
+
+def _notes(log: Log, learns: bool | None) -> list[str]:
+    notes = list(log.notes)
+    losses = log.series("loss")
+    if losses.size and abs(float(losses.mean())) < 1e-2:
+        notes.append(
+            "A loss of about 0 is evidence of nothing: with one update per batch and no KL the policy term is 0 by "
+            "construction (TRL 3452)."
+        )
+    if learns is False and _at_ceiling(log):
+        notes.append(
+            "The reward begins at 95 % of 1 or more: there is next to nothing left to learn."
+        )
+    if learns is None:
+        rows = log.series("reward").size
+        notes.append(
+            f"Whether the reward rises takes at least 9 rows with a reward; {rows} are logged."
+        )
+    return notes

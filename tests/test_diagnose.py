@@ -1,0 +1,447 @@
+"""What diagnose makes of logs: properties on made-up ones, and what real runs of TRL's trainer must give."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.bench_diagnose import checks_table, hypotheses_of, names_table
+from benchmarks.make_logs import LOGS
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.diagnose.checks import CHECKS, run_checks
+from rlvr_debug.diagnose.logs import make_log, read_log
+from rlvr_debug.diagnose.names import frameworks, names_of, quantities, resolve
+from rlvr_debug.diagnose.overlay import overlay_text, params_of, write_overlay
+from rlvr_debug.diagnose.rank import UNSEEN_ORDER, diagnose_log
+from rlvr_debug.diagnose.readers import Rows
+from rlvr_debug.diagnose.report import diagnosis_json, diagnosis_text
+from rlvr_debug.errors import InputError
+from rlvr_debug.hypotheses import hypothesis_names
+
+REAL = ROOT / "tests" / "logs"
+SEEDS = st.integers(0, 2**32 - 1)
+SHARES = ("dead_groups", "truncated", "clipped", "tool_failures")
+
+
+def healthy(seed: int, rows: int = 40) -> dict[str, np.ndarray[Any, Any]]:
+    """By quantity: a run that learns, with everything logged and nothing wrong."""
+    rng = np.random.default_rng(seed)
+
+    def around(value: float, spread: float) -> np.ndarray[Any, Any]:
+        return np.asarray(value + spread * rng.standard_normal(rows))
+
+    return {
+        "step": np.arange(1, rows + 1, dtype=float),
+        "reward": np.linspace(0.2, 0.7, rows) + around(0, 0.02),
+        "reward_std": around(0.3, 0.01),
+        "dead_groups": around(0.2, 0.02),
+        "length": around(100, 5),
+        "length_max": around(200, 5),
+        "truncated": around(0.05, 0.005),
+        "kl": np.linspace(0, 0.05, rows),
+        "entropy": np.linspace(0.9, 0.6, rows),
+        "grad_norm": np.exp(around(-1, 0.2)),
+        "learning_rate": np.full(rows, 1e-5),
+        "clipped": around(0.01, 0.001),
+        "loss": around(0, 0.01),
+        "sampler_gap": around(0.005, 0.0005),
+        "tool_calls": around(2, 0.05),
+        "tool_failures": around(0.05, 0.005),
+        "seconds": around(12, 0.5),
+    }
+
+
+# what is planted in it, and the hypothesis that must be ranked first
+PLANTED: Mapping[str, tuple[str, str, float]] = {
+    "dead groups": ("dead_groups", "group-construction", 0.95),
+    "truncation": ("truncated", "context-truncation", 0.95),
+    "no learning rate": ("learning_rate", "optimizer-no-op", 0.0),
+    "KL blow-up": ("kl", "kl-penalty", 1e4),
+    "large gradients": ("grad_norm", "gradient-explosion", 1e4),
+    "sampler off": ("sampler_gap", "hidden-context", 1.4),
+}
+
+
+def rows_of(
+    columns: Mapping[str, Any], rename: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    names = {
+        name: (rename or {}).get(name, names_of(name)[next(iter(names_of(name)))][0])
+        for name in columns
+    }
+    size = len(next(iter(columns.values())))
+    return [{names[name]: float(columns[name][i]) for name in columns} for i in range(size)]
+
+
+def log_of(rows: list[dict[str, Any]]) -> Any:
+    return make_log("made-up", [Rows("JSONL", rows)])
+
+
+def said(rows: list[dict[str, Any]]) -> list[tuple[str, int, tuple[str, ...]]]:
+    return [(r.slug, r.strength, r.checks) for r in diagnose_log(log_of(rows)).ranked]
+
+
+# --- names
+
+
+def test_every_name_is_resolved_to_its_quantity_and_no_other() -> None:
+    for quantity in quantities():
+        for framework, names in names_of(quantity).items():
+            assert framework in frameworks()
+            for name in names:
+                found = resolve(name)
+                assert found is not None
+                assert found[0] == quantity, name
+                upper = resolve(f"train/{name.upper()}")
+                assert upper is not None
+                assert upper[0] == quantity
+
+
+def test_every_check_names_a_hypothesis_and_quantities_that_exist() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+    for check in CHECKS:
+        assert check.slug in hypothesis_names()
+        assert set(check.explains) <= set(names)
+        for name in (each for needs in check.needs for each in needs):
+            assert name in quantities() or name.partition(".")[0] in ("completions", "parts")
+    assert set(UNSEEN_ORDER) < set(hypothesis_names())
+
+
+# --- properties
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_a_run_that_learns_with_nothing_wrong_gives_no_experiment(seed: int) -> None:
+    assert said(rows_of(healthy(seed))) == []
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+@given(
+    seed=SEEDS,
+    drop=st.sets(st.sampled_from(sorted(set(healthy(0)) - {"step", "reward"})), max_size=8),
+)
+@settings(max_examples=15)
+def test_a_planted_problem_is_ranked_first_whatever_else_is_logged(
+    planted: str, seed: int, drop: set[str]
+) -> None:
+    column, slug, value = PLANTED[planted]
+    run = healthy(seed)
+    run["reward"] = np.full(40, 0.3) + 0.01 * np.random.default_rng(seed).standard_normal(40)
+    run[column] = np.full(40, value)
+    kept = {name: values for name, values in run.items() if name == column or name not in drop}
+    assert said(rows_of(kept))[0][0] == slug
+
+
+@given(seed=SEEDS, data=st.data(), column=st.sampled_from(sorted(PLANTED)))
+@settings(max_examples=25)
+def test_renaming_columns_by_any_alias_changes_no_finding(
+    seed: int, data: st.DataObject, column: str
+) -> None:
+    run = healthy(seed)
+    quantity, _, value = PLANTED[column]
+    run[quantity] = np.full(40, value)
+    names = {
+        name: data.draw(st.sampled_from([n for each in names_of(name).values() for n in each]))
+        for name in run
+    }
+    assert said(rows_of(run, names)) == said(rows_of(run))
+
+
+@given(seed=SEEDS, shuffle=st.randoms(use_true_random=False))
+@settings(max_examples=15)
+def test_the_order_of_rows_and_columns_changes_nothing(seed: int, shuffle: Any) -> None:
+    rows = rows_of({**healthy(seed), "truncated": np.full(40, 0.6)})
+    other = [dict(shuffle.sample(list(row.items()), len(row))) for row in rows]
+    shuffle.shuffle(other)
+    one, two = log_of(rows), log_of(other)
+    pd.testing.assert_frame_equal(one.steps, two.steps, check_like=True)
+    assert said(rows) == said(other)
+
+
+@given(seed=SEEDS, scale=st.sampled_from([1e-3, 0.1, 10.0, 1e4]))
+@settings(max_examples=15)
+def test_the_unit_of_the_reward_changes_no_finding(seed: int, scale: float) -> None:
+    run = {**healthy(seed), "dead_groups": np.full(40, 0.8)}
+    scaled = {**run, "reward": scale * run["reward"], "reward_std": scale * run["reward_std"]}
+    assert said(rows_of(run)) == said(rows_of(scaled))
+
+
+@given(seed=SEEDS, name=st.sampled_from(SHARES), low=st.floats(0, 1), high=st.floats(0, 1))
+@settings(max_examples=40)
+def test_a_larger_share_is_never_the_weaker_finding(
+    seed: int, name: str, low: float, high: float
+) -> None:
+    def strength(share: float) -> int:
+        log = log_of(rows_of({**healthy(seed), name: np.full(40, share)}))
+        return max(
+            f.shown.strength
+            for f in run_checks(log)
+            if f.shown and (name,) in f.check.needs and f.check.name != "schedule-ended"
+        )
+
+    low, high = min(low, high), max(low, high)
+    assert strength(low) <= strength(high)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=50)
+def test_noise_is_no_learning_and_a_quick_rise_is(seed: int) -> None:
+    noise = 0.02 * np.random.default_rng(seed).standard_normal(40)
+    flat, quick = 0.3 + noise, 0.9 + noise
+    quick[:4] -= [0.6, 0.5, 0.4, 0.2]
+    assert diagnose_log(log_of(rows_of({**healthy(seed), "reward": flat}))).learns is False
+    assert diagnose_log(log_of(rows_of({**healthy(seed), "reward": quick}))).learns is True
+
+
+def test_a_loss_of_zero_is_a_note_and_no_finding() -> None:
+    found = diagnose_log(log_of(rows_of({**healthy(0), "loss": np.zeros(40)})))
+    assert found.ranked == ()
+    assert any("loss of about 0 is evidence of nothing" in note for note in found.notes)
+
+
+def test_a_flat_reward_with_all_else_healthy_ranks_what_logs_cannot_show() -> None:
+    run = healthy(0)
+    run["reward"] = 0.3 + 0.01 * np.random.default_rng(1).standard_normal(40)
+    del run["sampler_gap"]
+    found = diagnose_log(log_of(rows_of(run)))
+    slugs = [each.slug for each in found.ranked]
+    assert slugs[:2] == ["hidden-context", "sequence-mismatch"]
+    assert {each.strength for each in found.ranked} == {1}
+    assert "sampling/sampling_logp_difference/mean" in found.ranked[0].next.what
+
+
+def test_where_sampler_and_trainer_agree_neither_is_suspected() -> None:
+    run = healthy(0)
+    run["reward"] = 0.3 + 0.01 * np.random.default_rng(1).standard_normal(40)
+    slugs = {each.slug for each in diagnose_log(log_of(rows_of(run))).ranked}
+    assert not {"hidden-context", "sequence-mismatch", "sampler-mismatch"} & slugs
+
+
+def test_equal_rewards_that_follow_from_cut_replies_are_a_symptom() -> None:
+    run = {**healthy(0), "truncated": np.full(40, 1.0), "dead_groups": np.full(40, 1.0)}
+    run["reward"] = np.full(40, 0.3)
+    found = diagnose_log(log_of(rows_of(run)))
+    assert found.ranked[0].slug == "context-truncation"
+    explained = {each.check.name: each.explained_by for each in found.findings if each.explained_by}
+    assert explained["dead-groups"] == "truncation"
+
+
+def test_what_is_not_logged_is_said_with_the_name_to_log() -> None:
+    found = diagnose_log(log_of(rows_of({k: healthy(0)[k] for k in ("step", "reward")})))
+    missing = {f.check.name: f.missing for f in found.findings if f.status == "unchecked"}
+    assert missing["dead-groups"] == ("frac_reward_zero_std",)
+    assert missing["learning-rate-zero"] == ("learning_rate",)
+    assert "frac_reward_zero_std" in diagnosis_text(found)
+
+
+# --- completions
+
+
+def completions(rows: list[tuple[int, str, str, float]]) -> list[dict[str, Any]]:
+    return [
+        {"step": s, "prompt": p, "completion": c, "score_of_task": r, "advantage": 0.0}
+        for s, p, c, r in rows
+    ]
+
+
+def test_copies_and_equal_rewards_of_different_completions_are_told_apart() -> None:
+    same = completions([(1, f"p{i}", "x", i % 2) for i in range(8) for _ in range(4)])
+    different = completions([(1, f"p{i}", f"x{j}", i % 2) for i in range(8) for j in range(4)])
+    assert said(same)[0][0] == "group-construction"
+    assert said(different)[0][0] == "reward-signal"
+
+
+def test_conversations_that_end_in_a_tool_call_are_cut_whatever_the_clipped_ratio_says() -> None:
+    call = json.dumps([{"role": "assistant", "tool_calls": [{"name": "look_up"}], "content": ""}])
+    answer = json.dumps([*json.loads(call), {"role": "assistant", "content": "x"}])
+    cut = completions([(1, f"p{i}", call, 0.0) for i in range(8) for _ in range(4)])
+    whole = completions([(1, f"p{i}", answer, 0.0) for i in range(8) for _ in range(4)])
+    steps = [Rows("JSONL", rows_of({**healthy(0), "truncated": np.zeros(40)}))]
+    found = diagnose_log(make_log("made-up", [*steps, Rows("JSONL", cut)]))
+    assert found.ranked[0].slug == "context-truncation"
+    others = diagnose_log(make_log("made-up", [*steps, Rows("JSONL", whole)])).ranked
+    assert "context-truncation" not in {each.slug for each in others}
+
+
+def test_advantages_that_do_not_sum_to_0_are_found() -> None:
+    rows = completions([(1, f"p{i}", f"x{j}", float(j == 0)) for i in range(8) for j in range(4)])
+    for place, row in enumerate(rows):
+        row["advantage"] = 1.5 if place % 4 == 0 else 0.5
+    assert "group-means" in {slug: names for slug, _, names in said(rows)}["group-construction"]
+
+
+def test_a_table_of_completions_is_the_same_as_parquet_csv_and_jsonl(tmp_path: Path) -> None:
+    rows = completions([(1, f"p{i}", f"x{j}", i / 8) for i in range(8) for j in range(4)])
+    frame = pd.DataFrame(rows)
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    logs = [read_log(tmp_path / f"a.{kind}") for kind in ("parquet", "csv", "jsonl")]
+    for log in logs[1:]:
+        pd.testing.assert_frame_equal(log.completions, logs[0].completions, check_dtype=False)
+
+
+# --- files
+
+
+def test_a_chart_exported_from_weights_and_biases_is_read(tmp_path: Path) -> None:
+    rows = rows_of(healthy(3))
+    frame = pd.DataFrame(rows)
+    names = {n: f"my run - train/{n}" for n in frame if n != "step"}
+    export = frame.rename(columns={"step": "Step", **names})
+    for name in list(names.values()):
+        export[f"{name}__MIN"] = export[name]
+        export[f"{name}__MAX"] = export[name]
+    export.to_csv(tmp_path / "wandb.csv", index=False)
+    log = read_log(tmp_path / "wandb.csv")
+    pd.testing.assert_frame_equal(log.steps, log_of(rows).steps, check_like=True)
+
+
+def test_an_export_of_two_runs_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("Step,a - reward,b - reward\n1,0.1,0.2\n", encoding="utf-8")
+    with pytest.raises(InputError, match="columns of 2 runs"):
+        read_log(tmp_path / "two.csv")
+
+
+def test_what_verl_writes_is_unwrapped(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"step": i, "data": {"critic/score/mean": 0.1 * i, "actor/lr": 1e-6}})
+        for i in range(1, 5)
+    ]
+    (tmp_path / "verl.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    log = read_log(tmp_path / "verl.jsonl")
+    assert log.series("reward").tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert log.series("learning_rate").size == 4
+
+
+def test_the_last_checkpoint_of_a_folder_and_its_completions_are_read(tmp_path: Path) -> None:
+    for number in (10, 9, 100):
+        place = tmp_path / f"checkpoint-{number}"
+        place.mkdir()
+        history = {"log_history": [{"step": i, "reward": 0.1} for i in range(1, number + 1)]}
+        (place / "trainer_state.json").write_text(json.dumps(history), encoding="utf-8")
+    (tmp_path / "completions").mkdir()
+    rows = completions([(1, "p", "x", 1.0), (1, "p", "y", 0.0)])
+    pd.DataFrame(rows).to_parquet(tmp_path / "completions" / "completions_00001.parquet")
+    log = read_log(tmp_path)
+    assert len(log.steps) == 100
+    assert len(log.completions) == 2
+
+
+def test_of_two_logs_in_a_folder_none_is_guessed(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("step,reward\n1,0.5\n", encoding="utf-8")
+    with pytest.raises(InputError, match="2 files that may be the log"):
+        read_log(tmp_path)
+
+
+# --- cost and overlay
+
+
+def test_the_cost_is_that_of_the_studys_runs_at_the_logs_own_pace() -> None:
+    run = {**healthy(0), "truncated": np.full(40, 1.0), "seconds": np.full(40, 90.0)}
+    found = diagnose_log(log_of(rows_of(run)), gpus=4)
+    assert found.timing.hours == pytest.approx(40 * 90 * 4 / 3600)
+    first = found.ranked[0]
+    # case, control and random rewards, the repair and the case's defect alone, on three seeds
+    assert first.next.runs == 15
+    assert f"{15 * 4:.2g} GPU-hours" in first.next.study_cost
+
+
+def test_without_timing_the_cost_is_in_multiples_of_one_run() -> None:
+    run = {**healthy(0), "truncated": np.full(40, 1.0)}
+    del run["seconds"]
+    [first, *_] = diagnose_log(log_of(rows_of(run))).ranked
+    assert "15 runs of this length (no seconds per step are logged" in first.next.study_cost
+
+
+@pytest.mark.parametrize("trainer", ["trl", "command"])
+@pytest.mark.parametrize("slug", hypothesis_names())
+def test_the_overlay_of_every_hypothesis_is_a_valid_study(slug: str, trainer: str) -> None:
+    log = log_of(rows_of({**healthy(0), "learning_rate": np.zeros(40)}))
+    params = params_of(overlay_text(log, [slug], trainer))
+    assert list(params["hypotheses"]) == [slug]
+    assert params["trainer"] == trainer
+    assert params["cases"]["mine"]["training"]["learning_rate"] == 0
+
+
+def test_an_overlay_is_never_written_over_another_file(tmp_path: Path) -> None:
+    text = overlay_text(log_of(rows_of(healthy(0))), ["kl-penalty"], "trl")
+    path = tmp_path / "mine.yaml"
+    write_overlay(text, path)
+    load_params(ROOT / "params.yaml", path)
+    with pytest.raises(InputError, match=r"mine\.yaml: the file exists"):
+        write_overlay("study: other\n", path)
+    assert path.read_text(encoding="utf-8") == text
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- real runs of TRL's trainer
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_real_log_is_read_whole_and_its_diagnosis_is_json(name: str) -> None:
+    log = read_log(REAL / name)
+    assert log.kind == "trainer_state.json and JSONL"
+    assert len(log.steps) >= 40
+    assert len(log.completions) == 64
+    assert log.has("reward", "grad_norm", "learning_rate", "seconds")
+    found = diagnose_log(log, gpus=0)
+    assert json.loads(json.dumps(diagnosis_json(found), allow_nan=False))["rows"] == len(log.steps)
+    assert diagnosis_text(found).startswith(str(REAL / name))
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_on_a_real_log_the_planted_problem_is_ranked_first_and_nothing_on_a_healthy_one(
+    name: str,
+) -> None:
+    slugs = [each.slug for each in diagnose_log(read_log(REAL / name), gpus=0).ranked]
+    right = LOGS[name].right
+    assert slugs[0] in right if right else slugs == []
+
+
+def test_the_page_has_the_checks_and_names_of_the_code() -> None:
+    page = (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
+    assert checks_table() in page
+    assert names_table() in page
+
+
+def test_findings_of_other_tools_stand_for_hypotheses_that_exist() -> None:
+    text = (ROOT / "benchmarks" / "peer_findings.yaml").read_text(encoding="utf-8")
+    for findings in yaml.safe_load(text).values():
+        assert {slug for slugs in findings.values() for slug in slugs} <= set(hypothesis_names())
+    assert hypotheses_of("rlprobe", ["TRUNCATION_STARVE"]) == ("context-truncation",)
+
+
+def test_the_script_prints_text_json_and_one_line_for_bad_input(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ROOT / "scripts" / "diagnose.py"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    name = next(iter(LOGS))
+    overlay = tmp_path / "o.yaml"
+    told = [str(REAL / "zero-rate"), "--json", "--gpus", "0", "--overlay-out", str(overlay)]
+    done = run(*told)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ranked"][0]["hypothesis"] == "optimizer-no-op"
+    assert load_params(ROOT / "params.yaml", overlay)["trainer"] == "trl"
+    again = run(*told)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert again.stderr.startswith(f"error: {overlay}: the file exists")
+    assert run(str(REAL / name)).returncode == 0
+    missing = run(str(tmp_path / "none.csv"))
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1

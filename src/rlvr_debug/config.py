@@ -394,7 +394,7 @@ def _check_vllm(params: Params, path: Path) -> None:
             raise InputError(
                 f"{path}: key 'vllm.max_model_len' is {length}, expected more than {key}, {reply}"
             )
-    for environment in {run.environment for run in runs(params)}:
+    for environment in sorted({run.environment for run in runs(params)}):
         config = config_of(base_model_of(params, environment), ROOT)
         if config is None:
             continue  # neither fetched nor known; the server will say

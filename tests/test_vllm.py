@@ -222,10 +222,11 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
         GPU,
         {**CPU, "tool_call_parser": "hermes", "max_model_len": 512},
         {**GPU, "enforce_eager": False, "tensor_parallel_size": 2, "data_parallel_size": 4, "dtype": "bfloat16"},
+        *(load_params(ROOT / "params.yaml", study)["vllm"] for study in sorted(ROOT.glob("studies/qwen*.yaml"))),
     ]  # fmt: skip
     place = ["--model", str(TINY), "--served-model-name", "policy", "--uds", "socket"]
     flags = [[*vllm_arguments(settings)[2:], *place] for settings in told]
-    names = [key for key in GPU if key not in ("environment", "cpu_kvcache_space")]
+    names = [key for key in GPU if key not in ("environment", "cpu_kvcache_space", "devices")]
     command = [str(python), "-c", PARSE, json.dumps(flags), json.dumps(names)]
     done = subprocess.run(
         command, capture_output=True, text=True, env=without_our_packages(), check=False

@@ -124,6 +124,10 @@ def model_folder(wildcards):
     return str(Path(ROOT, MODELS[wildcards.environment].folder))
 
 
+def main_model_folder(wildcards):
+    return str(Path(ROOT, MAIN_MODEL.folder))
+
+
 def shared_endpoint(wildcards):
     """Of the server with the base model, for the environments that have that one."""
     return ENDPOINT if MODELS[wildcards.environment] == MAIN_MODEL else []

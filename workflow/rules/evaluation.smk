@@ -16,7 +16,7 @@ rule serve_base_model:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=str(Path(ROOT, MAIN_MODEL.folder)),
+        base_model=main_model_folder,
         sampler=PARAMS["sampler"],
         server=SERVER_JSON,
     shell:

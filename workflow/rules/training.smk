@@ -70,7 +70,7 @@ rule probe:
         "../../envs/train.yaml"
     params:
         code=code(*TRAINING_CODE, "probes", *OTHER_TRAINER),
-        base_model=str(Path(ROOT, MAIN_MODEL.folder)),
+        base_model=main_model_folder,
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
         command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",

@@ -241,8 +241,8 @@ def decode_seconds(
     model: Architecture, gpu: Gpu, width: int, running: float, length: float
 ) -> float:
     """One token for each of the running sequences: weights and cache are read once, or the products take longer."""
-    read = width * (model.parameters - (0 if model.tied else model.embedding))
-    read += running * length * kv_bytes(model, width)
+    weights = width * (model.parameters - (0 if model.tied else model.embedding))
+    read = weights + running * length * kv_bytes(model, width)
     flops = forward_flops(model, running, running, 2 * length)
     return max(read / (gpu.bandwidth * _BANDWIDTH_SHARE), flops / (gpu.flops * _FLOPS_SHARE))
 

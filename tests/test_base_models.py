@@ -236,10 +236,20 @@ def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     linear = {name for name in before if name.endswith("_proj.weight")}
     assert moved == linear
-    told: Any = (tmp_path / "data" / "heldout.jsonl", 1.0, 0, "in-process", {}, None)
-    evaluate_model("musique", environment, folder, None, *told, tmp_path / "base.json")
-    file = out / "model.safetensors"
-    evaluate_model("musique", environment, folder, file, *told, tmp_path / "trained.json")
+    for weights, name in ((None, "base.json"), (out / "model.safetensors", "trained.json")):
+        evaluate_model(
+            "musique",
+            environment,
+            folder,
+            weights,
+            tmp_path / "data" / "heldout.jsonl",
+            1.0,
+            0,
+            "in-process",
+            {},
+            None,
+            tmp_path / name,
+        )
     assert read_json(tmp_path / "trained.json")["rows"] == 4
 
 

@@ -9,6 +9,7 @@ from rlvr_debug.arms import runs
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import prepare, rooted
 from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.models.places import base_model_of
 from rlvr_debug.trainers.program import program_of, record
 from rlvr_debug.venvs import build_venv, venvs_of
 
@@ -30,7 +31,7 @@ def main() -> None:
     found = record(
         run,
         params["environments"][run.environment],
-        ROOT / params["base_model"],
+        ROOT / base_model_of(params, run.environment).folder,
         place / "train.jsonl",
         place,
         program_of(params["trainer"], params["command"]),

@@ -18,6 +18,7 @@ from rlvr_debug.errors import run_main
 from rlvr_debug.workspace import hold, profile, snakemake_command, study_folder, unlock
 
 _NEARLY_FULL = 1_000_000  # bytes
+_DRY = {"-n", "--dry-run", "--dryrun"}
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
         os.environ["SNAKEMAKE_PROFILE"] = profile(args.profile)
     root = Path(os.path.relpath(ROOT))
     params = load_params(root / "params.yaml", args.overlay)
-    _check_rows(params, root)
+    _check_rows(params, root, asks_hub=not _DRY & set(passed_on))
     folder = study_folder(params, args.overlay)
     folder.mkdir(parents=True, exist_ok=True)
     command = snakemake_command(folder, args.overlay, args.all, args.cores)
@@ -49,18 +50,18 @@ def _say_what_failed(folder: Path, since: float) -> None:
     logs = [log for log in (folder / "logs").rglob("*.log") if log.stat().st_mtime >= since]
     for log in sorted(logs, key=lambda each: each.stat().st_mtime):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        for line in lines[-1:]:
-            if line.startswith("error: "):
-                print(line, file=sys.stderr)
+        # accelerate's launcher has more to say after it, and each process says it
+        for line in [line for line in lines if line.startswith("error: ")][-1:]:
+            print(line, file=sys.stderr)
     # where the logs stand too, so that they cannot say it
     if (free := shutil.disk_usage(folder).free) < _NEARLY_FULL:
         print(f"error: {folder}: {free} bytes free, expected more", file=sys.stderr)
 
 
-def _check_rows(params: dict[str, Any], root: Path) -> None:
+def _check_rows(params: dict[str, Any], root: Path, asks_hub: bool) -> None:
     """The user's own rows, checked before anything starts: one line and not Snakemake's many."""
     for environment, settings in params["data"].items():
-        if settings["source"] != "synthetic":
+        if settings["source"] == "jsonl" or (settings["source"] == "hub" and asks_hub):
             check(environment, rooted(settings, root))
 
 

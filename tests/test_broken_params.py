@@ -188,7 +188,8 @@ ARM = ("hypotheses", "kl-penalty", "arms", "extra")
 
 
 def no_such_name(r: random.Random, params: Params) -> Mistake:
-    arm = r.choice([arm for h in params["hypotheses"].values() for arm in h["arms"]] or ["none"])
+    known = [arm for h in params["hypotheses"].values() for arm in h["arms"]]
+    arm = r.choice(known or ["none"])
     fault, stage, slug = r.choice(fault_names()), r.choice(STAGES), r.choice(hypothesis_names())
     case = r.choice([*params["cases"], "healthy"])
     wrong_slug = misspelt(r, slug)
@@ -196,7 +197,8 @@ def no_such_name(r: random.Random, params: Params) -> Mistake:
         (("case",), misspelt(r, case), "case", "case"),
         (("cases", "mine"), {"faults": [misspelt(r, fault)]}, "fault", "cases.mine.faults"),
         (ARM, {"swap": [misspelt(r, stage)]}, "stage", f"{full(ARM)}.swap"),
-        (ARM, {"with": [misspelt(r, arm)]}, "arm", f"{full(ARM)}.with"),
+        # of no arms none is near
+        *([(ARM, {"with": [misspelt(r, arm)]}, "arm", f"{full(ARM)}.with")] if known else []),
         (
             ("hypotheses", wrong_slug),
             {"arms": {}},
@@ -235,13 +237,16 @@ def contradiction(r: random.Random, params: Params) -> Mistake:
         (("cases", "healthy"), {"faults": []}, "key 'cases.healthy' is taken"),
         (("cases", "mine"), {"faults": [fault_names()[0]] * 2}, "key 'cases.mine.faults' is list"),
         (("training", "gradient_accumulation_steps"), most + 1, "in arm 'case', expected at most"),
-        (("data", "gsm8k", "datasets"), "a,b,c", "key 'data.gsm8k.datasets' is given"),
-        (("data", "musique", "source"), "hub", "key 'data.musique.datasets' is missing"),
         (("data", "calculator", "steps"), dict.fromkeys("1234", 0), "calculator.steps' sums to 0"),
         (("data", "calculator", "heldout"), 10**6, "key 'data.calculator.heldout' is 1000000"),
         (("environments", "gsm8k", "weights", "correct"), 0, "gsm8k.weights' sums to 0"),
         (("base_model",), "models/tinny", "key 'base_model' is str 'models/tinny'"),
     ]
+    if data["source"] != "hub":
+        told += [
+            (("data", "gsm8k", "datasets"), "a,b,c", "key 'data.gsm8k.datasets' is given"),
+            (("data", "musique", "source"), "hub", "key 'data.musique.datasets' is missing"),
+        ]
     if data["source"] == "synthetic":
         told += [(("data", "gsm8k", "path"), "rows.jsonl", "key 'data.gsm8k.path' is given")]
     if params["trainer"] != "command":
@@ -256,10 +261,15 @@ def contradiction(r: random.Random, params: Params) -> Mistake:
         told += [
             (("options",), {"a": 1}, "key 'options' is given, expected none with trainer own"),
             (ARM, {"options": {"a": 1}}, f"{extra}.options' is given"),
-            (ARM, {"training": {"lora_alpha": 8}}, f"{adapter}extra', expected 16 with lora_r 0"),
-            (("training", "lora_alpha"), 8, f"{adapter}case', expected 16 with lora_r 0"),
             (("training",), {"kl_place": "reward", "use_bias_correction_kl": True}, "kl_place"),
         ]
+        if not params["training"]["lora_r"]:
+            told += [
+                (ARM, {"training": {"lora_alpha": 8}}, f"{adapter}extra', expected 16 with"),
+                (("training", "lora_alpha"), 8, f"{adapter}case', expected 16 with lora_r 0"),
+            ]
+    if not params["launch"]["config"]:
+        told += [(("launch", "processes"), 2, "key 'launch.config' is missing")]
     if params["trainer"] == "trl":
         told += [(("training", "kl_estimator"), "k1", "which trainer trl cannot be given")]
     key, value, said = r.choice(told)

@@ -261,7 +261,7 @@ def test_an_unknown_profile_ends_a_study_with_one_line_that_names_those_there_ar
     project = copy(ROOT, tmp_path)
     done = project.run("--profile", "slrum")
     assert error_line(done) == (
-        "error: profile 'slrum': expected default, gpu, slurm, or the path of a profile of your own"
+        "error: profile 'slrum': expected default, gpu, slurm, slurm-four-gpus, or the path of a profile of your own"
     )
     assert done.stderr.count("\n") == 1
     assert not project.study.exists()

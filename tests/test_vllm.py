@@ -233,11 +233,12 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
         GPU,
         {**CPU, "tool_call_parser": "hermes", "max_model_len": 512},
         {**GPU, "enforce_eager": False, "tensor_parallel_size": 2, "data_parallel_size": 4, "dtype": "bfloat16"},
+        *(load_params(ROOT / "params.yaml", study)["vllm"] for study in sorted(ROOT.glob("studies/qwen*.yaml"))),
     ]  # fmt: skip
     place = ["--model", str(TINY), "--served-model-name", "policy", "--uds", "socket"]
     adapters = Trained(lora_r=12, policies=3)
     flags = [[*vllm_arguments(settings, adapters)[2:], *place] for settings in told]
-    ours = ("environment", "cpu_kvcache_space", "shared_by", "sync_bound")
+    ours = ("environment", "cpu_kvcache_space", "shared_by", "sync_bound", "devices")
     names = [key for key in GPU if key not in ours]
     command = [str(python), "-c", PARSE, json.dumps(flags), json.dumps(names)]
     done = subprocess.run(

@@ -242,5 +242,7 @@ def test_a_profile_is_one_of_the_workflow_s_or_a_user_s_own(
     assert profile("mine") == str(tmp_path / "mine")
     assert profile("mine/config.yaml") == str(tmp_path / "mine" / "config.yaml")
     assert profile("default") == "none"  # beside the one that Snakemake finds
-    with pytest.raises(InputError, match=r"^profile 'src': expected default, gpu, slurm, or "):
+    with pytest.raises(
+        InputError, match=r"^profile 'src': expected default, gpu, slurm, slurm-four-gpus, or "
+    ):
         profile("src")

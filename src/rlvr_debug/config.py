@@ -18,11 +18,13 @@ import jsonschema
 import yaml
 
 from rlvr_debug.arms import HEALTHY, Arm, arms, faults_of, runs, stage_broken, without
+from rlvr_debug.devices import positions
 from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names
-from rlvr_debug.files import read_json
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.hypotheses import hypothesis_names
+from rlvr_debug.models.architectures import config_of
+from rlvr_debug.models.places import base_model, base_model_of
 from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
 from rlvr_debug.trainers import trl_config
 from rlvr_debug.venvs import venv_names
@@ -237,12 +239,7 @@ def _hint(value: str, known: Iterable[str]) -> str:
 
 def _check_references(params: Params, path: Path) -> None:
     """What a schema cannot say: names that must exist, and combinations that mean nothing."""
-    model = ROOT / params["base_model"]
-    if not (model / "config.json").is_file():
-        raise InputError(
-            f"{path}: key 'base_model' is {_short(params['base_model'])}, expected a folder with "
-            "config.json"
-        )
+    _check_base_models(params, path)
     _known(params["case"], [HEALTHY, *params["cases"]], "case", "case", path)
     for name, case in params["cases"].items():
         key = f"cases.{name}"
@@ -280,10 +277,12 @@ def _check_references(params: Params, path: Path) -> None:
             raise InputError(f"{path}: key 'environments.{name}.weights' sums to 0, expected more")
     _check_trainer(params, path)
     if params["sampler"] == "vllm":
-        _check_vllm(params, model, path)
+        _check_vllm(params, path)
+    _check_launch(params, path)
     case, *others = arms(params)
     for arm in [case, *others]:
         _check_training(arm, path)
+        _check_processes(params["launch"], arm, path)
     for arm in others:
         _check_budget(arm, case, path)
 
@@ -369,15 +368,26 @@ def _check_trainer(params: Params, path: Path) -> None:
         )
 
 
-def _check_vllm(params: Params, model: Path, path: Path) -> None:
-    """vLLM can hold the base model as it is told to, and a reply in its context."""
-    told, config = params["vllm"], read_json(model / "config.json")
+def _check_base_models(params: Params, path: Path) -> None:
+    """Folders are there; of a model on the hub only the name is checked, for it may not be fetched yet."""
+    given = {"base_model": params["base_model"]}
+    given |= {f"base_models.{name}": text for name, text in params["base_models"].items()}
+    for key, text in given.items():
+        try:
+            model = base_model(text)
+        except InputError as error:
+            raise InputError(f"{path}: key '{key}': {error}") from None
+        if not model.revision and not (ROOT / model.folder / "config.json").is_file():
+            raise InputError(
+                f"{path}: key '{key}' is {_short(text)}, expected a folder with config.json, or "
+                "owner/name@revision on the hub"
+            )
+
+
+def _check_vllm(params: Params, path: Path) -> None:
+    """vLLM can hold the base models as it is told to, and a reply in its context."""
+    told = params["vllm"]
     length, parts = told["max_model_len"], told["tensor_parallel_size"]
-    most, heads = config["max_position_embeddings"], config["num_attention_heads"]
-    if length > most:
-        raise InputError(
-            f"{path}: key 'vllm.max_model_len' is {length}, expected at most the base model's {most}"
-        )
     for run in runs(params):
         key = f"environments.{run.environment}.max_new_tokens"
         reply = params["environments"][run.environment]["max_new_tokens"]
@@ -385,24 +395,73 @@ def _check_vllm(params: Params, model: Path, path: Path) -> None:
             raise InputError(
                 f"{path}: key 'vllm.max_model_len' is {length}, expected more than {key}, {reply}"
             )
-    if heads % parts:
-        raise InputError(
-            f"{path}: key 'vllm.tensor_parallel_size' is {parts}, expected a divisor of the base "
-            f"model's {heads} attention heads"
-        )
+    for environment in sorted({run.environment for run in runs(params)}):
+        config = config_of(base_model_of(params, environment), ROOT)
+        if config is None:
+            continue  # neither fetched nor known; the server will say
+        most, heads = config["max_position_embeddings"], config["num_attention_heads"]
+        if length > most:
+            raise InputError(
+                f"{path}: key 'vllm.max_model_len' is {length}, expected at most the base model's {most}"
+            )
+        if heads % parts:
+            raise InputError(
+                f"{path}: key 'vllm.tensor_parallel_size' is {parts}, expected a divisor of the base "
+                f"model's {heads} attention heads"
+            )
     if params["trainer"] != "own":
         return
     for arm in arms(params):
-        lora_r = arm.training["lora_r"]
+        lora_r, config = (
+            arm.training["lora_r"],
+            config_of(base_model_of(params, arm.environment), ROOT),
+        )
         found = f"{path}: key 'training.lora_r' is {lora_r} in arm '{arm.name}', expected"
         if not lora_r and told["shared_by"] != "run":
             raise InputError(
                 f"{found} more with vllm.shared_by {told['shared_by']}: one server has one model"
             )
-        if not lora_r and (why := why_not_reloaded(config, told)):
+        if not lora_r and (why := why_not_reloaded(config or {}, told)):
             raise InputError(f"{found} more: {why}")
         if lora_r > RANKS[-1]:
             raise InputError(f"{found} at most {RANKS[-1]}, as vLLM has it")
+
+
+def _check_launch(params: Params, path: Path) -> None:
+    """Several processes are started by something, and no GPU is given to two."""
+    launch, server = params["launch"], params["vllm"]
+    config, taken = launch["config"], positions(launch["devices"])
+    if params["trainer"] != "own" and (config or taken):
+        raise InputError(
+            f"{path}: key 'launch' is given, expected none with trainer {params['trainer']}"
+        )
+    if not config and (launch["processes"] > 1 or taken):
+        raise InputError(
+            f"{path}: key 'launch.config' is missing, expected a config of accelerate with "
+            "launch.processes and launch.devices"
+        )
+    if config and not (ROOT / config).is_file():
+        raise InputError(f"{path}: key 'launch.config' is {_short(config)}, expected a file")
+    if taken and len(set(taken)) != launch["processes"]:
+        raise InputError(
+            f"{path}: key 'launch.devices' is {_short(launch['devices'])}, expected "
+            f"{launch['processes']}, one for each of launch.processes"
+        )
+    both = set(taken) & set(positions(server["devices"]))
+    if both and params["sampler"] == "vllm":
+        raise InputError(
+            f"{path}: key 'vllm.devices' has {min(both)}, which launch.devices has too, expected others"
+        )
+
+
+def _check_processes(launch: Mapping[str, Any], arm: Arm, path: Path) -> None:
+    """Every process has as many sequences as any other."""
+    batch = arm.training["prompts_per_step"] * arm.training["group_size"]
+    if batch % launch["processes"]:
+        raise InputError(
+            f"{path}: key 'launch.processes' is {launch['processes']}, expected a divisor of a "
+            f"batch's {batch} rollouts in arm '{arm.name}'"
+        )
 
 
 def _all_options(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -24,19 +24,33 @@ from rlvr_debug.faults import faulty_stages
 from rlvr_debug.files import sha256, write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.processes import Processes, current_processes
+from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.sync_check import SyncCheck
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.models.base_model import load_model, save_weights
+from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.choose import base_sampler, served_policy
 
-__all__ = ["enough_rows", "one_thread", "train_run"]
+__all__ = ["enough_rows", "load_policy", "one_thread", "train_run"]
 
 
 def one_thread() -> None:
     # one process per core; with more threads the order of sums, and so the bytes, could differ
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+
+
+def load_policy(base_model: Path, training: TrainingSettings) -> tuple[Any, Any]:
+    """The model that is trained and its reference, which an adapter does without.
+
+    Weights that nothing moves are held in the precision that they are computed in.
+    """
+    if training.lora_r:
+        dtype = torch.bfloat16 if training.bf16 else torch.float32
+        return load_model(base_model, training.attn_implementation, dtype), None
+    model, reference = (load_model(base_model, training.attn_implementation) for _ in range(2))
+    return model, reference
 
 
 def train_run(
@@ -63,7 +77,6 @@ def train_run(
     training_rows = enough_rows(read_rows(run.environment, rows), run, rows)
     chat = Chat(base_model)
     checkpoints = _checkpoints(run, environment, base_model, rows, out, diagnostics)
-    attention = run.training.attn_implementation
     name = f"{run.environment}-{run.arm}-{run.seed}"
     trackers = diagnostics.trackers if processes.main else ()
     with (
@@ -71,8 +84,7 @@ def train_run(
         _sampling(run, name, base_model, chat, sampler, server, endpoint, processes) as sampling,
     ):
         result = train(
-            load_model(base_model, attention),
-            load_model(base_model, attention),
+            *load_policy(base_model, run.training),
             sampling.sampler,
             chat,
             build_environment(run.environment, {**environment, **run.rollouts}),
@@ -140,7 +152,8 @@ def _checkpoints(
 ) -> Checkpoints | None:
     if not run.training.save_steps:
         return None
-    files = [base_model / "model.safetensors", base_model / "tokenizer.json", rows]
+    weights = weight_files(base_model / "model.safetensors")
+    files = [*weights, base_model / "tokenizer.json", rows]
     given = [run.to_json(), environment, asdict(diagnostics), *map(sha256, files)]
     fingerprint = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
     return Checkpoints(out / "checkpoint", fingerprint, run.training.save_steps)

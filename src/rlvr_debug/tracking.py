@@ -14,6 +14,7 @@ from rlvr_debug.arms import own_programs, own_rows, runs
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
+from rlvr_debug.models.places import base_model_of
 from rlvr_debug.venvs import sampler_venvs, venvs_of
 from rlvr_debug.workspace import study_folder
 
@@ -55,7 +56,10 @@ def _stage(
     words = ["snakemake", "--snakefile", here("workflow/Snakefile"), "--config", *config]
     used = {run.environment for run in runs(params)}
     own = [path for name in sorted(used) for path in own_rows(params["data"][name])]
-    own += [params["base_model"], *own_programs(params, root)]
+    models = [base_model_of(params, name) for name in sorted(used)]
+    # what a revision names does not change
+    own += [model.folder for model in models if not model.revision]
+    own += own_programs(params, root)
     venvs = venvs_of(params["trainer"], params["command"])
     venvs += sampler_venvs(params["sampler"], params["vllm"])
     own += [f"envs/{name}.txt" for name in venvs]

@@ -14,6 +14,7 @@ from rlvr_debug.config import load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import phase_of
 from rlvr_debug.jobs import code_digest, set_up_jobs
+from rlvr_debug.models.places import base_model_of
 from rlvr_debug.venvs import sampler_venvs, venvs_of
 
 set_up_jobs()
@@ -59,6 +60,7 @@ wildcard_constraints:
     server="[a-z0-9-]+",
     phase="[0-9]+",
     name="[a-z0-9.-]+",
+    model="[A-Za-z0-9._-]+",
 
 
 def as_json(value):
@@ -109,19 +111,50 @@ SHARED = TRAINED_ON_VLLM and PARAMS["vllm"]["shared_by"] != "run"
 SAMPLER_READY = ready(sampler_venvs(PARAMS["sampler"], PARAMS["vllm"]))
 
 
-MODEL_FILES = [
-    str(Path(ROOT, PARAMS["base_model"], name))
-    for name in (
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    )
-]
+MODELS = {name: base_model_of(PARAMS, name) for name in ENVIRONMENTS}
+MAIN_MODEL = MODELS[PARAMS["environment"]]
+# by folder under .models/
+FETCHED = {Path(m.folder).name: m for m in MODELS.values() if m.revision}
+
+
+def files_of(model):
+    return [str(path) for path in model.files(Path(ROOT))]
+
+
+def model_files(wildcards):
+    return files_of(MODELS[wildcards.environment])
+
+
+# a list where it can be one: Snakemake calls a function for every job
+MODEL_FILES = (
+    files_of(MAIN_MODEL) if set(MODELS.values()) == {MAIN_MODEL} else model_files
+)
 
 
 def model_folder(wildcards):
-    return str(Path(ROOT, PARAMS["base_model"]))
+    return str(Path(ROOT, MODELS[wildcards.environment].folder))
+
+
+def main_model_folder(wildcards):
+    return str(Path(ROOT, MAIN_MODEL.folder))
+
+
+def shared_endpoint(wildcards):
+    """Of the server with the base model, for the environments that have that one."""
+    return ENDPOINT if MODELS[wildcards.environment] == MAIN_MODEL else []
+
+
+# one process, or several by accelerate
+LAUNCH = PARAMS["launch"]
+LAUNCH_FILES = (
+    [script("launch"), str(Path(ROOT, LAUNCH["config"]))] if LAUNCH["config"] else []
+)
+TRAINING_PYTHON = "python"
+if LAUNCH_FILES:
+    TRAINING_PYTHON += (
+        f" {LAUNCH_FILES[0]} --config {LAUNCH_FILES[1]} --processes {LAUNCH['processes']}"
+        f" --devices '{LAUNCH['devices']}'"
+    )
 
 
 def run_of(wildcards):

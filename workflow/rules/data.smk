@@ -1,9 +1,10 @@
-"""Rows: read or generated, checked, split."""
+"""What comes from outside. Rows: read or generated, checked, split. Base models of the hub: fetched."""
 
 
 # the hub may be out of the reach of a cluster's nodes
 localrules:
     prepare_data,
+    fetch_model,
 
 
 rule prepare_data:
@@ -26,3 +27,22 @@ rule prepare_data:
     shell:
         "python {input.script} --environment {wildcards.environment} --settings {params.settings:q}"
         " --root {params.root} --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule fetch_model:
+    # from the hub, before jobs race for it
+    input:
+        # gigabytes are not fetched again for an argument parser
+        script=ancient(script("fetch_model")),
+    output:
+        str(Path(ROOT, ".models", "{model}", "manifest.json")),
+    log:
+        "logs/fetch_model/{model}.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        model=lambda w: f"{FETCHED[w.model].name}@{FETCHED[w.model].revision}",
+        out=subpath(output[0], parent=True),
+    shell:
+        "python {input.script} --model {params.model} --out {params.out} 2> {log}"
+        " || {{ cat {log} >&2; exit 1; }}"

@@ -6,7 +6,7 @@ rule serve_base_model:
     input:
         script=script("serve"),
         sampler=SAMPLER_READY,
-        base_model=MODEL_FILES,
+        base_model=files_of(MAIN_MODEL),
     output:
         service("results/server/endpoint.json"),
     log:
@@ -16,7 +16,7 @@ rule serve_base_model:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=model_folder,
+        base_model=main_model_folder,
         sampler=PARAMS["sampler"],
         server=SERVER_JSON,
     shell:
@@ -31,7 +31,7 @@ rule evaluate_baseline:
         sampler=SAMPLER_READY,
         base_model=MODEL_FILES,
         rows="results/data/{environment}/heldout.jsonl",
-        endpoint=ENDPOINT,
+        endpoint=shared_endpoint,
     output:
         "results/baseline/{environment}.json",
     log:
@@ -39,7 +39,7 @@ rule evaluate_baseline:
     conda:
         "../../envs/train.yaml"
     # the server has the core: those of all that ask it are summed
-    threads: 0 if SERVED else 1
+    threads: lambda wildcards: 0 if shared_endpoint(wildcards) else 1
     params:
         code=code(*EVALUATION_CODE),
         base_model=model_folder,
@@ -48,7 +48,9 @@ rule evaluate_baseline:
         seed=PARAMS["evaluation"]["seed"],
         sampler=PARAMS["sampler"],
         server=SERVER_JSON,
-        endpoint=f"--endpoint {ENDPOINT[0]}" if SERVED else "",
+        endpoint=lambda wildcards, input: (
+            f"--endpoint {input.endpoint[0]}" if input.endpoint else ""
+        ),
     shell:
         "OMP_NUM_THREADS=1 python {input.script} --environment-name {wildcards.environment}"
         " --environment {params.environment:q} --base-model {params.base_model}"

@@ -56,6 +56,7 @@ rule train:
         script=script("train"),
         trainer=TRAINER_FILES,
         sampler=SAMPLER_READY if TRAINED_ON_VLLM else [],
+        launch=LAUNCH_FILES,
         base_model=MODEL_FILES,
         rows="results/data/{environment}/train.jsonl",
         endpoint=policies_endpoint if SHARED else [],
@@ -68,6 +69,7 @@ rule train:
         "logs/train/{environment}/{arm}/{seed}.log",
     conda:
         "../../envs/train.yaml"
+    threads: LAUNCH["processes"]
     params:
         code=code(*TRAINING_CODE, *OTHER_TRAINER, *TRAINING_SERVER),
         base_model=model_folder,
@@ -78,7 +80,8 @@ rule train:
         sampling=sampling_words if TRAINED_ON_VLLM else "",
         out=subpath(output.weights, parent=True),
     shell:
-        "python {input.script} --run {params.run:q} --environment {params.environment:q}"
+        f"{TRAINING_PYTHON} "
+        "{input.script} --run {params.run:q} --environment {params.environment:q}"
         " --diagnostics {params.diagnostics:q} --command {params.command:q}"
         " --base-model {params.base_model} --rows {input.rows} --out {params.out} {params.sampling}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
@@ -88,7 +91,7 @@ rule probe:
     input:
         script=script("probe"),
         trainer=TRAINER_FILES,
-        base_model=MODEL_FILES,
+        base_model=files_of(MAIN_MODEL),
         rows=f"results/data/{PARAMS['environment']}/train.jsonl",
     output:
         "results/probes.json",
@@ -98,7 +101,7 @@ rule probe:
         "../../envs/train.yaml"
     params:
         code=code(*TRAINING_CODE, "probes", "alignment.py", *OTHER_TRAINER),
-        base_model=model_folder,
+        base_model=main_model_folder,
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
         command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",

@@ -64,9 +64,9 @@ class Policy:
 
     @torch.no_grad()
     def weights(self) -> dict[str, Tensor]:
-        """By the base model's names, with the adapter added in; the trainer's own stay as they are."""
+        """By the base model's names, in float32, with the adapter added in; the trainer's own stay as they are."""
         weights = {
-            name.replace(".base_layer.", "."): tensor
+            name.replace(".base_layer.", "."): tensor.float()
             for name, tensor in self.model.state_dict().items()
             if ".lora_" not in name
         }

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
+from rlvr_debug.models.places import index_of, shards, weight_files
 
 __all__ = ["load_model", "load_weights", "model_config", "read_tensors", "save_weights"]
 
@@ -23,8 +24,12 @@ def model_config(path: Path) -> dict[str, Any]:
 
 
 def load_weights(file: Path) -> dict[str, Tensor]:
-    """By name, in float32 whatever the file holds."""
-    return {name: tensor.float() for name, tensor in read_tensors(file).items()}
+    """By name, in float32 whatever the file holds. Where it was cut into shards, of all of them."""
+    parts = (read_tensors(part) for part in weight_files(file))
+    found = {name: tensor.float() for part in parts for name, tensor in part.items()}
+    if not file.exists() and (missing := shards(index_of(file.parent)).keys() - found.keys()):
+        raise InputError(f"{file}: tensor '{min(missing)}' is in no shard, expected it in one")
+    return found
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -50,14 +55,40 @@ def save_weights(weights: dict[str, Tensor], file: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def load_model(path: Path, attention: str) -> Any:
-    """The trainable model, a transformers Qwen2ForCausalLM in float32, dropout off.
+def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:
+    """The trainable model, a transformers Qwen2ForCausalLM in `dtype`, dropout off.
 
-    attention: an implementation of it, by transformers' name.
+    attention: an implementation of it, by transformers' name. Raises InputError where files or tensors
+    are missing, or are not those of config.json.
     """
     from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers.utils import logging
 
+    file = path / "model.safetensors"
+    if missing := [part for part in weight_files(file) if not part.is_file()]:
+        raise InputError(f"{missing[0]}: no such file, expected model weights")
     config = Qwen2Config(**model_config(path), attn_implementation=attention)
-    model = Qwen2ForCausalLM(config)
-    model.load_state_dict(load_weights(path / "model.safetensors"))
-    return model.to(torch.float32).eval()
+    logging.disable_progress_bar()
+    try:
+        model, info = Qwen2ForCausalLM.from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"{file}: expected the model of config.json, found: {error}") from None
+    for kind in ("missing", "unexpected", "mismatched"):
+        if names := sorted(map(str, info[f"{kind}_keys"])):
+            raise InputError(f"{file}: {kind} tensor {names[0]}, expected those of config.json")
+    # the sampler has one tensor for both, whatever the file holds
+    if config.tie_word_embeddings and model.lm_head.weight is not model.model.embed_tokens.weight:
+        raise InputError(
+            f"{file}: lm_head.weight is not model.embed_tokens.weight, expected equal tensors with "
+            "tie_word_embeddings"
+        )
+    # a path of this machine, which peft would write down
+    model.config.name_or_path = model.name_or_path = ""
+    return model.eval()

@@ -13,12 +13,11 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.faults import faulty_stages
 from rlvr_debug.files import write_json
 from rlvr_debug.grpo.policy import build_policy
-from rlvr_debug.models.base_model import load_model
 from rlvr_debug.probes import PROBES, Measurement, Subject
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.serving.choose import base_sampler
-from rlvr_debug.study import enough_rows, one_thread
+from rlvr_debug.study import enough_rows, load_policy, one_thread
 
 __all__ = ["case_subject", "probe_case"]
 
@@ -37,12 +36,7 @@ def case_subject(run: Run, environment: Mapping[str, Any], base_model: Path, row
     """The case's trainer before its first update, with rollouts of its first rows."""
     one_thread()
     training, chat = run.training, Chat(base_model)
-    policy = build_policy(
-        load_model(base_model, training.attn_implementation),
-        None if training.lora_r else load_model(base_model, training.attn_implementation),
-        training,
-        run.seed,
-    )
+    policy = build_policy(*load_policy(base_model, training), training, run.seed)
     built = build_environment(run.environment, {**environment, **run.rollouts})
     sampler = base_sampler(base_model, chat)
     prompts = enough_rows(read_rows(run.environment, rows), run, rows)

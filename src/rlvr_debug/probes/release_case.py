@@ -22,6 +22,7 @@ from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_json
 from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.models.places import base_model_of
 from rlvr_debug.probes import PROBES, Measurement, Subject
 from rlvr_debug.probes.case import case_subject
 from rlvr_debug.probes.loss_gradient import loss_gradient
@@ -101,7 +102,7 @@ def release_subject(scratch: Path) -> tuple[Subject, Release]:
     subject = case_subject(
         run,
         params["environments"][run.environment],
-        ROOT / params["base_model"],
+        ROOT / base_model_of(params, run.environment).folder,
         scratch / "train.jsonl",
     )
     settings = subject.settings

@@ -17,6 +17,8 @@ from rlvr_debug.arms import Run, runs
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
+from rlvr_debug.models.places import base_model_of
+from rlvr_debug.reporting.gpu_plan import disk_bytes, gpu_lines
 from rlvr_debug.workspace import jobs_to_do, snakemake_command, study_folder
 
 __all__ = ["Measured", "Rates", "measured_runs", "plan", "plan_text", "rates"]
@@ -134,19 +136,25 @@ def plan_text(
 
     to_do: jobs by rule that are not done; free: bytes on the disk.
     """
+    gpus = gpu_lines(params, to_do.get("train", 0), ROOT)
     every, trained = list(runs(dict(params))), _trained(params)
     shared = len(every) - len(trained)
     arms, seeds = len({run.arm for run in every}), len(params["seeds"])
     training = [found.training(run) for run in trained]
     names = ("trainings", "CPU hours", f"minutes on {cores} core{'s' if cores > 1 else ''}")
     columns = (_column(_all_jobs(trained), training, cores), _column(to_do, training, cores))
-    size = len(trained) * found.size + _BYTES_BESIDE_RUNS
+    # seconds of the shipped model say nothing of one that is a thousand times larger
+    shown = 1 if gpus else len(names)
+    table = list(zip(names, *columns, strict=True))[:shown]
+    one = disk_bytes(params, ROOT) if gpus else found.size
+    size = len(trained) * one + _BYTES_BESIDE_RUNS
     per_rollout = ", ".join(f"{e} {s:.4f}" for e, s in found.seconds.items())
+    rate = f"Seconds per rollout: {per_rollout or format(found.usual, '.4f')}, {found.source}."
     return "\n".join(
         [
             *_wrapped(
                 f"Study {params['study']}: case {params['case']} on {params['environment']}, "
-                f"trainer {params['trainer']}, model {params['base_model']}."
+                f"trainer {params['trainer']}, model {params['base_model'].partition('@')[0]}."
             ),
             *_wrapped(
                 f"{arms} arms x {seeds} seeds = {len(every)} runs, {len(trained)} of them trained"
@@ -154,12 +162,10 @@ def plan_text(
             ),
             "",
             f"{'':<24}{'whole study':>16}{'not done yet':>16}",
-            *(f"{n:<24}{a:>16}{b:>16}" for n, a, b in zip(names, *columns, strict=True)),
+            *(f"{n:<24}{a:>16}{b:>16}" for n, a, b in table),
             f"{'disk, MB':<24}{size / 1e6:>16.0f}  (free: {free / 1e6:.0f})",
-            "",
-            *_wrapped(
-                f"Seconds per rollout: {per_rollout or format(found.usual, '.4f')}, {found.source}."
-            ),
+            *(gpus or ["", *_wrapped(rate)]),
+            *([""] if gpus else []),
             "Jobs not done yet:" if to_do else "Every job is done.",
             *(f"  {rule:<22}{count:>16}" for rule, count in to_do.items()),
             *(_wrapped(_GATED) if params["phases"] == "gated" else []),
@@ -191,7 +197,7 @@ def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) ->
         params,
         jobs_to_do(snakemake_command(folder, overlay, every_phase)),
         count,
-        rates(studies, ROOT / params["base_model"]),
+        rates(studies, ROOT / base_model_of(params, params["environment"]).folder),
         shutil.disk_usage(ROOT).free,
     )
 

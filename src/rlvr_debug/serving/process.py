@@ -128,7 +128,8 @@ def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
         return
     with TemporaryDirectory() as folder:
         for file in base_model.iterdir():
-            if file.suffix != ".safetensors":
+            # nor the list of shards, where the base model is cut into some
+            if ".safetensors" not in file.suffixes:
                 (Path(folder) / file.name).symlink_to(file.resolve())
         (Path(folder) / "model.safetensors").symlink_to(weights.resolve())
         yield Path(folder)

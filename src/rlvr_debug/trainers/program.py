@@ -24,6 +24,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_json, write_jsonl
 from rlvr_debug.guarded import guarded, last_line, without_our_packages
 from rlvr_debug.models.base_model import save_weights
+from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
 from rlvr_debug.trainers.records import recorded_rollout, rollout_rows
@@ -145,7 +146,7 @@ def record(
 
 def _checkpoint(attempt: Path, told: Told, program: Program) -> Path:
     """A folder that only the same run finds again: those of a run that was told otherwise are removed."""
-    files = [Path(told.base_model, "model.safetensors"), Path(told.rows)]
+    files = [*weight_files(Path(told.base_model, "model.safetensors")), Path(told.rows)]
     given = [asdict(told), program.argv, *map(sha256, files)]
     name = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
     for other in attempt.glob("checkpoint-*"):

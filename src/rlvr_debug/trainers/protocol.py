@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_jsonl
-from rlvr_debug.models.base_model import load_weights, model_config, read_tensors
+from rlvr_debug.models.base_model import load_model, load_weights, read_tensors
 
 __all__ = ["PROTOCOL", "Told", "checked_metrics", "checked_rollouts", "checked_weights"]
 
@@ -101,7 +101,7 @@ def checked_weights(out: Path, base_model: Path) -> dict[str, Tensor]:
     base = load_weights(base_model / "model.safetensors")
     if (out / "adapter").is_dir():
         file = out / "adapter" / "adapter_model.safetensors"
-        found = _merged(out / "adapter", base_model, base)
+        found = _merged(out / "adapter", base_model)
     elif file.exists():
         found = load_weights(file)
     else:
@@ -119,18 +119,16 @@ def checked_weights(out: Path, base_model: Path) -> dict[str, Tensor]:
     return {name: found[name] for name in base}
 
 
-def _merged(adapter: Path, base_model: Path, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _merged(adapter: Path, base_model: Path) -> dict[str, Tensor]:
     """peft merges it; read_tensors first, so that a bad file is one line."""
     read_tensors(adapter / "adapter_model.safetensors")
     if not (adapter / "adapter_config.json").exists():
         raise InputError(f"{adapter}: no adapter_config.json, expected peft's")
     from peft import PeftModel
-    from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    model = Qwen2ForCausalLM(Qwen2Config(**model_config(base_model)))
-    model.load_state_dict(base)
+    model = load_model(base_model, "sdpa")
     try:
-        merged: Any = PeftModel.from_pretrained(model.float(), str(adapter)).merge_and_unload()
+        merged: Any = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     except (ValueError, RuntimeError, KeyError, TypeError) as error:
         raise InputError(
             f"{adapter}: expected an adapter of the base model, found: {error}"

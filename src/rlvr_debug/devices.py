@@ -1,0 +1,47 @@
+"""GPUs by their positions among those that a job sees: a trainer and its server keep off each other's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rlvr_debug.errors import InputError
+
+__all__ = ["SEEN", "VISIBLE", "device_variables", "narrowed", "positions"]
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# what the job saw before it was narrowed, for whoever it starts
+SEEN = "RLVR_DEBUG_DEVICES"
+_ALL = "all"
+
+
+def positions(devices: str) -> list[int]:
+    """Of params.yaml's value."""
+    return [int(number) for number in devices.split(",") if number]
+
+
+def device_variables(devices: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """For a server: nothing where all are wanted. A job that sees too few has them to itself."""
+    if not devices:
+        return {}
+    seen = environ.get(SEEN, environ.get(VISIBLE, _ALL))
+    return {VISIBLE: _at(positions(devices), seen) or seen}
+
+
+def narrowed(devices: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """For a training that takes these. Raises InputError where the job sees too few."""
+    if not devices:
+        return {}
+    seen = environ.get(VISIBLE, _ALL)
+    if not (found := _at(positions(devices), seen)):
+        raise InputError(
+            f"launch.devices: {devices}, and the job sees {VISIBLE}={seen}, expected a GPU at each position"
+        )
+    return {VISIBLE: found, SEEN: seen}
+
+
+def _at(wanted: list[int], seen: str) -> str:
+    """Names of the devices at these positions; "" where one is not there."""
+    if seen == _ALL:
+        return ",".join(map(str, wanted))
+    names = [name for name in seen.split(",") if name]
+    return "" if max(wanted) >= len(names) else ",".join(names[n] for n in wanted)

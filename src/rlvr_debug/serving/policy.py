@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ class ServedPolicy(ServedSampler):
             self._restart(gone)
         else:
             if self._lora and before and before != self.served:
-                self.post("/v1/unload_lora_adapter", {"lora_name": before})
+                self._unload(before)
         # not before: a server that cannot read what it was told to ends
         if last != self._place:
             shutil.rmtree(last, ignore_errors=True)
@@ -74,14 +75,36 @@ class ServedPolicy(ServedSampler):
 
     def _load(self) -> None:
         if self._lora:
-            body = {"lora_name": self.served, "lora_path": str(self._place)}
-            self.post("/v1/load_lora_adapter", body)
+            self._load_adapter()
             self.model = self.served
         else:
             given = {"weights_path": str(self._place)}
             self.post("/collective_rpc", {"method": "reload_weights", "kwargs": given})
             # what the old weights made of prompts would else be used
             self.post("/reset_prefix_cache", {})
+
+    def _load_adapter(self) -> None:
+        body = {"lora_name": self.served, "lora_path": str(self._place)}
+        try:
+            self.post("/v1/load_lora_adapter", body)
+        except ServerGone:
+            raise
+        except InputError as refused:
+            # one of that name is left of an attempt that ended without a word
+            try:
+                self._unload(self.served)
+            except InputError:
+                raise refused from None
+            self.post("/v1/load_lora_adapter", body)
+
+    def _unload(self, name: str) -> None:
+        self.post("/v1/unload_lora_adapter", {"lora_name": name})
+
+    def close(self) -> None:
+        """Leave a server that others use as it was."""
+        if self._lora:
+            with suppress(InputError):  # it may be gone
+                self._unload(self.served)
 
     def _restart(self, gone: ServerGone) -> None:
         super()._restart(gone)

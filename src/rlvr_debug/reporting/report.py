@@ -239,6 +239,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
     environment.filters["interval"] = interval

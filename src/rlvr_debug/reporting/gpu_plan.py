@@ -29,7 +29,15 @@ from rlvr_debug.reporting.gpu_cost import (
     training_seconds,
 )
 
-__all__ = ["RunCost", "disk_bytes", "gpu_lines", "is_real", "run_cost"]
+__all__ = [
+    "RunCost",
+    "disk_bytes",
+    "gpu_lines",
+    "is_real",
+    "lengths_of",
+    "run_cost",
+    "setup_of",
+]
 
 # weights from which a model is worth a GPU
 _REAL = 10_000_000
@@ -82,7 +90,10 @@ def _trained(params: Mapping[str, Any]) -> list[Run]:
     return [run for run in runs(dict(params)) if run.arm == run.trained_as]
 
 
-def _setup(run: Run, params: Mapping[str, Any], model: Architecture, root: Path) -> Setup:
+def setup_of(
+    run: Run, params: Mapping[str, Any], model: Architecture, root: Path, rank: int | None = None
+) -> Setup:
+    """rank: of another adapter than the run's."""
     training, launch = run.training, params["launch"]
     rollouts = training.prompts_per_step * training.group_size
     share = rollouts / launch["processes"] / training.gradient_accumulation_steps
@@ -90,7 +101,7 @@ def _setup(run: Run, params: Mapping[str, Any], model: Architecture, root: Path)
         model,
         launch["processes"],
         bool(launch["config"]) and _shards(root / launch["config"]),
-        training.lora_r,
+        training.lora_r if rank is None else rank,
         training.bf16,
         training.gradient_checkpointing,
         math.ceil(share),
@@ -105,7 +116,7 @@ def _shards(config: Path) -> bool:
     return bool(found.get("deepspeed_config", {}).get("zero_stage") == 3)
 
 
-def _lengths(run: Run, params: Mapping[str, Any]) -> tuple[Lengths, Lengths]:
+def lengths_of(run: Run, params: Mapping[str, Any]) -> tuple[Lengths, Lengths]:
     """As they are taken to be, and the longest that the environment allows."""
     settings = {**params["environments"][run.environment], **run.rollouts}
     turns, reply = settings.get("max_turns", 1), settings["max_new_tokens"]
@@ -127,7 +138,7 @@ def run_cost(
 ) -> RunCost:
     """With vLLM as the sampler of training and evaluation; the two halves of a step wait for each other."""
     training, vllm = run.training, params["vllm"]
-    setup, (lengths, _) = _setup(run, params, model, root), _lengths(run, params)
+    setup, (lengths, _) = setup_of(run, params, model, root), lengths_of(run, params)
     rollouts, width = training.prompts_per_step * training.group_size, _WIDTHS[vllm["dtype"]]
     held, server = _gpus(params)
     at_once = vllm["max_num_seqs"] * vllm["data_parallel_size"]
@@ -178,7 +189,7 @@ def gpu_lines(params: Mapping[str, Any], to_do: int, root: Path) -> list[str]:
 def _of_model(
     run: Run, params: Mapping[str, Any], model: Architecture, root: Path
 ) -> Iterator[str]:
-    setup, (usual, longest) = _setup(run, params, model, root), _lengths(run, params)
+    setup, (usual, longest) = setup_of(run, params, model, root), lengths_of(run, params)
     vllm, gpu = params["vllm"], next(iter(GPUS.values()))
     how = "ZeRO-3" if setup.sharded else "a copy each"
     yield (

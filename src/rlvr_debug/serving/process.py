@@ -16,6 +16,7 @@ from typing import Any
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.guarded import guarded, without_our_packages
+from rlvr_debug.models.places import index_of
 from rlvr_debug.serving.endpoint import Endpoint, first_error
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.venvs import python_of
@@ -108,8 +109,10 @@ def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
         yield base_model
         return
     with TemporaryDirectory() as folder:
+        # vLLM would miss the shards that an index names
+        index = index_of(base_model).name
         for file in base_model.iterdir():
-            if file.suffix != ".safetensors":
+            if file.suffix != ".safetensors" and file.name != index:
                 (Path(folder) / file.name).symlink_to(file.resolve())
         (Path(folder) / "model.safetensors").symlink_to(weights.resolve())
         yield Path(folder)

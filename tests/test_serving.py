@@ -36,7 +36,7 @@ from rlvr_debug.serving.endpoint import (
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.process import served, server_of, started
+from rlvr_debug.serving.process import model_folder, served, server_of, started
 
 TINY = ROOT / "models" / "tiny"
 SETTINGS = {"port": 0, "start_seconds": 120}
@@ -397,3 +397,15 @@ def test_a_server_that_is_killed_in_mid_rollout_is_one_line(
             evaluated(rows, tmp_path / "out.json", "server", None, tmp_path / "endpoint.json")
         killer.join()
     assert not (tmp_path / "out.json").exists()
+
+
+def test_trained_weights_are_served_without_the_index_of_the_base_model_s_shards(
+    tmp_path: Path,
+) -> None:
+    base, weights = tmp_path / "base", tmp_path / "trained.safetensors"
+    base.mkdir()
+    save_weights(load_weights(TINY / "model.safetensors"), weights)
+    for name in ("config.json", "model.safetensors.index.json", "model-00001-of-00001.safetensors"):
+        (base / name).write_text("{}")
+    with model_folder(base, weights) as folder:
+        assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}

@@ -16,6 +16,7 @@ from typing import Any
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.guarded import guarded, without_our_packages
+from rlvr_debug.models.places import index_of
 from rlvr_debug.serving.endpoint import Endpoint, first_error, wait_until_ready
 from rlvr_debug.serving.vllm import Trained, vllm_arguments, vllm_variables
 from rlvr_debug.venvs import python_of
@@ -127,9 +128,10 @@ def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
         yield base_model
         return
     with TemporaryDirectory() as folder:
+        # vLLM would miss the shards that an index names
+        index = index_of(base_model).name
         for file in base_model.iterdir():
-            # nor the list of shards, where the base model is cut into some
-            if ".safetensors" not in file.suffixes:
+            if file.suffix != ".safetensors" and file.name != index:
                 (Path(folder) / file.name).symlink_to(file.resolve())
         (Path(folder) / "model.safetensors").symlink_to(weights.resolve())
         yield Path(folder)

@@ -23,7 +23,7 @@ def set_up_jobs() -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ[PARENT] = str(os.getpid())
     # Snakemake's objects stay to the end: to look for rubbish among them is a tenth of a large dry run
-    gc.set_threshold(200_000, 50, 50)
+    gc.set_threshold(1_000_000, 50, 50)
 
 
 @functools.cache

@@ -7,8 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.diagnose.overlay import overlay_text, write_overlay
-from rlvr_debug.diagnose.rank import diagnose
+from rlvr_debug.diagnose.rank import diagnose, write_study
 from rlvr_debug.diagnose.report import diagnosis_json, diagnosis_text
 from rlvr_debug.errors import InputError, run_main
 
@@ -28,11 +27,8 @@ def main() -> None:
         if getattr(args, name) < 0:
             raise InputError(f"--{name}: found {getattr(args, name)}, expected 0 or more")
     found = diagnose(args.path, args.gpus, args.trainer)
-    slugs = [each.slug for each in found.ranked[: args.limit or None]]
     if args.overlay_out:
-        if not slugs:
-            raise InputError(f"{args.path}: nothing was ranked, expected a hypothesis to test")
-        write_overlay(overlay_text(found.log, slugs, args.trainer), args.overlay_out)
+        write_study(found, args.limit, args.trainer, args.overlay_out)
     text = diagnosis_text(found, args.limit)
     print(json.dumps(diagnosis_json(found), indent=2) if args.json else text)
 

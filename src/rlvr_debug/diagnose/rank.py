@@ -12,10 +12,19 @@ from rlvr_debug.diagnose.checks import CHECKS, Finding, run_checks
 from rlvr_debug.diagnose.checks.base import LARGE, MILD, STOPS, UNSEEN, trend
 from rlvr_debug.diagnose.cost import Timing, experiment_runs, timing
 from rlvr_debug.diagnose.logs import Log, logged_as, read_log
-from rlvr_debug.diagnose.overlay import overlay_text, params_of
+from rlvr_debug.diagnose.overlay import overlay_text, params_of, write_overlay
+from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import hypothesis_names
 
-__all__ = ["UNSEEN_ORDER", "Diagnosis", "Next", "Ranked", "diagnose", "diagnose_log"]
+__all__ = [
+    "UNSEEN_ORDER",
+    "Diagnosis",
+    "Next",
+    "Ranked",
+    "diagnose",
+    "diagnose_log",
+    "write_study",
+]
 
 # What no log shows, in the order of how well it fits a training reward that stays flat while all that is
 # logged is healthy. The last ones would leave the training curve as it is, or need no such symptom.
@@ -236,3 +245,14 @@ def _notes(log: Log, learns: bool | None) -> list[str]:
             f"Whether the reward rises takes at least 9 rows with a reward; {rows} are logged."
         )
     return notes
+
+
+def write_study(found: Diagnosis, limit: int, trainer: str, out: Path) -> None:
+    """The overlay that tests the first `limit` hypotheses, 0 for all that were ranked.
+
+    Raises InputError where there are none, or where `out` is there already.
+    """
+    slugs = [each.slug for each in found.ranked[: limit or None]]
+    if not slugs:
+        raise InputError(f"{out}: nothing was ranked, expected a hypothesis to test")
+    write_overlay(overlay_text(found.log, slugs, trainer), out)

@@ -21,7 +21,7 @@ from rlvr_debug.models.places import base_model_of
 from rlvr_debug.reporting.gpu_plan import disk_bytes, gpu_lines
 from rlvr_debug.workspace import jobs_to_do, snakemake_command, study_folder
 
-__all__ = ["Measured", "Rates", "measured_runs", "plan", "plan_text", "rates"]
+__all__ = ["Measured", "Rates", "measured_runs", "plan", "plan_text", "rates", "study_rates"]
 
 _WIDTH = 79
 # of musique with the shipped model on one core, seconds per rollout: sampled, and trained on twice
@@ -62,6 +62,11 @@ class Rates:
     def training(self, run: Run) -> float:
         """CPU seconds of this run, scaled by steps and rollouts."""
         return rollouts(run) * self.seconds.get(run.environment, self.usual)
+
+    @property
+    def evaluation(self) -> float:
+        """CPU seconds of one on held-out rows."""
+        return _SECONDS["evaluate_run"]
 
 
 def rollouts(run: Run) -> int:
@@ -183,6 +188,14 @@ def _wrapped(text: str) -> Iterable[str]:
     return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
+def study_rates(params: Mapping[str, Any], overlay: Path | None) -> Rates:
+    """Of the study itself as far as it is run, else of the default one."""
+    studies = {params["study"]: study_folder(dict(params), overlay) / "results"}
+    if overlay:
+        studies["default"] = ROOT / "results"
+    return rates(studies, ROOT / base_model_of(params, params["environment"]).folder)
+
+
 def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) -> str:
     """Of the default study or an overlay's: runs, cost, and what Snakemake would do now."""
     count = _cores(cores)
@@ -190,14 +203,11 @@ def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) ->
     if every_phase:
         params["phases"] = "all"
     folder = study_folder(params, overlay)
-    studies = {params["study"]: folder / "results"}
-    if overlay:
-        studies["default"] = ROOT / "results"
     return plan_text(
         params,
         jobs_to_do(snakemake_command(folder, overlay, every_phase)),
         count,
-        rates(studies, ROOT / base_model_of(params, params["environment"]).folder),
+        study_rates(params, overlay),
         shutil.disk_usage(ROOT).free,
     )
 

@@ -62,8 +62,11 @@ def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -
     are missing, or are not those of config.json.
     """
     from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
     from transformers.utils import logging
 
+    # under ZeRO-3 it would be cut up as it is loaded, the reference too, which no engine puts together again
+    unset_hf_deepspeed_config()
     file = path / "model.safetensors"
     if missing := [part for part in weight_files(file) if not part.is_file()]:
         raise InputError(f"{missing[0]}: no such file, expected model weights")

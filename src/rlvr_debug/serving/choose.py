@@ -1,4 +1,8 @@
-"""Who samples in a job: this process, a server that is there, or one of the job's own."""
+"""Who samples in a job: this process, a server that is there, or one of the job's own.
+
+What speaks with servers is imported where one is asked: other trainers' environments, where probes import this
+module too, need not have it.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-from rlvr_debug.serving.client import ServedSampler
-from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready
-from rlvr_debug.serving.policy import ServedPolicy
-from rlvr_debug.serving.process import model_folder, server_of, started
 from rlvr_debug.serving.vllm import Trained
+
+if TYPE_CHECKING:
+    from rlvr_debug.serving.endpoint import Endpoint
+    from rlvr_debug.serving.policy import ServedPolicy
 
 __all__ = ["base_sampler", "sampler_of", "served_policy"]
 
@@ -48,6 +52,9 @@ def sampler_of(
     if sampler == "in-process":
         yield base_sampler(base_model, chat, weights)
         return
+    from rlvr_debug.serving.client import ServedSampler
+    from rlvr_debug.serving.process import model_folder
+
     if endpoint and weights:
         raise InputError(f"{endpoint}: that server has the base model, expected none for {weights}")
     with (
@@ -71,6 +78,8 @@ def served_policy(
     endpoint: the file of a server for the adapters of several; without, one of this run's own is started.
     name: of the run; lora_r: its adapter's rank, 0 where all weights are trained.
     """
+    from rlvr_debug.serving.policy import ServedPolicy
+
     with (
         _server("vllm", settings, base_model, endpoint, Trained(lora_r, 1)) as start,
         TemporaryDirectory() as folder,
@@ -91,6 +100,8 @@ def _server(
     if endpoint:
         yield _following(endpoint)
         return
+    from rlvr_debug.serving.process import server_of, started
+
     # the port of params.yaml is that of the server which jobs share
     server = server_of(sampler, {**settings, "port": 0}, trained)
     with TemporaryDirectory() as folder, started(server, model, Path(folder)) as start:
@@ -99,6 +110,8 @@ def _server(
 
 def _following(file: Path) -> Callable[[], Endpoint]:
     """The server of another job, which starts it once more when it ends and says so in its file."""
+    from rlvr_debug.serving.endpoint import read_endpoint, wait_until_ready
+
     last: list[Endpoint] = []
 
     def start() -> Endpoint:

@@ -10,7 +10,8 @@ export OMP_NUM_THREADS := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-RUN_ENV := $(VENV)/.train-$(shell cksum < envs/train.txt | tr -d ' ')
+# pyproject.toml names the command rlvr-debug, which the installation puts into .venv/bin
+RUN_ENV := $(VENV)/.train-$(shell cat envs/train.txt pyproject.toml | cksum | tr -d ' ')
 TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
 # CORES: as the profile says, which is all of this machine without one
 STUDY = $(BIN)/python scripts/run_study.py $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE))
@@ -90,7 +91,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # a stamp is written last, so that an interrupted installation is taken up again
-$(RUN_ENV): envs/train.txt | $(VENV)/bin/python
+$(RUN_ENV): envs/train.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -r envs/train.txt
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.train-*; touch $@

@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--rev2", help="another one; without, the working tree")
     parser.add_argument("--out", type=Path, required=True, help="file for the chart, an SVG")
     args = parser.parse_args()
-    print(compare(args.rev, args.rev2, args.out))
+    print(compare(args.rev, args.rev2, args.out).text)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.errors import run_main
-from rlvr_debug.reporting.plan import plan
+from rlvr_debug.reporting.plan import plan, plan_text
 
 
 def main() -> None:
@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--cores", default="all")
     parser.add_argument("--all", action="store_true", help="every phase, whatever one finds")
     args = parser.parse_args()
-    print(plan(args.overlay, args.cores, args.all))
+    print(plan_text(plan(args.overlay, args.cores, args.all)))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def compare(self, revision: str, other: str | None = None) -> str:
-        return compare(revision, other, self.chart, self.root)
+        return compare(revision, other, self.chart, self.root).text
 
     @property
     def chart(self) -> Path:

@@ -13,7 +13,7 @@ from rlvr_debug.arms import runs
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl, write_text
-from rlvr_debug.reporting.plan import Rates, measured_runs, plan, plan_text, rates
+from rlvr_debug.reporting.plan import Rates, measured_runs, plan, plan_text, planned, rates
 from rlvr_debug.workspace import jobs_to_do
 from tests.test_workflow import ARMS, copy
 
@@ -36,7 +36,7 @@ def training(**changes: Any) -> dict[str, Any]:
 def text_of(
     params: Mapping[str, Any], to_do: Mapping[str, int], cores: int = 2, found: Rates = RATES
 ) -> str:
-    return plan_text(params, to_do, cores, found, free=10**10)
+    return plan_text(planned(params, to_do, cores, found, free=10**10))
 
 
 # --- what was measured

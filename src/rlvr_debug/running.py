@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import check, rooted
-from rlvr_debug.workspace import hold, profile, snakemake_command, study_folder, unlock
+from rlvr_debug.workspace import core_count, hold, profile, snakemake_command, study_folder, unlock
 
 __all__ = ["Steps", "run_study"]
 
@@ -24,6 +29,8 @@ Steps = Callable[[int, int], None]
 _NEARLY_FULL = 1_000_000  # bytes
 _DRY = {"-n", "--dry-run", "--dryrun"}
 _DONE = re.compile(r"(\d+) of (\d+) steps")
+_TO_DO = re.compile(r"total +(\d+)$")
+_PATIENCE = 20.0  # seconds for Snakemake to end its jobs, on a cluster too
 _NOTHING = "Nothing to be done"
 
 
@@ -41,6 +48,8 @@ def run_study(
     jobs that are done, instead of all that Snakemake says, which stays in its log. Raises InputError for
     params and rows that are bad, and where the study is at work.
     """
+    if cores:
+        core_count(cores)
     if profile_name:
         os.environ["SNAKEMAKE_PROFILE"] = profile(profile_name)
     root = Path(os.path.relpath(ROOT))
@@ -52,45 +61,98 @@ def run_study(
     with hold(folder):
         unlock(folder, command[: len(command) - len(passed_on)])
         begin = time.time()
-        status = (
-            _quietly(command, steps) if steps else subprocess.run(command, check=False).returncode
-        )
-        if status:
-            _say_what_failed(folder, begin)
+        status = _snakemake(command, steps)
+        if status and not _say_what_failed(folder, begin) and steps:
+            logs = folder / ".snakemake" / "log"
+            print(f"error: Snakemake ended with status {status}: {logs}", file=sys.stderr)
         return status
 
 
-def _quietly(command: Sequence[str], steps: Steps) -> int:
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    said = []
+class _Terminated(KeyboardInterrupt):
+    """A supervisor's request to end."""
+
+
+def _snakemake(command: Sequence[str], steps: Steps | None) -> int:
+    """Its exit status. When this process is interrupted, it and its jobs are ended first."""
+
+    def terminated(*_: object) -> None:
+        raise _Terminated
+
+    piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    before = signal.signal(signal.SIGTERM, terminated)
+    process = subprocess.Popen(command, **(piped if steps else {}))
+    patience = _PATIENCE
     try:
-        for line in process.stdout:
-            said.append(line)
-            if found := _DONE.search(line):
-                steps(int(found[1]), int(found[2]))
-            elif _NOTHING in line:
-                steps(0, 0)
+        return _follow(process, steps) if steps else process.wait()
+    except _Terminated:
+        patience = 0.0  # of this, nobody else has told it
+        raise
     finally:
-        # a signal of the terminal has reached it as well; it ends its jobs
-        status = process.wait()
-    if status and not any(map(_DONE.search, said)):
+        _end(process, patience)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _follow(process: subprocess.Popen[str], steps: Steps) -> int:
+    assert process.stdout is not None
+    begun, last = False, deque[str](maxlen=3)
+    for line in process.stdout:
+        last.append(line)
+        if done := _DONE.search(line):
+            steps(int(done[1]), int(done[2]))
+        elif total := _TO_DO.match(line):
+            begun = True
+            steps(0, int(total[1]))
+        elif _NOTHING in line:
+            steps(0, 0)
+    status = process.wait()
+    if status and not begun:
         # it did not get as far as a job
-        sys.stderr.writelines(said[-3:])
+        sys.stderr.writelines(last)
     return status
 
 
-def _say_what_failed(folder: Path, since: float) -> None:
-    """Once more at the end, a line for each job that refused its input: Snakemake says much in between."""
+def _end(process: subprocess.Popen[str], patience: float) -> None:
+    """Where it has not ended yet. patience: seconds for what a terminal's Ctrl-C, which it got too, begins."""
+    try:
+        if not _ends(process, patience):
+            # what a terminal does
+            for job in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    job.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+            _ends(process, _PATIENCE)
+    finally:
+        process.kill()  # its jobs look after it, and end (watchdog.py)
+        process.wait()
+
+
+def _ends(process: subprocess.Popen[str], seconds: float) -> bool:
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=seconds)
+    return process.returncode is not None
+
+
+def _say_what_failed(folder: Path, since: float) -> bool:
+    """Once more at the end, a line for each job that failed, since Snakemake says much in between.
+
+    Returns whether there was anything to say.
+    """
+    said = False
     logs = [log for log in (folder / "logs").rglob("*.log") if log.stat().st_mtime >= since]
     for log in sorted(logs, key=lambda each: each.stat().st_mtime):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         # accelerate's launcher has more to say after it, and each process says it
-        for line in [line for line in lines if line.startswith("error: ")][-1:]:
+        found = [line for line in lines if line.startswith("error: ")][-1:]
+        if not found and any(line.startswith("Traceback ") for line in lines):
+            found = [f"error: {log}: {lines[-1]}"]
+        for line in found:
             print(line, file=sys.stderr)
+            said = True
     # where the logs stand too, so that they cannot say it
     if (free := shutil.disk_usage(folder).free) < _NEARLY_FULL:
         print(f"error: {folder}: {free} bytes free, expected more", file=sys.stderr)
+        said = True
+    return said
 
 
 def _check_rows(params: dict[str, Any], root: Path, asks_hub: bool) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -22,7 +23,9 @@ from rlvr_debug.git import git
 
 __all__ = [
     "PROFILES",
+    "at_work_since",
     "clean",
+    "core_count",
     "hold",
     "jobs_to_do",
     "profile",
@@ -30,6 +33,7 @@ __all__ = [
     "snakemake_command",
     "study_folder",
     "tidy",
+    "to_do_of_runs",
     "unlock",
     "unnamed",
 ]
@@ -71,16 +75,39 @@ def snakemake_command(
     ]
 
 
+def core_count(given: str) -> int:
+    """Of a --cores: a number, or all of this machine's. Raises InputError for anything else."""
+    if given == "all":
+        return os.cpu_count() or 1
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"--cores: found '{given}', expected all or a number from 1")
+    return int(given)
+
+
 def jobs_to_do(command: list[str]) -> dict[str, int]:
     """Jobs by rule that this Snakemake command would run now; later phases only once they are decided."""
+    table = _dry_run(command).partition("Job stats:")[2].partition("\ntotal ")[0]
+    jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", table)}
+    jobs.pop("all", None)
+    return jobs
+
+
+def to_do_of_runs(command: list[str]) -> set[tuple[str, str, str, str]]:
+    """Rule, environment, arm and seed of the jobs of single runs that it would run now."""
+    pattern = r"(?m)^rule (train|evaluate_run):\n(?:    .*\n)*?    wildcards: (.*)$"
+    found = set()
+    for rule, wildcards in re.findall(pattern, _dry_run(command)):
+        job = dict(word.split("=", 1) for word in wildcards.split(", "))
+        found.add((rule, job["environment"], job["arm"], job["seed"]))
+    return found
+
+
+def _dry_run(command: list[str]) -> str:
     done = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     if done.returncode:
         raise InputError(f"snakemake --dry-run: {(said.strip() or 'failed').splitlines()[-1]}")
-    table = said.partition("Job stats:")[2].partition("\ntotal ")[0]
-    jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", table)}
-    jobs.pop("all", None)
-    return jobs
+    return said
 
 
 def hold(folder: Path) -> TextIO:
@@ -91,12 +118,37 @@ def hold(folder: Path) -> TextIO:
     for place in (folder, *(folder / name for name in _OF_A_STUDY)):
         if place.exists():
             _takes_files(place)
-    handle = (folder / ".run.lock").open("w")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(f"{folder}: another run of this study is under way, wait for it") from None
+    # not emptied: its time says since when somebody holds it
+    handle = (folder / ".run.lock").open("a")
+    if not _locked(handle):
+        raise InputError(f"{folder}: another run of this study is under way, wait for it")
+    os.utime(handle.fileno())
     return handle
+
+
+def _locked(handle: TextIO) -> bool:
+    """Held from now on. Whoever only looks (at_work_since) has it for a moment, and is waited for."""
+    for wait in (0.05, 0.2, 0):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(wait)
+        else:
+            return True
+    return False
+
+
+def at_work_since(folder: Path) -> float | None:
+    """When the run of this study began that is under way, in seconds of the epoch; None where none is."""
+    lock = folder / ".run.lock"
+    if lock.is_file():
+        with lock.open() as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return lock.stat().st_mtime
+    begun = [process.create_time() for process in _snakemakes(folder)]
+    return min(begun, default=None)
 
 
 def _takes_files(place: Path) -> None:
@@ -114,14 +166,20 @@ def _nobody_works_in(folder: Path) -> None:
             f"{folder}: jobs are at work there on Slurm, wait for them, or end those of a killed run:"
             f" scancel {' '.join(jobs)}"
         )
+    for process in _snakemakes(folder):
+        raise InputError(
+            f"{folder}: Snakemake (process {process.pid}) is at work there, wait for it"
+        )
+
+
+def _snakemakes(folder: Path) -> Iterator[psutil.Process]:
+    """Those at work there, by whomever they were started; their jobs are some too."""
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         words = process.info["cmdline"] or []
         # an environment may have its name
         runs_snakemake = any(Path(word).name == "snakemake" for word in words)
         if runs_snakemake and process.info["cwd"] == str(folder.resolve()):
-            raise InputError(
-                f"{folder}: Snakemake (process {process.pid}) is at work there, wait for it"
-            )
+            yield process
 
 
 def _slurm_jobs(folder: Path) -> list[str]:
@@ -144,7 +202,8 @@ def unlock(folder: Path, command: list[str]) -> bool:
     if not any((folder / ".snakemake" / "locks").glob("*")):
         return False
     _nobody_works_in(folder)
-    subprocess.run([*command, "--unlock", "--quiet", "all"], check=True)
+    words = [*command, "--unlock", "--quiet", "all"]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return True
 
 

@@ -17,7 +17,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.git import git
 from rlvr_debug.reporting.charts import write_svg
 
-__all__ = ["Results", "compare", "curves_chart", "differences", "read_results"]
+__all__ = ["Comparison", "Results", "compare", "curves_chart", "differences", "read_results"]
 
 WORKING_TREE = "working tree"
 _NONE = "-"
@@ -143,16 +143,45 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
+_PARTS = {"verdicts": "hypothesis", "metrics": "metric", "params": "key"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """chart: where both revisions' curves are drawn; None where nothing differs."""
+
+    old: Results
+    new: Results
+    chart: Path | None
+
+    @property
+    def text(self) -> str:
+        return report(self.old, self.new)
+
+    def to_json(self) -> dict[str, Any]:
+        """By part and key, what each revision has; nothing where it has no such key."""
+        both = {"old": self.old, "new": self.new}
+        found: dict[str, Any] = {name: results.name for name, results in both.items()}
+        for part in _PARTS:
+            keys = [
+                key for key, *_ in differences(getattr(self.old, part), getattr(self.new, part))
+            ]
+            found[part] = {
+                key: {n: getattr(r, part)[key] for n, r in both.items() if key in getattr(r, part)}
+                for key in keys
+            }
+        return found | {"chart": str(self.chart) if self.chart else None}
+
+
 def report(old: Results, new: Results) -> str:
     """Markdown; one line if nothing differs."""
-    parts = {"verdicts": "hypothesis", "metrics": "metric", "params": "key"}
-    found = {part: differences(getattr(old, part), getattr(new, part)) for part in parts}
-    if not any(found.values()) and old.curves.equals(new.curves):
+    found = {part: differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
+    if _same(old, new):
         return f"{old.name} and {new.name} have the same verdicts, metrics, params and curves."
     return "\n\n".join(
         f"## {part}\n\n"
         + (
-            _markdown([parts[part], old.name, new.name, "change"], rows)
+            _markdown([_PARTS[part], old.name, new.name, "change"], rows)
             if rows
             else f"The same in {old.name} and {new.name}."
         )
@@ -192,13 +221,18 @@ def _means(results: Results) -> pd.DataFrame:
     return means.assign(revision=results.name)
 
 
-def compare(revision: str, other: str | None, out: Path, root: Path = ROOT) -> str:
-    """What differs between `revision` and `other` (None: the working tree), as Markdown.
+def _same(old: Results, new: Results) -> bool:
+    parts = (differences(getattr(old, part), getattr(new, part)) for part in _PARTS)
+    return not any(parts) and old.curves.equals(new.curves)
+
+
+def compare(revision: str, other: str | None, out: Path, root: Path = ROOT) -> Comparison:
+    """What differs between `revision` and `other` (None: the working tree).
 
     Draws both revisions' curves to `out`, an SVG, unless nothing differs.
     """
     old, new = read_results(revision, root), read_results(other, root)
-    said = report(old, new)
-    if said.startswith("##"):
-        write_svg(curves_chart(old, new), out)
-    return said
+    if _same(old, new):
+        return Comparison(old, new, None)
+    write_svg(curves_chart(old, new), out)
+    return Comparison(old, new, out)

@@ -6,7 +6,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -15,13 +15,24 @@ import pandas as pd
 
 from rlvr_debug.arms import Run, runs
 from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.models.places import base_model_of
 from rlvr_debug.reporting.gpu_plan import disk_bytes, gpu_lines
-from rlvr_debug.workspace import jobs_to_do, snakemake_command, study_folder
+from rlvr_debug.workspace import core_count, jobs_to_do, snakemake_command, study_folder
 
-__all__ = ["Measured", "Rates", "measured_runs", "plan", "plan_text", "rates", "study_rates"]
+__all__ = [
+    "Cost",
+    "Measured",
+    "Plan",
+    "Rates",
+    "measured_runs",
+    "plan",
+    "plan_text",
+    "planned",
+    "rates",
+    "seconds_of",
+    "study_rates",
+]
 
 _WIDTH = 79
 # of musique with the shipped model on one core, seconds per rollout: sampled, and trained on twice
@@ -83,14 +94,20 @@ def measured_runs(results: Path) -> Iterator[Measured]:
         return
     for row in rows[rows["arm"] == rows["trained_as"]].to_dict("records"):
         folder = results / "runs" / row["environment"] / row["arm"] / str(row["seed"])
-        if not (folder / "timings.jsonl").is_file():
-            continue
-        timings = [timing for _, timing in read_jsonl(folder / "timings.jsonl")]
         # a program that is not ours tells the seconds of all steps together
-        if timings and timings[-1].get("step", row["steps"]) == row["steps"]:
-            seconds = sum(sum(timing.values()) - timing.get("step", 0) for timing in timings)
+        steps, seconds = seconds_of(folder)
+        if seconds and steps in (row["steps"], 0):
             size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
             yield Measured(row["environment"], seconds / row["rollouts"], size)
+
+
+def seconds_of(folder: Path) -> tuple[int, float]:
+    """The last step in the timings that lie there, 0 where they are of all together, and their seconds."""
+    if not (folder / "timings.jsonl").is_file():
+        return 0, 0.0
+    timings = [timing for _, timing in read_jsonl(folder / "timings.jsonl")]
+    last = timings[-1].get("step", 0) if timings else 0
+    return last, sum(sum(timing.values()) - timing.get("step", 0) for timing in timings)
 
 
 def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
@@ -123,59 +140,133 @@ def _all_jobs(trained: Sequence[Run]) -> dict[str, int]:
     }
 
 
-def _column(jobs: Mapping[str, int], training: Sequence[float], cores: int) -> tuple[str, str, str]:
-    """Trainings, CPU hours and minutes of wall time. training: CPU seconds of each run of the study."""
+@dataclass(frozen=True)
+class Cost:
+    """cpu_seconds: of all jobs; seconds: of wall time, on as many cores as the plan is for."""
+
+    trainings: int
+    cpu_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study will run. whole, left: all of it, and what is not done; None where only GPUs would tell
+    (gpus: what they would take, in lines). jobs: not done, by rule; disk, free: bytes.
+    """
+
+    study: str
+    case: str
+    environment: str
+    trainer: str
+    model: str
+    gated: bool
+    arms: int
+    seeds: int
+    runs: int
+    trainings: int
+    trainings_left: int
+    cores: int
+    whole: Cost | None
+    left: Cost | None
+    jobs: Mapping[str, int]
+    disk: float
+    free: int
+    rates: Rates
+    gpus: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _cost(jobs: Mapping[str, int], training: Sequence[float], cores: int) -> Cost:
+    """training: CPU seconds of each run of the study."""
     trainings = jobs.get("train", 0)
     seconds = trainings * mean(training) + sum(
         count * _SECONDS.get(rule, _SECONDS_OF_OTHERS) for rule, count in jobs.items()
     )
     # a training runs on one core
     longest = max(training) if trainings else 0.0
-    return str(trainings), f"{seconds / 3600:.2f}", f"{max(seconds / cores, longest) / 60:.1f}"
+    return Cost(trainings, seconds, max(seconds / cores, longest))
 
 
-def plan_text(
+def planned(
     params: Mapping[str, Any], to_do: Mapping[str, int], cores: int, found: Rates, free: int
-) -> str:
-    """The plan, at most 79 characters wide where no name is longer.
-
-    to_do: jobs by rule that are not done; free: bytes on the disk.
-    """
+) -> Plan:
+    """to_do: jobs by rule that are not done; free: bytes on the disk."""
     gpus = gpu_lines(params, to_do.get("train", 0), ROOT)
     every, trained = list(runs(dict(params))), _trained(params)
-    shared = len(every) - len(trained)
-    arms, seeds = len({run.arm for run in every}), len(params["seeds"])
     training = [found.training(run) for run in trained]
-    names = ("trainings", "CPU hours", f"minutes on {cores} core{'s' if cores > 1 else ''}")
-    columns = (_column(_all_jobs(trained), training, cores), _column(to_do, training, cores))
     # seconds of the shipped model say nothing of one that is a thousand times larger
-    shown = 1 if gpus else len(names)
-    table = list(zip(names, *columns, strict=True))[:shown]
+    whole, left = (
+        None if gpus else _cost(jobs, training, cores) for jobs in (_all_jobs(trained), to_do)
+    )
     one = disk_bytes(params, ROOT) if gpus else found.size
-    size = len(trained) * one + _BYTES_BESIDE_RUNS
-    per_rollout = ", ".join(f"{e} {s:.4f}" for e, s in found.seconds.items())
-    rate = f"Seconds per rollout: {per_rollout or format(found.usual, '.4f')}, {found.source}."
+    return Plan(
+        study=params["study"],
+        case=params["case"],
+        environment=params["environment"],
+        trainer=params["trainer"],
+        model=params["base_model"].partition("@")[0],
+        gated=params["phases"] == "gated",
+        arms=len({run.arm for run in every}),
+        seeds=len(params["seeds"]),
+        runs=len(every),
+        trainings=len(trained),
+        trainings_left=to_do.get("train", 0),
+        cores=cores,
+        whole=whole,
+        left=left,
+        jobs=dict(to_do),
+        disk=len(trained) * one + _BYTES_BESIDE_RUNS,
+        free=free,
+        rates=found,
+        gpus=gpus,
+    )
+
+
+def plan_text(found: Plan) -> str:
+    """At most 79 characters wide where no name is longer."""
+    shared = found.runs - found.trainings
+    rows: list[tuple[str, ...]] = [("trainings", f"{found.trainings}", f"{found.trainings_left}")]
+    if found.whole and found.left:
+        plural = "s" if found.cores > 1 else ""
+        rows += [
+            (
+                "CPU hours",
+                *(f"{cost.cpu_seconds / 3600:.2f}" for cost in (found.whole, found.left)),
+            ),
+            (
+                f"minutes on {found.cores} core{plural}",
+                *(f"{cost.seconds / 60:.1f}" for cost in (found.whole, found.left)),
+            ),
+        ]
     return "\n".join(
         [
             *_wrapped(
-                f"Study {params['study']}: case {params['case']} on {params['environment']}, "
-                f"trainer {params['trainer']}, model {params['base_model'].partition('@')[0]}."
+                f"Study {found.study}: case {found.case} on {found.environment}, "
+                f"trainer {found.trainer}, model {found.model}."
             ),
             *_wrapped(
-                f"{arms} arms x {seeds} seeds = {len(every)} runs, {len(trained)} of them trained"
+                f"{found.arms} arms x {found.seeds} seeds = {found.runs} runs, "
+                f"{found.trainings} of them trained"
                 + (f"; {shared} are told the same as another arm's." if shared else ".")
             ),
             "",
             f"{'':<24}{'whole study':>16}{'not done yet':>16}",
-            *(f"{n:<24}{a:>16}{b:>16}" for n, a, b in table),
-            f"{'disk, MB':<24}{size / 1e6:>16.0f}  (free: {free / 1e6:.0f})",
-            *(gpus or ["", *_wrapped(rate)]),
-            *([""] if gpus else []),
-            "Jobs not done yet:" if to_do else "Every job is done.",
-            *(f"  {rule:<22}{count:>16}" for rule, count in to_do.items()),
-            *(_wrapped(_GATED) if params["phases"] == "gated" else []),
+            *(f"{name:<24}{whole:>16}{left:>16}" for name, whole, left in rows),
+            f"{'disk, MB':<24}{found.disk / 1e6:>16.0f}  (free: {found.free / 1e6:.0f})",
+            *([*found.gpus, ""] if found.gpus else ["", *_wrapped(_rate(found.rates))]),
+            "Jobs not done yet:" if found.jobs else "Every job is done.",
+            *(f"  {rule:<22}{count:>16}" for rule, count in found.jobs.items()),
+            *(_wrapped(_GATED) if found.gated else []),
         ]
     )
+
+
+def _rate(found: Rates) -> str:
+    per_rollout = ", ".join(f"{name} {s:.4f}" for name, s in found.seconds.items())
+    return f"Seconds per rollout: {per_rollout or format(found.usual, '.4f')}, {found.source}."
 
 
 _GATED = (
@@ -196,25 +287,17 @@ def study_rates(params: Mapping[str, Any], overlay: Path | None) -> Rates:
     return rates(studies, ROOT / base_model_of(params, params["environment"]).folder)
 
 
-def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) -> str:
+def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) -> Plan:
     """Of the default study or an overlay's: runs, cost, and what Snakemake would do now."""
-    count = _cores(cores)
+    count = core_count(cores)
     params = load_params(Path(os.path.relpath(ROOT)) / "params.yaml", overlay)
     if every_phase:
         params["phases"] = "all"
     folder = study_folder(params, overlay)
-    return plan_text(
+    return planned(
         params,
         jobs_to_do(snakemake_command(folder, overlay, every_phase)),
         count,
         study_rates(params, overlay),
         shutil.disk_usage(ROOT).free,
     )
-
-
-def _cores(given: str) -> int:
-    if given == "all":
-        return os.cpu_count() or 1
-    if not given.isdecimal() or int(given) < 1:
-        raise InputError(f"--cores: found '{given}', expected all or a number from 1")
-    return int(given)

@@ -309,7 +309,7 @@ def test_a_study_from_nothing_to_its_report(project: Project) -> None:
 
     after = json.loads(in_project(project, "status", "--json").stdout)
     assert {run["state"] for run in after["runs"]} == {"done"}
-    assert after["seconds_left"] == 0
+    assert after["seconds_left"] == after["processor_seconds_left"] == 0
     assert in_project(project, "report").stdout.strip() == place
 
     again = in_project(project, "run", "--cores", "2")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -98,6 +99,22 @@ def test_what_only_one_revision_has_is_told(repository: Repository) -> None:
         ["phases", "-", "a\\|b", ""],
         ["training.clip", "0.2", "-", ""],
     ]
+
+
+def test_json_has_the_values_themselves_and_none_of_what_is_missing(repository: Repository) -> None:
+    first = repository.commit()
+    repository.write("validated", 0.3, gain=0.25, params="training: {steps: 40}\n")
+    found = compare(first, None, repository.chart, repository.root).to_json()
+    assert json.loads(json.dumps(found)) == found
+    assert (found["old"], found["new"]) == (first, "working tree")
+    assert found["metrics"] == {"arms.case.gain": {"old": 0.02, "new": 0.25}}
+    assert found["params"] == {
+        "training.clip": {"old": 0.2},
+        "training.steps": {"old": 22, "new": 40},
+    }
+    assert found["verdicts"]["kl-penalty"]["new"].startswith("validated (high): +0.300")
+    assert found["chart"] == str(repository.chart)
+    assert repository.chart.is_file()
 
 
 def test_two_revisions_are_compared_and_not_the_working_tree(repository: Repository) -> None:

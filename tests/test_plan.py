@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -148,6 +149,15 @@ def test_many_cores_do_not_end_a_study_before_its_longest_training() -> None:
     longest = 0.1 * 22 * 64 / 60
     assert minutes[0] == pytest.approx(2 * minutes[1], abs=0.2)
     assert minutes[2] == pytest.approx(longest, abs=0.1)
+
+
+def test_json_has_no_hours_of_a_processor_where_the_text_has_none() -> None:
+    for overlay in (None, ROOT / "studies" / "qwen2.5-7b.yaml"):
+        found = planned(load_params(ROOT / "params.yaml", overlay), {"train": 3}, 2, RATES, 10**10)
+        told = json.loads(json.dumps(found.to_json()))
+        assert (told["whole"] is None) == ("CPU hours" not in plan_text(found)) == bool(overlay)
+        assert bool(told["gpus"]) == bool(overlay)
+        assert told["trainings_left"] == 3
 
 
 def test_a_gated_study_says_that_jobs_may_follow() -> None:

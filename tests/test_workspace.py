@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +15,15 @@ import pytest
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.workspace import PROFILES, hold, profile, tidy, unnamed
+from rlvr_debug.workspace import (
+    PROFILES,
+    at_work_since,
+    hold,
+    profile,
+    tidy,
+    to_do_of_runs,
+    unnamed,
+)
 
 SMOKE = ROOT / "studies" / "smoke.yaml"
 What = Literal["prune", "unlock", "clean"]
@@ -246,3 +258,63 @@ def test_a_profile_is_one_of_the_workflow_s_or_a_user_s_own(
         InputError, match=r"^profile 'src': expected default, gpu, slurm, slurm-four-gpus, or "
     ):
         profile("src")
+
+
+# --- who is at work, and what is to do
+
+
+def test_who_is_refused_does_not_change_since_when_a_study_is_at_work(tmp_path: Path) -> None:
+    assert at_work_since(tmp_path) is None
+    with hold(tmp_path):
+        os.utime(tmp_path / ".run.lock", (1000, 1000))
+        assert at_work_since(tmp_path) == 1000
+        with pytest.raises(InputError, match="another run of this study is under way"):
+            hold(tmp_path)
+        assert at_work_since(tmp_path) == 1000
+    assert at_work_since(tmp_path) is None
+    with hold(tmp_path):
+        assert at_work_since(tmp_path) == pytest.approx(time.time(), abs=60)
+
+
+def test_who_only_looks_is_waited_for(tmp_path: Path) -> None:
+    hold(tmp_path).close()
+    with (tmp_path / ".run.lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.02, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        hold(tmp_path).close()
+
+
+def test_a_snakemake_that_was_started_by_hand_is_at_work(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "print('ready', flush=True); input()", "-m", "snakemake"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert at_work_since(tmp_path) == pytest.approx(time.time(), abs=60)
+        assert at_work_since(tmp_path.parent) is None
+        process.communicate("\n")
+    assert at_work_since(tmp_path) is None
+
+
+def test_jobs_of_runs_are_known_by_their_run_and_those_of_other_rules_are_left_out() -> None:
+    said = """
+rule prepare_data:
+    output: results/data/gsm8k/train.jsonl
+    wildcards: environment=gsm8k
+rule train:
+    input: scripts/train.py
+    reason: Missing output files: a; Input files updated by another job: b
+    wildcards: environment=musique, arm=kl-beta-0, seed=2
+    resources: tmpdir=/tmp
+[Sun Nov 22 08:43:11 2026]
+rule evaluate_run:
+    output: x
+    wildcards: environment=gsm8k, arm=case, seed=0
+rule write_tables:
+    output: results/metrics.json
+"""
+    assert to_do_of_runs([sys.executable, "-c", f"print({said!r})"]) == {
+        ("train", "musique", "kl-beta-0", "2"),
+        ("evaluate_run", "gsm8k", "case", "0"),
+    }

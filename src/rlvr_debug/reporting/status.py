@@ -93,6 +93,8 @@ class StudyStatus:
     def seconds_left(self) -> float | None:
         """Of wall time, at as many at a time as now; None where none is under way, or nothing was measured."""
         total = self.processor_seconds_left
+        if total == 0:
+            return 0.0
         if total is None or not self.at_a_time:
             return None
         longest = max(run.seconds_left or 0.0 for run in self.runs if self._is_left(run))

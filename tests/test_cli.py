@@ -293,6 +293,9 @@ def test_a_study_from_nothing_to_its_report(project: Project) -> None:
     probed = in_project(project, "probe", "--json", "--cores", "2")
     assert probed.returncode == 0, probed.stderr
     assert json.loads(probed.stdout)["context-sensitivity"]["passed"] is False
+    told = in_project(project, "probe")
+    assert (told.returncode, told.stderr) == (0, "study mini: nothing to do\n")
+    assert "context-sensitivity: FAILS\n    another_prompt" in told.stdout
 
     before = json.loads(in_project(project, "status", "--json").stdout)
     assert {run["state"] for run in before["runs"]} == {"waiting"}

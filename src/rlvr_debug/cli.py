@@ -210,7 +210,7 @@ def probe(
     if as_json:
         _print_json(found)
     else:
-        print("\n".join(readable(Measurement(name, **each)) for name, each in found.items()))
+        print("\n".join(readable(Measurement(**each)) for each in found.values()))
 
 
 # --- looking

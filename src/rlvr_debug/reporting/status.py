@@ -105,10 +105,13 @@ class StudyStatus:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            **asdict(self),
+            "study": self.study,
+            "at_work": self.at_work,
+            "at_a_time": self.at_a_time,
             "count": dict(self.count()),
             "seconds_left": self.seconds_left,
             "processor_seconds_left": self.processor_seconds_left,
+            "runs": [asdict(run) for run in self.runs],
         }
 
 

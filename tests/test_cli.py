@@ -78,6 +78,18 @@ def test_the_list_of_commands_cuts_no_line_short() -> None:
     assert "..." not in said.partition("Commands:")[2]
 
 
+def test_the_page_has_every_command_and_says_which_print_json() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| `([a-z-]+)[^`]*` \|.*\| (yes)? ?\|$", page)
+    told = {name: bool(json) for name, json in rows if name in COMMANDS}
+    helps = {name: CliRunner().invoke(app, [name, "--help"]).stdout for name in COMMANDS}
+    assert told == {name: "--json " in said for name, said in helps.items()}
+    for name in COMMANDS:
+        assert f"$ rlvr-debug {name}" in page
+    options = set(re.findall(r"--[a-z]+", page)) - {"--help", "--verbose"}
+    assert all(any(f"{option} " in said for said in helps.values()) for option in options)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -295,7 +307,7 @@ def test_a_study_from_nothing_to_its_report(project: Project) -> None:
     assert json.loads(probed.stdout)["context-sensitivity"]["passed"] is False
     told = in_project(project, "probe")
     assert (told.returncode, told.stderr) == (0, "study mini: nothing to do\n")
-    assert "context-sensitivity: FAILS\n    another_prompt" in told.stdout
+    assert "context-sensitivity: FAILS\n    mean_change_prompt " in told.stdout
 
     before = json.loads(in_project(project, "status", "--json").stdout)
     assert {run["state"] for run in before["runs"]} == {"waiting"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import hashlib
 import os
 import sys
 from pathlib import Path
 
+from rlvr_debug.files import digest_of
 from rlvr_debug.watchdog import PARENT
 
 __all__ = ["code_digest", "set_up_jobs"]
@@ -35,10 +35,7 @@ def code_digest(place: Path) -> str:
     files = [place] if place.suffix == ".py" else sorted(place.glob("*.py"))
     if not files:
         raise FileNotFoundError(f"{place}: no Python files")
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()[:12]
+    return digest_of(files)
 
 
 def _first(variable: str, folder: str) -> None:

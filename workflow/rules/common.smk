@@ -83,7 +83,14 @@ def code(*packages):
     )
 
 
-ROLLOUT_CODE = ("data", "environments", "sampling", "study.py")
+ROLLOUT_CODE = (
+    "data",
+    "environments",
+    "models/base_model.py",
+    "models/places.py",
+    "sampling",
+    "study.py",
+)
 TRAINING_CODE = (*ROLLOUT_CODE, "grpo", "faults", "diagnostics")
 EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 TRAINER_VENVS = venvs_of(PARAMS["trainer"], PARAMS["command"])
@@ -121,22 +128,21 @@ def files_of(model):
     return [str(path) for path in model.files(Path(ROOT))]
 
 
-def model_files(wildcards):
-    return files_of(MODELS[wildcards.environment])
+def folder_of(model):
+    return str(Path(ROOT, model.folder))
 
 
-# a list where it can be one: Snakemake calls a function for every job
-MODEL_FILES = (
-    files_of(MAIN_MODEL) if set(MODELS.values()) == {MAIN_MODEL} else model_files
-)
+def digest_of(model):
+    return model.digest(Path(ROOT))
 
 
-def model_folder(wildcards):
-    return str(Path(ROOT, MODELS[wildcards.environment].folder))
-
-
-def main_model_folder(wildcards):
-    return str(Path(ROOT, MAIN_MODEL.folder))
+def by_environment(value):
+    """Of the environment's base model; for all of them at once where it is one, since Snakemake calls a
+    function for every job.
+    """
+    if set(MODELS.values()) == {MAIN_MODEL}:
+        return value(MAIN_MODEL)
+    return lambda wildcards: value(MODELS[wildcards.environment])
 
 
 def shared_endpoint(wildcards):

@@ -16,7 +16,8 @@ rule serve_base_model:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=main_model_folder,
+        base_model=folder_of(MAIN_MODEL),
+        model=digest_of(MAIN_MODEL),
         sampler=PARAMS["sampler"],
         server=SERVER_JSON,
     shell:
@@ -29,7 +30,7 @@ rule evaluate_baseline:
     input:
         script=script("evaluate"),
         sampler=SAMPLER_READY,
-        base_model=MODEL_FILES,
+        base_model=by_environment(files_of),
         rows="results/data/{environment}/heldout.jsonl",
         endpoint=shared_endpoint,
     output:
@@ -42,7 +43,8 @@ rule evaluate_baseline:
     threads: lambda wildcards: 0 if shared_endpoint(wildcards) else 1
     params:
         code=code(*EVALUATION_CODE),
-        base_model=model_folder,
+        base_model=by_environment(folder_of),
+        model=by_environment(digest_of),
         environment=environment_json,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
@@ -63,7 +65,7 @@ rule evaluate_run:
     input:
         script=script("evaluate"),
         sampler=SAMPLER_READY,
-        base_model=MODEL_FILES,
+        base_model=by_environment(files_of),
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         rows="results/data/{environment}/heldout.jsonl",
     output:
@@ -74,7 +76,8 @@ rule evaluate_run:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=model_folder,
+        base_model=by_environment(folder_of),
+        model=by_environment(digest_of),
         environment=environment_json,
         temperature=PARAMS["training"]["temperature"],
         seed=PARAMS["evaluation"]["seed"],
@@ -91,7 +94,7 @@ rule evaluate_run:
 rule audit_rewards:
     input:
         script=script("audit_rewards"),
-        base_model=MODEL_FILES,
+        base_model=by_environment(files_of),
         rows=expand(
             "results/data/{{environment}}/{split}.jsonl", split=["train", "heldout"]
         ),
@@ -103,7 +106,8 @@ rule audit_rewards:
         "../../envs/train.yaml"
     params:
         code=code("data", "environments", "sampling", "audit.py"),
-        base_model=model_folder,
+        base_model=by_environment(folder_of),
+        model=by_environment(digest_of),
         environment=environment_json,
     shell:
         "python {input.script} --environment-name {wildcards.environment}"

@@ -175,7 +175,9 @@ _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 
 @functools.cache
 def _schema() -> Any:
-    return _Validator(yaml.safe_load(_SCHEMA.read_text(encoding="utf-8")))
+    # ten times as fast as SafeLoader, where PyYAML was built with it
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return _Validator(yaml.load(_SCHEMA.read_text(encoding="utf-8"), loader))
 
 
 def _check_schema(params: Params, path: Path) -> None:

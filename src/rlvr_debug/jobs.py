@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import os
@@ -22,8 +23,10 @@ def set_up_jobs() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ[PARENT] = str(os.getpid())
-    # Snakemake's objects stay to the end: to look for rubbish among them is a tenth of a large dry run
+    # Snakemake's objects stay to the end: to look for rubbish among them, as it goes and once more when all is
+    # done, is a tenth of a large dry run
     gc.set_threshold(1_000_000, 50, 50)
+    atexit.register(gc.freeze)
 
 
 @functools.cache

@@ -68,6 +68,14 @@ def as_json(value):
     return json.dumps(value, sort_keys=True)
 
 
+def options(**values):
+    """For params: words of a command line; of what is the same for all jobs, since each value costs each of
+    thousands of jobs its time.
+    """
+    words = [(f"--{name}", str(value)) for name, value in values.items()]
+    return shlex.join(word for pair in words for word in pair)
+
+
 def script(name):
     return str(Path(ROOT, "scripts", f"{name}.py"))
 
@@ -95,6 +103,7 @@ TRAINING_CODE = (*ROLLOUT_CODE, "grpo", "faults", "diagnostics")
 EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 TRAINER_VENVS = venvs_of(PARAMS["trainer"], PARAMS["command"])
 OTHER_TRAINER = ["trainers"] if PARAMS["trainer"] != "own" else []
+COMMAND = as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}"
 
 
 def ready(venvs):
@@ -128,8 +137,8 @@ def files_of(model):
     return [str(path) for path in model.files(Path(ROOT))]
 
 
-def folder_of(model):
-    return str(Path(ROOT, model.folder))
+def model_words(model):
+    return options(**{"base-model": Path(ROOT, model.folder)})
 
 
 def digest_of(model):
@@ -179,7 +188,7 @@ def policies_endpoint(wildcards):
 
 def sampling_words(wildcards):
     """Of train.py: who answers its rollouts, where that is not itself."""
-    words = f"--sampler vllm --server {shlex.quote(SERVER_JSON)}"
+    words = options(sampler="vllm", server=SERVER_JSON)
     return f"{words} --endpoint {policies_endpoint(wildcards)}" if SHARED else words
 
 

@@ -39,7 +39,7 @@ rule serve_policies:
     # trainers wait while it works
     threads: 0
     params:
-        base_model=by_environment(folder_of),
+        base_model=by_environment(model_words),
         model=by_environment(digest_of),
         server=as_json({**SERVER, "port": 0}),
         policies=lambda wildcards, output: len(trained_with(output[0])),
@@ -47,7 +47,7 @@ rule serve_policies:
             run.training.lora_r for run in trained_with(output[0])
         ),
     shell:
-        "exec python {input.script} --model {params.base_model} --sampler vllm"
+        "exec python {input.script} {params.base_model} --sampler vllm"
         " --server {params.server:q} --policies {params.policies} --lora-r {params.lora_r}"
         " --log {log.server} --out {output} 2> {log[0]}"
 
@@ -55,9 +55,7 @@ rule serve_policies:
 rule train:
     input:
         script=script("train"),
-        trainer=TRAINER_FILES,
-        sampler=SAMPLER_READY if TRAINED_ON_VLLM else [],
-        launch=LAUNCH_FILES,
+        needed=TRAINER_FILES + LAUNCH_FILES + (SAMPLER_READY if TRAINED_ON_VLLM else []),
         base_model=by_environment(files_of),
         rows="results/data/{environment}/train.jsonl",
         endpoint=policies_endpoint if SHARED else [],
@@ -73,18 +71,17 @@ rule train:
     threads: LAUNCH["processes"]
     params:
         code=code(*TRAINING_CODE, *OTHER_TRAINER, *TRAINING_SERVER),
-        base_model=by_environment(folder_of),
+        base_model=by_environment(model_words),
         model=by_environment(digest_of),
         run=run_json,
         environment=environment_json,
-        diagnostics=as_json(PARAMS["diagnostics"]),
-        command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",
+        settings=options(diagnostics=as_json(PARAMS["diagnostics"]), command=COMMAND),
         sampling=sampling_words if TRAINED_ON_VLLM else "",
     shell:
         f"{TRAINING_PYTHON} "
         "{input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --diagnostics {params.diagnostics:q} --command {params.command:q}"
-        " --base-model {params.base_model} --rows {input.rows} {params.sampling}"
+        " {params.settings}"
+        " {params.base_model} --rows {input.rows} {params.sampling}"
         " --out results/runs/{wildcards.environment}/{wildcards.arm}/{wildcards.seed}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
@@ -92,7 +89,7 @@ rule train:
 rule probe:
     input:
         script=script("probe"),
-        trainer=TRAINER_FILES,
+        needed=TRAINER_FILES,
         base_model=files_of(MAIN_MODEL),
         rows=f"results/data/{PARAMS['environment']}/train.jsonl",
     output:
@@ -103,13 +100,13 @@ rule probe:
         "../../envs/train.yaml"
     params:
         code=code(*TRAINING_CODE, "probes", "alignment.py", *OTHER_TRAINER),
-        base_model=folder_of(MAIN_MODEL),
+        base_model=model_words(MAIN_MODEL),
         model=digest_of(MAIN_MODEL),
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
-        command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",
+        command=COMMAND,
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --base-model {params.base_model} --rows {input.rows} --out {output}"
+        " {params.base_model} --rows {input.rows} --out {output}"
         " --command {params.command:q}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

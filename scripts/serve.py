@@ -11,7 +11,7 @@ from rlvr_debug.serving.vllm import Trained
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--base-model", type=Path, required=True)
     parser.add_argument("--sampler", required=True, help="that of params.yaml")
     parser.add_argument("--server", required=True, help="its settings, as JSON")
     parser.add_argument("--policies", type=int, default=0, help="that are trained with it at once")
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the endpoint's file")
     args = parser.parse_args()
     trained = Trained(args.lora_r, args.policies) if args.policies else None
-    serve(args.model, args.sampler, json.loads(args.server), trained, args.log, args.out)
+    serve(args.base_model, args.sampler, json.loads(args.server), trained, args.log, args.out)
 
 
 if __name__ == "__main__":

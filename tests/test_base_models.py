@@ -262,20 +262,39 @@ def test_a_name_with_a_revision_is_the_hub_s_and_a_path_is_a_folder() -> None:
     assert hub.folder == ".models/Qwen--Qwen2.5-7B-Instruct-0123abc"
     assert hub.files(ROOT) == [ROOT / hub.folder / "manifest.json"]
     assert base_model("models/tiny").folder == "models/tiny"
-    assert [path.name for path in base_model("models/tiny").files(ROOT)] == [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ]
+    assert base_model("models/tiny").files(ROOT) == [TINY / "model.safetensors"]
     assert weight_files(TINY / "model.safetensors") == [TINY / "model.safetensors"]
 
 
-def test_jobs_depend_on_every_shard_of_a_folder(saved: Saved) -> None:
+def test_jobs_depend_on_every_shard_of_a_folder_and_on_each_file_beside_them(saved: Saved) -> None:
     folder = saved(False, True)
-    found = {path.name for path in BaseModel(str(folder)).files(Path("/"))}
-    assert found > {path.name for path in folder.glob("*.safetensors")}
-    assert "model.safetensors.index.json" in found
+    model = BaseModel(str(folder))
+    assert set(model.files(Path("/"))) == set(folder.glob("*.safetensors"))
+    beside = [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.safetensors.index.json",
+    ]
+    for name in beside[1:3]:
+        shutil.copy(TINY / name, folder)
+    digests = [model.digest(Path("/"))]
+    for name in beside:
+        with (folder / name).open("a") as file:
+            file.write(" ")
+        digests.append(model.digest(Path("/")))
+    assert len(set(digests)) == 5
+
+
+def test_a_folder_without_a_tokenizer_is_one_line_before_the_study(tmp_path: Path) -> None:
+    shutil.copytree(TINY, tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text(json.dumps({"study": "mine", "base_model": str(tmp_path / "model")}))
+    with pytest.raises(
+        InputError, match=r"key 'base_model' is .*, expected a folder with tokenizer.json, or"
+    ):
+        load_params(ROOT / "params.yaml", overlay)
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_environments_with_other_base_models_are_trained_on_those(
         assert other == ("gsm8k" in command.partition("--rows")[2].partition(" 2>")[0]), command
     # the server has musique's; gsm8k's baseline starts its own
     [served] = [line for line in said.splitlines() if "scripts/serve.py" in line and "exec" in line]
-    assert "--model ../../models/tiny" in served
+    assert "--base-model ../../models/tiny" in served
     baselines = [line for line in commands if "results/baseline/" in line]
     assert len(baselines) == 2
     assert [("--endpoint" in line) for line in sorted(baselines)] == [

@@ -185,7 +185,7 @@ def test_a_server_that_loads_for_too_long_is_given_up(tmp_path: Path) -> None:
 
 def start(tmp_path: Path, port: int = 0, model: Path = TINY) -> subprocess.Popen[str]:
     """scripts/serve.py as the workflow calls it."""
-    words = ["--model", str(model), "--sampler", "server", "--log", str(tmp_path / "log.txt")]
+    words = ["--base-model", str(model), "--sampler", "server", "--log", str(tmp_path / "log.txt")]
     words += ["--server", json.dumps({**SETTINGS, "port": port})]
     words += ["--out", str(tmp_path / "endpoint.json")]
     return subprocess.Popen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Run:
     trained_as: str
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**vars(self), "training": vars(self.training)}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Run:

@@ -91,6 +91,14 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, row
 
 
+def digest_of(files: Iterable[Path]) -> str:
+    """Of their names and contents: 12 digits."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name} {sha256(file)}\n".encode())
+    return digest.hexdigest()[:12]
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

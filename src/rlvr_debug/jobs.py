@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
-import hashlib
 import os
 import sys
 from pathlib import Path
 
+from rlvr_debug.files import digest_of
 from rlvr_debug.watchdog import PARENT
 
 __all__ = ["code_digest", "set_up_jobs"]
@@ -22,8 +23,10 @@ def set_up_jobs() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ[PARENT] = str(os.getpid())
-    # Snakemake's objects stay to the end: to look for rubbish among them is a tenth of a large dry run
+    # Snakemake's objects stay to the end: to look for rubbish among them, as it goes and once more when all is
+    # done, is a tenth of a large dry run
     gc.set_threshold(1_000_000, 50, 50)
+    atexit.register(gc.freeze)
 
 
 @functools.cache
@@ -35,10 +38,7 @@ def code_digest(place: Path) -> str:
     files = [place] if place.suffix == ".py" else sorted(place.glob("*.py"))
     if not files:
         raise FileNotFoundError(f"{place}: no Python files")
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()[:12]
+    return digest_of(files)
 
 
 def _first(variable: str, folder: str) -> None:

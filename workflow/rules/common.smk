@@ -68,6 +68,14 @@ def as_json(value):
     return json.dumps(value, sort_keys=True)
 
 
+def options(**values):
+    """For params: words of a command line; of what is the same for all jobs, since each value costs each of
+    thousands of jobs its time.
+    """
+    words = [(f"--{name}", str(value)) for name, value in values.items()]
+    return shlex.join(word for pair in words for word in pair)
+
+
 def script(name):
     return str(Path(ROOT, "scripts", f"{name}.py"))
 
@@ -83,11 +91,19 @@ def code(*packages):
     )
 
 
-ROLLOUT_CODE = ("data", "environments", "sampling", "study.py")
+ROLLOUT_CODE = (
+    "data",
+    "environments",
+    "models/base_model.py",
+    "models/places.py",
+    "sampling",
+    "study.py",
+)
 TRAINING_CODE = (*ROLLOUT_CODE, "grpo", "faults", "diagnostics")
 EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 TRAINER_VENVS = venvs_of(PARAMS["trainer"], PARAMS["command"])
 OTHER_TRAINER = ["trainers"] if PARAMS["trainer"] != "own" else []
+COMMAND = as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}"
 
 
 def ready(venvs):
@@ -121,22 +137,21 @@ def files_of(model):
     return [str(path) for path in model.files(Path(ROOT))]
 
 
-def model_files(wildcards):
-    return files_of(MODELS[wildcards.environment])
+def model_words(model):
+    return options(**{"base-model": Path(ROOT, model.folder)})
 
 
-# a list where it can be one: Snakemake calls a function for every job
-MODEL_FILES = (
-    files_of(MAIN_MODEL) if set(MODELS.values()) == {MAIN_MODEL} else model_files
-)
+def digest_of(model):
+    return model.digest(Path(ROOT))
 
 
-def model_folder(wildcards):
-    return str(Path(ROOT, MODELS[wildcards.environment].folder))
-
-
-def main_model_folder(wildcards):
-    return str(Path(ROOT, MAIN_MODEL.folder))
+def by_environment(value):
+    """Of the environment's base model; for all of them at once where it is one, since Snakemake calls a
+    function for every job.
+    """
+    if set(MODELS.values()) == {MAIN_MODEL}:
+        return value(MAIN_MODEL)
+    return lambda wildcards: value(MODELS[wildcards.environment])
 
 
 def shared_endpoint(wildcards):
@@ -173,7 +188,7 @@ def policies_endpoint(wildcards):
 
 def sampling_words(wildcards):
     """Of train.py: who answers its rollouts, where that is not itself."""
-    words = f"--sampler vllm --server {shlex.quote(SERVER_JSON)}"
+    words = options(sampler="vllm", server=SERVER_JSON)
     return f"{words} --endpoint {policies_endpoint(wildcards)}" if SHARED else words
 
 

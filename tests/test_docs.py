@@ -1,0 +1,661 @@
+"""README.md and docs/: the site builds, links lead somewhere, and what is written there is so.
+
+Every command is accounted for in tests/docs_commands.py, and those that are cheap are run here, in a copy.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from rlvr_debug.config import load_params
+from rlvr_debug.faults import cause_of, fault_names
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
+from rlvr_debug.probes import PROBES
+from rlvr_debug.probes.loss_gradient import loss_gradient
+from rlvr_debug.probes.trained_ratio import trained_ratio
+from rlvr_debug.reporting.pages import PAGES, probes_of, written
+from rlvr_debug.sampling.chat import Chat
+from tests.docs_commands import (
+    BLOCK,
+    COMMANDS,
+    INLINE,
+    Elsewhere,
+    Here,
+    InCI,
+    NotHere,
+    commands_of,
+)
+from tests.probe_subjects import draw
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+LOG = ROOT / "tests" / "logs" / "zero-rate"
+
+
+def pages() -> dict[str, str]:
+    """Text by path."""
+    files = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+
+
+# --- the site
+
+
+def site(folder: Path) -> Path:
+    """All that the site is made of, in another place."""
+    for name in ("README.md", "mkdocs.yml", "docs", "results/charts", "scripts/readme_as_index.py"):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        copy(ROOT / name, target)
+    return folder
+
+
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build"]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    done = build(site(tmp_path))
+    assert done.returncode == 0, done.stderr
+    built = tmp_path / "site"
+    assert {path.stem for path in built.glob("*.html")} >= {path.stem for path in DOCS.glob("*.md")}
+    for page in built.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//""", text)
+        assert not re.findall(r"""<link[^>]*href=["']?(?:https?:)?//""", text)
+    for style in built.rglob("*.css"):
+        assert not re.findall(
+            r"""(?:url\(|@import)\s*["']?(?:https?:)?//""", style.read_text("utf-8")
+        )
+    assert "results/charts/effects.svg" in (built / "index.html").read_text(encoding="utf-8")
+    assert (built / "results" / "charts" / "effects.svg").is_file()
+
+
+@pytest.mark.parametrize(
+    ("page", "link"),
+    [
+        ("docs/verdicts.md", "[gone](gone.md)"),
+        ("docs/verdicts.md", "[gone](probes.md#gone)"),
+        ("docs/verdicts.md", "[outside](../results/metrics.json)"),
+        ("docs/verdicts.md", "![gone](gone.svg)"),
+        ("README.md", "[gone](docs/gone.md)"),
+        ("README.md", "[gone](docs/probes.md#gone)"),
+        ("README.md", "![gone](results/charts/gone.svg)"),
+    ],
+)
+def test_a_link_that_leads_nowhere_fails_the_build(page: str, link: str, tmp_path: Path) -> None:
+    with (site(tmp_path) / page).open("a", encoding="utf-8") as handle:
+        handle.write(f"\n{link}\n")
+    done = build(tmp_path)
+    assert done.returncode != 0
+    assert link.partition("(")[2].rstrip(")").partition("/")[2] in done.stderr
+
+
+def test_a_page_that_the_table_of_contents_leaves_out_fails_the_build(tmp_path: Path) -> None:
+    (site(tmp_path) / "docs" / "lost.md").write_text("# Lost\n", encoding="utf-8")
+    assert build(tmp_path).returncode != 0
+
+
+def test_every_link_of_the_readme_leads_somewhere_on_a_git_host() -> None:
+    text = pages()["README.md"]
+    links = re.findall(r"\]\(([^)\s#]+)", text)
+    assert len(links) > 20
+    for link in links:
+        assert link.startswith("https://") or (ROOT / link).is_file(), link
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    text = pages()["README.md"]
+    assert [name for name in pages() if name.startswith("docs/") and f"({name}" not in text] == []
+
+
+# --- paths
+
+TREES = {
+    *("benchmarks", "configs", "docs", "envs", "examples", "fixes", "models", "results", "scripts"),
+    *("src", "studies", "tests", "workflow"),
+}
+# of what is not this project, or is there only once something was run or added
+NOT_OURS = re.compile(
+    r"envs/environment\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse).*"
+    r"|studies/(?:<name>|smoke|mine)/.*"
+    r"|src/rlvr_debug/(?:hypotheses/learning_rate|data/reverse|environments/reverse)\.py"
+)
+
+
+def missing_paths(text: str) -> list[str]:
+    """Paths of the project in inline code that are not there."""
+    found = []
+    for code in INLINE.findall(BLOCK.sub("", text)):
+        path = code.partition(": ")[0].partition("::")[0]
+        if not re.fullmatch(r"[\w.*{},<>/-]+", path) or NOT_OURS.fullmatch(path):
+            continue
+        top, slash, _ = path.partition("/")
+        if slash and top in TREES:
+            places = [re.sub(r"<\w+>", "*", each).rstrip("/") for each in braces(path)]
+        elif path.endswith(".py"):
+            places = [f"src/**/{path}"]
+        else:
+            continue
+        if not all(any(ROOT.glob(place)) for place in places):
+            found.append(path)
+    return found
+
+
+def braces(path: str) -> list[str]:
+    """a/{b,c} is a/b and a/c."""
+    head, opened, rest = path.partition("{")
+    inside, _, tail = rest.partition("}")
+    return [f"{head}{each}{tail}" for each in inside.split(",")] if opened else [path]
+
+
+@pytest.mark.parametrize("name", pages())
+def test_every_path_that_a_page_names_is_there(name: str) -> None:
+    assert missing_paths(pages()[name]) == []
+
+
+def test_a_path_that_is_not_there_is_found() -> None:
+    text = "`src/rlvr_debug/gone.py`, `docs/gone.md`, `studies/gone-*.yaml`, `gone/loss.py`, `grpo/loss.py`"
+    assert missing_paths(text) == [
+        "src/rlvr_debug/gone.py",
+        "docs/gone.md",
+        "studies/gone-*.yaml",
+        "gone/loss.py",
+    ]
+
+
+# --- commands
+
+
+def unknown(texts: Mapping[str, str]) -> list[str]:
+    """A line for each command that no test is known to run, and for each block of no known language."""
+    lines = []
+    for name, text in texts.items():
+        for language, body in BLOCK.findall(text):
+            if language not in ("sh", "yaml", "python", "text"):
+                lines.append(
+                    f"{name}: the block that begins with {body.partition(chr(10))[0]!r} is of language "
+                    f"{language!r}, expected sh, yaml, python or text"
+                )
+        lines += [
+            f"{name}: no test runs `{command}`, expected it in tests/docs_commands.py: Here, or where it is run"
+            for command in commands_of(text)
+            if command not in COMMANDS
+        ]
+    return lines
+
+
+def test_every_command_is_accounted_for_and_no_other() -> None:
+    texts = pages()
+    assert unknown(texts) == []
+    written_down = {command for text in texts.values() for command in commands_of(text)}
+    assert set(COMMANDS) - written_down == set()
+
+
+def test_a_command_that_nobody_runs_is_named_with_what_to_do() -> None:
+    texts = {
+        **pages(),
+        "docs/new.md": "```sh\nmake coffee \\\n  MILK=1    # hot\n```\nor `dvc brew`\n",
+    }
+    ending = "expected it in tests/docs_commands.py: Here, or where it is run"
+    assert unknown(texts) == [
+        f"docs/new.md: no test runs `make coffee MILK=1`, {ending}",
+        f"docs/new.md: no test runs `dvc brew`, {ending}",
+    ]
+    [line] = unknown({"docs/new.md": "```\nmake coffee\n```\n"})
+    assert line.endswith("is of language '', expected sh, yaml, python or text")
+
+
+def project(folder: Path) -> Path:
+    """A git repository of the project with some commits, its environment, and what a user might have."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode:
+        pytest.skip("the checkout is no git repository: which files are the project's is not known")
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    setup = """
+        git init -q && git config user.name some && git config user.email some@one
+        git add . && git commit -qm project
+        for n in 1 2 3 4 5; do git commit -q --allow-empty -m "$n"; done
+        mkdir .venv && ln -s "$PREFIX"/* .venv/
+        touch .venv/.train-$(cksum < envs/train.txt | tr -d ' ')
+        touch .venv/.test-$(cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
+        mkdir -p checkpoint-500 outputs/my-run
+        for folder in checkpoint-500 outputs/my-run; do cp "$LOG/trainer_state.json" $folder; done
+    """
+    given = {"PREFIX": sys.prefix, "LOG": str(LOG)}
+    subprocess.run(
+        ["bash", "-ec", setup], cwd=folder, env={**environment(folder), **given}, check=True
+    )
+    # else it would install into the environment that the tests run in
+    assert "pip" not in dry("docs", folder) + dry("plan", folder)
+    return folder
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Nothing of whoever runs the tests, and nothing written there."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("SNAKEMAKE", "MAKE", "MFLAGS", "GIT_", "OVERLAY", "PYTEST"))
+    }
+    nowhere = str(root.parent / "settings")
+    return {
+        **kept,
+        "PATH": os.pathsep.join([str(root / ".venv" / "bin"), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        **dict.fromkeys(("DVC_GLOBAL_CONFIG_DIR", "DVC_SYSTEM_CONFIG_DIR"), nowhere),
+        "DVC_SITE_CACHE_DIR": nowhere,
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def call(command: str, root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=root,
+        env=environment(root),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def dry(target: str, root: Path) -> str:
+    """What make would run."""
+    done = call(f"make -n {target}", root)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be changed."""
+    return project(tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture
+def copied(original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(original, tmp_path / "project", symlinks=True)
+    return tmp_path / "project"
+
+
+def of_kind(kind: type) -> Iterator[Any]:
+    for command, how in COMMANDS.items():
+        if isinstance(how, kind):
+            marks = [pytest.mark.heavy] if isinstance(how, Here) and how.heavy else []
+            yield pytest.param(command, how, id=command, marks=marks)
+
+
+@pytest.mark.parametrize(("command", "how"), list(of_kind(Here)))
+def test_a_command_does_what_its_page_says(command: str, how: Here, copied: Path) -> None:
+    done = call(f"{command} {how.adds}", copied)
+    assert done.returncode == how.status, done.stdout
+    assert "Traceback" not in done.stdout
+    assert how.says in done.stdout
+    assert not how.leaves or (copied / how.leaves).is_file()
+
+
+def test_the_diagnosis_that_the_readme_shows_is_what_is_said(original: Path) -> None:
+    [shown] = [body for language, body in BLOCK.findall(pages()["README.md"]) if language == "text"]
+    done = call("python scripts/diagnose.py tests/logs/truncation --gpus 0", original)
+    assert shown in done.stdout
+
+
+def plain(text: str) -> str:
+    return re.sub(r"""["',\[\]]""", "", text)
+
+
+@cache
+def functions_of(file: str) -> set[str]:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def lost(command: str, how: Elsewhere, runs: str) -> list[str]:
+    """What does not hold of a command that another test is said to run. runs: what make makes of it."""
+    file, _, test = how.test.partition("::")
+    text = plain((ROOT / file).read_text(encoding="utf-8"))
+    said = plain(f"{command}\n{runs}")
+    return [
+        *([] if test in functions_of(file) else [f"{file} has no {test}"]),
+        *(f"{file} has no {word!r}" for word in how.words if word not in text),
+        *(f"`{command}` has no {word!r}" for word in how.words if word not in said),
+    ]
+
+
+def test_what_other_tests_are_said_to_run_they_do(original: Path) -> None:
+    for command, how in COMMANDS.items():
+        if isinstance(how, Elsewhere):
+            runs = (
+                dry(command.removeprefix("make "), original) if command.startswith("make ") else ""
+            )
+            assert lost(command, how, runs) == []
+    wrong = Elsewhere("tests/test_docs.py::test_gone", ("--no-such-flag",))
+    assert lost("make tea", wrong, "") == [
+        "tests/test_docs.py has no test_gone",
+        "`make tea` has no '--no-such-flag'",
+    ]
+
+
+def test_what_ci_is_said_to_run_it_does(original: Path) -> None:
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    lines = re.findall(r"^timed make (\S+)$", text, re.MULTILINE)
+    runs = [dry(target, original) for target in lines]
+    for command, how in COMMANDS.items():
+        if isinstance(how, InCI):
+            target = command.removeprefix("make ")
+            same = command.startswith("make ") and dry(target, original).split() in map(
+                str.split, runs
+            )
+            assert target in lines or same or any(command in each for each in runs), command
+
+
+def test_what_is_not_run_says_why_and_names_targets_that_exist(original: Path) -> None:
+    for command, how in COMMANDS.items():
+        if isinstance(how, NotHere):
+            assert len(how.why.split()) > 1
+            if command.startswith("make "):
+                assert dry(command.removeprefix("make "), original)
+
+
+# --- overlays
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(body, id=f"{name} {number}")
+        for name, page in pages().items()
+        for number, (language, body) in enumerate(BLOCK.findall(page))
+        # its hypothesis is written first, below
+        if language == "yaml" and "learning-rate:" not in body
+    ],
+)
+def test_an_overlay_that_is_shown_is_a_study(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "overlay.yaml"
+    path.write_text(text, encoding="utf-8")
+    load_params(ROOT / "params.yaml", path)
+
+
+# --- how to extend
+
+
+def test_a_hypothesis_is_added_as_the_page_says(copied: Path) -> None:
+    done = call("python scripts/new_hypothesis.py learning-rate", copied)
+    assert done.returncode == 0, done.stdout
+    file = copied / "src" / "rlvr_debug" / "hypotheses" / "learning_rate.py"
+    text = file.read_text(encoding="utf-8").replace("TODO: a probe's name", "weights-move")
+    file.write_text(text, encoding="utf-8")
+    [overlay] = [
+        body for language, body in BLOCK.findall(pages()["docs/extend.md"]) if "twice:" in body
+    ]
+    (copied / "learning-rate.yaml").write_text(overlay, encoding="utf-8")
+    done = call("python scripts/plan.py --cores 2 --overlay learning-rate.yaml", copied)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("Study learning-rate: ")
+    # two arms more than the default study, three seeds each
+    default = call("python scripts/plan.py --cores 2", copied).stdout
+    more, fewer = (
+        int(re.findall(r"^trainings +(\d+)", said, re.M)[0]) for said in (done.stdout, default)
+    )
+    assert more == fewer + 6
+
+
+def reverse(copied: Path) -> Path:
+    done = call("git apply examples/new_environment.patch", copied)
+    assert done.returncode == 0, done.stdout
+    return copied
+
+
+def test_an_environment_is_added_as_the_page_says(copied: Path) -> None:
+    reverse(copied)
+    changed = set(call("git add . && git diff --cached --name-only HEAD", copied).stdout.split())
+    page = pages()["docs/extend.md"]
+    assert {path for path in changed if not path.endswith("trainer_state.json")} == {
+        path
+        for path in re.findall(r"^\| `([^`]+)`(?:, new)? \|", page, re.MULTILINE)
+        if "." in path
+    }
+    settings = json.dumps({"source": "synthetic", "rows": 60, "heldout": 8, "seed": 0})
+    prepared = (
+        f"python scripts/prepare_data.py --environment reverse --settings '{settings}' --out d"
+    )
+    weights = json.dumps({"max_new_tokens": 48, "weights": {"correct": 1.0}})
+    audited = (
+        f"python scripts/audit_rewards.py --environment-name reverse --environment '{weights}' "
+        "--base-model models/tiny --rows d/train.jsonl d/heldout.jsonl --out audit.json"
+    )
+    done = call(f"{prepared} && {audited}", copied)
+    assert done.returncode == 0, done.stdout
+    found = json.loads((copied / "audit.json").read_text(encoding="utf-8"))
+    assert found["oracle_beaten"] == []
+    assert found["oracle"]["reward"] == {"mean": 1.0, "lowest": 1.0}
+    assert found["copy the question"]["reward"]["mean"] == 0
+
+
+@pytest.mark.heavy
+def test_a_study_of_the_new_environment_ends_with_a_report(copied: Path) -> None:
+    reverse(copied)
+    hypotheses = dict.fromkeys(load_params(ROOT / "params.yaml")["hypotheses"])
+    overlay = {
+        "study": "reverse",
+        "case": "healthy",
+        "environment": "reverse",
+        "seeds": [0],
+        "data": {"reverse": {"rows": 60, "heldout": 8}},
+        "training": {"steps": 2, "prompts_per_step": 2, "group_size": 2},
+        "hypotheses": {
+            **hypotheses,
+            "kl-penalty": {"arms": {"off": {"training": {"kl_beta": 0.0}}}},
+        },
+    }
+    (copied / "reverse.yaml").write_text(yaml.safe_dump(overlay), encoding="utf-8")
+    done = call("python scripts/run_study.py --cores 2 --overlay reverse.yaml", copied)
+    assert done.returncode == 0, done.stdout
+    assert (copied / "studies" / "reverse" / "results" / "report.html").is_file()
+
+
+# --- what is written from the code, or held to it
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_pages_have_from_the_code_is_up_to_date(name: str) -> None:
+    assert written(DOCS / name) == pages()[f"docs/{name}"], "python scripts/write_docs.py"
+
+
+def name_of(probe: Callable[..., Any]) -> str:
+    return probe.__name__.replace("_", "-")
+
+
+def test_every_probe_s_figures_are_on_the_page_and_no_others(
+    chat: Chat, talkative: Callable[[int], Any]
+) -> None:
+    subject = draw(chat, talkative, 0)
+    figures = pages()["docs/probes.md"].partition("## The figures")[2].partition("## ")[0]
+    said: dict[str, list[str]] = {}
+    probe = ""
+    for first, names, unit in re.findall(
+        r"^\| (.*?) ?\| (`.*?) \| (.+) \|$", figures, re.MULTILINE
+    ):
+        probe = first.strip("`") or probe
+        assert unit.count(";") in (0, names.count(";"))
+        said.setdefault(probe, []).extend(re.findall("`([^`]+)`", names))
+    probes = (*PROBES, trained_ratio, loss_gradient)
+    assert set(said) == {name_of(each) for each in probes}
+    for each in probes:
+        known = [re.sub(r"<\w+>", "[a-z0-9_.]+", name) for name in said[name_of(each)]]
+        measured = set(each(subject).measured)
+        assert [n for n in measured if not any(re.fullmatch(k, n) for k in known)] == []
+        # but for what the subject's settings leave out
+        plain_names = {k for k in known if "[" not in k}
+        assert plain_names - measured <= {"relative_error"}
+
+
+def test_the_table_of_probes_has_each_one_s_hypothesis_and_faults() -> None:
+    table = pages()["docs/probes.md"].partition("Two faults fail")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([\w-]+) \| (.*) \|$", table, re.MULTILINE)
+    judged = {
+        probe: slug for slug in hypothesis_names() for probe in probes_of(load_hypothesis(slug))
+    }
+    assert {probe: slug for probe, slug, _ in rows} == judged
+    faults = {(fault, slug) for _, slug, cell in rows for fault in re.findall("`([^`]+)`", cell)}
+    shipped = {(fault, cause_of(fault)) for fault in fault_names()}
+    assert faults == {(fault, cause) for fault, cause in shipped if fault != "random-reward"}
+
+
+def test_the_page_of_the_trainer_has_every_stage() -> None:
+    page = pages()["docs/trainer.md"]
+    assert [field.name for field in fields(Stages) if f"`{field.name}`" not in page] == []
+
+
+def test_every_metric_has_a_unit_and_the_file_that_computes_it() -> None:
+    page = pages()["docs/diagnostics.md"].partition("\n## Metrics")[2].partition("\n## ")[0]
+    units = "reward|share|advantage|correlation|tokens|replies|calls per rollout|nats per token|ratio|loss"
+    units += "|loss per weight|loss per nat|relative|weight|weight per step|batches|optimizer steps"
+    sections = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
+    assert len(sections) > 5
+    for section in sections:
+        [source] = re.findall(r"^`(\w+\.py)`", section, re.MULTILINE)
+        assert (ROOT / "src" / "rlvr_debug" / "diagnostics" / source).is_file()
+        rows = re.findall(r"^\| `[^`]+` \| (.*?) \|", section, re.MULTILINE)
+        assert rows
+        assert [unit for unit in rows if not re.fullmatch(units, unit)] == []
+
+
+def test_every_column_of_the_tables_is_explained() -> None:
+    page = pages()["docs/report.md"].partition("## The tables")[2]
+    for name in ("verdicts", "arms", "runs", "curves"):
+        part = page.partition(f"### {name}.csv")[2].partition("\n### ")[0]
+        said = re.findall("`([a-z_]+)`", "".join(re.findall(r"^\| (.*?) \|", part, re.MULTILINE)))
+        header = (ROOT / "results" / "tables" / f"{name}.csv").read_text(encoding="utf-8")
+        assert sorted(said) == sorted(header.partition("\n")[0].split(",")), name
+
+
+# --- figures
+
+
+@pytest.fixture(scope="module")
+def committed() -> Callable[[str], str]:
+    """A result as it is committed: the working tree's may be of another machine's run."""
+
+    def read(path: str) -> str:
+        command = ["git", "show", f"HEAD:{path}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip("the checkout is no git repository: what is committed is not known")
+        return done.stdout
+
+    return read
+
+
+def csv(text: str) -> dict[str, dict[str, Any]]:
+    table = pd.read_csv(io.StringIO(text))
+    rows = table.to_dict("records")
+    return {
+        str(row[table.columns[0]]): {str(key): value for key, value in row.items()} for row in rows
+    }
+
+
+def test_the_readme_s_effects_are_those_of_the_results(committed: Callable[[str], str]) -> None:
+    arms, text = csv(committed("results/tables/arms.csv")), pages()["README.md"]
+
+    def told(arm: str) -> str:
+        found = [float(arms[arm][key]) for key in ("effect", "ci_low", "ci_high")]
+        return "{:.2f} [{:.2f}, {:.2f}]".format(*found)
+
+    for arm in ("attention-mask-alone", "generation-prompt-alone", "prompt-tools-alone"):
+        assert f"loses {told(arm)} |" in text
+    mended = ", ".join(
+        f"{float(arms[a]['effect']):.2f}" for a in ("attention-mask", "generation-prompt")
+    )
+    assert f"gains {mended} |" in text
+    assert f"gains {float(arms['control']['effect']):.2f} |" in text
+    assert f"GSM8K learns under the same defects ({float(arms['gsm8k']['gain']):+.2f})" in text
+    assert f"where MuSiQue does not ({float(arms['case']['gain']):+.2f})" in text
+    assert float(arms["random-reward"]["gain"]) <= 0
+    statuses = {
+        slug: row["status"] for slug, row in csv(committed("results/tables/verdicts.csv")).items()
+    }
+    for slug in ("hidden-context", "sequence-mismatch"):
+        assert statuses[slug] == "validated"
+        assert f"`{slug}`: validated" in text
+    cleared = ("kl-penalty", "advantage-scaling", "lora-weight-sync")
+    assert {statuses[slug] for slug in cleared} == {"invalidated"}
+
+
+def test_the_example_of_a_verdict_is_what_the_results_say(committed: Callable[[str], str]) -> None:
+    arms = csv(committed("results/tables/arms.csv"))
+    page = pages()["docs/verdicts.md"].partition("**An example**")[2].partition("\n\n")[0]
+    alone, control = arms["attention-mask-alone"], arms["control"]
+    for row in (alone, control):
+        assert f"{float(row['gain']):.4f} (s {float(row['gain_sd']):.4f})" in page
+    assert f"d = {float(alone['effect']):.4f}" in page
+    assert f"{float(alone['ci_low']):.3f} to {float(alone['ci_high']):.3f}" in page
+    assert f"p = {float(alone['p']):.4f}" in page
+    assert f"p' = 8 x {float(alone['p']):.4f} = {float(alone['p_holm']):.3f}" in page
+    assert f"Greedy, d is {float(alone['effect_greedy']):.3f}" in page
+
+
+def test_the_readme_s_figures_of_releases_are_those_that_were_measured(
+    committed: Callable[[str], str],
+) -> None:
+    text = pages()["README.md"]
+    columns = [
+        json.loads(committed(f"results/releases/verifiers-{name}.json"))["measurements"]
+        for name in ("0.1.3", "0.1.3-fixed", "0.1.6.post0")
+    ]
+
+    def row(probe: str) -> list[str]:
+        [cells] = re.findall(rf"^\| `{probe}`:[^|]*\|(.*)\|$", text, re.MULTILINE)
+        return [cell.strip().strip("*") for cell in cells.split("|")]
+
+    def share(value: float) -> str:
+        return f"{value:.0%}".replace("%", " %")
+
+    for number, found in enumerate(columns):
+        measured = {probe: each["measured"] for probe, each in found.items()}
+        change = [f"{value:.2f}" for value in measured["context-sensitivity"].values()]
+        assert row("context-sensitivity")[number].removesuffix(" nats") == "; ".join(
+            "0" if value == "0.00" else value for value in change
+        )
+        missing = measured["sequence-diff"]["tokens_missing"]
+        assert row("sequence-diff")[number] == (
+            f"{share(measured['sequence-diff']['share_of_rollouts'])}; {missing:.1f}".replace(
+                "; 0.0", "; 0"
+            )
+        )
+        ratio = share(measured["trained-ratio"]["outside_10_percent"])
+        assert row("trained-ratio")[number] == ratio
+        error = measured["second-iteration"]["relative_error"]
+        assert row("second-iteration")[number] == (f"{error:.2f}" if error > 0.005 else "0")

@@ -201,7 +201,6 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python scripts/diagnose.py outputs/my-run --gpus 8 --overlay-out mine.yaml": Here(
         says="optimizer-no-op", leaves="mine.yaml"
     ),
-    "python scripts/diagnose.py tests/logs/truncation --gpus 0": Here(says="context-truncation"),
     "python scripts/new_hypothesis.py learning-rate": Elsewhere(
         _FOLLOWED, ("scripts/new_hypothesis.py", "learning-rate")
     ),
@@ -210,6 +209,30 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python scripts/verify_kl_direction.py": Here(says="KL"),
     "python scripts/verify_kl_importance_sampling.py": Here(says="k3"),
     "python scripts/write_docs.py": Here(says="docs/hypotheses.md"),
+}
+
+_CLI = "tests/test_cli.py"
+_COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+    "rlvr-debug COMMAND --help": Elsewhere(
+        f"{_CLI}::test_help_has_examples_that_are_commands_with_options_that_there_are", ("--help",)
+    ),
+    "rlvr-debug compare HEAD~5": Here(says="have the same verdicts"),
+    "rlvr-debug diagnose tests/logs/dead-groups --limit 1": Here(says=" 1. reward-signal"),
+    "rlvr-debug diagnose tests/logs/truncation --gpus 0": Here(says="context-truncation"),
+    "rlvr-debug new-hypothesis learning-rate": Here(
+        leaves="src/rlvr_debug/hypotheses/learning_rate.py"
+    ),
+    "rlvr-debug plan --overlay studies/smoke.yaml": Here(says="Study smoke: "),
+    "rlvr-debug probe": Elsewhere(f"{_CLI}::test_a_study_from_nothing_to_its_report", ("probe",)),
+    "rlvr-debug report --overlay studies/smoke.yaml": Here(
+        says="study smoke has no report yet", status=2
+    ),
+    "rlvr-debug run --overlay studies/smoke.yaml --cores 2": Elsewhere(
+        f"{_CLI}::test_a_study_from_nothing_to_its_report", ("run", "--overlay")
+    ),
+    "rlvr-debug status --overlay studies/smoke.yaml --json": Here(says='"study": "smoke"'),
+    "rlvr-debug status --overlay studies/smoke.yaml --watch": Here(says="not at work"),
+    "rlvr-debug status --watch": Here(says="not at work"),
 }
 
 _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
@@ -292,4 +315,4 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     ),
 }
 
-COMMANDS = {**_MAKE, **_PYTHON, **_DVC_AND_SNAKEMAKE, **_OTHERS}
+COMMANDS = {**_MAKE, **_PYTHON, **_COMMAND_LINE, **_DVC_AND_SNAKEMAKE, **_OTHERS}

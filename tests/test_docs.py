@@ -243,7 +243,7 @@ def project(folder: Path) -> Path:
         git add . && git commit -qm project
         for n in 1 2 3 4 5; do git commit -q --allow-empty -m "$n"; done
         mkdir .venv && ln -s "$PREFIX"/* .venv/
-        touch .venv/.train-$(cksum < envs/train.txt | tr -d ' ')
+        touch .venv/.train-$(cat envs/train.txt pyproject.toml | cksum | tr -d ' ')
         touch .venv/.test-$(cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
         mkdir -p checkpoint-500 outputs/my-run
         for folder in checkpoint-500 outputs/my-run; do cp "$LOG/trainer_state.json" $folder; done
@@ -328,7 +328,7 @@ def test_a_command_does_what_its_page_says(command: str, how: Here, copied: Path
 
 def test_the_diagnosis_that_the_readme_shows_is_what_is_said(original: Path) -> None:
     [shown] = [body for language, body in BLOCK.findall(pages()["README.md"]) if language == "text"]
-    done = call("python scripts/diagnose.py tests/logs/truncation --gpus 0", original)
+    done = call("rlvr-debug diagnose tests/logs/truncation --gpus 0", original)
     assert shown in done.stdout
 
 

@@ -139,6 +139,11 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         "tests/test_trainers.py::test_the_example_s_stale_sampler_fails_the_sync_probe_alone",
         ("command.yaml",),
     ),
+    "make run OVERLAY=studies/default-vllm.yaml": Elsewhere(
+        "tests/test_vllm_server.py::"
+        "test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process",
+        ("vllm",),
+    ),
     "make run OVERLAY=studies/full.yaml": _OVERLAY,
     "make run OVERLAY=studies/full.yaml ALL=1": _OVERLAY,
     "make run OVERLAY=studies/healthy.yaml": _OVERLAY,

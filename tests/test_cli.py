@@ -98,7 +98,6 @@ def test_the_page_has_every_command_and_says_which_print_json() -> None:
         (["run", "--cores", "none"], "error: --cores: found 'none', expected all or a number from 1"),
         (["probe", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory"),
         (["status", "--watch", "--json"], "error: --watch: found with --json, expected one of the two"),
-        (["report", "--overlay", "studies/smoke.yaml"], "error: studies/smoke/results/report.html: study smoke has no report yet"),
         (["run", "--profile", "none"], "error: profile 'none': expected default, gpu, slurm, "),
         (["status", "--overlay", "params.yaml"], "error: params.yaml: key 'study' is 'default' as in "),
         (["compare", "no-such-revision"], "error: "),
@@ -222,6 +221,18 @@ def test_colours_are_for_terminals_and_for_who_wants_them(failed: Project) -> No
     assert "1 failed, 3 waiting" in re.sub(r"\x1b\[[0-9;]*m", "", said)
 
 
+def test_a_report_that_is_not_there_yet_is_one_line_with_the_command_for_it(tmp_path: Path) -> None:
+    overlay = tmp_path / "never.yaml"
+    overlay.write_text("study: never-run\n")
+    done = call("report", "--overlay", str(overlay))
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line == (
+        "error: studies/never-run/results/report.html: study never-run has no report yet, expected that "
+        f"of a finished study (rlvr-debug run --overlay {overlay})"
+    )
+
+
 @pytest.fixture
 def held(failed: Project) -> Iterator[Project]:
     """That study, as if a run of it were at work."""
@@ -230,16 +241,22 @@ def held(failed: Project) -> Iterator[Project]:
         yield failed
 
 
-def watched(project: Project) -> subprocess.Popen[str]:
+def started(project: Project, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command("status", "--overlay", "mini.yaml", "--watch"),
+        command(*words, "--overlay", "mini.yaml"),
         cwd=project.root,
         env=project.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # a script's background jobs ignore Ctrl-C, and what they start does too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
+
+
+def watched(project: Project) -> subprocess.Popen[str]:
+    return started(project, "status", "--watch")
 
 
 def test_watching_into_a_pipe_is_a_line_for_each_change(failed: Project) -> None:
@@ -347,15 +364,7 @@ def test_a_study_from_nothing_to_its_report(project: Project) -> None:
 def test_an_interrupted_study_leaves_nothing_at_work_and_no_lock(who: str, tmp_path: Path) -> None:
     project = copy(ROOT, tmp_path)
     project.overlay({**MINI, "training": {**MINI["training"], "steps": 10_000, "save_steps": 1}})
-    process = subprocess.Popen(
-        command("run", "--overlay", "mini.yaml", "--cores", "1"),
-        cwd=project.root,
-        env=project.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = started(project, "run", "--cores", "1")
     try:
         wait_for(project.results, "runs/*/*/*/checkpoint/0*", process)
         # Ctrl-C reaches all of the group, a supervisor's signal only the one that it started
@@ -373,7 +382,8 @@ def test_an_interrupted_study_leaves_nothing_at_work_and_no_lock(who: str, tmp_p
         end(process)
     found = json.loads(in_project(project, "status", "--json").stdout)
     assert (found["at_work"], found["seconds_left"]) == (False, None)
-    assert [run["arm"] for run in found["runs"] if run["state"] == "interrupted"] == ["case"]
+    # one core: whichever of them was first
+    assert [run["state"] for run in found["runs"]].count("interrupted") == 1
 
 
 def _group(process: psutil.Process) -> int | None:

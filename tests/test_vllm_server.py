@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import re
@@ -131,13 +130,21 @@ def wait(found: Callable[[], Any], seconds: float) -> Any:
     return value
 
 
-def shared_memory() -> set[str]:
-    """Of vLLM's kind, which no process has: other servers may be running."""
-    names = {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "sem.mp-"))}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            names -= {Path(mapped.path).name for mapped in process.memory_maps()}
-    return names
+def shared_memory(server: int) -> set[str]:
+    """What its processes have of it: vLLM's own, and Python's locks."""
+    first = psutil.Process(server)
+    maps = [
+        each
+        for process in (first, *first.children(recursive=True))
+        for each in process.memory_maps()
+    ]
+    found = {Path(each.path).name for each in maps if each.path.startswith("/dev/shm/")}
+    assert any(name.startswith("psm_") for name in found)
+    return found
+
+
+def gone(names: set[str]) -> bool:
+    return names.isdisjoint(os.listdir("/dev/shm"))
 
 
 LENGTH = 768
@@ -146,12 +153,12 @@ LENGTH = 768
 @pytest.fixture(scope="module")
 def endpoint(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """Of a server with the shipped model, which is ready; its context holds the environment's rollouts."""
-    before = shared_memory()
     log = tmp_path_factory.mktemp("vllm") / "log.txt"
     with served(server_of("vllm", settings_of(max_model_len=LENGTH)), TINY, log) as (there, _):
         wait_until_ready(there)
+        held = shared_memory(there.pid)
         yield there
-    wait(lambda: shared_memory() <= before, 5)
+    wait(lambda: gone(held), 5)
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +244,6 @@ def test_nobody_else_is_answered(endpoint: Endpoint) -> None:
 def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
     python: Path, tmp_path: Path
 ) -> None:
-    before = shared_memory()
     with served(server_of("vllm", settings_of()), TINY, tmp_path / "log.txt") as (there, process):
         wait_until_ready(there)
         started = psutil.Process(process.pid).children(recursive=True)
@@ -246,13 +252,14 @@ def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
         asked: Any = {"temperature": 1.0, "max_new_tokens": 24, "seed": 0}
         requests = [Request(slot, prompt("Who wrote it?"), None) for slot in range(200)]
         assert len(sampler.sample(requests, **asked)) == 200
+        held = shared_memory(process.pid)
         threading.Timer(0.1, api.kill).start()
         with pytest.raises(InputError, match=r"completions: no answer after 3 tries: .*log\.txt\)"):
             sampler.sample(requests, **asked)
         assert len(started) == 4
     ended = time.monotonic()
     wait(lambda: not any(p.is_running() and p.status() != "zombie" for p in started), 5)
-    wait(lambda: shared_memory() <= before, 5)
+    wait(lambda: gone(held), 5)
     assert time.monotonic() - ended < 5
 
 
@@ -442,13 +449,13 @@ def project(python: Path, tmp_path: Path) -> Project:
 def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
     project: Project,
 ) -> None:
-    before = shared_memory()
     process = project.start("--cores", "2", BASELINE, f"{RUN}/heldout.json")
     try:
         place = project.study / "results" / "server" / "endpoint.json"
         wait(place.exists, 120)
         wait_until_ready(read_endpoint(place))
         under = psutil.Process(read_endpoint(place).pid).children(recursive=True)
+        held = shared_memory(read_endpoint(place).pid)
         [engine] = [p for p in under if p.name().startswith("VLLM::EngineCor")]
         time.sleep(3)  # the first replies have come
         engine.send_signal(signal.SIGKILL)
@@ -465,7 +472,7 @@ def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
     )
     assert "EngineDeadError" in (logs / "server.ended.log").read_text()
     wait(lambda: ours(project) == [], 5)
-    wait(lambda: shared_memory() <= before, 5)
+    wait(lambda: gone(held), 5)
     rows = project.results / "data" / "musique" / "heldout.jsonl"
     weights = project.study / RUN / "model.safetensors"
     for file, trained in ((BASELINE, None), (f"{RUN}/heldout.json", weights)):

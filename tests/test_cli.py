@@ -312,7 +312,7 @@ def test_what_stops_snakemake_itself_is_status_1_and_said(failed: Project) -> No
 # --- a study
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_study_from_nothing_to_its_report(project: Project) -> None:
     """One after the other, for each needs what the one before it left."""
     early = in_project(project, "report")
@@ -359,7 +359,7 @@ def test_a_study_from_nothing_to_its_report(project: Project) -> None:
     assert stale["processor_seconds_left"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("who", ["a terminal", "a supervisor"])
 def test_an_interrupted_study_leaves_nothing_at_work_and_no_lock(who: str, tmp_path: Path) -> None:
     project = copy(ROOT, tmp_path)
@@ -393,7 +393,7 @@ def _group(process: psutil.Process) -> int | None:
         return None
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_job_that_fails_is_status_1_and_its_error_stands_last(tmp_path: Path) -> None:
     project = copy(ROOT, tmp_path)
     project.overlay({**MINI, "training": {**MINI["training"], "prompts_per_step": 1000}})

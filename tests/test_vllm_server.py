@@ -139,7 +139,9 @@ def shared_memory(server: int) -> set[str]:
         for each in process.memory_maps()
     ]
     found = {Path(each.path).name for each in maps if each.path.startswith("/dev/shm/")}
-    assert any(name.startswith("psm_") for name in found)
+    blocks = {name for name in found if name.startswith("psm_")}
+    assert blocks
+    assert not gone(blocks)
     return found
 
 

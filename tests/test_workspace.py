@@ -22,6 +22,7 @@ from rlvr_debug.workspace import (
     profile,
     tidy,
     to_do_of_runs,
+    unlock,
     unnamed,
 )
 
@@ -274,6 +275,16 @@ def test_who_is_refused_does_not_change_since_when_a_study_is_at_work(tmp_path: 
     assert at_work_since(tmp_path) is None
     with hold(tmp_path):
         assert at_work_since(tmp_path) == pytest.approx(time.time(), abs=60)
+
+
+def test_a_lock_that_snakemake_does_not_give_up_is_one_line_with_its_reason(tmp_path: Path) -> None:
+    lock = tmp_path / ".snakemake" / "locks" / "0.input.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    refuses = [sys.executable, "-c", "import sys; sys.exit('no such rule')"]
+    with pytest.raises(InputError, match=r"its lock stays, snakemake --unlock: no such rule$"):
+        unlock(tmp_path, refuses)
+    assert lock.exists()
 
 
 def test_who_only_looks_is_waited_for(tmp_path: Path) -> None:

@@ -115,11 +115,12 @@ def _end(process: subprocess.Popen[str], patience: float) -> None:
     """Where it has not ended yet. patience: seconds for what a terminal's Ctrl-C, which it got too, begins."""
     try:
         if not _ends(process, patience):
-            # what a terminal does
+            # what a terminal does; under nohup and in a script's background all of them ignore that
+            ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
             for job in psutil.Process(process.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
-                    job.send_signal(signal.SIGINT)
-            process.send_signal(signal.SIGINT)
+                    job.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
+            process.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
             _ends(process, _PATIENCE)
     finally:
         process.kill()  # its jobs look after it, and end (watchdog.py)

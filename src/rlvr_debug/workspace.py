@@ -203,7 +203,10 @@ def unlock(folder: Path, command: list[str]) -> bool:
         return False
     _nobody_works_in(folder)
     words = [*command, "--unlock", "--quiet", "all"]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines() or ["failed"]
+        raise InputError(f"{folder}: its lock stays, snakemake --unlock: {said[-1]}")
     return True
 
 

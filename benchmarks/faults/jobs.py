@@ -1,0 +1,140 @@
+"""Jobs of the benchmark's workflow: files in, files out. `python -m benchmarks.faults.jobs JOB --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.study import Answer, Arm, Outcome, all_arms, choose, judge
+from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.files import read_json, write_json
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    jobs = parser.add_subparsers(required=True)
+    for job, described in (
+        (_runs, "train and evaluate what is told the same, seed by seed"),
+        (_probe, "probe a case's trainer at step 0"),
+        (_choose, "read the log and the probes, and choose arms"),
+        (_judge, "from the runs of these arms to an answer"),
+        (_peers, "what two log readers say of the same log"),
+    ):
+        each = jobs.add_parser(job.__name__[1:], help=described)
+        each.set_defaults(job=job)
+        each.add_argument("--out", type=Path, required=True)
+        for name in _ARGUMENTS[job.__name__]:
+            each.add_argument(f"--{name}", required=True)
+    args = vars(parser.parse_args())
+    job = args.pop("job")
+    job(**args)
+
+
+_ARGUMENTS = {
+    "_runs": ("told", "seeds"),
+    "_probe": ("told",),
+    "_choose": ("probes", "log"),
+    "_judge": ("chosen", "runs"),
+    "_peers": ("log",),
+}
+
+
+def _runs(out: Path, told: str, seeds: str) -> None:
+    """Outcomes of all seeds; each seed's file stands beside it, so that an interrupted job goes on. The first
+    seed's log is written as TRL's."""
+    from benchmarks.faults.case import Told
+    from benchmarks.faults.run import Place, run
+    from rlvr_debug.study import one_thread
+
+    one_thread()
+    wanted = [int(seed) for seed in seeds.split(",")]
+    outcomes = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Told.from_json(json.loads(told)), Path(folder))
+        for seed in wanted:
+            file = out.parent / f"{seed}.json"
+            if not file.is_file():
+                log = out.parent / "log" if seed == wanted[0] else None
+                write_json(file, run(place, seed, log))
+            outcomes.append(read_json(file))
+    write_json(out, outcomes)
+
+
+def _probe(out: Path, told: str) -> None:
+    from benchmarks.faults.case import Told
+    from benchmarks.faults.run import Place, subject
+    from rlvr_debug.probes import PROBES
+    from rlvr_debug.study import one_thread
+
+    one_thread()
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.monotonic()
+        probed = subject(Place(Told.from_json(json.loads(told)), Path(folder)))
+        found = {m.probe: asdict(m) for m in (probe(probed) for probe in PROBES)}
+        write_json(out, {"seconds": time.monotonic() - begin, "measurements": found})
+
+
+def _choose(out: Path, probes: str, log: str) -> None:
+    from rlvr_debug.diagnose.rank import diagnose
+
+    measured = read_json(Path(probes))["measurements"]
+    by_logs = [ranked.slug for ranked in diagnose(Path(log), gpus=0).ranked]
+    write_json(
+        out,
+        {
+            "probes": measured,
+            "by_logs": by_logs,
+            "arms": [arm.name for arm in choose(measured, by_logs)],
+        },
+    )
+
+
+def _judge(out: Path, chosen: str, runs: str) -> None:
+    """runs: by arm, the file of its outcomes, as JSON."""
+    known: Mapping[str, Arm] = {arm.name: arm for arm in all_arms()}
+    found = read_json(Path(chosen))
+    outcomes = {arm: _outcomes(Path(file)) for arm, file in json.loads(runs).items()}
+    arms = [known[name] for name in found["arms"]]
+    write_json(out, _as_json(judge(found["probes"], found["by_logs"], arms, outcomes)))
+
+
+def _outcomes(file: Path) -> list[Outcome]:
+    return [
+        Outcome(each["seed"], each["sampled"], each["greedy"], each["log"])
+        for each in read_json(file)
+    ]
+
+
+def _as_json(answer: Answer) -> dict[str, Any]:
+    return {
+        "ranked": answer.ranked,
+        "validated": answer.validated,
+        "inconclusive": answer.inconclusive,
+        "verdicts": [asdict(verdict) for verdict in answer.verdicts],
+    }
+
+
+def _peers(out: Path, log: str) -> None:
+    from benchmarks.bench_diagnose import rldoctor, rlprobe
+    from rlvr_debug.venvs import build_venv
+
+    python = build_venv("peers")
+    said: dict[str, Any] = {}
+    for tool in (rldoctor, rlprobe):
+        found = tool(Path(log).resolve(), python)
+        if found.failed:
+            raise InputError(f"{log}: {tool.__name__} failed: {found.failed}")
+        said[tool.__name__] = asdict(found)
+    write_json(out, said)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,153 @@
+"""What is done with a case: a training with its held-out evaluation, and the trainer at step 0 for the probes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.case import SETTINGS, Told, stages_of
+from benchmarks.faults.logs import write_log
+from benchmarks.faults.noise import noisy
+from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.data.prepare import prepare, read_rows
+from rlvr_debug.data.rows import Row
+from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.evaluation import evaluate
+from rlvr_debug.grpo.policy import build_policy
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.trainer import train
+from rlvr_debug.probes.base import Subject
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.serving.choose import base_sampler
+from rlvr_debug.study import load_policy
+
+__all__ = ["Place", "run", "subject"]
+
+# groups of four whose completions the log holds, at every third step
+_LOGGED = DiagnosticSettings(rollouts_every=3, rollouts_kept=32, trackers=())
+_PROBED_PROMPTS = 16
+_PROBED_SEED = 0
+
+
+class Place:
+    """What all runs of a task share: rows, model, environments. Opened in a folder that is its own."""
+
+    def __init__(self, told: Told, folder: Path) -> None:
+        self.told, self.params = told, load_params(ROOT / "params.yaml")
+        task = told.task
+        self.base_model = ROOT / self.params["base_model"]
+        self.chat = Chat(self.base_model)
+        prepare(task.environment, {**self.params["data"][task.environment], **task.data}, folder)
+        rows = read_rows(task.environment, folder / "train.jsonl")
+        self.rows: list[Row] = rows[: told.first_rows or None]
+        self.heldout = read_rows(task.environment, folder / "heldout.jsonl")
+
+    def settings(self) -> TrainingSettings:
+        of_task = SETTINGS[self.told.task.environment]
+        return TrainingSettings(
+            **{
+                **self.params["training"],
+                **of_task,
+                "save_steps": 0,
+                **self.told.task.training,
+                **self.told.training,
+            }
+        )
+
+    def environment(self, rollouts: Mapping[str, Any], noise: float) -> Environment:
+        task = self.told.task
+        told = {**self.params["environments"][task.environment], **task.settings, **rollouts}
+        clean = build_environment(task.environment, told)
+        return noisy(clean, noise) if noise else clean
+
+
+def run(place: Place, seed: int, log: Path | None) -> dict[str, Any]:
+    """Train and evaluate: held-out rewards, seconds, and a digest of the metrics. log: a folder for TRL's files."""
+    begin = time.monotonic()
+    told, settings = place.told, place.settings()
+    sampler = base_sampler(place.base_model, place.chat)
+    scored: list[float] = []
+    result = train(
+        *load_policy(place.base_model, settings),
+        sampler,
+        place.chat,
+        place.environment(told.rollouts, told.task.noise),
+        place.rows,
+        settings,
+        _observed(stages_of(told.faults), scored),
+        seed,
+        diagnostics=_LOGGED if log else DiagnosticSettings(),
+    )
+    if log:
+        write_log(result, scored, settings, place.chat, log)
+    # as another process would load them
+    sampler.load(result.weights)
+    sampler.reset()
+    found = evaluate(
+        place.heldout,
+        place.environment({}, 0.0),
+        place.chat,
+        sampler,
+        temperature=1.0,
+        seed=place.params["evaluation"]["seed"],
+    )
+    metrics = json.dumps(result.metrics, sort_keys=True).encode()
+    return {
+        "seed": seed,
+        "sampled": found["sampled"]["reward"],
+        "greedy": found["greedy"]["reward"],
+        "log": hashlib.sha256(metrics).hexdigest()[:16],
+        "seconds": time.monotonic() - begin,
+    }
+
+
+def _observed(stages: Stages, scored: list[float]) -> Stages:
+    """The same, and each rollout's reward, as it is trained on, is noted."""
+
+    def score(rollout: Rollout, environment: Environment) -> Mapping[str, float]:
+        parts = stages.score(rollout, environment)
+        scored.append(environment.reward(rollout.row, parts))
+        return parts
+
+    return replace(stages, score=score)
+
+
+def subject(place: Place) -> Subject:
+    """The trainer at step 0, for the probes: each stage is a function without a name."""
+    told, settings = place.told, place.settings()
+    stages = _veiled(stages_of(told.faults))
+    environment = place.environment(told.rollouts, told.task.noise)
+    sampler = base_sampler(place.base_model, place.chat)
+    policy = build_policy(*load_policy(place.base_model, settings), settings, _PROBED_SEED)
+    # a run on few rows has no more
+    prompts = place.rows[: max(_PROBED_PROMPTS, settings.prompts_per_step)]
+    rollouts = rollout(
+        [row for row in prompts for _ in range(settings.group_size)],
+        environment,
+        place.chat,
+        sampler,
+        temperature=settings.temperature,
+        seed=_PROBED_SEED,
+        max_prompt_length=settings.max_prompt_length,
+        truncation_side=settings.truncation_side,
+        max_new_tokens=stages.max_new_tokens(environment),
+    )
+    return Subject(policy, sampler, stages, settings, environment, place.chat, rollouts)
+
+
+def _veiled(stages: Stages) -> Stages:
+    """The healthy stages too: nothing tells one from another but what they return."""
+
+    def veil(stage: Any) -> Any:
+        return lambda *given, **named: stage(*given, **named)
+
+    return Stages(**{name: veil(stage) for name, stage in vars(stages).items()})

@@ -1,0 +1,208 @@
+"""Answers and what was planted -> a row per case, a row of scores per mode, and the confusion matrix.
+
+python -m benchmarks.faults.score --names '{"a case": "case-01"}' --work FOLDER --out FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from scipy import stats
+
+from benchmarks.faults.case import Case, load_cases, told
+from benchmarks.faults.chart import confusion_chart
+from benchmarks.faults.study import CASE, CONTROL, MODES, all_arms
+from rlvr_debug.errors import run_main
+from rlvr_debug.files import read_json, write_text
+from rlvr_debug.reporting.charts import write_svg
+from rlvr_debug.verdicts.statistics import welch
+
+__all__ = ["PEERS", "case_row", "score_rows"]
+
+PEERS = ("rldoctor", "rlprobe")
+COUNTS = 0.1  # held-out reward that a fault costs
+NONE = "none"
+_ALPHA = 0.05
+
+
+def case_row(case: Case, number: str, work: Path) -> dict[str, Any]:
+    """What was planted, what it costs, what was answered, and at what expense."""
+    answer = read_json(work / "observed" / number / "answer.json")
+    chosen = read_json(work / "observed" / number / "chosen.json")
+    said = read_json(work / "observed" / number / "peers.json")
+    ranked = {**answer["ranked"], **{peer: said[peer]["hypotheses"] for peer in PEERS}}
+    statuses = {v["hypothesis"]: v["status"] for v in answer["verdicts"]}
+    return {
+        "case": case.name,
+        "number": number,
+        "kind": case.kind,
+        "causes": " ".join(case.causes),
+        "rows": case.rows,
+        "source": case.source,
+        "after_freeze": case.after_freeze,
+        "environment": case.task.environment,
+        **_cost(case, work),
+        **{f"ranked_{mode}": " ".join(slugs) for mode, slugs in ranked.items()},
+        # a log reader that warns of a healthy run without naming a cause warns all the same
+        **{f"says_{peer}": " ".join(said[peer]["findings"]) for peer in PEERS},
+        "validated": " ".join(answer["validated"]),
+        "inconclusive": answer["inconclusive"],
+        "arms": " ".join(chosen["arms"]),
+        "verdicts": " ".join(f"{slug}:{status}" for slug, status in statuses.items()),
+        **_expense(case, number, chosen["arms"], work),
+    }
+
+
+def _cost(case: Case, work: Path) -> dict[str, Any]:
+    """Held-out reward that the fault costs, over seeds used for nothing else; of healthy cases not asked."""
+    if case.kind != "planted":
+        return {
+            "cost": float("nan"),
+            "cost_low": float("nan"),
+            "cost_high": float("nan"),
+            "counts": False,
+        }
+    broken, control = (
+        [each["sampled"] for each in read_json(_runs(case, arm, "count", work))]
+        for arm in (CASE, CONTROL)
+    )
+    found = welch(control, broken, _ALPHA)
+    return {
+        "cost": float(found.value),
+        "cost_low": float(found.low),
+        "cost_high": float(found.high),
+        "counts": bool(found.value >= COUNTS),
+    }
+
+
+def _runs(case: Case, arm: Any, purpose: str, work: Path) -> Path:
+    return work / "runs" / told(case, arm).digest / purpose / "outcomes.json"
+
+
+def _expense(case: Case, number: str, names: Sequence[str], work: Path) -> dict[str, Any]:
+    """runs: that the study asked for, the shared control apart; trainings: of these, those that no
+    other run is the same as; minutes: of one core, for those and for the probes."""
+    known = {arm.name: arm for arm in all_arms()}
+    arms = [CASE, *(known[name] for name in names)]
+    shared = told(case, CONTROL).digest
+    seconds = {
+        told(case, arm).digest: sum(
+            each["seconds"] for each in read_json(_runs(case, arm, "study", work))
+        )
+        for arm in arms
+        if told(case, arm).digest != shared
+    }
+    seeds = len(read_json(_runs(case, CASE, "study", work)))
+    probed = read_json(work / "observed" / number / "probes.json")["seconds"]
+    return {
+        "runs": seeds * len(arms),
+        "trainings": seeds * len(seconds),
+        "minutes": (sum(seconds.values()) + probed) / 60,
+    }
+
+
+def score_rows(cases: pd.DataFrame) -> list[dict[str, Any]]:
+    """A row per mode and peer; shares with their Clopper-Pearson intervals at 95 %."""
+    planted, healthy = cases[cases["kind"] == "planted"], cases[cases["kind"] == "healthy"]
+    counting = planted[planted["counts"]]
+    rows = []
+    for mode in (*MODES, *PEERS):
+        named = [_named(row, mode) for row in healthy.to_dict("records")]
+        rows.append(
+            {
+                "mode": mode,
+                **_share("top1", [_top(row, mode, 1) for row in counting.to_dict("records")]),
+                **_share("top3", [_top(row, mode, 3) for row in counting.to_dict("records")]),
+                **_share("top1_of_all", [_top(row, mode, 1) for row in planted.to_dict("records")]),
+                **_share("false", named),
+                **_share("none", [not _ranked(row, mode) for row in counting.to_dict("records")]),
+            }
+        )
+    return rows
+
+
+def _ranked(row: Mapping[Any, Any], mode: str) -> list[str]:
+    return str(row[f"ranked_{mode}"]).split()
+
+
+def _top(row: Mapping[Any, Any], mode: str, places: int) -> bool:
+    """Whether a cause is among the first; where no hypothesis matches, whether none is named."""
+    causes, ranked = str(row["causes"]).split(), _ranked(row, mode)
+    return any(slug in causes for slug in ranked[:places]) if causes else not ranked
+
+
+def _named(row: Mapping[Any, Any], mode: str) -> bool:
+    """Of a healthy case: whether anything is blamed. Of all evidence, that is a validated cause."""
+    if mode == "all":
+        return bool(row["validated"])
+    return bool(row[f"says_{mode}"] if mode in PEERS else row[f"ranked_{mode}"])
+
+
+def _share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
+    if not hits:
+        return {name: 0, f"{name}_of": 0, f"{name}_low": 0.0, f"{name}_high": 1.0}
+    interval = stats.binomtest(sum(hits), len(hits)).proportion_ci(0.95, method="exact")
+    return {
+        name: sum(hits),
+        f"{name}_of": len(hits),
+        f"{name}_low": float(interval.low),
+        f"{name}_high": float(interval.high),
+    }
+
+
+def confusion(cases: pd.DataFrame) -> pd.DataFrame:
+    """planted, answered, cases: how often that was planted and this was answered first, of all evidence."""
+    pairs = [
+        (
+            "healthy"
+            if row["kind"] == "healthy"
+            else row["causes"].replace(" ", " + ") or "no hypothesis",
+            (_ranked(row, "all") or [NONE])[0],
+        )
+        for row in cases.to_dict("records")
+    ]
+    table = pd.DataFrame(pairs, columns=["planted", "answered"])
+    return table.groupby(["planted", "answered"]).size().reset_index(name="cases")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--names", required=True, help="by case, its number, as JSON")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    known = load_cases()
+    numbers = json.loads(args.names)
+    cases = pd.DataFrame([case_row(known[n], number, args.work) for n, number in numbers.items()])
+    scores = pd.DataFrame(score_rows(cases))
+    args.out.mkdir(parents=True, exist_ok=True)
+    write_text(args.out / "scores.csv", scores.to_csv(index=False, float_format="%.4g"))
+    write_svg(confusion_chart(confusion(cases)), args.out / "confusion.svg")
+    write_text(args.out / "cases.csv", cases.to_csv(index=False, float_format="%.4g"))
+    print(summary(cases, scores))
+
+
+def summary(cases: pd.DataFrame, scores: pd.DataFrame) -> str:
+    """As lines of text."""
+    planted = cases[cases["kind"] == "planted"]
+    lines = [
+        f"{len(planted)} planted, {int(planted['counts'].sum())} cost {COUNTS} or more; "
+        f"{len(cases) - len(planted)} healthy; {cases['runs'].sum()} runs asked for, "
+        f"{cases['trainings'].sum()} trainings, {cases['minutes'].sum():.0f} minutes of a core"
+    ]
+    for row in scores.to_dict("records"):
+        lines.append(
+            f"{row['mode']:12} top-1 {row['top1']} of {row['top1_of']} [{row['top1_low']:.2f}, {row['top1_high']:.2f}], "
+            f"top-3 {row['top3']}, of all planted {row['top1_of_all']} of {row['top1_of_all_of']}; "
+            f"names a cause in {row['false']} of {row['false_of']} healthy ones"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    run_main(main)

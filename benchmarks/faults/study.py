@@ -1,0 +1,197 @@
+"""The study of a case that is known by what it does alone: which arms to run, and what follows from their runs.
+
+Frozen before the test faults were written (frozen.yaml). Nothing here has a name of a fault, or of a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from rlvr_debug.hypotheses import load_hypothesis
+from rlvr_debug.hypotheses.base import Evidence
+from rlvr_debug.verdicts.decide import Verdict, arm_table, decide
+
+__all__ = [
+    "CASE",
+    "CONTROL",
+    "MODES",
+    "MOST_ARMS",
+    "Answer",
+    "Arm",
+    "Outcome",
+    "all_arms",
+    "choose",
+    "judge",
+]
+
+MOST_ARMS = 3
+ALPHA, MINIMUM_EFFECT = 0.05, 0.1  # as in params.yaml
+# what the answer is drawn from: experiments by settings or by stages alone, or both, or all that is known
+MODES = ("logs", "probes", "knobs", "swaps", "experiments", "all")
+_TASK = "the case's"
+_INTERVENTIONS: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("interventions.yaml").read_text(encoding="utf-8")
+)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """design: case, control, repair (the case with these stages or settings put right), or alone (the
+    control with these stages as in the case). kind: swap or knob."""
+
+    name: str
+    design: str
+    hypothesis: str = ""
+    kind: str = ""
+    swap: tuple[str, ...] = ()
+    training: Mapping[str, Any] = field(default_factory=dict)
+    rollouts: Mapping[str, Any] = field(default_factory=dict)
+
+
+CASE, CONTROL = Arm("case", "case"), Arm("control", "control")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run shows. sampled, greedy: held-out reward; log: a digest of its metrics, step by step."""
+
+    seed: int
+    sampled: float
+    greedy: float
+    log: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """ranked: by mode, causes from the most likely on; none: none of the hypotheses. verdicts: of all that
+    is known; inconclusive: none is validated, and one may be."""
+
+    ranked: Mapping[str, tuple[str, ...]]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def validated(self) -> tuple[str, ...]:
+        return tuple(v.hypothesis for v in self.verdicts if v.status == "validated")
+
+    @property
+    def inconclusive(self) -> bool:
+        return not self.validated and bool(self.ranked["all"])
+
+
+def choose(probes: Mapping[str, Any], by_logs: Sequence[str]) -> list[Arm]:
+    """At most MOST_ARMS arms. probes: measurement by probe; by_logs: hypotheses that the log speaks for.
+
+    Of one suspect, it is mended both ways and tried alone. Of several, any of which may be a symptom of
+    another or enough to stop learning by itself, each is tried alone. Of none, what the log suspects is mended,
+    and after that settings in the order of a training step.
+    """
+    suspects = _present(probes)
+    knobs = [_arm(slug, "repair", "knob") for slug in suspects if "knob" in _INTERVENTIONS[slug]]
+    if len(suspects) > 1:
+        alone = [_arm(slug, "alone", "swap") for slug in suspects]
+        return [*alone[:2], *knobs[:1], *alone[2:]][:MOST_ARMS]
+    if suspects:
+        [slug] = suspects
+        return [_arm(slug, "repair", "swap"), *knobs, _arm(slug, "alone", "swap")][:MOST_ARMS]
+    logged = [(slug, kind) for slug in by_logs for kind in ("swap", "knob")]
+    settings = [(slug, "knob") for slug in _INTERVENTIONS]
+    found = dict.fromkeys([*logged, *settings])
+    known = [(slug, kind) for slug, kind in found if kind in _INTERVENTIONS.get(slug, ())]
+    return [_arm(slug, "repair", kind) for slug, kind in known[:MOST_ARMS]]
+
+
+def all_arms() -> list[Arm]:
+    """Every arm that may be chosen."""
+    return [
+        _arm(slug, design, kind)
+        for slug, known in _INTERVENTIONS.items()
+        for design, kind in (("repair", "swap"), ("alone", "swap"), ("repair", "knob"))
+        if kind in known
+    ]
+
+
+def _arm(slug: str, design: str, kind: str) -> Arm:
+    told = _INTERVENTIONS[slug][kind]
+    name = f"{slug}-{kind}" + ("-alone" if design == "alone" else "")
+    if kind == "swap":
+        return Arm(name, design, slug, kind, tuple(told))
+    return Arm(name, design, slug, kind, (), told.get("training", {}), told.get("rollouts", {}))
+
+
+def judge(
+    probes: Mapping[str, Any],
+    by_logs: Sequence[str],
+    arms: Sequence[Arm],
+    runs: Mapping[str, Sequence[Outcome]],
+) -> Answer:
+    """runs: by arm, the case and the control among them, one outcome per seed."""
+    table = _table(arms, runs)
+    evidence = Evidence(probes, table)
+    tested = dict.fromkeys(arm.hypothesis for arm in arms)
+    suspects = _present(probes)
+    verdicts = decide(list(dict.fromkeys([*tested, *suspects])), evidence, ALPHA, MINIMUM_EFFECT)
+    of_kind = {kind: [a for a in arms if a.kind == kind] for kind in ("knob", "swap")}
+    ranked = {
+        "logs": tuple(slug for slug in by_logs if slug in _INTERVENTIONS),
+        "probes": tuple(suspects),
+        "knobs": _by_effect(_table(of_kind["knob"], runs)),
+        "swaps": _by_effect(_table(of_kind["swap"], runs)),
+        "experiments": _by_effect(table),
+        "all": _by_verdict(verdicts),
+    }
+    return Answer(ranked, tuple(verdicts))
+
+
+def _present(probes: Mapping[str, Any]) -> list[str]:
+    """Hypotheses whose mechanism the probes find, in the order of a training step."""
+    none = Evidence(probes, pd.DataFrame())
+    return [slug for slug in _INTERVENTIONS if load_hypothesis(slug).mechanism(none).present]
+
+
+def _table(arms: Sequence[Arm], runs: Mapping[str, Sequence[Outcome]]) -> pd.DataFrame:
+    """Effects. An arm whose runs are to the byte those that it is compared with changes nothing."""
+    logs = {name: [run.log for run in found] for name, found in runs.items()}
+    rows = [
+        {
+            "arm": arm.name,
+            "design": arm.design,
+            "hypothesis": arm.hypothesis,
+            "environment": _TASK,
+            "changes": arm.kind if logs[arm.name] != logs[_other(arm)] else "",
+            "seed": run.seed,
+            "gain": run.sampled,
+            "gain_greedy": run.greedy,
+        }
+        for arm in (CASE, CONTROL, *arms)
+        for run in runs[arm.name]
+    ]
+    return arm_table(pd.DataFrame(rows), _TASK, ALPHA, MINIMUM_EFFECT)
+
+
+def _other(arm: Arm) -> str:
+    return CONTROL.name if arm.design == "alone" else CASE.name
+
+
+def _by_effect(table: pd.DataFrame) -> tuple[str, ...]:
+    """Hypotheses of which an arm has a large effect, whatever the probes say."""
+    large = table[(table["hypothesis"] != "") & (table["status"] == "validated")]
+    found = large.sort_values("effect", ascending=False, kind="stable")["hypothesis"]
+    return tuple(dict.fromkeys(found))
+
+
+def _by_verdict(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """The validated ones by their effect; after them those whose mechanism is there and whose effect is open."""
+    order = ("validated", "inconclusive", "pending")
+    left = [
+        v
+        for v in verdicts
+        if v.status == "validated" or (v.status in order and v.mechanism == "present")
+    ]
+    left.sort(key=lambda v: (order.index(v.status), -(v.effect if v.effect == v.effect else 0.0)))
+    return tuple(v.hypothesis for v in left)

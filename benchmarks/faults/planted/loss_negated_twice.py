@@ -1,0 +1,21 @@
+"""The objective is negated once more, so that what was rewarded becomes less likely.
+
+fla-org/flash-linear-attention 1073. No hypothesis is about it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STAGE = "clipped_objective"
+
+
+def implementation(
+    ratio: Tensor, advantages: Tensor, low: float, high: float, delta: float
+) -> Tensor:
+    from rlvr_debug.grpo.ratio import clipped_objective
+
+    return -clipped_objective(ratio, advantages, low, high, delta)

@@ -1,0 +1,20 @@
+"""The reference is not what training began with, but a model that knows less: a reference without the SFT adapter.
+
+TRL 3194; row 34 of known bugs. That model gives each token the square root of its probability, times 0.1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STAGE = "kl"
+
+
+def implementation(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
+    from rlvr_debug.grpo.kl import kl_estimate
+
+    return kl_estimate(logprobs, reference / 2 + math.log(0.1), estimator)

@@ -1,0 +1,438 @@
+"""The blind benchmark: frozen, blind, economical, and scored as its pages say. The whole of it is `make bench-faults`."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.faults import case as cases_module
+from benchmarks.faults import frozen, planted, run, score, study
+from benchmarks.faults.case import SETTINGS, Case, Task, Told, aliases, load_cases, module_of, told
+from benchmarks.faults.noise import noisy
+from benchmarks.faults.run import Place, subject
+from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
+from rlvr_debug.config import ROOT
+from rlvr_debug.diagnose.rank import diagnose
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Transcript
+from rlvr_debug.errors import InputError
+from rlvr_debug.faults import fault_names
+from rlvr_debug.files import sha256
+from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
+from rlvr_debug.probes import PROBES
+
+HERE = ROOT / "benchmarks" / "faults"
+ARMS = {arm.name: arm for arm in (CASE, CONTROL, *all_arms())}
+CAUSES = [s for s in hypothesis_names() if load_hypothesis(s).kind == "cause"]
+
+
+def planted_names() -> list[str]:
+    return [f.stem.replace("_", "-") for f in sorted((HERE / "planted").glob("[a-z]*.py"))]
+
+
+# --- frozen
+
+
+def test_nothing_was_changed_since_the_freeze() -> None:
+    kept = yaml.safe_load(frozen.RECORD.read_text(encoding="utf-8"))
+    assert frozen.frozen_files() == kept["files"], "write new test faults, and record the freeze anew"
+
+
+def test_the_frozen_files_are_those_of_the_commit_that_the_record_names() -> None:
+    kept = yaml.safe_load(frozen.RECORD.read_text(encoding="utf-8"))
+    names = ["git", "ls-tree", "-r", "--name-only", kept["commit"]]
+    there = subprocess.run(names, cwd=ROOT, capture_output=True, text=True, check=False)
+    if there.returncode:
+        pytest.skip("no history here: a shallow clone, or no clone")
+    # no test fault was there yet
+    assert not [n for n in there.stdout.splitlines() if re.match(r"benchmarks/faults/planted/[a-z]", n)]
+    for path, digest in kept["files"].items():
+        blob = ["git", "show", f"{kept['commit']}:{path}"]
+        text = subprocess.run(blob, cwd=ROOT, capture_output=True, check=True).stdout
+        assert frozen.sha256_of(text) == digest, path
+
+
+def test_a_freeze_of_uncommitted_changes_is_refused(tmp_path: Path) -> None:
+    for name in frozen.frozen_files():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert frozen.record(tmp_path)["files"] == frozen.frozen_files()
+    with (tmp_path / "benchmarks/faults/study.py").open("a") as file:
+        file.write("\n")
+    with pytest.raises(InputError, match="study.py: found changes, expected all of it committed"):
+        frozen.record(tmp_path)
+
+
+# --- the cases
+
+
+def test_the_cases_are_as_many_and_of_as_many_kinds_as_promised() -> None:
+    found = load_cases().values()
+    planted_cases = [c for c in found if c.kind == "planted"]
+    new = [c for c in planted_cases if c.after_freeze]
+    assert len(planted_cases) >= 24
+    assert len(new) >= 8
+    assert len([c for c in new if not c.causes]) >= 3
+    assert len([c for c in new if len(c.faults) == 2]) >= 2
+    assert len([c for c in found if c.kind == "healthy"]) >= 10
+    assert all(set(c.causes) <= set(CAUSES) for c in found)
+    # over the causes: each of them
+    assert {slug for c in planted_cases for slug in c.causes} == set(CAUSES)
+
+
+def test_every_planted_case_has_its_source_and_a_row_of_the_list_of_known_bugs() -> None:
+    notes = ROOT.parent / "shared" / "notes" / "known-bugs.md"
+    rows = set(re.findall(r"^\| (\w+) \|", notes.read_text(encoding="utf-8"), re.M)) if notes.is_file() else None
+    for case in load_cases().values():
+        if case.kind == "planted":
+            assert case.source
+            # the list has causes only; what matches none has a source of its own
+            named = [row for row in case.rows.split(", ") if row]
+            assert bool(named) == bool(case.causes)
+            assert rows is None or set(named) <= rows
+
+
+def test_every_test_fault_is_used_and_those_of_the_library_are_no_test_faults() -> None:
+    used = {fault for c in load_cases().values() for fault in c.faults}
+    assert set(planted_names()) <= used
+    assert not set(planted_names()) & set(fault_names())
+    for name, case in load_cases().items():
+        if set(case.faults) & set(planted_names()):
+            assert case.after_freeze, name
+
+
+def test_an_unknown_fault_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "cases.yaml"
+    path.write_text("planted: {x: {what: x, faults: [no-such]}}", encoding="utf-8")
+    with pytest.raises(InputError, match="found fault no-such"):
+        load_cases(path)
+
+
+def test_seeds_that_say_what_counts_are_used_for_nothing_else() -> None:
+    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    counting = set(config["count_seeds"])
+    assert len(counting) == len(config["count_seeds"]) == 10
+    assert not counting & set(config["study_seeds"])
+    others = [yaml.safe_load(f.read_text(encoding="utf-8")) for f in (ROOT / "studies").glob("*.yaml")]
+    assert not counting & {seed for study in others for seed in study.get("seeds", ())}
+
+
+# --- what arms are told
+
+
+BROKEN = Case(
+    "x",
+    "planted",
+    ("kl-penalty",),
+    "x",
+    Task("gsm8k", {"temperature": 1.3}),
+    ("kl-subtracted", "stale-sampler"),
+    {"kl_beta": 0.2},
+)
+
+
+@pytest.mark.parametrize(
+    ("arm", "faults", "training"),
+    [
+        ("case", ("kl-subtracted", "stale-sampler"), {"kl_beta": 0.2}),
+        ("control", (), {}),
+        ("kl-penalty-swap", ("stale-sampler",), {"kl_beta": 0.2}),
+        ("kl-penalty-swap-alone", ("kl-subtracted",), {}),
+        ("kl-penalty-knob", ("kl-subtracted", "stale-sampler"), {"kl_beta": 0.0}),
+        ("hidden-context-swap", ("kl-subtracted", "stale-sampler"), {"kl_beta": 0.2}),
+    ],
+)
+def test_an_arm_mends_its_own_stages_or_settings_and_no_others(
+    arm: str, faults: tuple[str, ...], training: dict[str, float]
+) -> None:
+    found = told(BROKEN, ARMS[arm])
+    assert (found.faults, found.training) == (faults, training)
+    assert found.task == BROKEN.task
+
+
+def test_trainings_that_are_told_the_same_are_one() -> None:
+    single = replace(BROKEN, faults=("stale-sampler",), training={})
+    digests = {arm: told(single, ARMS[arm]).digest for arm in ARMS}
+    assert digests["lora-weight-sync-swap"] == digests["control"]
+    assert digests["lora-weight-sync-swap-alone"] == digests["hidden-context-swap"] == digests["case"]
+    assert digests["case"] != digests["control"]
+    assert Told.from_json(asdict(told(BROKEN, CASE))) == told(BROKEN, CASE)
+
+
+def test_swaps_name_stages_and_knobs_name_settings() -> None:
+    from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+
+    for arm in all_arms():
+        assert set(arm.swap) <= set(STAGES)
+        assert set(arm.training) <= set(TrainingSettings.__dataclass_fields__)
+        assert bool(arm.swap) != bool(arm.training)
+    assert {arm.hypothesis for arm in all_arms()} == set(CAUSES)
+
+
+# --- blind
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cases_module.SETTINGS, "gsm8k", {"prompts_per_step": 8, "steps": 2})  # type: ignore[call-overload]
+
+
+def observed(case: Case, folder: Path) -> dict[str, Any]:
+    """All that a study is given of a case: what the probes measure, its log, and its runs' outcomes."""
+    folder.mkdir()
+    place = Place(told(case, CASE), folder)
+    probes = [asdict(probe(subject(place))) for probe in PROBES]
+    outcome = run.run(place, 5, folder / "log")
+    outcome.pop("seconds")
+    logs = {f.name: f.read_text(encoding="utf-8") for f in (folder / "log").iterdir()}
+    return {"probes": probes, "outcome": outcome, **logs}
+
+
+def test_the_name_of_a_fault_does_not_leak(short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same fault under another name, with other words about it, is the same to the byte to whoever studies it."""
+    original = ROOT / "src/rlvr_debug/faults/leave_one_out_residue.py"
+    _, _, code = original.read_text(encoding="utf-8").partition("from __future__")
+    code = re.sub(r'CAUSE = ".*"', 'CAUSE = "kl-penalty"', code)
+    (tmp_path / "innocent_name.py").write_text(f'"""Nothing."""\nfrom __future__{code}', encoding="utf-8")
+    monkeypatch.setattr(planted, "__path__", [*planted.__path__, str(tmp_path)])
+    case = replace(BROKEN, faults=("leave-one-out-residue",), training={}, task=Task("gsm8k"))
+    renamed = replace(case, name="y", causes=("kl-penalty",), faults=("innocent-name",))
+    assert module_of("innocent-name").implementation is not module_of("leave-one-out-residue").implementation
+    seen = observed(case, tmp_path / "a")
+    assert seen == observed(renamed, tmp_path / "b")
+    # the case is broken, or the comparison would say nothing
+    assert seen["outcome"] != observed(replace(case, faults=()), tmp_path / "c")["outcome"]
+    text = json.dumps(seen).lower().replace("-", "_")
+    for word in (*fault_names(), *planted_names(), "known_bugs", "nemo"):
+        assert word.replace("-", "_") not in text
+
+
+def test_stages_that_are_probed_have_no_name(short: None, tmp_path: Path) -> None:
+    place = Place(told(replace(BROKEN, task=Task("gsm8k")), CASE), tmp_path)
+    stages = vars(subject(place).stages)
+    assert {(s.__name__, s.__module__) for s in stages.values()} == {("<lambda>", "benchmarks.faults.run")}
+    assert len({str(s).split(" at ")[0] for s in stages.values()}) == 1
+
+
+def test_the_study_imports_nothing_of_who_plants() -> None:
+    tree = ast.parse((HERE / "study.py").read_text(encoding="utf-8"))
+    modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
+    modules |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    assert not [m for m in modules if m.startswith("benchmarks") or "faults" in m]
+    text = (HERE / "study.py").read_text(encoding="utf-8")
+    assert not [n for n in (*fault_names(), *load_cases()) if n in text]
+
+
+def test_choosing_and_judging_are_given_a_number_and_no_name() -> None:
+    rules = (HERE / "Snakefile").read_text(encoding="utf-8")
+    for name in ("checkpoint choose", "rule judge"):
+        body = rules.partition(f"{name}:")[2].partition("\nrule ")[0]
+        assert "told" not in body
+        assert "CASES" not in body
+    numbers = aliases(load_cases())
+    assert sorted(numbers.values()) == [f"case-{n:02}" for n in range(1, len(numbers) + 1)]
+    # the order says nothing: that of the file is neither kept nor turned round
+    order = [int(numbers[name].removeprefix("case-")) for name in load_cases()]
+    steps = Counter((b > a) for a, b in zip(order, order[1:], strict=False))
+    assert min(steps.values()) > len(order) // 4
+
+
+def test_a_case_whose_fault_is_renamed_keeps_its_number_in_the_study() -> None:
+    names = list(load_cases())
+    assert aliases(names) == aliases(reversed(names))
+
+
+# --- which arms
+
+
+def measured(*failing: str) -> dict[str, Any]:
+    return {
+        p.__name__.replace("_", "-"): {"passed": p.__name__.replace("_", "-") not in failing, "measured": {}}
+        for p in PROBES
+    }
+
+
+PROBE_NAMES = [p.__name__.replace("_", "-") for p in PROBES]
+
+
+@given(st.sets(st.sampled_from(PROBE_NAMES)), st.permutations(list(hypothesis_names())), st.integers(0, 18))
+def test_at_most_three_arms_are_chosen_and_none_twice(failing: set[str], logs: list[str], count: int) -> None:
+    arms = choose(measured(*failing), logs[:count])
+    names = [arm.name for arm in arms]
+    assert len(names) == len(set(names)) <= MOST_ARMS
+    suspects = study._present(measured(*failing))
+    assert arms
+    if suspects:
+        assert arms[0].hypothesis == suspects[0]
+        assert {arm.hypothesis for arm in arms} <= set(suspects)
+
+
+def test_of_one_suspect_both_repairs_are_tried_and_of_several_each_alone() -> None:
+    assert [a.name for a in choose(measured("kl-gradient"), [])] == [
+        "kl-penalty-swap",
+        "kl-penalty-knob",
+        "kl-penalty-swap-alone",
+    ]
+    assert [a.name for a in choose(measured("weight-sync", "sequence-diff"), [])] == [
+        "sequence-mismatch-swap-alone",
+        "lora-weight-sync-swap-alone",
+    ]
+    assert [a.name for a in choose(measured(), ["hidden-context", "kl-penalty", "library-functionality"])] == [
+        "hidden-context-swap",
+        "kl-penalty-swap",
+        "kl-penalty-knob",
+    ]
+
+
+# --- answers
+
+
+def outcomes(rewards: list[float], log: str) -> list[Outcome]:
+    return [Outcome(seed, reward, reward, f"{log} {seed}") for seed, reward in enumerate(rewards)]
+
+
+LOW, HIGH = [0.30, 0.31, 0.29, 0.30], [0.80, 0.81, 0.79, 0.80]
+RUNS = {"case": outcomes(LOW, "case"), "control": outcomes(HIGH, "control")}
+
+
+def test_a_cause_with_its_mechanism_and_effect_is_validated_and_first() -> None:
+    probes = measured("kl-gradient")
+    arms = choose(probes, [])
+    runs = RUNS | {
+        "kl-penalty-swap": outcomes(HIGH, "mended"),
+        "kl-penalty-knob": outcomes(LOW, "knob"),
+        "kl-penalty-swap-alone": outcomes(LOW, "alone"),
+    }
+    answer = judge(probes, [], arms, runs)
+    assert answer.validated == ("kl-penalty",)
+    assert answer.ranked["all"] == answer.ranked["swaps"] == answer.ranked["experiments"] == ("kl-penalty",)
+    # the setting mends nothing, so that whoever has settings alone learns nothing
+    assert answer.ranked["knobs"] == ()
+
+
+def test_an_arm_whose_runs_are_to_the_byte_the_cases_changes_nothing() -> None:
+    """What a probe found may then be a symptom: no validation, and nothing cleared."""
+    probes = measured("group-integrity")
+    arms = choose(probes, [])
+    same = RUNS["case"]
+    runs = RUNS | {a.name: RUNS["control"] if a.design == "alone" else same for a in arms}
+    answer = judge(probes, [], arms, runs)
+    assert (answer.validated, answer.inconclusive) == ((), True)
+    assert answer.ranked["all"] == ("group-construction",)
+    assert answer.ranked["experiments"] == ()
+
+
+def test_where_no_mechanism_is_found_nothing_is_blamed() -> None:
+    arms = choose(measured(), ["kl-penalty"])
+    runs = RUNS | {a.name: outcomes(LOW, a.name) for a in arms}
+    answer = judge(measured(), ["kl-penalty"], arms, runs)
+    assert (answer.validated, answer.inconclusive, answer.ranked["all"]) == ((), False, ())
+    assert answer.ranked["logs"] == ("kl-penalty",)
+
+
+# --- scores
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    modes = {f"ranked_{mode}": "" for mode in (*study.MODES, *score.PEERS)}
+    says = {f"says_{peer}": "" for peer in score.PEERS}
+    return {"kind": "planted", "causes": "a", "counts": True, "validated": "", **modes, **says, **changes}
+
+
+def test_shares_are_over_what_counts_and_have_exact_intervals() -> None:
+    table = pd.DataFrame(
+        [
+            row(ranked_all="a b"),
+            row(ranked_all="b c a"),
+            row(causes="a b", ranked_all="b"),
+            row(causes="", ranked_all=""),
+            row(causes="", ranked_all="a"),
+            row(counts=False, ranked_all="a"),
+            row(kind="healthy", causes="", counts=False, ranked_all="a", validated=""),
+            row(kind="healthy", causes="", counts=False, ranked_all="a", validated="a", says_rlprobe="X"),
+        ]
+    )
+    by_mode = {found["mode"]: found for found in score.score_rows(table)}
+    found = by_mode["all"]
+    assert (found["top1"], found["top1_of"], found["top3"], found["top1_of_all_of"]) == (3, 5, 4, 6)
+    # Clopper and Pearson's for 3 of 5
+    assert (found["top1_low"], found["top1_high"]) == pytest.approx((0.1466, 0.9473), abs=1e-4)
+    # a suspicion that is not validated blames nobody
+    assert (found["false"], found["false_of"]) == (1, 2)
+    assert by_mode["rlprobe"]["false"] == 1
+    assert by_mode["rldoctor"]["false"] == 0
+
+
+def test_a_noisy_judge_judges_the_same_transcript_alike() -> None:
+    clean = build_environment("gsm8k", {"max_new_tokens": 8, "weights": {"correct": 1.0}})
+    from rlvr_debug.data.rows import GSM8KRow
+
+    judge_ = noisy(clean, 0.5)
+    rows = [GSM8KRow(str(n), "?", f"#### {n}") for n in range(400)]
+    right = [Transcript([f"#### {n}"]) for n in range(400)]
+    scores = [judge_.score(r, t)["correct"] for r, t in zip(rows, right, strict=True)]
+    assert scores == [judge_.score(r, t)["correct"] for r, t in zip(rows, right, strict=True)]
+    # of half that are drawn, half come out wrong
+    assert 0.65 < sum(scores) / 400 < 0.85
+    assert judge_.max_new_tokens == 8
+
+
+def test_the_log_is_read_as_one_of_trls(short: None, tmp_path: Path) -> None:
+    place = Place(told(replace(BROKEN, faults=("tool-output-scored",), task=Task("gsm8k")), CASE), tmp_path)
+    run.run(place, 5, tmp_path / "log")
+    found = diagnose(tmp_path / "log", gpus=0).log
+    for quantity in ("reward", "kl", "grad_norm", "entropy", "completions", "completions.reward"):
+        assert found.has(quantity), quantity
+    state = json.loads((tmp_path / "log/trainer_state.json").read_text(encoding="utf-8"))
+    real = json.loads((ROOT / "tests/logs/healthy-musique/trainer_state.json").read_text(encoding="utf-8"))
+    known = {key for line in real["log_history"] for key in line}
+    ours = {key for line in state["log_history"] for key in line}
+    # those of vLLM's sampler, which the real log's run had not
+    assert {key for key in ours - known if not key.startswith("sampling/")} == set()
+
+
+def test_a_job_goes_on_with_the_seed_that_is_missing(short: None, tmp_path: Path) -> None:
+    out = tmp_path / "outcomes.json"
+    (tmp_path / "7.json").write_text('{"seed": 7, "sampled": 0.123}', encoding="utf-8")
+    given_ = json.dumps(asdict(told(replace(BROKEN, task=Task("gsm8k"), faults=()), CONTROL)))
+    command = [sys.executable, "-m", "benchmarks.faults.jobs", "runs", "--told", given_, "--seeds", "7", "--out", str(out)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert json.loads(out.read_text(encoding="utf-8")) == [{"seed": 7, "sampled": 0.123}]
+
+
+# --- what is committed
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[pd.DataFrame]:
+    yield pd.read_csv(HERE / "results" / "cases.csv", keep_default_na=False, na_values=["nan"])
+
+
+def test_the_committed_scores_follow_from_the_committed_cases(results: pd.DataFrame) -> None:
+    expected = pd.DataFrame(score.score_rows(results)).to_csv(index=False, float_format="%.4g")
+    assert (HERE / "results" / "scores.csv").read_text(encoding="utf-8") == expected
+
+
+def test_the_committed_results_are_of_the_cases_as_they_are(results: pd.DataFrame) -> None:
+    cases = load_cases()
+    assert list(results["case"]) == list(cases)
+    for found in results.to_dict("records"):
+        case = cases[found["case"]]
+        assert found["causes"].split() == list(case.causes)
+        assert found["number"] == aliases(cases)[case.name]

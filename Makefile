@@ -17,11 +17,12 @@ TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr 
 STUDY = $(BIN)/python scripts/run_study.py $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE))
 TIDY = $(BIN)/python scripts/tidy.py $(if $(OVERLAY),--overlay $(OVERLAY))
 REAL := tests/studies/real.yaml
+FAULTS := benchmarks/faults
 
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench docs lint lock prune unlock clean help
+.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench bench-faults docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -68,6 +69,12 @@ probe-release: $(RUN_ENV)  ## probe the trainer of RELEASE=0.1.3 or 0.1.6.post0;
 bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL
 	@$(BIN)/python -m benchmarks.bench_sampling
 	@$(BIN)/python -m benchmarks.bench_step
+
+bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, about two hours; SUBSET=1: five of its cases
+	@mkdir -p $(FAULTS)/work$(if $(SUBSET),-subset)
+	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS)/work$(if $(SUBSET),-subset) \
+	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml --cores $(or $(CORES),2) --rerun-incomplete --quiet rules
+	@$(if $(SUBSET),,cp $(FAULTS)/work/results/* $(FAULTS)/results/ && $(BIN)/python -m benchmarks.faults.page)
 
 docs: $(TEST_ENV)  ## build the pages of docs/ into site/, with all links checked
 	@$(BIN)/mkdocs build

@@ -97,6 +97,8 @@ _HELP = Here(says="usage:", adds="--help")
 
 _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make bench": NotHere("twelve minutes of timing, which other tests beside it would spoil"),
+    "make bench-faults": NotHere("trains for two hours; its subset is a line of .ci/run"),
+    "make bench-faults SUBSET=1": InCI(),
     "make clean": Here(says="only what git tracks is left"),
     "make compare REV=HEAD~1": Here(says="have the same verdicts"),
     "make compare REV=HEAD~5": Here(says="have the same verdicts"),
@@ -176,6 +178,8 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
     ),
+    "python -m benchmarks.faults.frozen": _HELP,
+    "python -m benchmarks.faults.page": _HELP,
     "python -m benchmarks.healthy_studies": _HELP,
     "python -m benchmarks.make_logs": Here(says="usage:", adds="--help", heavy=True),
     "python -m benchmarks.make_logs --reseed 100 --out DIR --only exploding-gradients truncation "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 import subprocess
@@ -31,7 +32,6 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
 from rlvr_debug.errors import InputError
 from rlvr_debug.faults import fault_names
-from rlvr_debug.files import sha256
 from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
 from rlvr_debug.probes import PROBES
 
@@ -49,7 +49,9 @@ def planted_names() -> list[str]:
 
 def test_nothing_was_changed_since_the_freeze() -> None:
     kept = yaml.safe_load(frozen.RECORD.read_text(encoding="utf-8"))
-    assert frozen.frozen_files() == kept["files"], "write new test faults, and record the freeze anew"
+    assert frozen.frozen_files() == kept["files"], (
+        "write new test faults, and record the freeze anew"
+    )
 
 
 def test_the_frozen_files_are_those_of_the_commit_that_the_record_names() -> None:
@@ -59,18 +61,24 @@ def test_the_frozen_files_are_those_of_the_commit_that_the_record_names() -> Non
     if there.returncode:
         pytest.skip("no history here: a shallow clone, or no clone")
     # no test fault was there yet
-    assert not [n for n in there.stdout.splitlines() if re.match(r"benchmarks/faults/planted/[a-z]", n)]
+    assert not [
+        n for n in there.stdout.splitlines() if re.match(r"benchmarks/faults/planted/[a-z]", n)
+    ]
     for path, digest in kept["files"].items():
         blob = ["git", "show", f"{kept['commit']}:{path}"]
         text = subprocess.run(blob, cwd=ROOT, capture_output=True, check=True).stdout
-        assert frozen.sha256_of(text) == digest, path
+        assert hashlib.sha256(text).hexdigest() == digest, path
 
 
 def test_a_freeze_of_uncommitted_changes_is_refused(tmp_path: Path) -> None:
     for name in frozen.frozen_files():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"]):
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"],
+    ):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     assert frozen.record(tmp_path)["files"] == frozen.frozen_files()
     with (tmp_path / "benchmarks/faults/study.py").open("a") as file:
@@ -98,7 +106,11 @@ def test_the_cases_are_as_many_and_of_as_many_kinds_as_promised() -> None:
 
 def test_every_planted_case_has_its_source_and_a_row_of_the_list_of_known_bugs() -> None:
     notes = ROOT.parent / "shared" / "notes" / "known-bugs.md"
-    rows = set(re.findall(r"^\| (\w+) \|", notes.read_text(encoding="utf-8"), re.M)) if notes.is_file() else None
+    rows = (
+        set(re.findall(r"^\| (\w+) \|", notes.read_text(encoding="utf-8"), re.M))
+        if notes.is_file()
+        else None
+    )
     for case in load_cases().values():
         if case.kind == "planted":
             assert case.source
@@ -129,7 +141,9 @@ def test_seeds_that_say_what_counts_are_used_for_nothing_else() -> None:
     counting = set(config["count_seeds"])
     assert len(counting) == len(config["count_seeds"]) == 10
     assert not counting & set(config["study_seeds"])
-    others = [yaml.safe_load(f.read_text(encoding="utf-8")) for f in (ROOT / "studies").glob("*.yaml")]
+    others = [
+        yaml.safe_load(f.read_text(encoding="utf-8")) for f in (ROOT / "studies").glob("*.yaml")
+    ]
     assert not counting & {seed for study in others for seed in study.get("seeds", ())}
 
 
@@ -170,7 +184,9 @@ def test_trainings_that_are_told_the_same_are_one() -> None:
     single = replace(BROKEN, faults=("stale-sampler",), training={})
     digests = {arm: told(single, ARMS[arm]).digest for arm in ARMS}
     assert digests["lora-weight-sync-swap"] == digests["control"]
-    assert digests["lora-weight-sync-swap-alone"] == digests["hidden-context-swap"] == digests["case"]
+    assert (
+        digests["lora-weight-sync-swap-alone"] == digests["hidden-context-swap"] == digests["case"]
+    )
     assert digests["case"] != digests["control"]
     assert Told.from_json(asdict(told(BROKEN, CASE))) == told(BROKEN, CASE)
 
@@ -204,16 +220,23 @@ def observed(case: Case, folder: Path) -> dict[str, Any]:
     return {"probes": probes, "outcome": outcome, **logs}
 
 
-def test_the_name_of_a_fault_does_not_leak(short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_a_fault_does_not_leak(
+    short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same fault under another name, with other words about it, is the same to the byte to whoever studies it."""
     original = ROOT / "src/rlvr_debug/faults/leave_one_out_residue.py"
     _, _, code = original.read_text(encoding="utf-8").partition("from __future__")
     code = re.sub(r'CAUSE = ".*"', 'CAUSE = "kl-penalty"', code)
-    (tmp_path / "innocent_name.py").write_text(f'"""Nothing."""\nfrom __future__{code}', encoding="utf-8")
+    (tmp_path / "innocent_name.py").write_text(
+        f'"""Nothing."""\nfrom __future__{code}', encoding="utf-8"
+    )
     monkeypatch.setattr(planted, "__path__", [*planted.__path__, str(tmp_path)])
     case = replace(BROKEN, faults=("leave-one-out-residue",), training={}, task=Task("gsm8k"))
     renamed = replace(case, name="y", causes=("kl-penalty",), faults=("innocent-name",))
-    assert module_of("innocent-name").implementation is not module_of("leave-one-out-residue").implementation
+    assert (
+        module_of("innocent-name").implementation
+        is not module_of("leave-one-out-residue").implementation
+    )
     seen = observed(case, tmp_path / "a")
     assert seen == observed(renamed, tmp_path / "b")
     # the case is broken, or the comparison would say nothing
@@ -226,7 +249,9 @@ def test_the_name_of_a_fault_does_not_leak(short: None, tmp_path: Path, monkeypa
 def test_stages_that_are_probed_have_no_name(short: None, tmp_path: Path) -> None:
     place = Place(told(replace(BROKEN, task=Task("gsm8k")), CASE), tmp_path)
     stages = vars(subject(place).stages)
-    assert {(s.__name__, s.__module__) for s in stages.values()} == {("<lambda>", "benchmarks.faults.run")}
+    assert {(s.__name__, s.__module__) for s in stages.values()} == {
+        ("<lambda>", "benchmarks.faults.run")
+    }
     assert len({str(s).split(" at ")[0] for s in stages.values()}) == 1
 
 
@@ -263,7 +288,10 @@ def test_a_case_whose_fault_is_renamed_keeps_its_number_in_the_study() -> None:
 
 def measured(*failing: str) -> dict[str, Any]:
     return {
-        p.__name__.replace("_", "-"): {"passed": p.__name__.replace("_", "-") not in failing, "measured": {}}
+        p.__name__.replace("_", "-"): {
+            "passed": p.__name__.replace("_", "-") not in failing,
+            "measured": {},
+        }
         for p in PROBES
     }
 
@@ -271,8 +299,14 @@ def measured(*failing: str) -> dict[str, Any]:
 PROBE_NAMES = [p.__name__.replace("_", "-") for p in PROBES]
 
 
-@given(st.sets(st.sampled_from(PROBE_NAMES)), st.permutations(list(hypothesis_names())), st.integers(0, 18))
-def test_at_most_three_arms_are_chosen_and_none_twice(failing: set[str], logs: list[str], count: int) -> None:
+@given(
+    st.sets(st.sampled_from(PROBE_NAMES)),
+    st.permutations(list(hypothesis_names())),
+    st.integers(0, 18),
+)
+def test_at_most_three_arms_are_chosen_and_none_twice(
+    failing: set[str], logs: list[str], count: int
+) -> None:
     arms = choose(measured(*failing), logs[:count])
     names = [arm.name for arm in arms]
     assert len(names) == len(set(names)) <= MOST_ARMS
@@ -293,7 +327,10 @@ def test_of_one_suspect_both_repairs_are_tried_and_of_several_each_alone() -> No
         "sequence-mismatch-swap-alone",
         "lora-weight-sync-swap-alone",
     ]
-    assert [a.name for a in choose(measured(), ["hidden-context", "kl-penalty", "library-functionality"])] == [
+    assert [
+        a.name
+        for a in choose(measured(), ["hidden-context", "kl-penalty", "library-functionality"])
+    ] == [
         "hidden-context-swap",
         "kl-penalty-swap",
         "kl-penalty-knob",
@@ -321,7 +358,12 @@ def test_a_cause_with_its_mechanism_and_effect_is_validated_and_first() -> None:
     }
     answer = judge(probes, [], arms, runs)
     assert answer.validated == ("kl-penalty",)
-    assert answer.ranked["all"] == answer.ranked["swaps"] == answer.ranked["experiments"] == ("kl-penalty",)
+    assert (
+        answer.ranked["all"]
+        == answer.ranked["swaps"]
+        == answer.ranked["experiments"]
+        == ("kl-penalty",)
+    )
     # the setting mends nothing, so that whoever has settings alone learns nothing
     assert answer.ranked["knobs"] == ()
 
@@ -352,7 +394,15 @@ def test_where_no_mechanism_is_found_nothing_is_blamed() -> None:
 def row(**changes: Any) -> dict[str, Any]:
     modes = {f"ranked_{mode}": "" for mode in (*study.MODES, *score.PEERS)}
     says = {f"says_{peer}": "" for peer in score.PEERS}
-    return {"kind": "planted", "causes": "a", "counts": True, "validated": "", **modes, **says, **changes}
+    return {
+        "kind": "planted",
+        "causes": "a",
+        "counts": True,
+        "validated": "",
+        **modes,
+        **says,
+        **changes,
+    }
 
 
 def test_shares_are_over_what_counts_and_have_exact_intervals() -> None:
@@ -365,7 +415,14 @@ def test_shares_are_over_what_counts_and_have_exact_intervals() -> None:
             row(causes="", ranked_all="a"),
             row(counts=False, ranked_all="a"),
             row(kind="healthy", causes="", counts=False, ranked_all="a", validated=""),
-            row(kind="healthy", causes="", counts=False, ranked_all="a", validated="a", says_rlprobe="X"),
+            row(
+                kind="healthy",
+                causes="",
+                counts=False,
+                ranked_all="a",
+                validated="a",
+                says_rlprobe="X",
+            ),
         ]
     )
     by_mode = {found["mode"]: found for found in score.score_rows(table)}
@@ -394,13 +451,17 @@ def test_a_noisy_judge_judges_the_same_transcript_alike() -> None:
 
 
 def test_the_log_is_read_as_one_of_trls(short: None, tmp_path: Path) -> None:
-    place = Place(told(replace(BROKEN, faults=("tool-output-scored",), task=Task("gsm8k")), CASE), tmp_path)
+    place = Place(
+        told(replace(BROKEN, faults=("tool-output-scored",), task=Task("gsm8k")), CASE), tmp_path
+    )
     run.run(place, 5, tmp_path / "log")
     found = diagnose(tmp_path / "log", gpus=0).log
     for quantity in ("reward", "kl", "grad_norm", "entropy", "completions", "completions.reward"):
         assert found.has(quantity), quantity
     state = json.loads((tmp_path / "log/trainer_state.json").read_text(encoding="utf-8"))
-    real = json.loads((ROOT / "tests/logs/healthy-musique/trainer_state.json").read_text(encoding="utf-8"))
+    real = json.loads(
+        (ROOT / "tests/logs/healthy-musique/trainer_state.json").read_text(encoding="utf-8")
+    )
     known = {key for line in real["log_history"] for key in line}
     ours = {key for line in state["log_history"] for key in line}
     # those of vLLM's sampler, which the real log's run had not
@@ -411,7 +472,18 @@ def test_a_job_goes_on_with_the_seed_that_is_missing(short: None, tmp_path: Path
     out = tmp_path / "outcomes.json"
     (tmp_path / "7.json").write_text('{"seed": 7, "sampled": 0.123}', encoding="utf-8")
     given_ = json.dumps(asdict(told(replace(BROKEN, task=Task("gsm8k"), faults=()), CONTROL)))
-    command = [sys.executable, "-m", "benchmarks.faults.jobs", "runs", "--told", given_, "--seeds", "7", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.faults.jobs",
+        "runs",
+        "--told",
+        given_,
+        "--seeds",
+        "7",
+        "--out",
+        str(out),
+    ]
     subprocess.run(command, cwd=ROOT, check=True)
     assert json.loads(out.read_text(encoding="utf-8")) == [{"seed": 7, "sampled": 0.123}]
 

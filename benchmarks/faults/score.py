@@ -17,7 +17,7 @@ from scipy import stats
 from benchmarks.faults.case import Case, load_cases, told
 from benchmarks.faults.chart import confusion_chart
 from benchmarks.faults.study import CASE, CONTROL, MODES, all_arms
-from rlvr_debug.errors import run_main
+from rlvr_debug.errors import InputError, run_main
 from rlvr_debug.files import read_json, write_text
 from rlvr_debug.reporting.charts import write_svg
 from rlvr_debug.verdicts.statistics import welch
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--names", required=True, help="by case, its number, as JSON")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--all-right", action="store_true", help="fail where an answer is wrong")
     args = parser.parse_args()
     known = load_cases()
     numbers = json.loads(args.names)
@@ -185,6 +186,17 @@ def main() -> None:
     write_svg(confusion_chart(confusion(cases)), args.out / "confusion.svg")
     write_text(args.out / "cases.csv", cases.to_csv(index=False, float_format="%.4g"))
     print(summary(cases, scores))
+    if args.all_right and (wrong := _wrong(cases)):
+        raise InputError(f"{args.out / 'cases.csv'}: {wrong[0]}, expected every answer right")
+
+
+def _wrong(cases: pd.DataFrame) -> list[str]:
+    """What is wrong with the answers of all evidence, in words."""
+    return [
+        f"{row['case']} is answered {row['ranked_all'] or NONE}, validated {row['validated'] or NONE}"
+        for row in cases.to_dict("records")
+        if (_named(row, "all") if row["kind"] == "healthy" else not _top(row, "all", 1))
+    ]
 
 
 def summary(cases: pd.DataFrame, scores: pd.DataFrame) -> str:

@@ -1,0 +1,126 @@
+"""The benchmark's tables on its pages: `python -m benchmarks.faults.page` writes them between their marks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.bench_diagnose import between
+from benchmarks.faults.case import load_cases
+from rlvr_debug.config import ROOT
+from rlvr_debug.files import write_text
+
+__all__ = ["PAGES", "RESULTS", "cases_table", "scores_table", "written"]
+
+RESULTS = Path(__file__).with_name("results")
+_MODES = {
+    "logs": "its log alone (`diagnose`)",
+    "probes": "probes alone, which train nothing",
+    "knobs": "experiments with settings alone",
+    "swaps": "experiments with stages alone",
+    "experiments": "both kinds of experiments",
+    "all": "**all of it: the verdict**",
+    "rldoctor": "rldoctor 0.2.0, the same log",
+    "rlprobe": "rlprobe 0.1.0, the same log",
+}
+
+
+def read_results() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """cases.csv and scores.csv."""
+    cases, scores = (
+        pd.read_csv(RESULTS / name, keep_default_na=False, na_values=["nan"])
+        for name in ("cases.csv", "scores.csv")
+    )
+    return cases, scores
+
+
+def scores_table(scores: pd.DataFrame) -> str:
+    """Markdown: a row per kind of evidence."""
+    head = (
+        "| answer from | right one first, of faults that count | among the first three | of all planted | "
+        "blames something in healthy cases |"
+    )
+    rows = [
+        f"| {_MODES[row['mode']]} | {_share(row, 'top1')} | {_share(row, 'top3')} | "
+        f"{_share(row, 'top1_of_all')} | {_share(row, 'false')} |"
+        for row in scores.to_dict("records")
+    ]
+    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])
+
+
+def _share(row: Mapping[Any, Any], name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]} of {row[f'{name}_of']} [{low:.0%}, {high:.0%}]"
+
+
+def cases_table(cases: pd.DataFrame) -> str:
+    """Markdown: a row per case, those that cost most first, then the healthy ones."""
+    head = (
+        "| case | what is wrong | row, source | right answer | cost | log | probes | experiments | verdict | "
+        "trainings, minutes |"
+    )
+    what = {name: case.what for name, case in load_cases().items()}
+    ordered = cases.sort_values(["kind", "cost"], ascending=[False, False], kind="stable")
+    rows = [
+        f"| `{row['case']}`{' *' if row['after_freeze'] else ''} | {what[row['case']]} | {_source(row)} | "
+        f"{row['causes'].replace(' ', ', ') or 'none'} | {_cost(row)} | {_first(row, 'logs')} | "
+        f"{_first(row, 'probes')} | {_first(row, 'experiments')} | {_verdict(row)} | "
+        f"{row['trainings']}, {row['minutes']:.1f} |"
+        for row in ordered.to_dict("records")
+    ]
+    return "\n".join([head, f"|{' --- |' * 10}", *rows])
+
+
+def _source(row: Mapping[Any, Any]) -> str:
+    return "; ".join(part for part in (str(row["rows"]), str(row["source"])) if part) or "-"
+
+
+def _cost(row: Mapping[Any, Any]) -> str:
+    if row["kind"] != "planted":
+        return "-"
+    text = f"{row['cost']:.2f} [{row['cost_low']:.2f}, {row['cost_high']:.2f}]"
+    return f"**{text}**" if row["counts"] else text
+
+
+def _first(row: Mapping[Any, Any], mode: str) -> str:
+    ranked = str(row[f"ranked_{mode}"]).split()
+    return ranked[0] if ranked else "none"
+
+
+def _verdict(row: Mapping[Any, Any]) -> str:
+    if row["validated"]:
+        return f"**{str(row['validated']).replace(' ', ', ')}** validated"
+    ranked = str(row["ranked_all"]).replace(" ", ", ")
+    return f"inconclusive: {ranked}" if ranked else "none"
+
+
+# by page: mark and text
+PAGES: Mapping[Path, tuple[str, ...]] = {
+    ROOT / "README.md": ("scores",),
+    ROOT / "docs" / "benchmark.md": ("scores", "cases"),
+}
+
+
+def written(page: Path) -> str:
+    """The page as it should be."""
+    cases, scores = read_results()
+    parts = {"scores": scores_table(scores), "cases": cases_table(cases)}
+    text = page.read_text(encoding="utf-8")
+    for mark in PAGES[page]:
+        text = between(text, mark, parts[mark])
+    return text
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    for page in PAGES:
+        write_text(page, written(page))
+        print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ REAL := tests/studies/real.yaml
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench docs lint lock prune unlock clean help
+.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench bench-releases docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -68,6 +68,10 @@ probe-release: $(RUN_ENV)  ## probe the trainer of RELEASE=0.1.3 or 0.1.6.post0;
 bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL
 	@$(BIN)/python -m benchmarks.bench_sampling
 	@$(BIN)/python -m benchmarks.bench_step
+
+bench-releases: $(TEST_ENV)  ## probe every release of verifiers and TRL that is pinned, into benchmarks/releases.csv and docs/releases.md
+	@$(BIN)/python -m benchmarks.bench_releases
+	@$(BIN)/python scripts/write_docs.py
 
 docs: $(TEST_ENV)  ## build the pages of docs/ into site/, with all links checked
 	@$(BIN)/mkdocs build

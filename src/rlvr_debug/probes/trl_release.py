@@ -40,6 +40,8 @@ from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.probes.base import Measurement
+from rlvr_debug.probes.release_iterations import second_iteration
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
@@ -198,7 +200,8 @@ class TrlRelease:
             made: Inputs = generate(examples)  # type: ignore[misc]
             return {**made, "number": torch.arange(len(made["advantages"]))}
 
-        changed = {"_generate_and_score_completions": numbered} if generate else {}
+        # at a step of its own: within one, a batch that is there would be used again
+        changed = {"_generate_and_score_completions": numbered, "_step": 0} if generate else {}
         with torch.random.fork_rng(devices=[]), self._rewarded(rewards), self._changed(**changed):
             torch.manual_seed(0)
             inputs = self.trainer._prepare_inputs(copy.deepcopy(self._examples))
@@ -243,7 +246,9 @@ class TrlRelease:
             vocabulary = self.trainer.model.config.vocab_size
             logits = torch.zeros(len(input_ids), kept, vocabulary, requires_grad=True)
             everything = torch.ones_like(input_ids)
-            seen.append((input_ids, everything if attention_mask is None else attention_mask, logits))
+            seen.append(
+                (input_ids, everything if attention_mask is None else attention_mask, logits)
+            )
             return SimpleNamespace(logits=logits)
 
         inputs = self._prepared(contrast)
@@ -333,7 +338,7 @@ class TrlRelease:
         """Of groups, [N, G], as many at a time as a batch has."""
         flat, count = rewards.flatten(), len(self._rollouts)
         found = []
-        for part in F.pad(flat, (0, -len(flat) % count)).split(count):
+        for part in torch.split(F.pad(flat, (0, -len(flat) % count)), count):
             by_rollout = torch.empty(count)
             by_rollout[self._made[1]] = part.float()
             found.append(self._prepared(by_rollout)["advantages"])
@@ -344,10 +349,9 @@ class TrlRelease:
 
         Its advantage, with the normalisation by its group undone.
         """
-        credited = (
-            self._advantages(advantages, "group", 0.0) * (advantages.std(1, keepdim=True) + 1e-4)
-            + advantages.mean(1, keepdim=True)
-        )
+        credited = self._advantages(advantages, "group", 0.0) * (
+            advantages.std(1, keepdim=True) + 1e-4
+        ) + advantages.mean(1, keepdim=True)
         same = (credited - advantages).abs() < _ROUNDING
         return torch.where(same, advantages, credited).flatten()
 
@@ -357,7 +361,9 @@ class TrlRelease:
         """Attributes of the trainer, with which the policy has these log-probabilities, [b, T]."""
         [name] = [name for name in _LOGPROBS if hasattr(self.trainer, name)]
 
-        def look_up(model: Any, ids: Tensor, attention: Tensor, kept: int, *_: Any, **__: Any) -> Any:
+        def look_up(
+            model: Any, ids: Tensor, attention: Tensor, kept: int, *_: Any, **__: Any
+        ) -> Any:
             found = logprobs[:, -kept:]
             return (found, torch.zeros_like(found)) if name == _LOGPROBS[0] else found
 
@@ -399,10 +405,25 @@ class TrlRelease:
         }
         return self._loss(inputs, logprobs, **changes)
 
+    def second_iteration(self, settings: TrainingSettings) -> Measurement:
+        def prepared(gains: Tensor, old: Tensor) -> Inputs:
+            with self._changed(num_iterations=2, **self._look_up(old)):
+                inputs: Inputs = self._prepared()
+            return {**inputs, "advantages": gains}
+
+        def loss(inputs: Inputs, now: Tensor, width: int) -> Tensor:
+            return self._loss(inputs, now, beta=0.0, num_iterations=2, max_completion_length=width)
+
+        return second_iteration(self._made[0].loss, prepared, loss, settings)
+
     def _kl(self, logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
         """Of one token at a time: the loss of a row, where the advantage is 0 and beta 1."""
         row = {k: v[:1] if isinstance(v, Tensor) and v.ndim else v for k, v in self._inputs.items()}
-        row = {**row, "advantages": torch.zeros(1, dtype=logprobs.dtype), "old_per_token_logps": None}
+        row = {
+            **row,
+            "advantages": torch.zeros(1, dtype=logprobs.dtype),
+            "old_per_token_logps": None,
+        }
         width = row["completion_ids"].shape[1]
         found = []
         for policy, held in zip(logprobs.flatten(), reference.flatten(), strict=True):
@@ -422,7 +443,9 @@ def step_gradient(release: TrlRelease, rewards: Tensor) -> Tensor:
 
     class Take(TrainerCallback):  # type: ignore[misc]
         def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-            parts = (p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters())
+            parts = (
+                p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()
+            )
             found.append(torch.cat([part.flatten().clone() for part in parts]))
             raise _Stopped
 

@@ -69,18 +69,20 @@ def probe_trl_release(expected: str, out: Path, temperature: float = 1.0) -> Rel
     found = installed("trl", expected)
     with tempfile.TemporaryDirectory() as scratch:
         case = _Case(found, Path(scratch), temperature)
-        not_run = _TRANSFORMERS | (
-            {} if case.release.separate else dict.fromkeys(_APART, _INSIDE)
-        )
+        again = hasattr(case.release.config, "num_iterations")
+        not_run = {
+            **_TRANSFORMERS,
+            **({} if case.release.separate else dict.fromkeys(_APART, _INSIDE)),
+            **(
+                {} if again else {"second-iteration": "it makes one update of a batch, and no more"}
+            ),
+        }
         probes: dict[str, Callable[[Subject], Measurement]] = {
             **{probe.__name__.replace("_", "-"): probe for probe in PROBES},
             "micro-batch-invariance": case.micro_batch_invariance,
             "trained-ratio": trained_ratio,
-            "loss-gradient": partial(
-                loss_gradient,
-                aggregations=case.aggregations,
-                updates=hasattr(case.release.config, "num_iterations"),
-            ),
+            "loss-gradient": partial(loss_gradient, aggregations=case.aggregations, updates=again),
+            "second-iteration": lambda subject: case.release.second_iteration(subject.settings),
         }
         measurements = [
             probe(case.subject) for name, probe in probes.items() if name not in not_run

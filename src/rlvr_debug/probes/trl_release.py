@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle
@@ -45,7 +45,7 @@ from rlvr_debug.probes.release_iterations import second_iteration
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["TrlRelease", "step_gradient"]
+__all__ = ["TrlRelease"]
 
 Inputs = dict[str, Any]
 _LOGPROBS = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
@@ -64,8 +64,7 @@ class _Padded(Batch):
 class _Replay:
     """In the place of the model's `generate`: what was sampled from each prompt, one rollout after another.
 
-    order: which rollouts the last call was answered with; ids and real, [B, T]: what it returned, and
-    which of that is neither of the two paddings.
+    order: which rollouts the last call was answered with; real, [B, T]: what of its answer is no padding.
     """
 
     def __init__(self, rollouts: list[Rollout]) -> None:
@@ -75,7 +74,7 @@ class _Replay:
             waiting[tuple(each.segments[0].ids)].append(i)
         self._waiting = {prompt: cycle(found) for prompt, found in waiting.items()}
         self.order: list[int] = []
-        self.ids, self.real = torch.empty(0), torch.empty(0)
+        self.real = torch.empty(0)
 
     def __call__(
         self,
@@ -97,14 +96,18 @@ class _Replay:
                 ([torch.ones_like(reply).bool() for reply in replies], False),
             )
         )
-        self.ids, self.real = torch.cat([prompts, completions], 1), torch.cat([seen, written], 1)
-        return self.ids
+        self.real = torch.cat([seen, written], 1)
+        return torch.cat([prompts, completions], 1)
 
     def _next(self, prompt: Tensor) -> int:
         waiting = self._waiting.get(tuple(prompt.tolist()))
         if waiting is None:
             raise InputError("the release asks for another prompt than was sampled from")
         return next(waiting)
+
+
+class _Stopped(Exception):
+    """The gradient is there."""
 
 
 class TrlRelease:
@@ -287,6 +290,29 @@ class TrlRelease:
         """Of its own rollouts, whatever is asked for."""
         return self._made[0]
 
+    # --- its step
+
+    def step_gradient(self, rewards: Tensor) -> Tensor:
+        """What its training loop hands the optimizer at the first step, in one vector. rewards: by rollout, [B].
+
+        Ends that loop: no other is to be begun.
+        """
+        model, found = self.trainer.model, []
+
+        class Take(TrainerCallback):  # type: ignore[misc]
+            def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+                parts = (
+                    torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()
+                )
+                found.append(torch.cat([part.flatten().clone() for part in parts]))
+                raise _Stopped
+
+        self.trainer.add_callback(Take())
+        with self._rewarded(rewards), suppress(_Stopped):
+            self.trainer.train()
+        [gradient] = found
+        return gradient
+
     # --- its stages
 
     def stages(self) -> Stages:
@@ -383,7 +409,7 @@ class TrlRelease:
         settings: TrainingSettings,
         stages: Stages,
     ) -> Tensor:
-        """In the place of grpo.loss.policy_loss, of the whole batch: of parts, see step_gradient."""
+        """In the place of grpo.loss.policy_loss, of the whole batch; of parts see step_gradient."""
         assert totals.micro_batches == 1
         kept = self._inputs["completion_ids"].shape[1]
         held = {"ref_per_token_logps": targets.reference, "old_per_token_logps": targets.old}
@@ -431,29 +457,3 @@ class TrlRelease:
             values = policy.expand(1, width)
             found.append(self._loss(row, values, beta=1.0, loss_type="grpo", num_iterations=1))
         return torch.stack(found).view_as(logprobs)
-
-
-class _Stopped(Exception):
-    """The gradient is there."""
-
-
-def step_gradient(release: TrlRelease, rewards: Tensor) -> Tensor:
-    """What its training loop hands the optimizer at the first step, in one vector. rewards: by rollout, [B]."""
-    model, found = release.trainer.model, []
-
-    class Take(TrainerCallback):  # type: ignore[misc]
-        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-            parts = (
-                p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()
-            )
-            found.append(torch.cat([part.flatten().clone() for part in parts]))
-            raise _Stopped
-
-    release.trainer.add_callback(Take())
-    try:
-        with release._rewarded(rewards):
-            release.trainer.train()
-    except _Stopped:
-        pass
-    [gradient] = found
-    return gradient

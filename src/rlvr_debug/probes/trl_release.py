@@ -15,12 +15,10 @@ tokens of the vocabulary. Rows are in the order in which they were generated.
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import cycle
 from pathlib import Path
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
@@ -42,6 +40,7 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.probes.base import Measurement
 from rlvr_debug.probes.release_iterations import second_iteration
+from rlvr_debug.probes.trl_release_replay import TrlReplay
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
@@ -59,51 +58,6 @@ class _Padded(Batch):
     def rows(self, index: Tensor) -> Batch:
         values = (getattr(self, name)[index] for name in Batch.__dataclass_fields__)
         return _Padded(*values)
-
-
-class _Replay:
-    """In the place of the model's `generate`: what was sampled from each prompt, one rollout after another.
-
-    order: which rollouts the last call was answered with; real, [B, T]: what of its answer is no padding.
-    """
-
-    def __init__(self, rollouts: list[Rollout]) -> None:
-        self._rollouts = rollouts
-        waiting = defaultdict(list)
-        for i, each in enumerate(rollouts):
-            waiting[tuple(each.segments[0].ids)].append(i)
-        self._waiting = {prompt: cycle(found) for prompt, found in waiting.items()}
-        self.order: list[int] = []
-        self.real = torch.empty(0)
-
-    def __call__(
-        self,
-        input_ids: Tensor,
-        *_: Any,
-        attention_mask: Tensor,
-        generation_config: Any,
-        **__: Any,
-    ) -> Tensor:
-        """Raises InputError where it is asked to sample from a prompt that was not sampled from."""
-        times = generation_config.num_return_sequences or 1
-        prompts, seen = (x.repeat_interleave(times, 0) for x in (input_ids, attention_mask.bool()))
-        self.order = [self._next(ids[real]) for ids, real in zip(prompts, seen, strict=True)]
-        replies = [torch.tensor(self._rollouts[i].segments[1].ids) for i in self.order]
-        completions, written = (
-            nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
-            for rows, padding in (
-                (replies, generation_config.pad_token_id),
-                ([torch.ones_like(reply).bool() for reply in replies], False),
-            )
-        )
-        self.real = torch.cat([seen, written], 1)
-        return torch.cat([prompts, completions], 1)
-
-    def _next(self, prompt: Tensor) -> int:
-        waiting = self._waiting.get(tuple(prompt.tolist()))
-        if waiting is None:
-            raise InputError("the release asks for another prompt than was sampled from")
-        return next(waiting)
 
 
 class _Stopped(Exception):
@@ -163,7 +117,7 @@ class TrlRelease:
             processing_class=chat.tokenizer,
         )
         self.config = config
-        self.replay = self.trainer.model.generate = _Replay(rollouts)
+        self.replay = self.trainer.model.generate = TrlReplay(rollouts)
         self.trainer.model.train()
         # as its training loop does at each step
         self.trainer.current_gradient_accumulation_steps = cut

@@ -22,7 +22,7 @@ FAULTS := benchmarks/faults
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench bench-faults docs lint lock prune unlock clean help
+.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench bench-faults bench-releases docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -75,6 +75,10 @@ bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, about two h
 	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS)/work$(if $(SUBSET),-subset) \
 	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml --cores $(or $(CORES),2) --rerun-incomplete --quiet rules
 	@$(if $(SUBSET),,cp $(FAULTS)/work/results/* $(FAULTS)/results/ && $(BIN)/python -m benchmarks.faults.page)
+
+bench-releases: $(TEST_ENV)  ## probe every release of verifiers and TRL that is pinned, into benchmarks/releases.csv and docs/releases.md
+	@$(BIN)/python -m benchmarks.bench_releases
+	@$(BIN)/python scripts/write_docs.py
 
 docs: $(TEST_ENV)  ## build the pages of docs/ into site/, with all links checked
 	@$(BIN)/mkdocs build

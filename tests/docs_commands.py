@@ -99,6 +99,11 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make bench": NotHere("twelve minutes of timing, which other tests beside it would spoil"),
     "make bench-faults": NotHere("trains for two hours; its subset is a line of .ci/run"),
     "make bench-faults SUBSET=1": InCI(),
+    "make bench-releases": Elsewhere(
+        "tests/test_trl_releases.py::"
+        "test_a_known_bug_is_found_in_the_broken_release_and_clear_in_the_mended_one",
+        ("bench_releases",),
+    ),
     "make clean": Here(says="only what git tracks is left"),
     "make compare REV=HEAD~1": Here(says="have the same verdicts"),
     "make compare REV=HEAD~5": Here(says="have the same verdicts"),
@@ -120,6 +125,10 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make probe-release RELEASE=0.1.3": Elsewhere(
         "tests/test_releases.py::test_0_1_3_as_released_hides_the_context_and_trains_another_sequence",
         ("probe_release.py", "0.1.3"),
+    ),
+    "make probe-release RELEASE=0.1.5.post0": Elsewhere(
+        "tests/test_releases.py::test_0_1_5_as_released_mends_the_second_iteration_alone",
+        ("probe_release.py", "0.1.5.post0"),
     ),
     "make probe-release RELEASE=0.1.6.post0": Elsewhere(
         "tests/test_releases.py::test_0_1_6_as_released_mends_the_second_iteration_alone",

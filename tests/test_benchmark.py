@@ -9,8 +9,8 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 from benchmarks.faults import case as cases_module
 from benchmarks.faults import frozen, planted, run, score, study
-from benchmarks.faults.case import SETTINGS, Case, Task, Told, aliases, load_cases, module_of, told
+from benchmarks.faults.case import Case, Task, Told, aliases, load_cases, module_of, told
 from benchmarks.faults.noise import noisy
+from benchmarks.faults.page import PAGES, written
 from benchmarks.faults.run import Place, subject
 from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
 from rlvr_debug.config import ROOT
@@ -83,7 +84,7 @@ def test_a_freeze_of_uncommitted_changes_is_refused(tmp_path: Path) -> None:
     assert frozen.record(tmp_path)["files"] == frozen.frozen_files()
     with (tmp_path / "benchmarks/faults/study.py").open("a") as file:
         file.write("\n")
-    with pytest.raises(InputError, match="study.py: found changes, expected all of it committed"):
+    with pytest.raises(InputError, match=r"study\.py: found changes, expected all of it committed"):
         frozen.record(tmp_path)
 
 
@@ -274,7 +275,7 @@ def test_choosing_and_judging_are_given_a_number_and_no_name() -> None:
     assert sorted(numbers.values()) == [f"case-{n:02}" for n in range(1, len(numbers) + 1)]
     # the order says nothing: that of the file is neither kept nor turned round
     order = [int(numbers[name].removeprefix("case-")) for name in load_cases()]
-    steps = Counter((b > a) for a, b in zip(order, order[1:], strict=False))
+    steps = Counter((b > a) for a, b in pairwise(order))
     assert min(steps.values()) > len(order) // 4
 
 
@@ -492,8 +493,8 @@ def test_a_job_goes_on_with_the_seed_that_is_missing(short: None, tmp_path: Path
 
 
 @pytest.fixture(scope="module")
-def results() -> Iterator[pd.DataFrame]:
-    yield pd.read_csv(HERE / "results" / "cases.csv", keep_default_na=False, na_values=["nan"])
+def results() -> pd.DataFrame:
+    return pd.read_csv(HERE / "results" / "cases.csv", keep_default_na=False, na_values=["nan"])
 
 
 def test_the_committed_scores_follow_from_the_committed_cases(results: pd.DataFrame) -> None:
@@ -508,3 +509,10 @@ def test_the_committed_results_are_of_the_cases_as_they_are(results: pd.DataFram
         case = cases[found["case"]]
         assert found["causes"].split() == list(case.causes)
         assert found["number"] == aliases(cases)[case.name]
+
+
+def test_the_pages_show_the_committed_results() -> None:
+    for page, marks in PAGES.items():
+        text = page.read_text(encoding="utf-8")
+        assert marks
+        assert written(page) == text, "python -m benchmarks.faults.page"

@@ -80,6 +80,13 @@ def test_0_1_3_as_released_hides_the_context_and_trains_another_sequence(tmp_pat
     assert found["sequence-diff"]["measured"]["share_of_rollouts"] == 1
 
 
+@pytest.mark.heavy  # an environment more
+def test_0_1_5_as_released_mends_the_second_iteration_alone(tmp_path: Path) -> None:
+    found = measured("0.1.5.post0", tmp_path / "found.json")
+    assert failing(found) == OF_THE_SEQUENCE | OF_THE_MASK
+    assert found["context-sensitivity"]["measured"]["mean_change_prompt"] == 0
+
+
 def test_0_1_6_as_released_mends_the_second_iteration_alone(tmp_path: Path) -> None:
     found = measured("0.1.6.post0", tmp_path / "found.json")
     assert failing(found) == OF_THE_SEQUENCE | OF_THE_MASK

@@ -5,6 +5,7 @@ Axes: B sequences, T tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -26,9 +27,15 @@ _APART = 0.3
 _ERROR = 1e-6
 
 
-def loss_gradient(subject: Subject) -> Measurement:
+def loss_gradient(
+    subject: Subject, aggregations: Sequence[str] = _AGGREGATIONS, *, updates: bool = True
+) -> Measurement:
     """Of random log-probabilities, advantages, old and reference policies, at the batch's loss mask,
-    against the loss of grpo/loss.py with its own stages."""
+    against the loss of grpo/loss.py with its own stages.
+
+    aggregations: those that the trainer knows; updates: whether it makes several of a batch, so that there
+    is an old policy.
+    """
     batch = case_batch(subject)
     generator = torch.Generator().manual_seed(0)
 
@@ -38,10 +45,12 @@ def loss_gradient(subject: Subject) -> Measurement:
     count, width = batch.ids.shape
     logprobs = -noise(count, width).abs()
     old, reference = (logprobs + _APART * noise(count, width) for _ in range(2))
-    targets = Targets(noise(count), batch.loss, batch.sampled, batch.sampler.double(), None, old)
+    targets = Targets(noise(count), batch.loss, batch.sampled, batch.sampler.double(), None, None)
+    if updates:
+        targets = replace(targets, old=old)
     totals = Totals(count, int(batch.loss.sum()), micro_batches=1, max_tokens=width)
     errors = {}
-    for aggregation in _AGGREGATIONS:
+    for aggregation in aggregations:
         for beta in _BETAS:
             settings = replace(
                 subject.settings, aggregation=aggregation, kl_beta=beta, kl_place="loss"

@@ -5,31 +5,27 @@ Runs in a release's environment only.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import verifiers
 from verifiers.trainers import GRPOConfig
 
 from rlvr_debug.arms import runs
 from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.data.prepare import prepare
-from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_json
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.models.places import base_model_of
 from rlvr_debug.probes import PROBES, Measurement, Subject
 from rlvr_debug.probes.case import case_subject
 from rlvr_debug.probes.loss_gradient import loss_gradient
+from rlvr_debug.probes.release_report import ReleaseReport, files_of, installed
 from rlvr_debug.probes.releases import Release
 from rlvr_debug.probes.trained_ratio import trained_ratio
 
-__all__ = ["NOT_RUN", "Report", "probe_release", "release_subject"]
+__all__ = ["NOT_RUN", "probe_release", "release_subject"]
 
 # probe -> why none of the release's code would run in it
 NOT_RUN = {
@@ -53,40 +49,19 @@ _MODULES = (
 )
 
 
-@dataclass(frozen=True)
-class Report:
-    """files: of the release that ran, from the folder that it was imported from."""
-
-    version: str
-    files: tuple[str, ...]
-    measurements: list[Measurement]
-
-
-def probe_release(expected: str, out: Path) -> Report:
+def probe_release(expected: str, out: Path) -> ReleaseReport:
     """Step-0 checks of the release that is installed, also into a JSON file.
 
     Raises InputError where that is another one.
     """
-    found = version("verifiers")
-    if found != expected:
-        raise InputError(f"verifiers: found {found}, expected {expected}")
-    folder = Path(verifiers.__file__).parents[1]
-    ran = (sys.modules[name].__file__ for name in _MODULES if name in sys.modules)
-    files = tuple(str(Path(file).relative_to(folder)) for file in ran if file)
+    found = installed("verifiers", expected)
+    files = files_of("verifiers", _MODULES)
     with tempfile.TemporaryDirectory() as scratch:
         subject, release = release_subject(Path(scratch))
         measurements = [probe(subject) for probe in _PROBES]
         measurements.append(release.second_iteration(subject.settings))
-        report = Report(found, files, measurements)
-    write_json(
-        out,
-        {
-            "release": f"verifiers {found}",
-            "files": list(files),
-            "measurements": {m.probe: asdict(m) for m in report.measurements},
-            "not_run": NOT_RUN,
-        },
-    )
+    report = ReleaseReport("verifiers", found, files, measurements, NOT_RUN)
+    report.write(out)
     return report
 
 

@@ -26,11 +26,12 @@ from verifiers.trainers import GRPOConfig, GRPOTrainer
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.aggregation import Totals
-from rlvr_debug.grpo.loss import Targets, policy_loss
+from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.probes.base import Measurement
+from rlvr_debug.probes.release_iterations import second_iteration
 from rlvr_debug.probes.replay import Replay
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
@@ -38,8 +39,6 @@ from rlvr_debug.sampling.rollouts import Rollout
 __all__ = ["Release"]
 
 Inputs = dict[str, Any]
-_APART = 0.3  # log-probabilities of two policies, nats
-_ERROR = 1e-6
 
 
 class Release:
@@ -248,31 +247,15 @@ class Release:
         return found / totals.micro_batches
 
     def second_iteration(self, settings: TrainingSettings) -> Measurement:
-        """Whether a batch that is used again is held against the policy that it was prepared by."""
-        generator = torch.Generator().manual_seed(0)
-        count, width = len(self.env.played), 8
-        now = -torch.randn(count, width, generator=generator, dtype=torch.float64).abs()
-        old = now + _APART * torch.randn(count, width, generator=generator, dtype=torch.float64)
-        gains = torch.randn(count, generator=generator, dtype=torch.float64)
-        mask = torch.ones(count, width, dtype=torch.bool)
+        mask = torch.ones(len(self.env.played), 8, dtype=torch.bool)
         mask[:, 0] = False  # the prompt
-        targets = Targets(gains, mask, mask, old, None, old)
-        totals = Totals(count, int(mask.sum()), micro_batches=1, max_tokens=width)
-        inputs = self._marked(mask, gains, _get_per_token_logps=self._look_up(old, None))
-        leaf = now.requires_grad_()
-        losses = (
-            self._loss(inputs, leaf, None, settings, width),
-            policy_loss(leaf, targets, totals, settings, Stages()),
-        )
-        found, right = (torch.autograd.grad(loss, leaf)[0] for loss in losses)
-        error = float((found - right).norm() / right.norm())
-        return Measurement(
-            probe="second-iteration",
-            measured={"relative_error": error},
-            bound=f"relative error of the loss' gradient below {_ERROR}",
-            reason="from the second iteration on, the ratio of the policy to the one that the batch was "
-            "prepared by is not 1, and what clips it. With num_iterations 1, the default, there is none",
-            passed=error < _ERROR,
+        return second_iteration(
+            mask,
+            lambda gains, old: self._marked(
+                mask, gains, _get_per_token_logps=self._look_up(old, None)
+            ),
+            lambda inputs, now, width: self._loss(inputs, now, None, settings, width),
+            settings,
         )
 
     # --- its stages

@@ -12,6 +12,7 @@ from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.hypotheses import Hypothesis, hypothesis_names, load_hypothesis, phase_of
 from rlvr_debug.hypotheses.base import PRIORITIES, Evidence
+from rlvr_debug.reporting.releases import releases_text
 
 __all__ = ["PAGES", "between", "hypotheses_text", "probes_of", "written"]
 
@@ -69,7 +70,10 @@ def _described(hypothesis: Hypothesis, arms: Mapping[str, object]) -> str:
 
 
 # by page: the mark, and what stands between its two ends
-PAGES = {"hypotheses.md": ("hypotheses", hypotheses_text)}
+PAGES = {
+    "hypotheses.md": ("hypotheses", hypotheses_text),
+    "releases.md": ("releases", releases_text),
+}
 
 
 def between(page: Path, mark: str) -> tuple[str, str, str]:

@@ -633,7 +633,7 @@ def test_the_readme_s_figures_of_releases_are_those_that_were_measured(
     text = pages()["README.md"]
     columns = [
         json.loads(committed(f"results/releases/verifiers-{name}.json"))["measurements"]
-        for name in ("0.1.3", "0.1.3-fixed", "0.1.6.post0")
+        for name in ("0.1.3", "0.1.3-fixed", "0.1.5.post0", "0.1.6.post0")
     ]
 
     def row(probe: str) -> list[str]:
@@ -659,3 +659,21 @@ def test_the_readme_s_figures_of_releases_are_those_that_were_measured(
         assert row("trained-ratio")[number] == ratio
         error = measured["second-iteration"]["relative_error"]
         assert row("second-iteration")[number] == (f"{error:.2f}" if error > 0.005 else "0")
+
+
+def test_the_readme_s_bugs_of_trl_are_found_and_clear_as_measured() -> None:
+    table = pd.read_csv(ROOT / "benchmarks" / "releases.csv", dtype={"version": str})
+    trl = table[table["package"] == "trl"].set_index(["version", "probe", "temperature"])
+    rows = re.findall(
+        r"^\| ([^|]*\((?:PR )?\d+\)[^|]*) \| `([\w-]+)` \| (\S+): \*\*(\S+)\*\*[^|]* \| (\S+): (\S+) \|$",
+        pages()["README.md"],
+        re.MULTILINE,
+    )
+    assert len(rows) == 3
+    for what, probe, broken, failing, mended, passing in rows:
+        temperature = 0.9 if "at 0.9" in what else 1.0
+        for version, value, result in ((broken, failing, "fails"), (mended, passing, "passes")):
+            measured = trl.loc[(version, probe, temperature)]
+            assert measured["result"] == result
+            digits = len(value.split("e")[0].replace(".", "").lstrip("0"))
+            assert float(value) == float(f"{float(measured['value']):.{digits - 1}e}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.study import Answer, Arm, Outcome, all_arms, choose, judge
+from rlvr_debug.diagnose.rank import diagnose
 from rlvr_debug.errors import InputError, run_main
 from rlvr_debug.files import read_json, write_json
 
@@ -24,9 +25,9 @@ def main() -> None:
     for job, described in (
         (_runs, "train and evaluate what is told the same, seed by seed"),
         (_probe, "probe a case's trainer at step 0"),
-        (_choose, "read the log and the probes, and choose arms"),
-        (_judge, "from the runs of these arms to an answer"),
-        (_peers, "what two log readers say of the same log"),
+        (_choose, "read each case's log and probes, and choose its arms"),
+        (_judge, "from the runs of these arms to an answer for each case"),
+        (_peers, "what two log readers say of the same logs"),
     ):
         each = jobs.add_parser(job.__name__[1:], help=described)
         each.set_defaults(job=job)
@@ -41,9 +42,9 @@ def main() -> None:
 _ARGUMENTS = {
     "_runs": ("told", "seeds"),
     "_probe": ("told",),
-    "_choose": ("probes", "log"),
+    "_choose": ("observed",),
     "_judge": ("chosen", "runs"),
-    "_peers": ("log",),
+    "_peers": ("observed",),
 }
 
 
@@ -82,28 +83,30 @@ def _probe(out: Path, told: str) -> None:
         write_json(out, {"seconds": time.monotonic() - begin, "measurements": found})
 
 
-def _choose(out: Path, probes: str, log: str) -> None:
-    from rlvr_debug.diagnose.rank import diagnose
+def _choose(out: Path, observed: str) -> None:
+    """observed: a folder of cases, each with the probes' measurements and a log."""
+    chosen = {}
+    for case in _cases(observed):
+        measured = read_json(case / "probes.json")["measurements"]
+        by_logs = [ranked.slug for ranked in diagnose(case / "log", gpus=0).ranked]
+        arms = [arm.name for arm in choose(measured, by_logs)]
+        chosen[case.name] = {"probes": measured, "by_logs": by_logs, "arms": arms}
+    write_json(out, chosen)
 
-    measured = read_json(Path(probes))["measurements"]
-    by_logs = [ranked.slug for ranked in diagnose(Path(log), gpus=0).ranked]
-    write_json(
-        out,
-        {
-            "probes": measured,
-            "by_logs": by_logs,
-            "arms": [arm.name for arm in choose(measured, by_logs)],
-        },
-    )
+
+def _cases(observed: str) -> list[Path]:
+    return sorted(Path(observed).glob("case-*"))
 
 
 def _judge(out: Path, chosen: str, runs: str) -> None:
-    """runs: by arm, the file of its outcomes, as JSON."""
+    """runs: by case and arm, the file of its outcomes, as JSON."""
     known: Mapping[str, Arm] = {arm.name: arm for arm in all_arms()}
-    found = read_json(Path(chosen))
-    outcomes = {arm: _outcomes(Path(file)) for arm, file in json.loads(runs).items()}
-    arms = [known[name] for name in found["arms"]]
-    write_json(out, _as_json(judge(found["probes"], found["by_logs"], arms, outcomes)))
+    files, answers = json.loads(runs), {}
+    for case, found in read_json(Path(chosen)).items():
+        outcomes = {arm: _outcomes(Path(file)) for arm, file in files[case].items()}
+        arms = [known[name] for name in found["arms"]]
+        answers[case] = _as_json(judge(found["probes"], found["by_logs"], arms, outcomes))
+    write_json(out, answers)
 
 
 def _outcomes(file: Path) -> list[Outcome]:
@@ -122,17 +125,18 @@ def _as_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _peers(out: Path, log: str) -> None:
+def _peers(out: Path, observed: str) -> None:
     from benchmarks.bench_diagnose import rldoctor, rlprobe
     from rlvr_debug.venvs import build_venv
 
-    python = build_venv("peers")
-    said: dict[str, Any] = {}
-    for tool in (rldoctor, rlprobe):
-        found = tool(Path(log).resolve(), python)
-        if found.failed:
-            raise InputError(f"{log}: {tool.__name__} failed: {found.failed}")
-        said[tool.__name__] = asdict(found)
+    python, said = build_venv("peers"), {}
+    for case in _cases(observed):
+        log = (case / "log").resolve()
+        found = {tool.__name__: tool(log, python) for tool in (rldoctor, rlprobe)}
+        for tool, each in found.items():
+            if each.failed:
+                raise InputError(f"{case / 'log'}: {tool} failed: {each.failed}")
+        said[case.name] = {tool: asdict(each) for tool, each in found.items()}
     write_json(out, said)
 
 

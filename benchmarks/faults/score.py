@@ -32,9 +32,10 @@ _ALPHA = 0.05
 
 def case_row(case: Case, number: str, work: Path) -> dict[str, Any]:
     """What was planted, what it costs, what was answered, and at what expense."""
-    answer = read_json(work / "observed" / number / "answer.json")
-    chosen = read_json(work / "observed" / number / "chosen.json")
-    said = read_json(work / "observed" / number / "peers.json")
+    answer, chosen, said = (
+        read_json(work / "observed" / f"{name}.json")[number]
+        for name in ("answers", "chosen", "peers")
+    )
     ranked = {**answer["ranked"], **{peer: said[peer]["hypotheses"] for peer in PEERS}}
     statuses = {v["hypothesis"]: v["status"] for v in answer["verdicts"]}
     return {

@@ -24,7 +24,7 @@ from benchmarks.faults import case as cases_module
 from benchmarks.faults import frozen, planted, run, score, study
 from benchmarks.faults.case import Case, Task, Told, aliases, load_cases, module_of, told
 from benchmarks.faults.noise import noisy
-from benchmarks.faults.page import PAGES, written
+from benchmarks.faults.page import PAGES, read_results, written
 from benchmarks.faults.run import Place, subject
 from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
 from rlvr_debug.config import ROOT
@@ -399,6 +399,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "kind": "planted",
         "causes": "a",
         "counts": True,
+        "after_freeze": False,
         "validated": "",
         **modes,
         **says,
@@ -435,6 +436,18 @@ def test_shares_are_over_what_counts_and_have_exact_intervals() -> None:
     assert (found["false"], found["false_of"]) == (1, 2)
     assert by_mode["rlprobe"]["false"] == 1
     assert by_mode["rldoctor"]["false"] == 0
+
+
+def test_a_peer_is_right_with_any_hypothesis_that_its_finding_stands_for() -> None:
+    # rldoctor's advantage_collapse stands for group-construction and, after it, reward-signal
+    said = {
+        "says_rldoctor": "advantage_collapse",
+        "ranked_rldoctor": "group-construction reward-signal",
+    }
+    ours = {"ranked_logs": "group-construction reward-signal"}
+    table = pd.DataFrame([row(causes="reward-signal", **said, **ours)])
+    found = {each["mode"]: each["top1"] for each in score.score_rows(table)}
+    assert (found["rldoctor"], found["logs"]) == (1, 0)
 
 
 def test_a_noisy_judge_judges_the_same_transcript_alike() -> None:
@@ -494,7 +507,7 @@ def test_a_job_goes_on_with_the_seed_that_is_missing(short: None, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def results() -> pd.DataFrame:
-    return pd.read_csv(HERE / "results" / "cases.csv", keep_default_na=False, na_values=["nan"])
+    return read_results()[0]
 
 
 def test_the_committed_scores_follow_from_the_committed_cases(results: pd.DataFrame) -> None:

@@ -11,10 +11,11 @@ import pandas as pd
 
 from benchmarks.bench_diagnose import between
 from benchmarks.faults.case import load_cases
+from benchmarks.faults.score import NEW, expense
 from rlvr_debug.config import ROOT
 from rlvr_debug.files import write_text
 
-__all__ = ["PAGES", "RESULTS", "cases_table", "scores_table", "written"]
+__all__ = ["PAGES", "RESULTS", "cases_table", "read_results", "scores_table", "written"]
 
 RESULTS = Path(__file__).with_name("results")
 _MODES = {
@@ -24,6 +25,7 @@ _MODES = {
     "swaps": "experiments with stages alone",
     "experiments": "both kinds of experiments",
     "all": "**all of it: the verdict**",
+    NEW: "the same, of faults written after the freeze",
     "rldoctor": "rldoctor 0.2.0, the same log",
     "rlprobe": "rlprobe 0.1.0, the same log",
 }
@@ -31,15 +33,14 @@ _MODES = {
 
 def read_results() -> tuple[pd.DataFrame, pd.DataFrame]:
     """cases.csv and scores.csv."""
-    cases, scores = (
-        pd.read_csv(RESULTS / name, keep_default_na=False, na_values=["nan"])
-        for name in ("cases.csv", "scores.csv")
-    )
+    costs = {name: [""] for name in ("cost", "cost_low", "cost_high")}
+    cases = pd.read_csv(RESULTS / "cases.csv", keep_default_na=False, na_values=costs)
+    scores = pd.read_csv(RESULTS / "scores.csv")
     return cases, scores
 
 
-def scores_table(scores: pd.DataFrame) -> str:
-    """Markdown: a row per kind of evidence."""
+def scores_table(cases: pd.DataFrame, scores: pd.DataFrame) -> str:
+    """Markdown: a row per kind of evidence, and what it takes."""
     head = (
         "| answer from | right one first, of faults that count | among the first three | of all planted | "
         "blames something in healthy cases |"
@@ -49,7 +50,7 @@ def scores_table(scores: pd.DataFrame) -> str:
         f"{_share(row, 'top1_of_all')} | {_share(row, 'false')} |"
         for row in scores.to_dict("records")
     ]
-    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])
+    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows, "", expense(cases)])
 
 
 def _share(row: Mapping[Any, Any], name: str) -> str:
@@ -108,7 +109,7 @@ PAGES: Mapping[Path, tuple[str, ...]] = {
 def written(page: Path) -> str:
     """The page as it should be."""
     cases, scores = read_results()
-    parts = {"scores": scores_table(scores), "cases": cases_table(cases)}
+    parts = {"scores": scores_table(cases, scores), "cases": cases_table(cases)}
     text = page.read_text(encoding="utf-8")
     for mark in PAGES[page]:
         text = between(text, mark, parts[mark])

@@ -97,7 +97,7 @@ _HELP = Here(says="usage:", adds="--help")
 
 _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make bench": NotHere("twelve minutes of timing, which other tests beside it would spoil"),
-    "make bench-faults": NotHere("trains for two hours; its subset is a line of .ci/run"),
+    "make bench-faults": NotHere("trains for more than an hour; its subset is a line of .ci/run"),
     "make bench-faults SUBSET=1": InCI(),
     "make bench-releases": Elsewhere(
         "tests/test_trl_releases.py::"

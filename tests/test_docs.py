@@ -663,7 +663,10 @@ def test_the_readme_s_figures_of_releases_are_those_that_were_measured(
 
 def test_the_readme_s_bugs_of_trl_are_found_and_clear_as_measured() -> None:
     table = pd.read_csv(ROOT / "benchmarks" / "releases.csv", dtype={"version": str})
-    trl = table[table["package"] == "trl"].set_index(["version", "probe", "temperature"])
+    trl = {
+        (row["version"], row["probe"], row["temperature"]): row
+        for row in table[table["package"] == "trl"].to_dict("records")
+    }
     rows = re.findall(
         r"^\| ([^|]*\((?:PR )?\d+\)[^|]*) \| `([\w-]+)` \| (\S+): \*\*(\S+)\*\*[^|]* \| (\S+): (\S+) \|$",
         pages()["README.md"],
@@ -673,7 +676,7 @@ def test_the_readme_s_bugs_of_trl_are_found_and_clear_as_measured() -> None:
     for what, probe, broken, failing, mended, passing in rows:
         temperature = 0.9 if "at 0.9" in what else 1.0
         for version, value, result in ((broken, failing, "fails"), (mended, passing, "passes")):
-            measured = trl.loc[(version, probe, temperature)]
+            measured = trl[version, probe, temperature]
             assert measured["result"] == result
             digits = len(value.split("e")[0].replace(".", "").lstrip("0"))
             assert float(value) == float(f"{float(measured['value']):.{digits - 1}e}")

@@ -74,7 +74,7 @@ bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes 
 	@mkdir -p $(FAULTS)/results $(FAULTS)/work$(if $(SUBSET),-subset)
 	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS)/work$(if $(SUBSET),-subset) \
 	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml --cores $(or $(CORES),2) --rerun-incomplete --quiet rules
-	@$(if $(SUBSET),,cp $(FAULTS)/work/results/* $(FAULTS)/results/ && $(BIN)/python -m benchmarks.faults.page)
+	@$(if $(SUBSET),,cd $(FAULTS)/work/results && cp *.csv ../../results/ && cp confusion.svg $(CURDIR)/docs/ && cd $(CURDIR) && $(BIN)/python -m benchmarks.faults.page)
 
 bench-releases: $(TEST_ENV)  ## probe every release of verifiers and TRL that is pinned, into benchmarks/releases.csv and docs/releases.md
 	@$(BIN)/python -m benchmarks.bench_releases

@@ -139,7 +139,7 @@ TREES = {
 # of what is not this project, or is there only once something was run or added
 NOT_OURS = re.compile(
     r"envs/environment\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse).*"
-    r"|studies/(?:<name>|smoke|mine)/.*"
+    r"|studies/(?:<name>|smoke|mine)/.*|benchmarks/faults/work/"
     r"|src/rlvr_debug/(?:hypotheses/learning_rate|data/reverse|environments/reverse)\.py"
 )
 

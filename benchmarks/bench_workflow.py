@@ -102,8 +102,8 @@ def _copy(folder: Path, overlay: Mapping[str, object]) -> list[str]:
 
 def _large(folder: Path) -> tuple[str, float, str]:
     default = load_params(ROOT / "params.yaml")
-    trained = [run for run in runs(default) if run.arm == run.trained_as]
-    seeds = math.ceil(_RUNS * len(default["seeds"]) / len(trained))
+    trained = {run.trained_as for run in runs(default)}
+    seeds = math.ceil(_RUNS / len(trained))
     command = _copy(folder, {"study": "large", "seeds": list(range(seeds))})
     seconds, said = _run([*command, "--dry-run", "--quiet", "rules"], folder, PYTHONPATH="src")
     jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", said)}

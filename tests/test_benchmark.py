@@ -27,7 +27,8 @@ from benchmarks.faults.noise import noisy
 from benchmarks.faults.page import PAGES, read_results, written
 from benchmarks.faults.run import Place, subject
 from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
-from rlvr_debug.config import ROOT
+from rlvr_debug.arms import runs
+from rlvr_debug.config import ROOT, load_params
 from rlvr_debug.diagnose.rank import diagnose
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
@@ -142,10 +143,9 @@ def test_seeds_that_say_what_counts_are_used_for_nothing_else() -> None:
     counting = set(config["count_seeds"])
     assert len(counting) == len(config["count_seeds"]) == 10
     assert not counting & set(config["study_seeds"])
-    others = [
-        yaml.safe_load(f.read_text(encoding="utf-8")) for f in (ROOT / "studies").glob("*.yaml")
-    ]
-    assert not counting & {seed for study in others for seed in study.get("seeds", ())}
+    for overlay in [None, *(ROOT / "studies").glob("*.yaml")]:
+        params = load_params(ROOT / "params.yaml", overlay)
+        assert not counting & {run.seed for run in runs(params)}, overlay
 
 
 # --- what arms are told

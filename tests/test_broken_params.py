@@ -122,7 +122,7 @@ def wrong_type(r: random.Random, params: Params) -> Mistake:
     elif isinstance(value, list):
         wrong = ["word", 1, [{}, {}]]
     else:
-        wrong = ["word", 1, [1]]
+        wrong = ["word", 1, [1.5]]
     return Mistake(key, r.choice(wrong), (f"key '{full(key)}",))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import math
 import subprocess
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_debug import config
-from rlvr_debug.arms import Run, arms, runs
+from rlvr_debug.arms import Run, arms, runs, seeds_of
 from rlvr_debug.config import load_params, merge
 from rlvr_debug.environments.musique import MuSiQue
 from rlvr_debug.errors import InputError
@@ -116,11 +117,47 @@ def test_every_study_that_ships_loads_and_has_a_case_a_control_and_all_seeds(
 ) -> None:
     params = load_params(PARAMS_FILE, overlay)
     found = list(runs(params))
-    assert {run.seed for run in found} == set(params["seeds"])
     names = [arm.name for arm in arms(params)]
     assert names[:2] == ["case", "control"]
     assert len(set(names)) == len(names)
-    assert len(found) == len(names) * len(params["seeds"])
+    for arm in arms(params):
+        own = [run.seed for run in found if run.arm == arm.name]
+        assert len(own) == len(set(own))
+        assert set(own) >= set(seeds_of(params, arm.design))
+    assert len({(run.arm, run.seed) for run in found}) == len(found)
+
+
+def test_seeds_by_design_are_those_of_each_arm_and_an_overlays_list_is_for_all(
+    study: Study,
+) -> None:
+    by_design = {"others": [0, 1], "control": [0, 1, 2], "alone": [5]}
+    found = runs({**PARAMS, "seeds": by_design})
+    seeds: dict[str, set[tuple[int, ...]]] = {}
+    for design, group in itertools.groupby(found, lambda run: (run.design, run.arm)):
+        seeds.setdefault(design[0], set()).add(tuple(run.seed for run in group))
+    assert seeds == {
+        "case": {(0, 1)},
+        "control": {(0, 1, 2)},
+        "random_reward": {(0, 1)},
+        "repair": {(0, 1)},
+        "alone": {(5,)},
+    }
+    study.load({**PARAMS, "seeds": by_design})
+    for_all = study.load(PARAMS, {"study": "other", "seeds": [7]})
+    assert {run.seed for run in runs(for_all)} == {7}
+
+
+def test_arms_that_are_told_the_same_share_all_their_runs() -> None:
+    """The only defect of a case, alone, is the case: it was trained on the seeds of both anyway."""
+    cases = {"one": {"faults": ["attention-from-loss-mask"]}}
+    seeds = {"others": [0], "alone": [0, 1], "control": [2]}
+    found = list(runs({**PARAMS, "case": "one", "cases": cases, "seeds": seeds}))
+    of = {run.arm: [r.seed for r in found if r.arm == run.arm] for run in found}
+    assert of["case"] == of["attention-mask-alone"] == [0, 1]
+    assert of["attention-mask"] == of["control"] == [2, 0]
+    trained = [(run.trained_as, run.seed) for run in found if run.arm == run.trained_as]
+    assert {(run.trained_as, run.seed) for run in found} == set(trained)
+    assert len(set(trained)) == len(trained)
 
 
 def test_params_are_checked_without_loading_torch() -> None:
@@ -231,7 +268,7 @@ def test_no_number_takes_what_is_out_of_range_or_no_number(
 @pytest.mark.parametrize(
     "path",
     [
-        ("seeds", 0),
+        ("seeds", "others", 0),
         ("data", "musique", "paragraphs"),
         ("environments", "musique", "top_n"),
         ("training", "steps"),
@@ -270,7 +307,10 @@ def test_what_kl_in_the_reward_leaves_no_meaning_is_refused(
     ("path", "value", "said"),
     [
         (("seeds",), [], "key 'seeds' is list [], expected at least 1 item"),
-        (("seeds",), 3, "key 'seeds' is int 3, expected array"),
+        (("seeds",), 3, "key 'seeds' is int 3, expected array or object"),
+        (("seeds",), {"alone": [1]}, "key 'seeds.others' is missing"),
+        (("seeds", "alone"), [], "key 'seeds.alone' is list [], expected at least 1 item"),
+        (("seeds", "controls"), [1], "unknown key 'seeds.controls': did you mean 'control'?"),
         (("seeds",), [1, 1], "key 'seeds' is list [1, 1], expected each item once"),
         (("study",), "A b", "key 'study' is str 'A b', expected a match of ^[a-z0-9]"),
         (("training", "group_size"), 1, "key 'training.group_size' is int 1, expected at least 2"),

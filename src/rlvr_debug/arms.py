@@ -24,6 +24,7 @@ __all__ = [
     "own_rows",
     "read_runs",
     "runs",
+    "seeds_of",
     "stage_broken",
     "unmapped",
     "without",
@@ -250,13 +251,22 @@ def _random_reward(params: Params) -> list[Arm]:
     return [Arm("random-reward", "random_reward", "", main, faults, {}, options, healthy)]
 
 
+def seeds_of(params: Params, design: str) -> list[int]:
+    """Of arms of this design: params.yaml has one list for all, or lists by design."""
+    seeds = params["seeds"]
+    return list(seeds if isinstance(seeds, list) else seeds.get(design, seeds["others"]))
+
+
 def runs(params: Params) -> Iterator[Run]:
-    """Every run of the study, wholly resolved."""
-    first: dict[str, str] = {}
+    """Every run of the study, wholly resolved. Arms that are told the same share their runs, and so their seeds."""
+    alike: dict[str, list[Arm]] = {}
     for arm in arms(params):
         told = [arm.environment, arm.faults, arm.rollouts, arm.options, arm.training]
-        trained_as = first.setdefault(json.dumps(told, sort_keys=True), arm.name)
-        for seed in params["seeds"]:
+        alike.setdefault(json.dumps(told, sort_keys=True), []).append(arm)
+    shared = {arm.name: same for same in alike.values() for arm in same}
+    for arm in arms(params):
+        same = shared[arm.name]
+        for seed in dict.fromkeys(s for each in same for s in seeds_of(params, each.design)):
             yield Run(
                 arm=arm.name,
                 design=arm.design,
@@ -268,7 +278,7 @@ def runs(params: Params) -> Iterator[Run]:
                 rollouts=arm.rollouts,
                 options=arm.options,
                 training=TrainingSettings(**arm.training),
-                trained_as=trained_as,
+                trained_as=same[0].name,
             )
 
 

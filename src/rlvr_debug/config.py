@@ -204,7 +204,7 @@ def _explain(error: Any) -> str:
         missing = next(key for key in error.validator_value if key not in error.instance)
         return f"key '{'.'.join([*map(str, error.path), missing])}' is missing"
     expectations: Mapping[str, Callable[[], str]] = {
-        "type": lambda: f"expected {error.validator_value}",
+        "type": lambda: f"expected {_either(error.validator_value)}",
         "enum": lambda: f"expected one of {', '.join(map(str, error.validator_value))}",
         "minimum": lambda: f"expected at least {error.validator_value}",
         "maximum": lambda: f"expected at most {error.validator_value}",
@@ -217,6 +217,10 @@ def _explain(error: Any) -> str:
     }
     expected = expectations.get(str(error.validator), lambda: str(error.message))()
     return f"key '{place}' is {_short(error.instance)}, {expected}"
+
+
+def _either(types: str | list[str]) -> str:
+    return types if isinstance(types, str) else " or ".join(types)
 
 
 def _short(value: Any) -> str:

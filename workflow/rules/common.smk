@@ -219,6 +219,12 @@ def runs_until(phase):
     return [run for run in ALL_RUNS if PHASE_OF.get(run.hypothesis, 0) <= phase]
 
 
+def first_seeds(phase):
+    """Of each arm until that phase, the run of its least seed."""
+    by_seed = sorted(runs_until(phase), key=lambda run: -run.seed)
+    return {run.arm: run for run in by_seed}.values()
+
+
 def run_files(name, found):
     """That file of each of these runs."""
     folders = [f"results/runs/{r.environment}/{r.trained_as}/{r.seed}" for r in found]

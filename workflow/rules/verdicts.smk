@@ -111,10 +111,7 @@ rule write_report:
             "results/tables/{table}.csv", table=["runs", "arms", "verdicts", "curves"]
         ),
         # of one seed per arm: its viewer shows examples
-        rollouts=lambda w: run_files(
-            "rollouts.jsonl",
-            [r for r in runs_until(last_phase()) if r.seed == min(PARAMS["seeds"])],
-        ),
+        rollouts=lambda w: run_files("rollouts.jsonl", first_seeds(last_phase())),
         probes="results/probes.json",
     output:
         "results/report.html",

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rlvr_debug.hypotheses import load_hypothesis
 
-__all__ = ["Answer", "answer", "interval"]
+__all__ = ["Answer", "answer", "interval", "seed_counts"]
 
 _LEARNS = {True: "learns", False: "does not learn", None: "may or may not learn"}
 
@@ -75,7 +75,7 @@ def _case(
     trainer = "" if settings["trainer"] == "own" else f" with the trainer {settings['trainer']}"
     return (
         f"The case {settings['case']}, GRPO on {settings['environment']}{trainer}, {_LEARNS[learns]} in "
-        f"{steps} steps on {_seeds(case)}."
+        f"{steps} steps on {seed_counts(case)}."
     )
 
 
@@ -86,13 +86,14 @@ def _figures(case: Mapping[Any, Any], control: Mapping[Any, Any]) -> str:
 
     return (
         f"Held-out reward changes by {gain(case)} in the case and by {gain(control)} in the healthy "
-        f"control, over {_seeds(case)}."
+        f"control, over {seed_counts(case, control)}."
     )
 
 
-def _seeds(case: Mapping[Any, Any]) -> str:
-    count = int(case["seeds"])
-    return f"{count} seed{'s' if count > 1 else ''}"
+def seed_counts(*arms: Mapping[Any, Any]) -> str:
+    """Of these arms, such as `3 and 5 seeds`."""
+    counts = list(dict.fromkeys(int(arm["seeds"]) for arm in arms))
+    return f"{' and '.join(map(str, counts))} seed{'s' if max(counts) > 1 else ''}"
 
 
 def _without_cause(learns: bool | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -152,7 +153,8 @@ class Cost:
 @dataclass(frozen=True)
 class Plan:
     """What a study will run. whole, left: all of it, and what is not done; None where only GPUs would tell
-    (gpus: what they would take, in lines). jobs: not done, by rule; disk, free: bytes.
+    (gpus: what they would take, in lines). seeds: the fewest and the most of an arm. jobs: not done, by
+    rule; disk, free: bytes.
     """
 
     study: str
@@ -162,7 +164,7 @@ class Plan:
     model: str
     gated: bool
     arms: int
-    seeds: int
+    seeds: tuple[int, int]
     runs: int
     trainings: int
     trainings_left: int
@@ -197,6 +199,7 @@ def planned(
     gpus = gpu_lines(params, to_do.get("train", 0), ROOT)
     every, trained = list(runs(dict(params))), _trained(params)
     training = [found.training(run) for run in trained]
+    seeds = Counter(run.arm for run in every).values()
     # seconds of the shipped model say nothing of one that is a thousand times larger
     whole, left = (
         None if gpus else _cost(jobs, training, cores) for jobs in (_all_jobs(trained), to_do)
@@ -210,7 +213,7 @@ def planned(
         model=params["base_model"].partition("@")[0],
         gated=params["phases"] == "gated",
         arms=len({run.arm for run in every}),
-        seeds=len(params["seeds"]),
+        seeds=(min(seeds), max(seeds)),
         runs=len(every),
         trainings=len(trained),
         trainings_left=to_do.get("train", 0),
@@ -248,7 +251,7 @@ def plan_text(found: Plan) -> str:
                 f"trainer {found.trainer}, model {found.model}."
             ),
             *_wrapped(
-                f"{found.arms} arms x {found.seeds} seeds = {found.runs} runs, "
+                f"{found.arms} arms x {' to '.join(map(str, dict.fromkeys(found.seeds)))} seeds = {found.runs} runs, "
                 f"{found.trainings} of them trained"
                 + (f"; {shared} are told the same as another arm's." if shared else ".")
             ),

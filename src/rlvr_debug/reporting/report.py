@@ -25,7 +25,7 @@ from markupsafe import Markup
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.hypotheses import Hypothesis, load_hypothesis, phase_of
-from rlvr_debug.reporting.answer import answer, interval
+from rlvr_debug.reporting.answer import answer, interval, seed_counts
 from rlvr_debug.reporting.charts import curves_chart, effects_chart, learning_chart
 from rlvr_debug.reporting.record import fix, success_criteria
 from rlvr_debug.reporting.rollouts import shown_rollouts
@@ -67,6 +67,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     probes = read_json(results / "probes.json")
     arms = tables["arms"]
     mended = fix(arms)
+    by_name = {arm["arm"]: arm for arm in arms.to_dict("records")}
     charts = {
         "answer": curves_chart(
             tables["curves"], _lines(arms, mended), "reward", "training reward", _FIRST
@@ -103,7 +104,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
             budgets=_budgets(tables["runs"]),
             probes=list(probes.values()),
             settings=settings,
-            seeds=int(arms.loc[arms["arm"] == "case", "seeds"].iloc[0]),
+            seeds=seed_counts(*(by_name[arm] for arm in _lines(arms, mended))),
             percent=round(100 * (1 - settings["alpha"])),
         )
     )

@@ -70,7 +70,7 @@ bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate 
 	@$(BIN)/python -m benchmarks.bench_sampling
 	@$(BIN)/python -m benchmarks.bench_step
 
-bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes on two cores; SUBSET=1: six of its cases
+bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes or more on two cores; SUBSET=1: six of its cases
 	@mkdir -p $(FAULTS)/results $(FAULTS)/work$(if $(SUBSET),-subset)
 	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS)/work$(if $(SUBSET),-subset) \
 	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml --cores $(or $(CORES),2) --rerun-incomplete --quiet rules

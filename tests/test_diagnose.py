@@ -356,7 +356,7 @@ def test_the_cost_is_that_of_the_studys_runs_at_the_logs_own_pace() -> None:
     found = diagnose_log(log_of(rows_of(run)), gpus=4)
     assert found.timing.hours == pytest.approx(40 * 90 * 4 / 3600)
     first = found.ranked[0]
-    # case, control and random rewards, the repair and the case's defect alone, on three seeds; five of the control and of the defect alone
+    # case, random rewards and the repair on three seeds, the control and the case's defect alone on five
     assert first.next.runs == 19
     assert f"{19 * 4:.2g} GPU-hours" in first.next.study_cost
 

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+STARTED = time.monotonic()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seconds", type=float, help="skip, and say so, each test that would begin later than that"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs an environment that must be built comes last, for there may be no time left for it."""
+    items.sort(key=lambda item: any(map(item.get_closest_marker, ("releases", "vllm"))))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seconds = item.config.getoption("--seconds")
+    if seconds is not None and time.monotonic() - STARTED > seconds:
+        pytest.skip(f"no time left: it would have begun after more than {seconds:.0f} s")
+
 
 # the same examples in each run, and no failure because the machine is busy
 settings.register_profile("suite", derandomize=True, deadline=None)

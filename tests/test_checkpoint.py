@@ -162,7 +162,7 @@ def job(run: Run, rows: Path, out: Path) -> list[str]:
     return [sys.executable, str(ROOT / "scripts" / "train.py"), *flags]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_job_killed_with_9_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
     settings = replace(SETTINGS, steps=8, save_steps=1)
     run = replace(next(r for r in runs(PARAMS) if r.arm == "control"), training=settings)

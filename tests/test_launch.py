@@ -199,7 +199,7 @@ def launched(tmp_path: Path) -> Callable[[dict[str, Any]], Project]:
     return project
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @needs_deepspeed
 def test_two_processes_train_on_shards_through_the_rule(
     launched: Callable[[dict[str, Any]], Project],

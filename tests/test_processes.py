@@ -121,8 +121,13 @@ def change(out: Path) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("launcher", "aggregation"),
     [
-        *(("ddp", aggregation) for aggregation in AGGREGATIONS if aggregation != "bnpo"),
-        pytest.param("zero3", "dapo", marks=needs_deepspeed),
+        ("ddp", "dapo"),
+        *(
+            pytest.param("ddp", name, marks=pytest.mark.heavy)
+            for name in AGGREGATIONS
+            if name not in ("bnpo", "dapo")
+        ),
+        pytest.param("zero3", "dapo", marks=[needs_deepspeed, pytest.mark.heavy]),
     ],
 )
 def test_two_processes_have_the_gradient_of_one(
@@ -142,6 +147,7 @@ def test_two_processes_have_the_gradient_of_one(
     assert found["grad_norm"] > 1.1 * run.training.max_grad_norm  # it was clipped
 
 
+@pytest.mark.heavy
 @needs_deepspeed
 def test_zero_3_trains_and_saves_an_adapter_and_a_model_that_load_back_equal(
     rows: Path, tmp_path: Path
@@ -171,6 +177,7 @@ def test_rollouts_that_cannot_be_dealt_out_evenly_are_one_line(rows: Path, tmp_p
         )
 
 
+@pytest.mark.heavy
 @needs_deepspeed
 def test_the_original_s_command_runs_under_accelerate_launch(rows: Path, tmp_path: Path) -> None:
     command = f"""--num-processes 2 --main_process_port {free_port()} --config-file configs/zero3.yaml

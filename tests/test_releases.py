@@ -16,7 +16,7 @@ from rlvr_debug.files import read_json
 from rlvr_debug.fixes import apply_fixes, fix_names
 from rlvr_debug.venvs import build_venv
 
-pytestmark = [pytest.mark.releases, pytest.mark.slow]
+pytestmark = [pytest.mark.releases, pytest.mark.heavy]
 
 # found whatever is mended: no old log-probabilities are kept (docs/releases.md)
 ALWAYS = {"second-iteration"}
@@ -80,7 +80,6 @@ def test_0_1_3_as_released_hides_the_context_and_trains_another_sequence(tmp_pat
     assert found["sequence-diff"]["measured"]["share_of_rollouts"] == 1
 
 
-@pytest.mark.heavy  # an environment more
 def test_0_1_5_as_released_mends_the_second_iteration_alone(tmp_path: Path) -> None:
     found = measured("0.1.5.post0", tmp_path / "found.json")
     assert failing(found) == OF_THE_SEQUENCE | OF_THE_MASK

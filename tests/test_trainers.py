@@ -342,7 +342,7 @@ def example() -> Program:
     return program_of("command", load_params(ROOT / "params.yaml", COMMAND)["command"])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_example_s_stale_sampler_fails_the_sync_probe_alone(
     example: Program, rows: Path, tmp_path: Path
 ) -> None:

@@ -319,7 +319,7 @@ def test_a_run_of_another_trainer_survives_its_json() -> None:
 
 
 @pytest.mark.releases
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_trl_runs_in_an_environment_of_its_own(rows: Path, tmp_path: Path) -> None:
     try:
         build_venv("trl")

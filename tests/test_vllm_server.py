@@ -56,8 +56,8 @@ CPU: dict[str, Any] = {**GPU, "environment": "vllm-cpu"}
 CHAT = Chat(TINY)
 
 
-# one worker: a server has 2.5 GB, and they would find each other's shared memory
-pytestmark = [pytest.mark.vllm, pytest.mark.heavy, pytest.mark.xdist_group("vllm")]
+# of one file, and so of one worker: a server has 2.5 GB, and they would find each other's shared memory
+pytestmark = [pytest.mark.vllm, pytest.mark.heavy]
 
 
 # --- the server itself

@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.mark.slow
-def test_the_study_says_which_run_went_wrong_and_why_and_the_others_finish(
+def test_the_study_says_which_run_went_wrong_and_why_and_once_mended_runs_that_alone(
     project: Project,
 ) -> None:
     done = project.run()
@@ -60,10 +60,6 @@ def test_the_study_says_which_run_went_wrong_and_why_and_the_others_finish(
     assert not (runs / "case" / "0" / "model.safetensors").exists()
     assert not (project.results / "tables").exists()
 
-
-@pytest.mark.slow
-def test_a_mended_program_needs_only_its_own_runs_again(project: Project) -> None:
-    project.run()
     path = project.root / "mini.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("fault: nan", "fault: fine"))
     assert project.to_do()["train"] == 1

@@ -1,0 +1,34 @@
+"""The suite itself: what a slow machine has no time for comes last, is skipped, and is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUITE = """
+import pytest
+
+@pytest.mark.vllm
+def test_with_an_environment(): pass
+
+def test_at_once(): pass
+"""
+
+
+@pytest.mark.parametrize(("seconds", "ending"), [("600", "2 passed"), ("-1", "2 skipped")])
+def test_a_test_that_would_begin_too_late_is_skipped_and_named(
+    seconds: str, ending: str, tmp_path: Path
+) -> None:
+    (tmp_path / "test_some.py").write_text(SUITE, encoding="utf-8")
+    conftest = Path(__file__).with_name("conftest.py")
+    (tmp_path / "conftest.py").write_bytes(conftest.read_bytes())
+    command = [sys.executable, "-m", "pytest", "-rs", "-v", "--seconds", seconds, str(tmp_path)]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(command, capture_output=True, text=True, env=clean, check=True)
+    assert ending in done.stdout.splitlines()[-1]
+    assert ("no time left: it would have begun after more than" in done.stdout) == (seconds == "-1")
+    assert done.stdout.index("test_at_once") < done.stdout.index("test_with_an_environment")

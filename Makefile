@@ -84,7 +84,7 @@ docs: $(TEST_ENV)  ## build the pages of docs/ into site/, with all links checke
 	@$(BIN)/mkdocs build
 
 lint: $(TEST_ENV)  ## style, format and types
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow \
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow benchmarks \
 	  && $(BIN)/snakemake --lint --snakefile workflow/Snakefile
 
 lock:  ## pin what envs/*.in ask for, without the address of any index

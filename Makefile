@@ -47,7 +47,7 @@ plots: $(RUN_ENV)  ## DVC's plots, of REV=revision and the working tree or of th
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)
 
-test-heavy: $(TEST_ENV)  ## run those tests that run whole studies: killed, under DVC, on Slurm; about 15 minutes
+test-heavy: $(TEST_ENV)  ## run those tests that run whole studies: killed, under DVC, on Slurm, and those that build environments
 	@$(BIN)/python -m pytest -m heavy -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K

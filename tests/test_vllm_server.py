@@ -81,6 +81,10 @@ for flags in json.loads(sys.argv[1]):
     validate_parsed_serve_args(args)
     names = (*json.loads(sys.argv[2]), "enable_auto_tool_choice", "enable_chunked_prefill", "logprobs_mode", "generation_config", "uds", "enable_lora", "max_lora_rank", "max_loras", "max_cpu_loras")
     print(json.dumps({name: getattr(args, name) for name in names}))
+try:
+    make_arg_parser(FlexibleArgumentParser()).parse_args(["--no-such-flag"])
+except SystemExit as ended:
+    print("an unknown flag ends it with status", ended.code)
 """
 
 
@@ -101,6 +105,7 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
         command, capture_output=True, text=True, env=without_our_packages(), check=False
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "an unknown flag ends it with status 2"
     read = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     for settings, found in zip(told, read, strict=True):
         on_gpu = settings["environment"] == "vllm"

@@ -325,10 +325,10 @@ def wait_for(path: Path, pattern: str, process: subprocess.Popen[str]) -> None:
 
 @pytest.fixture
 def running(project: Project) -> Iterator[subprocess.Popen[str]]:
-    """A study whose rows are prepared and that is at work. Its processes are ended after the test."""
+    """A study that has begun to train. Its processes are ended after the test."""
     process = project.start("--cores", "1")
     try:
-        wait_for(project.results, "data/*/manifest.json", process)
+        wait_for(project.results, "runs/*/*/*/model.safetensors", process)
         yield process
     finally:
         end(process)
@@ -350,10 +350,9 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_study_is_taken_up_again_once_nothing_of_it_is_at_work(
-    project: Project, running: subprocess.Popen[str]
+def test_a_killed_study_is_taken_up_again_and_ends_with_the_same_bytes(
+    original: Project, project: Project, running: subprocess.Popen[str]
 ) -> None:
-    """That it ends with the same bytes is in test_survival.py."""
     second = project.run()
     assert error_line(second).startswith(f"error: {project.study}: another run of this study")
     assert len(second.stderr.splitlines()) == 1
@@ -369,12 +368,13 @@ def test_a_killed_study_is_taken_up_again_once_nothing_of_it_is_at_work(
     end(running)
     locks = project.study / ".snakemake" / "locks"
     assert any(locks.glob("*"))
-    assert "locked" in project.snakemake("results/baseline/musique.json").stderr
+    assert "locked" in project.snakemake("results/metrics.json").stderr
 
     rows = project.results / "data" / "musique" / "train.jsonl"
     prepared = rows.stat().st_mtime_ns
-    done = project.run("results/baseline/musique.json")
+    done = project.run("results/metrics.json")
     assert done.returncode == 0, done.stderr
+    assert project.tables() == original.tables()
     assert rows.stat().st_mtime_ns == prepared  # what was done stays done
     assert not any(locks.glob("*"))
 

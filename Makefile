@@ -13,9 +13,10 @@ export PYTHONDONTWRITEBYTECODE := 1
 # pyproject.toml names the command rlvr-debug, which the installation puts into .venv/bin
 RUN_ENV := $(VENV)/.train-$(shell cat envs/train.txt pyproject.toml | cksum | tr -d ' ')
 TEST_ENV := $(VENV)/.test-$(shell cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
+CLI := $(BIN)/rlvr-debug
+OF := $(if $(OVERLAY),--overlay $(OVERLAY))
 # CORES: as the profile says, which is all of this machine without one
-STUDY = $(BIN)/python scripts/run_study.py $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE))
-TIDY = $(BIN)/python scripts/tidy.py $(if $(OVERLAY),--overlay $(OVERLAY))
+HOW := $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(VERBOSE),--verbose)
 REAL := tests/studies/real.yaml
 FAULTS := benchmarks/faults
 
@@ -28,21 +29,20 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 run: $(RUN_ENV)  ## run the default study, or OVERLAY=file.yaml's; ALL=1 runs every phase; PROFILE=slurm, gpu or a path
-	@$(STUDY) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+	@$(CLI) run $(HOW) $(OF) $(if $(ALL),--all)
 
 plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run and cost; nothing runs
-	@$(BIN)/python scripts/plan.py $(if $(CORES),--cores $(CORES)) $(if $(OVERLAY),--overlay $(OVERLAY)) $(if $(ALL),--all)
+	@$(CLI) plan $(if $(CORES),--cores $(CORES)) $(OF) $(if $(ALL),--all)
+	@$(BIN)/python -m lab.scaling $(OF) $(if $(ALL),--all)
 
 track: $(RUN_ENV)  ## put the study of OVERLAY=file.yaml under DVC, in its own folder; ALL=1 as with run
-	@$(BIN)/python scripts/track.py --overlay $(or $(OVERLAY),$(error OVERLAY is missing, expected a study's overlay)) \
-	  $(if $(ALL),--all)
+	@$(CLI) track --overlay $(or $(OVERLAY),$(error OVERLAY is missing, expected a study's overlay)) $(if $(ALL),--all)
 
 compare: $(RUN_ENV)  ## what differs between the results of REV=revision and the working tree, or REV2=
-	@$(BIN)/python scripts/compare.py --rev "$(REV)" $(if $(REV2),--rev2 "$(REV2)") --out $(or $(OUT),results/compare.svg)
+	@$(CLI) compare "$(REV)" $(if $(REV2),"$(REV2)") $(if $(OUT),--out $(OUT))
 
 plots: $(RUN_ENV)  ## DVC's plots, of REV=revision and the working tree or of that alone, in results/plots; needs no network
-	@$(BIN)/python scripts/write_viewer.py --out .dvc/tmp/viewer.html
-	@$(BIN)/dvc plots $(if $(REV),diff "$(REV)",show) --html-template .dvc/tmp/viewer.html --out results/plots
+	@$(CLI) plots $(if $(REV),"$(REV)")
 
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)
@@ -52,18 +52,18 @@ test-heavy: $(TEST_ENV)  ## run those tests that run whole studies: killed, unde
 
 run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
 	@if test -d ../shared/data; then \
-	  $(STUDY) --overlay $(REAL); \
+	  $(CLI) run $(HOW) --overlay $(REAL); \
 	else echo "run-real: skipped, ../shared/data with the real rows is missing"; fi
 
 smoke: $(RUN_ENV)  ## a study of a minute: the case and its controls, 2 seeds, 8 steps
-	@$(STUDY) --overlay studies/smoke.yaml
+	@$(CLI) run $(HOW) --overlay studies/smoke.yaml
 
 model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one
-	@$(BIN)/python scripts/build_model.py --params params.yaml --out results/model --compare models/tiny
+	@$(BIN)/python -m lab.model.build --params params.yaml --out results/model --compare models/tiny
 
 probe-release: $(RUN_ENV)  ## probe the trainer of RELEASE=0.1.3 or 0.1.6.post0; WHEEL=folder runs an unpacked wheel
 	@python=$$($(BIN)/python scripts/build_env.py verifiers-$(RELEASE)) && \
-	  env -u PYTHONPATH $$python scripts/probe_release.py --release $(RELEASE) $(if $(WHEEL),--wheel-folder $(WHEEL)) \
+	  env -u PYTHONPATH $$python -m lab.releases.probe --release $(RELEASE) $(if $(WHEEL),--wheel-folder $(WHEEL)) \
 	  --out $(or $(OUT),results/releases/verifiers-$(RELEASE).json)
 
 bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL
@@ -71,14 +71,13 @@ bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate 
 	@$(BIN)/python -m benchmarks.bench_step
 
 bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes or more on two cores; SUBSET=1: six of its cases
-	@mkdir -p $(FAULTS)/results $(FAULTS)/work$(if $(SUBSET),-subset)
+	@mkdir -p $(FAULTS)/work$(if $(SUBSET),-subset)
 	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS)/work$(if $(SUBSET),-subset) \
 	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml --cores $(or $(CORES),2) --rerun-incomplete --quiet rules
-	@$(if $(SUBSET),,cd $(FAULTS)/work/results && cp *.csv ../../results/ && cp confusion.svg $(CURDIR)/docs/ && cd $(CURDIR) && $(BIN)/python -m benchmarks.faults.page)
 
 bench-releases: $(TEST_ENV)  ## probe every release of verifiers and TRL that is pinned, into benchmarks/releases.csv and docs/releases.md
 	@$(BIN)/python -m benchmarks.bench_releases
-	@$(BIN)/python scripts/write_docs.py
+	@$(BIN)/python -m lab.pages
 
 docs: $(TEST_ENV)  ## build the pages of docs/ into site/, with all links checked
 	@$(BIN)/mkdocs build
@@ -87,17 +86,17 @@ lint: $(TEST_ENV)  ## style, format and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/snakefmt --check workflow benchmarks \
 	  && $(BIN)/snakemake --lint --snakefile workflow/Snakefile
 
-lock:  ## pin what envs/*.in ask for, without the address of any index
+lock:  ## pin what pyproject.toml and envs/*.in ask for, without the address of any index
 	@envs/lock.sh
 
 prune: $(RUN_ENV)  ## remove runs and logs that params.yaml, or OVERLAY=, no longer names; DRY=1 only says which
-	@$(TIDY) prune $(if $(DRY),--dry-run)
+	@$(CLI) prune $(OF) $(if $(DRY),--dry-run)
 
 unlock: $(RUN_ENV)  ## remove the lock that a killed study, or that of OVERLAY=, left
-	@$(TIDY) unlock
+	@$(CLI) unlock $(OF)
 
 clean: $(RUN_ENV)  ## remove results and logs, or those of OVERLAY=; what git tracks and the environment stay
-	@$(TIDY) clean
+	@$(CLI) clean $(OF)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
-from rlvr_debug.errors import run_main
 from rlvr_debug.files import read_json
+from rlvr_debug.processes import run_main
+from rlvr_debug.study.params import load_params
 
 
 def main() -> None:

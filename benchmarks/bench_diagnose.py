@@ -3,8 +3,7 @@
     python -m benchmarks.bench_diagnose [--logs tests/logs] [--write docs/diagnose.md]
 
 The other two run in an environment of their own (envs/peers.txt); benchmarks/peer_findings.yaml says which
-hypotheses their findings stand for. Prints a table, and writes it between the marks of a page, with those of
-the checks and of the names that are read.
+hypotheses their findings stand for. Prints a table, and writes it between the marks of a page.
 """
 
 from __future__ import annotations
@@ -20,18 +19,14 @@ from pathlib import Path
 import yaml
 
 from benchmarks.make_logs import LOGS
-from rlvr_debug.config import ROOT
-from rlvr_debug.diagnose.checks import CHECKS
-from rlvr_debug.diagnose.names import names_of, units
-from rlvr_debug.diagnose.rank import diagnose
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.files import write_text
 from rlvr_debug.venvs import build_venv
 
 __all__ = [
     "Said",
-    "checks_table",
     "hypotheses_of",
-    "names_table",
     "ours",
     "rldoctor",
     "rlprobe",
@@ -127,23 +122,6 @@ def table(found: Mapping[str, tuple[Said, Said, Said]]) -> str:
     return "\n".join(lines)
 
 
-def checks_table() -> str:
-    """Markdown: every check, in the order of equal findings."""
-    lines = ["| check | speaks for | fine while | why |", "| --- | --- | --- | --- |"]
-    return "\n".join(
-        [*lines, *(f"| {c.name} | `{c.slug}` | {c.threshold} | {c.reason} |" for c in CHECKS)]
-    )
-
-
-def names_table() -> str:
-    """Markdown: every quantity with its unit, and its names by framework."""
-    lines = ["| quantity | unit | names |", "| --- | --- | --- |"]
-    for name, unit in units().items():
-        known = [f"{k}: {', '.join(f'`{n}`' for n in v)}" for k, v in names_of(name).items() if v]
-        lines.append(f"| {name} | {unit} | {'; '.join(known)} |")
-    return "\n".join(lines)
-
-
 def between(page: str, mark: str, text: str) -> str:
     """The page with this text between its two marks."""
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
@@ -187,10 +165,7 @@ def main() -> None:
     for name, (mine, *_) in found.items():
         print(f"{name}: {'; '.join(mine.findings) or 'nothing'}")
     if args.write:
-        page = args.write.read_text(encoding="utf-8")
-        for mark, part in (("logs", text), ("checks", checks_table()), ("names", names_table())):
-            page = between(page, mark, part)
-        write_text(args.write, page)
+        write_text(args.write, between(args.write.read_text(encoding="utf-8"), "logs", text))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -26,13 +27,13 @@ import torch
 
 from benchmarks.replay import TINY, Conversation
 from benchmarks.sides import SETTINGS, advantages, our_batch, trl_inputs
-from rlvr_debug.diagnostics.stopwatch import Stopwatch
-from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.update import update_policy
+from rlvr_debug.grpo.training import Observer, TrainerState
+from rlvr_debug.grpo.update import batch_totals, update_policy
 from rlvr_debug.models.base_model import model_config
 from rlvr_debug.sampling.chat import Chat
 
@@ -159,11 +160,14 @@ def _ours(
     ids, sampled = _sequences(conversations)
     batch = our_batch(ids, sampled, [[0.0] * sum(mask) for mask in sampled])
     targets = Targets(advantages(len(ids)), batch.loss, batch.sampled, batch.sampler, None, None)
-    longest = max(map(sum, sampled))
+    processes, nobody = Processes(), Observer()
+    totals = batch_totals(batch, settings, max(map(sum, sampled)), processes)
+    experience = Experience(batch, targets, totals)
+    no_sampler: Any = None
+    state = TrainerState(0, policy, optimizer, scheduler, no_sampler, random.Random(0))
 
     def step() -> None:
-        given = (policy, optimizer, scheduler, batch, targets, settings, Stages(), longest)
-        update_policy(*given, Processes(), Stopwatch())
+        update_policy(state, experience, settings, Stages(), processes, nobody)
 
     return step
 

@@ -18,19 +18,20 @@ from typing import Any
 
 import torch
 
-from rlvr_debug.arms import Run, runs
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.causes import stages_with
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_splits
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.environments import build_environment
 from rlvr_debug.evaluation import evaluate
-from rlvr_debug.faults import faulty_stages
 from rlvr_debug.grpo.policy import build_policy
-from rlvr_debug.grpo.processes import Processes
-from rlvr_debug.grpo.trainer import Task, start, train_step
+from rlvr_debug.grpo.trainer import start, train_step
+from rlvr_debug.grpo.training import Observer, Training
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Run
 
 SHARE = 0.9
 
@@ -79,11 +80,9 @@ def rewards(params: Mapping[str, Any], run: Run, every: int) -> list[float]:
     policy = build_policy(
         load_model(base, "sdpa"), load_model(base, "sdpa"), run.training, run.seed
     )
-    stages, processes = faulty_stages(run.faults), Processes()
-    task = Task(
-        chat, environment, splits.train, run.training, stages, processes, DiagnosticSettings()
-    )
-    state = start(policy, sampler, run.training, run.seed, processes)
+    stages = stages_with(run.faults)
+    training = Training(chat, environment, splits.train, run.training, run.seed, stages)
+    state = start(training, policy, sampler)
 
     def heldout_reward() -> float:
         found = evaluate(
@@ -99,7 +98,7 @@ def rewards(params: Mapping[str, Any], run: Run, every: int) -> list[float]:
 
     found = [heldout_reward()]
     while state.step < run.training.steps:
-        state, _ = train_step(task, state)
+        state, _ = train_step(training, state, Observer())
         if state.step % every == 0:
             found.append(heldout_reward())
     return found

@@ -12,12 +12,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from rlvr_debug.arms import HEALTHY, runs
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
-from rlvr_debug.errors import run_main
 from rlvr_debug.probes import PROBES, readable
-from rlvr_debug.probes.case import case_subject
+from rlvr_debug.processes import run_main
+from rlvr_debug.study.arms import HEALTHY, runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers.own.probe import case_subject
 
 
 def main() -> None:
@@ -33,7 +35,8 @@ def main() -> None:
         rows = Path(folder) / "train.jsonl"
         environment = params["environments"][run.environment]
         start = time.perf_counter()
-        subject = case_subject(run, environment, ROOT / params["base_model"], rows)
+        job = Job(run, environment, ROOT / params["base_model"], rows, Path(folder))
+        subject = case_subject(job)
     print(f"{len(subject.rollouts)} rollouts: {time.perf_counter() - start:.2f} s")
     total = 0.0
     for probe in PROBES:

@@ -18,18 +18,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.config import ROOT
-from rlvr_debug.errors import InputError, run_main
-from rlvr_debug.files import read_json
-from rlvr_debug.reporting.releases import (
+from lab.releases.table import (
     CSV,
     RELEASES,
     Release,
-    findings,
     missing,
     releases_text,
-    write_findings,
+    results_of,
+    write_results,
 )
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json
+from rlvr_debug.processes import run_main
 from rlvr_debug.venvs import build_venv
 
 __all__ = ["probed"]
@@ -43,11 +44,11 @@ def main() -> None:
     for release in RELEASES:
         start = time.perf_counter()
         report = probed(release)
-        found += findings(release, report)
+        found += results_of(release, report)
         said = f"not run: {report}" if isinstance(report, str) else "probed"
         seconds = time.perf_counter() - start
         print(f"{release.package} {release.column}: {said}, {seconds:.0f} s", file=sys.stderr)
-    write_findings(found, args.out)
+    write_results(found, args.out)
     print(releases_text(found))
     if wrong := missing(found):
         print("\n".join(wrong), file=sys.stderr)
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def probed(release: Release) -> Mapping[str, Any] | str:
-    """The report of probe_release.py in the release's environment, or why there is none."""
+    """Return what lab.releases.probe reports in the release's environment, or why it does not."""
     try:
         python = build_venv(release.environment)
     except InputError as error:
@@ -65,11 +66,13 @@ def probed(release: Release) -> Mapping[str, Any] | str:
         out = Path(folder) / "report.json"
         command = [
             str(python),
-            str(ROOT / "scripts" / "probe_release.py"),
+            *("-m", "lab.releases.probe"),
             *("--package", release.package, "--release", release.version),
             *("--temperature", str(release.temperature), "--out", str(out)),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, env=clean, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, env=clean, check=False
+        )
         if done.returncode:
             return done.stderr.strip().splitlines()[-1]
         report: Mapping[str, Any] = read_json(out)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.data.rows import MuSiQueRow
-from rlvr_debug.environments.retrieval import build_retrieval
-from rlvr_debug.errors import run_main
+from rlvr_debug.environments.musique.retrieval import build_retrieval
+from rlvr_debug.environments.musique.rows import MuSiQueRow
+from rlvr_debug.processes import run_main
 
 TOP_N = 5
 

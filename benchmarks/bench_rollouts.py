@@ -22,17 +22,18 @@ from typing import Any
 
 import torch
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.prepare import read_rows, synthetic_rows
-from rlvr_debug.environments import build_environment
+from rlvr_debug.audit import ScriptedSampler
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
-from rlvr_debug.sampling.scripted import POLICIES, ScriptedSampler
+from rlvr_debug.study.params import load_params
 
 _PARAMS = load_params(ROOT / "params.yaml")
-_oracle = POLICIES["oracle"]
+_oracle = task_of("musique").policies["oracle"]
 
 
 class TimedSampler:
@@ -73,7 +74,7 @@ def main() -> None:
     found = (
         read_rows("musique", args.rows)
         if args.rows
-        else list(synthetic_rows("musique", _PARAMS["data"]["musique"]))
+        else list(task_of("musique").synthetic(_PARAMS["data"]["musique"]))
     )
     rows: list[Any] = [row for row in found for _ in range(args.group)][: args.concurrent]
     tiny = Chat(ROOT / "models" / "tiny")
@@ -95,12 +96,13 @@ def _ours(rows: list[Any], chat: Chat) -> Run:
 
 
 def _verifiers(rows: list[Any], tokenizer: Path) -> Run:
-    from rlvr_debug.tasksets import MuSiQueData, MuSiQueTask
+    from rlvr_debug.tasksets import TASKSETS
     from tests.verifiers_loop import trace_rollouts
 
     def run(environment: Environment, sampler: TimedSampler) -> object:
-        data = [MuSiQueData(prompt=environment.messages(row), row=row) for row in rows]
-        tasks = [MuSiQueTask(each) for each in data]
+        task = TASKSETS["musique"].task_type()
+        data = [task.data_type()(prompt=environment.messages(row), row=row) for row in rows]
+        tasks = [task(each) for each in data]
         for task in tasks:
             task.environment = environment  # one for all, as in ours
         return trace_rollouts(tasks, tokenizer, sampler, temperature=1.0)

@@ -8,9 +8,9 @@ whose scripts copy what that study has: of the time, what is left beside the scr
 
 from __future__ import annotations
 
+import json
 import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -22,9 +22,12 @@ from statistics import median
 
 import yaml
 
-from rlvr_debug.arms import runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.processes import run_main
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.snakemake import events_to
 
 _TIMES = 5
 _RUNS = 1000
@@ -48,7 +51,7 @@ def main() -> None:
     for needed, command in ((ROOT, "make run"), (smoke, "make smoke")):
         if not (needed / "results" / "report.html").is_file():
             raise InputError(f"{needed}/results: no finished study, expected that of `{command}`")
-    _print("make run, nothing to do", *_timed(["make", "run"], "Nothing to be done"))
+    _print("make run, nothing to do", *_timed(["make", "run"], "nothing to do"))
     _print("dvc repro, nothing to do", *_timed([_program("dvc"), "repro"], "up to date"))
     with tempfile.TemporaryDirectory() as folder:
         _print(*_large(Path(folder)))
@@ -97,7 +100,19 @@ def _copy(folder: Path, overlay: Mapping[str, object]) -> list[str]:
         place = ROOT / part
         (shutil.copytree if place.is_dir() else shutil.copy2)(place, folder / part)
     (folder / "overlay.yaml").write_text(yaml.safe_dump(dict(overlay)), encoding="utf-8")
-    return [sys.executable, "scripts/run_study.py", "--overlay", "overlay.yaml"]
+    return [sys.executable, "-m", "rlvr_debug.cli", "run", "--overlay", "overlay.yaml"]
+
+
+def _study(command: list[str], folder: Path, *passed_on: str) -> tuple[float, dict[str, int]]:
+    """Run Snakemake by that command; return wall seconds, and the jobs that it had by rule and in total."""
+    events = folder / "events"
+    events.write_bytes(b"")
+    words = [*command, "--", *passed_on, *events_to(str(events))]
+    seconds, _ = _run(words, folder, PYTHONPATH="src")
+    jobs: dict[str, int] = {}
+    for event in map(json.loads, events.read_text(encoding="utf-8").splitlines()):
+        jobs = event["stats"] if event["event"] == "run_info" else jobs
+    return seconds, jobs
 
 
 def _large(folder: Path) -> tuple[str, float, str]:
@@ -105,14 +120,11 @@ def _large(folder: Path) -> tuple[str, float, str]:
     trained = {run.trained_as for run in runs(default)}
     seeds = math.ceil(_RUNS / len(trained))
     command = _copy(folder, {"study": "large", "seeds": list(range(seeds))})
-    seconds, said = _run([*command, "--dry-run", "--quiet", "rules"], folder, PYTHONPATH="src")
-    jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", said)}
-    what = f"dry run, {jobs['train']} runs, {jobs['total']} jobs"
-    taken = [seconds]
-    for _ in range(_TIMES - 1):
-        again, _ = _run([*command, "--dry-run", "--quiet", "rules"], folder, PYTHONPATH="src")
-        taken.append(again)
-    return what, median(taken), ""
+    dry = ("--dry-run", "--quiet", "rules")
+    _, jobs = _study(command, folder, *dry)
+    words = [*command, "--", *dry]
+    seconds = median(_run(words, folder, PYTHONPATH="src")[0] for _ in range(_TIMES))
+    return f"dry run, {jobs['train']} runs, {jobs['total']} jobs", seconds, ""
 
 
 def _overhead(folder: Path, finished: Path) -> tuple[str, float, str]:
@@ -124,19 +136,15 @@ def _overhead(folder: Path, finished: Path) -> tuple[str, float, str]:
     places = sorted({f"results/runs/{r.environment}/{r.trained_as}/{r.seed}" for r in smoke})
     wanted = [f"{place}/heldout.json" for place in places]
     wanted += ["results/baseline/musique.json", "results/probes.json"]
-    begin = [*command, "--cores", "1", *wanted]
-    seconds, said = _run(begin, folder, PYTHONPATH="src")
-    [jobs] = re.findall(r"(\d+) of \1 steps", said)
-    idle, said = _run(begin, folder, PYTHONPATH="src")
-    if "Nothing to be done" not in said:
+    seconds, jobs = _study([*command, "--cores", "1"], folder, *wanted)
+    idle, again = _study([*command, "--cores", "1"], folder, *wanted)
+    if again:
         raise InputError("the copy of the smoke study ran twice, expected nothing to do")
     script = folder / "scripts" / "probe.py"
     alone = ["bash", "-c", f"{sys.executable} {script} --out results/probes.json"]
     own = median(_run(alone, folder)[0] for _ in range(_TIMES))
-    share = (seconds - idle) / int(jobs) - own
-    more = (
-        f"   {jobs} jobs in {seconds:.1f} s; of these {idle:.1f} s to begin, {own:.2f} s a script"
-    )
+    share = (seconds - idle) / jobs["total"] - own
+    more = f"   {jobs['total']} jobs in {seconds:.1f} s; of these {idle:.1f} s to begin, {own:.2f} s a script"
     return "each job, beyond its script's own time", share, more
 
 

@@ -9,18 +9,18 @@ workflow, and judges each three of its seeds as a study of their own, by the cod
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections import Counter
 
 from scipy.stats import beta
 
-from rlvr_debug.arms import runs
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_json
-from rlvr_debug.hypotheses.base import Evidence
-from rlvr_debug.reporting.tables import run_table
-from rlvr_debug.verdicts.decide import arm_table, decide
+from rlvr_debug.report.tables import run_table
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.running import run_study
+from rlvr_debug.verdicts.decide import Evidence, arm_table, decide
 
 _SEEDS = 3
 _OVERLAY = ROOT / "studies" / "healthy-ten.yaml"
@@ -35,10 +35,10 @@ def main() -> None:
     places = {f"results/runs/{r.environment}/{r.trained_as}/{r.seed}" for r in needed}
     baselines = {f"results/baseline/{run.environment}.json" for run in needed}
     files = [*(f"{place}/heldout.json" for place in sorted(places)), *sorted(baselines)]
-    script = [sys.executable, str(ROOT / "scripts" / "run_study.py"), "--overlay", str(_OVERLAY)]
     # --quiet takes all words up to the next option, so that it stands last
-    command = [*script, "--cores", args.cores, *files, "results/probes.json", "--quiet", "all"]
-    subprocess.run(command, check=True)
+    passed_on = [*files, "results/probes.json", "--quiet", "all"]
+    if run_study(_OVERLAY, args.cores, passed_on=passed_on):
+        sys.exit(1)
 
     results = ROOT / "studies" / params["study"] / "results"
     probes = read_json(results / "probes.json")

@@ -20,15 +20,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.files import read_json, write_json, write_jsonl
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.trainers.trl_callback import Judge
-from rlvr_debug.trainers.trl_config import config_of
-from rlvr_debug.trainers.trl_environment import environment_class
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.trl.callback import Judge
+from rlvr_debug.trainers.trl.config import config_of
+from rlvr_debug.trainers.trl.environment import environment_class
 from rlvr_debug.venvs import build_venv
 
 __all__ = ["LOGS", "Made"]
@@ -148,7 +149,7 @@ def make(made: Made, out: Path) -> None:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from rlvr_debug.trainers.trl_program import _make_parse_calls
+    from rlvr_debug.trainers.trl.program import _make_parse_calls
 
     torch.set_num_threads(1)
     params = load_params(ROOT / "params.yaml")
@@ -181,7 +182,7 @@ def make(made: Made, out: Path) -> None:
             else {}
         )
         if tools:
-            _make_parse_calls(chat.tokenizer, chat)
+            _make_parse_calls(chat)
         trainer = GRPOTrainer(
             model=str(ROOT / params["base_model"]),
             reward_funcs=[reward(name, judge, settings.group_size) for name in made.rewards],

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.prepare import synthetic_rows
-from rlvr_debug.environments import build_environment
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.study.params import load_params
 
 __all__ = [
     "PARAMS",
@@ -76,7 +76,7 @@ def recorded(prompts: int, group: int, seed: int = 0) -> list[Conversation]:
     sampler = Qwen2Sampler(
         model_config(TINY), load_weights(TINY / "model.safetensors"), chat.eos_id
     )
-    rows = list(synthetic_rows("musique", PARAMS["data"]["musique"]))[:prompts]
+    rows = list(task_of("musique").synthetic(PARAMS["data"]["musique"]))[:prompts]
     found = rollout(
         [row for row in rows for _ in range(group)],
         build_environment("musique", PARAMS["environments"]["musique"]),

@@ -5,17 +5,18 @@ from __future__ import annotations
 from math import ceil
 from statistics import mean
 
-from rlvr_debug.arms import runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.models.architectures import PUBLISHED, Architecture
-from rlvr_debug.reporting.gpu_cost import (
+from lab.scaling.cost import (
     GPUS,
     cached_tokens,
     decode_seconds,
     sampling_seconds,
     trainer_memory,
 )
-from rlvr_debug.reporting.gpu_plan import lengths_of, run_cost, setup_of
+from lab.scaling.plan import lengths_of, run_cost, setup_of
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.models.architectures import PUBLISHED, Architecture
+from rlvr_debug.study.arms import trained_runs
+from rlvr_debug.study.params import load_params
 
 STUDY = ROOT / "studies" / "qwen2.5-7b.yaml"
 MODELS = {
@@ -26,7 +27,7 @@ MODELS = {
 
 def main() -> None:
     params = load_params(ROOT / "params.yaml", STUDY)
-    trained = [run for run in runs(params) if run.arm == run.trained_as]
+    trained = trained_runs(params)
     model, first = MODELS["musique"], trained[0]
     usual, longest = lengths_of(first, params)
     rollouts = first.training.prompts_per_step * first.training.group_size

@@ -11,6 +11,7 @@ _get_per_token_logps_and_entropies on the reference, _compute_loss, backward and
 
 from __future__ import annotations
 
+import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -33,15 +34,15 @@ from benchmarks.replay import (
     our_replies,
     replay,
 )
-from rlvr_debug.diagnostics.stopwatch import Stopwatch
-from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.update import shared_logprobs, update_policy
+from rlvr_debug.grpo.training import Observer, TrainerState
+from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
 
 __all__ = ["STAGES", "Clock", "Step", "our_step", "trl_step"]
 
@@ -75,6 +76,7 @@ def our_step(
     sampler = Forced(model.config.to_dict(), model.state_dict(), model.config.eos_token_id)
     optimizer = build_optimizer(policy.trained, settings)
     scheduler = build_scheduler(optimizer, settings)
+    state = TrainerState(0, policy, optimizer, scheduler, sampler, random.Random(0))
     stages = Stages()
 
     class Timed(Processes):
@@ -106,18 +108,10 @@ def our_step(
             advantages(len(ids)), batch.loss, batch.sampled, batch.sampler, held, None
         )
         with clock.of("forward"):
-            update_policy(
-                policy,
-                optimizer,
-                scheduler,
-                batch,
-                targets,
-                settings,
-                replace(stages, optimizer_step=optimizer_step),
-                max(map(len, ids)),
-                processes,
-                Stopwatch(),
-            )
+            totals = batch_totals(batch, settings, max(map(len, ids)), processes)
+            experience = Experience(batch, targets, totals)
+            timed = replace(stages, optimizer_step=optimizer_step)
+            update_policy(state, experience, settings, timed, processes, Observer())
         with clock.of("optimizer"):
             stages.sync(policy, sampler)
 

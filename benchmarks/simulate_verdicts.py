@@ -26,12 +26,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlvr_debug.arms import arms, runs
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.hypotheses import load_hypothesis
-from rlvr_debug.reporting.charts import write_svg
+from rlvr_debug.report.charts import write_svg
+from rlvr_debug.study.arms import arms, runs
+from rlvr_debug.study.params import load_params
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     PRESENT,

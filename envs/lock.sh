@@ -1,5 +1,5 @@
 #!/bin/sh
-# Pin what *.in ask for. CUDA's packages are left to torch, which pins them itself: a CPU build has none.
+# Pin what pyproject.toml (train) and *.in (all others) ask for. CUDA's packages are left to torch, which pins them itself: a CPU build has none.
 # TORCH_CPU_WHEELS: a folder with torch's CPU build, where PyTorch's own index of them cannot be reached.
 set -eu
 cd "$(dirname "$0")"
@@ -13,8 +13,11 @@ done
 pin() {
   name=$1
   shift
+  asks=$name.in
+  [ "$name" != train ] || asks="../pyproject.toml --extra study"
+  # shellcheck disable=SC2086
   uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
-    --no-emit-index-url --no-emit-find-links "$@" "$name.in" --output-file "$name.txt"
+    --no-emit-index-url --no-emit-find-links "$@" $asks --output-file "$name.txt"
 }
 for name in train test trl peers verifiers-0.1.3 verifiers-0.1.5.post0 verifiers-0.1.6.post0 \
     trl-0.14.0 trl-0.15.2 trl-0.16.1 trl-0.22.2; do

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from rlvr_debug.audit import audit_rewards
-from rlvr_debug.errors import run_main
+from rlvr_debug.processes import run_main
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from rlvr_debug.errors import run_main
+from rlvr_debug.processes import run_main
 from rlvr_debug.venvs import build_venv, venv_names
 
 

@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
-import pandas as pd
-
-from rlvr_debug.errors import run_main
-from rlvr_debug.reporting.charts import effects_chart, learning_chart, write_svg
+from rlvr_debug.files import read_table
+from rlvr_debug.processes import run_main
+from rlvr_debug.report.charts import study_charts, write_svg
 
 
 def main() -> None:
@@ -15,13 +14,9 @@ def main() -> None:
     parser.add_argument("--minimum-effect", type=float, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    # an empty cell is missing; an arm called "null" is not
-    arms, curves = (
-        pd.read_csv(args.tables / name, keep_default_na=False, na_values=[""])
-        for name in ("arms.csv", "curves.csv")
-    )
-    write_svg(learning_chart(curves, list(arms["arm"])), args.out / "learning.svg")
-    write_svg(effects_chart(arms, args.minimum_effect), args.out / "effects.svg")
+    tables = {file.stem: read_table(file) for file in args.tables.glob("*.csv")}
+    for chart in study_charts():
+        write_svg(chart.draw(tables, args.minimum_effect), args.out / f"{chart.name}.svg")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.errors import run_main
 from rlvr_debug.evaluation import evaluate_model
+from rlvr_debug.processes import run_main
 
 
 def main() -> None:

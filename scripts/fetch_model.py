@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
-from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.errors import InputError
 from rlvr_debug.models.fetch import fetch_model
 from rlvr_debug.models.places import base_model
+from rlvr_debug.processes import run_main
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from rlvr_debug.errors import run_main
 from rlvr_debug.launch import launch
+from rlvr_debug.processes import run_main
 
 
 def main() -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_debug.data.prepare import prepare, rooted
-from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.environments import environment_names
+from rlvr_debug.errors import InputError
+from rlvr_debug.processes import run_main
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--environment", choices=["calculator", "gsm8k", "musique"], required=True)
+    parser.add_argument("--environment", choices=environment_names(), required=True)
     parser.add_argument("--settings", required=True, help="the environment's data block, as JSON")
     parser.add_argument("--root", type=Path, default=".", help="paths in the settings start here")
     parser.add_argument("--out", type=Path, required=True, help="folder for the three files")

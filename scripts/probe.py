@@ -2,14 +2,14 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
-from rlvr_debug.arms import Run
-from rlvr_debug.errors import run_main
+from rlvr_debug.files import write_json
 from rlvr_debug.probes import readable
-from rlvr_debug.probes.case import probe_case
-from rlvr_debug.probes.recording import probe_recording
-from rlvr_debug.trainers.program import program_of
+from rlvr_debug.processes import run_main
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import Job, Run
 
 
 def main() -> None:
@@ -21,12 +21,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--command", default="{}", help="params.yaml's, as JSON")
     args = parser.parse_args()
-    run = Run.from_json(json.loads(args.run))
-    files = (json.loads(args.environment), args.base_model, args.rows, args.out)
-    if run.trainer == "own":
-        found = probe_case(run, *files)
-    else:
-        found = probe_recording(run, *files, program_of(run.trainer, json.loads(args.command)))
+    job = Job(
+        Run.from_json(json.loads(args.run)),
+        json.loads(args.environment),
+        args.base_model,
+        args.rows,
+        args.out,
+        command=json.loads(args.command),
+    )
+    found = load_trainer(job.run.trainer).probe(job)
+    write_json(job.out, {each.probe: asdict(each) for each in found})
     print("\n".join(map(readable, found)))
 
 

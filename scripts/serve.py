@@ -4,8 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.errors import run_main
-from rlvr_debug.serving.service import serve
+from rlvr_debug.processes import run_main
+from rlvr_debug.serving.process import serve
 from rlvr_debug.serving.vllm import Trained
 
 

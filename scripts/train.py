@@ -4,11 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.arms import Run
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
-from rlvr_debug.errors import run_main
-from rlvr_debug.study import train_run
-from rlvr_debug.trainers.program import program_of, train_with_program
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.processes import run_main
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import Job, Run
 
 
 def main() -> None:
@@ -24,16 +23,19 @@ def main() -> None:
     parser.add_argument("--server", default="{}", help="the settings of one, as JSON")
     parser.add_argument("--endpoint", type=Path, help="of a server that several runs share")
     args = parser.parse_args()
-    run = Run.from_json(json.loads(args.run))
-    diagnostics = DiagnosticSettings(**json.loads(args.diagnostics))
-    files = (json.loads(args.environment), args.base_model, args.rows, args.out)
-    if run.trainer == "own":
-        server = json.loads(args.server)
-        train_run(run, *files, diagnostics, args.sampler, server, args.endpoint)
-    else:
-        program = program_of(run.trainer, json.loads(args.command))
-        kept = (diagnostics.rollouts_every, diagnostics.rollouts_kept)
-        train_with_program(run, *files, program, *kept)
+    job = Job(
+        Run.from_json(json.loads(args.run)),
+        json.loads(args.environment),
+        args.base_model,
+        args.rows,
+        args.out,
+        DiagnosticSettings(**json.loads(args.diagnostics)),
+        json.loads(args.command),
+        args.sampler,
+        json.loads(args.server),
+        args.endpoint,
+    )
+    load_trainer(job.run.trainer).train(job)
 
 
 if __name__ == "__main__":

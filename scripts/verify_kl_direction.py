@@ -1,9 +1,13 @@
 """Compare each KL estimator, and its formula reversed, with the exact KL divergence."""
 
 import argparse
+import sys
 
-from rlvr_debug.errors import run_main
-from rlvr_debug.reporting.kl import direction_report
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.processes import run_main
+
+sys.path.append(str(ROOT))  # the laboratory is not installed
+from lab.kl import direction_report
 
 
 def main() -> None:

@@ -1,11 +1,15 @@
 """Compare each KL term's gradient, in loss and in reward, weighted by the ratio or not, with the KL's."""
 
 import argparse
+import sys
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.errors import run_main
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.reporting.kl import importance_sampling_report
+from rlvr_debug.processes import run_main
+from rlvr_debug.study.params import load_params
+
+sys.path.append(str(ROOT))  # the laboratory is not installed
+from lab.kl import importance_sampling_report
 
 
 def main() -> None:

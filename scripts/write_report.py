@@ -4,9 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.errors import run_main
 from rlvr_debug.files import write_text
-from rlvr_debug.reporting.report import report_html
+from rlvr_debug.processes import run_main
+from rlvr_debug.report.page import report_html
 
 
 def main() -> None:

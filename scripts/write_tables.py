@@ -4,9 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from rlvr_debug.arms import read_runs
-from rlvr_debug.errors import run_main
-from rlvr_debug.reporting.tables import write_tables
+from rlvr_debug.processes import run_main
+from rlvr_debug.report.tables import write_tables
+from rlvr_debug.trainers.base import read_runs
 
 
 def main() -> None:

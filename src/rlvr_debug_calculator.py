@@ -1,5 +1,7 @@
 """The calculator taskset under the name that verifiers imports: `vf-eval rlvr-debug-calculator`."""
 
-from rlvr_debug.tasksets import CalculatorTaskset, LocalEnv
+from rlvr_debug.tasksets import TASKSETS, LocalEnv
 
-__all__ = ["CalculatorTaskset", "LocalEnv"]
+__all__ = ["LocalEnv", "Taskset"]
+
+Taskset = TASKSETS["calculator"]

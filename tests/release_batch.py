@@ -1,4 +1,4 @@
-"""Run in the environment of verifiers 0.1.3: prints what of its batch differs from the default case's."""
+"""Run in the environment of verifiers 0.1.3, from the project's root: prints what of its batch differs from the default case's."""
 
 import tempfile
 from dataclasses import fields
@@ -6,14 +6,15 @@ from pathlib import Path
 
 import torch
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.faults import faulty_stages
+from lab.releases.verifiers.case import release_subject
+from rlvr_debug.causes import stages_with
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.sequences import build_batch
-from rlvr_debug.probes.release_case import release_subject
+from rlvr_debug.study.params import load_params
 
 with tempfile.TemporaryDirectory() as scratch:
-    subject, release = release_subject(Path(scratch))
-stages = faulty_stages(load_params(ROOT / "params.yaml")["cases"]["verifiers-0.1.3"]["faults"])
+    subject, release = release_subject(Path(scratch), 1.0)
+stages = stages_with(load_params(ROOT / "params.yaml")["cases"]["verifiers-0.1.3"]["faults"])
 given = (subject.rollouts, stages, subject.environment, subject.chat)
 ours, theirs = build_batch(*given), release.build(*given)
 real = ours.real

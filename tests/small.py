@@ -6,18 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.rows import MuSiQueRow
-from rlvr_debug.data.synthetic import synthetic_musique
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.environments.musique.rows import MuSiQueRow
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import TrainingResult, train
+from rlvr_debug.grpo.trainer import train
+from rlvr_debug.grpo.training import Training, TrainingResult
+from rlvr_debug.metrics.observer import RunObserver
+from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.study.params import load_params
 
 __all__ = ["ROWS", "SETTINGS", "Train", "small_environment", "small_training"]
 
@@ -56,19 +59,10 @@ def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
         **changes: Any,
     ) -> TrainingResult:
         model, reference = talkative(0), talkative(0)
-        return train(
-            model,
-            reference,
-            Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id),
-            chat,
-            environment,
-            ROWS,
-            replace(SETTINGS, **changes),
-            stages or Stages(),
-            0,
-            checkpoints,
-            diagnostics=diagnostics or DiagnosticSettings(),
-            log=log,
-        )
+        sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+        settings = replace(SETTINGS, **changes)
+        training = Training(chat, environment, ROWS, settings, 0, stages or Stages())
+        observer = RunObserver(diagnostics or DiagnosticSettings(), log)
+        return train(training, model, reference, sampler, checkpoints, observer)
 
     return run

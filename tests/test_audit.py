@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from rlvr_debug.audit import audit_rewards
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
-from rlvr_debug.sampling.scripted import POLICIES
+from rlvr_debug.environments import task_of
+from rlvr_debug.study.params import load_params
 
 PARAMS = load_params(ROOT / "params.yaml")
 DOCS = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ def test_on_real_musique_rows_the_oracle_earns_all_and_the_spoiler_loses_on_each
     assert {part["lowest"] for part in oracle.values()} == {1.0}
     assert found["oracle_beaten"] == []
     parts = ["reward", "exact_match", "f1", "recall", "precision", "citation", "format"]
-    for policy in POLICIES:
+    for policy in task_of("musique").policies:
         assert f"| {policy} | {means(found[f'{policy} bm25'], parts)} |\n" in DOCS
 
 
@@ -47,7 +48,7 @@ def test_nobody_earns_a_number_but_by_knowing_it_or_by_chance(shared: Path, tmp_
     rows = [tmp_path / f"{split}.jsonl" for split in ("train", "heldout")]
     calculator = audit("calculator", rows, tmp_path)
     assert (gsm8k["oracle"]["rows"], calculator["oracle"]["rows"]) == (500, 2000)
-    for policy in POLICIES:
+    for policy in task_of("gsm8k").policies:
         earned = f"{means(gsm8k[policy], ['correct'])} | {means(calculator[policy], ['correct'])}"
         assert f"| {policy} | {earned} |\n" in DOCS
         if policy not in ("oracle", "answer without retrieval"):
@@ -60,6 +61,6 @@ def test_nobody_earns_a_number_but_by_knowing_it_or_by_chance(shared: Path, tmp_
 def test_every_policy_is_audited_on_synthetic_rows(name: str, tmp_path: Path) -> None:
     prepare(name, {**PARAMS["data"][name], "rows": 60, "heldout": 20}, tmp_path)
     found = audit(name, [tmp_path / "heldout.jsonl"], tmp_path)
-    assert {key.removesuffix(" bm25") for key in found} >= set(POLICIES)
+    assert {key.removesuffix(" bm25") for key in found} >= set(task_of(name).policies)
     best = found.get("oracle golden") or found["oracle"]
     assert best["reward"]["lowest"] == 1

@@ -18,11 +18,15 @@ from typing import Any
 
 import pytest
 
-from rlvr_debug.config import ROOT
-from rlvr_debug.data.calculator import synthetic_calculator
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.data.rows import CalculatorRow, GSM8KRow, MuSiQueRow, Row
-from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
+from rlvr_debug.data.rows import Row
+from rlvr_debug.environments.calculator.rows import CalculatorRow
+from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
+from rlvr_debug.environments.gsm8k.rows import GSM8KRow
+from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
+from rlvr_debug.environments.musique.rows import MuSiQueRow
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_jsonl
 

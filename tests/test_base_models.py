@@ -19,21 +19,23 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlvr_debug.arms import Run, runs
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.policy import build_policy
+from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.models.places import BaseModel, base_model, base_model_of, weight_files
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-from rlvr_debug.study import load_policy, train_run
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.own.training import load_policy, train_run
 
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
@@ -228,9 +230,9 @@ def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
     environment = {**PARAMS["environments"]["musique"], "max_new_tokens": 8}
     diagnostics = DiagnosticSettings(**PARAMS["diagnostics"])
     out = tmp_path / "out"
-    train_run(run, environment, folder, tmp_path / "data" / "train.jsonl", out, diagnostics)
-    rows = [row for _, row in read_jsonl(out / "metrics.jsonl")]
-    assert len(rows) == 2
+    rows = tmp_path / "data" / "train.jsonl"
+    train_run(Job(run, environment, folder, rows, out, diagnostics))
+    assert len(list(read_jsonl(out / "metrics.jsonl"))) == 2
     before, after = (load_weights(path / "model.safetensors") for path in (folder, out))
     assert before.keys() <= after.keys()
     moved = {name for name in before if not torch.equal(before[name], after[name])}

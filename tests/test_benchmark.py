@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import re
 import subprocess
@@ -21,21 +20,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.faults import case as cases_module
-from benchmarks.faults import frozen, planted, run, score, study
+from benchmarks.faults import planted, run, score, study
 from benchmarks.faults.case import Case, Task, Told, aliases, load_cases, module_of, told
 from benchmarks.faults.noise import noisy
 from benchmarks.faults.page import PAGES, read_results, written
 from benchmarks.faults.run import Place, subject
 from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
-from rlvr_debug.arms import runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.diagnose.rank import diagnose
+from rlvr_debug.causes import hypothesis_names, load_hypothesis, variant_names
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
 from rlvr_debug.errors import InputError
-from rlvr_debug.faults import fault_names
-from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
 from rlvr_debug.probes import PROBES
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
 
 HERE = ROOT / "benchmarks" / "faults"
 ARMS = {arm.name: arm for arm in (CASE, CONTROL, *all_arms())}
@@ -46,47 +45,23 @@ def planted_names() -> list[str]:
     return [f.stem.replace("_", "-") for f in sorted((HERE / "planted").glob("[a-z]*.py"))]
 
 
-# --- frozen
+# --- one version's results
 
 
-def test_nothing_was_changed_since_the_freeze() -> None:
-    kept = yaml.safe_load(frozen.RECORD.read_text(encoding="utf-8"))
-    assert frozen.frozen_files() == kept["files"], (
-        "write new test faults, and record the freeze anew"
-    )
+def test_the_results_are_of_a_version_that_was_frozen_before_the_test_faults() -> None:
+    kept = yaml.safe_load((HERE / "frozen.yaml").read_text(encoding="utf-8"))
 
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
 
-def test_the_frozen_files_are_those_of_the_commit_that_the_record_names() -> None:
-    kept = yaml.safe_load(frozen.RECORD.read_text(encoding="utf-8"))
-    names = ["git", "ls-tree", "-r", "--name-only", kept["commit"]]
-    there = subprocess.run(names, cwd=ROOT, capture_output=True, text=True, check=False)
-    if there.returncode:
+    there = git("ls-tree", "-r", "--name-only", kept["freeze"])
+    if there.returncode or git("cat-file", "-e", kept["results"]).returncode:
         pytest.skip("no history here: a shallow clone, or no clone")
-    # no test fault was there yet
-    assert not [
-        n for n in there.stdout.splitlines() if re.match(r"benchmarks/faults/planted/[a-z]", n)
-    ]
-    for path, digest in kept["files"].items():
-        blob = ["git", "show", f"{kept['commit']}:{path}"]
-        text = subprocess.run(blob, cwd=ROOT, capture_output=True, check=True).stdout
-        assert hashlib.sha256(text).hexdigest() == digest, path
-
-
-def test_a_freeze_of_uncommitted_changes_is_refused(tmp_path: Path) -> None:
-    for name in frozen.frozen_files():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    for words in (
-        ["init", "-q"],
-        ["add", "."],
-        ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"],
-    ):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    assert frozen.record(tmp_path)["files"] == frozen.frozen_files()
-    with (tmp_path / "benchmarks/faults/study.py").open("a") as file:
-        file.write("\n")
-    with pytest.raises(InputError, match=r"study\.py: found changes, expected all of it committed"):
-        frozen.record(tmp_path)
+    assert not re.search(r"(?m)^benchmarks/faults/planted/[a-z]", there.stdout)
+    changed = git("diff", "--name-only", kept["freeze"], kept["results"], "--", *kept["paths"])
+    assert (changed.returncode, changed.stdout) == (0, "")
 
 
 # --- the cases
@@ -125,7 +100,7 @@ def test_every_planted_case_has_its_source_and_a_row_of_the_list_of_known_bugs()
 def test_every_test_fault_is_used_and_those_of_the_library_are_no_test_faults() -> None:
     used = {fault for c in load_cases().values() for fault in c.faults}
     assert set(planted_names()) <= used
-    assert not set(planted_names()) & set(fault_names())
+    assert not set(planted_names()) & set(variant_names())
     for name, case in load_cases().items():
         if set(case.faults) & set(planted_names()):
             assert case.after_freeze, name
@@ -198,8 +173,12 @@ def test_swaps_name_stages_and_knobs_name_settings() -> None:
     for arm in all_arms():
         assert set(arm.swap) <= set(STAGES)
         assert set(arm.training) <= set(TrainingSettings.__dataclass_fields__)
-        assert bool(arm.swap) != bool(arm.training)
+        assert bool(arm.swap) != bool(arm.training or arm.rollouts)
     assert {arm.hypothesis for arm in all_arms()} == set(CAUSES)
+
+
+def test_no_knob_changes_reward_parts_which_not_every_environment_has() -> None:
+    assert not [arm.name for arm in all_arms() if "weights" in arm.rollouts]
 
 
 # --- blind
@@ -225,9 +204,8 @@ def test_the_name_of_a_fault_does_not_leak(
     short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same fault under another name, with other words about it, is the same to the byte to whoever studies it."""
-    original = ROOT / "src/rlvr_debug/faults/leave_one_out_residue.py"
+    original = ROOT / "src/rlvr_debug/causes/advantage_scaling/leave_one_out_residue.py"
     _, _, code = original.read_text(encoding="utf-8").partition("from __future__")
-    code = re.sub(r'CAUSE = ".*"', 'CAUSE = "kl-penalty"', code)
     (tmp_path / "innocent_name.py").write_text(
         f'"""Nothing."""\nfrom __future__{code}', encoding="utf-8"
     )
@@ -243,7 +221,7 @@ def test_the_name_of_a_fault_does_not_leak(
     # the case is broken, or the comparison would say nothing
     assert seen["outcome"] != observed(replace(case, faults=()), tmp_path / "c")["outcome"]
     text = json.dumps(seen).lower().replace("-", "_")
-    for word in (*fault_names(), *planted_names(), "known_bugs", "nemo"):
+    for word in (*variant_names(), *planted_names(), "known_bugs", "nemo"):
         assert word.replace("-", "_") not in text
 
 
@@ -262,7 +240,7 @@ def test_the_study_imports_nothing_of_who_plants() -> None:
     modules |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     assert not [m for m in modules if m.startswith("benchmarks") or "faults" in m]
     text = (HERE / "study.py").read_text(encoding="utf-8")
-    assert not [n for n in (*fault_names(), *load_cases()) if n in text]
+    assert not [n for n in (*variant_names(), *load_cases()) if n in text]
 
 
 def test_choosing_and_judging_are_given_a_number_and_no_name() -> None:
@@ -452,7 +430,7 @@ def test_a_peer_is_right_with_any_hypothesis_that_its_finding_stands_for() -> No
 
 def test_a_noisy_judge_judges_the_same_transcript_alike() -> None:
     clean = build_environment("gsm8k", {"max_new_tokens": 8, "weights": {"correct": 1.0}})
-    from rlvr_debug.data.rows import GSM8KRow
+    from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 
     judge_ = noisy(clean, 0.5)
     rows = [GSM8KRow(str(n), "?", f"#### {n}") for n in range(400)]

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 import yaml
 
-from rlvr_debug.arms import arms
-from rlvr_debug.config import load_params, parse_params
+from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.errors import InputError
-from rlvr_debug.faults import fault_names
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.hypotheses import hypothesis_names
+from rlvr_debug.study.arms import arms
+from rlvr_debug.study.params import load_params, parse_params
+from rlvr_debug.study.schema import schema
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = yaml.safe_load((ROOT / "workflow/schemas/params.schema.yaml").read_text(encoding="utf-8"))
+SCHEMA = schema()
 OVERLAYS = [*sorted(ROOT.glob("studies/*.yaml")), *sorted(ROOT.glob("tests/studies/*.yaml"))]
 COUNT = 500
 Key = tuple[str, ...]
@@ -55,6 +55,9 @@ def documents() -> list[Document]:
 
     base = ROOT / "params.yaml"
     overlaid = [Document(p.name, read(p), load_params(base, p)) for p in OVERLAYS]
+    for document in overlaid:
+        if document.text.get("hypotheses") == "all":  # spelled out, so that a mistake has a place
+            document.text["hypotheses"] = deepcopy(document.whole["hypotheses"])
     return [Document("params.yaml", read(base), load_params(base)), *overlaid]
 
 
@@ -190,7 +193,7 @@ ARM = ("hypotheses", "kl-penalty", "arms", "extra")
 def no_such_name(r: random.Random, params: Params) -> Mistake:
     known = [arm for h in params["hypotheses"].values() for arm in h["arms"]]
     arm = r.choice(known or ["none"])
-    fault, stage, slug = r.choice(fault_names()), r.choice(STAGES), r.choice(hypothesis_names())
+    fault, stage, slug = r.choice(variant_names()), r.choice(STAGES), r.choice(hypothesis_names())
     case = r.choice([*params["cases"], "healthy"])
     wrong_slug = misspelt(r, slug)
     told: list[tuple[Key, Any, str, str]] = [
@@ -235,7 +238,11 @@ def contradiction(r: random.Random, params: Params) -> Mistake:
         (ARM, {"rollouts": {"weights": {"correct": 0, "f1": 0}}}, f"{extra}.rollouts.weights'"),
         ((*ARM[:-1], "control"), {"swap": ["kl"]}, "is a name kept for other arms"),
         (("cases", "healthy"), {"faults": []}, "key 'cases.healthy' is taken"),
-        (("cases", "mine"), {"faults": [fault_names()[0]] * 2}, "key 'cases.mine.faults' is list"),
+        (
+            ("cases", "mine"),
+            {"faults": [variant_names()[0]] * 2},
+            "key 'cases.mine.faults' is list",
+        ),
         (("training", "gradient_accumulation_steps"), most + 1, "in arm 'case', expected at most"),
         (("data", "calculator", "steps"), dict.fromkeys("1234", 0), "calculator.steps' sums to 0"),
         (("data", "calculator", "heldout"), 10**6, "key 'data.calculator.heldout' is 1000000"),

@@ -19,8 +19,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
-from rlvr_debug.faults import faulty_stages
+from rlvr_debug.causes import stages_with
+from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
 from tests.made_up_study import CAUSE_FOUND, Study, recorded
 from tests.small import small_training
@@ -52,7 +52,7 @@ def page(
     study = Study(tmp_path_factory.mktemp("results"), CAUSE_FOUND)
     trained = small_training(chat, talkative)
     keep = DiagnosticSettings(1, 6)
-    study.record("case", trained(faulty_stages(FAULTS), diagnostics=keep).rollouts)
+    study.record("case", trained(stages_with(FAULTS), diagnostics=keep).rollouts)
     study.record("control", trained(diagnostics=keep).rollouts)
     evil = recorded(EVIL, row=EVIL, outcome=EVIL)
     evil["sampled"]["ids"] = evil["trained"]["ids"] = [10**6, 10**6 + 1, 10**6 + 2]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlvr_debug.data.calculator import synthetic_calculator
 from rlvr_debug.data.prepare import prepare, read_rows
-from rlvr_debug.data.rows import CalculatorRow, parse_calculator
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import ToolCall, Transcript, refused
-from rlvr_debug.environments.calculator import MAX_DIGITS, TOOL, evaluate
+from rlvr_debug.environments.calculator.environment import MAX_DEPTH, MAX_DIGITS, TOOL, evaluate
+from rlvr_debug.environments.calculator.rows import CalculatorRow
+from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
 from rlvr_debug.environments.rewards import numbers_equal
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl
@@ -115,6 +115,14 @@ def test_any_text_has_a_value_of_bounded_size_or_an_error_that_a_model_can_read(
 )
 def test_values_are_exact_and_signs_bind_as_in_python(expression: str, value: str) -> None:
     assert str(evaluate(expression)) == value
+
+
+@pytest.mark.parametrize(("inner", "value"), [("-1", -1), ("(1+2)", 3), ("(2**2)", 4)])
+def test_each_part_of_an_expression_is_one_level_deeper(inner: str, value: int) -> None:
+    signs = MAX_DEPTH - 2
+    assert evaluate("-" * signs + inner) == value
+    with pytest.raises(ValueError, match="nested too deep"):
+        evaluate("-" * (signs + 1) + inner)
 
 
 @pytest.mark.parametrize(
@@ -273,4 +281,4 @@ def test_a_broken_row_is_named_with_its_line(
 @given(st.fractions())
 def test_any_fraction_may_be_an_answer(value: Fraction) -> None:
     row = {**ROW.to_json(), "answer": str(value)}
-    assert parse_calculator(row, "here").answer == str(value)
+    assert CalculatorRow.parse(row, "here").answer == str(value)

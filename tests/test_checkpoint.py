@@ -16,17 +16,20 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_debug.arms import Run, runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
-from rlvr_debug.faults import faulty_stages
+from rlvr_debug.causes import stages_with
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import TrainingResult, train_step
+from rlvr_debug.grpo.trainer import train_step
+from rlvr_debug.grpo.training import TrainingResult
+from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Run
 from tests import small
 from tests.small import small_training
 
@@ -102,7 +105,7 @@ def test_a_run_that_died_in_any_step_ends_with_the_same_bytes(
     kind: str, interrupted: Interrupted, tmp_path: Path
 ) -> None:
     changes, faults = KINDS[kind]
-    settings, stages = replace(SETTINGS, **changes), faulty_stages(faults)
+    settings, stages = replace(SETTINGS, **changes), stages_with(faults)
     whole = interrupted(settings, stages)
     assert len(whole.metrics) == settings.steps
     for after in range(1, settings.steps):

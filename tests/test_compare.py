@@ -12,7 +12,8 @@ import pytest
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_json, write_text
-from rlvr_debug.reporting.compare import compare, curves_chart, read_results
+from rlvr_debug.report.charts import revisions_chart
+from rlvr_debug.report.compare import compare, read_results
 
 ROOT = Path(__file__).parents[1]
 VERDICTS = "hypothesis,kind,status,confidence,effect,ci_low,ci_high\n"
@@ -154,7 +155,7 @@ def test_the_chart_has_each_arm_s_mean_over_seeds_the_older_one_dashed(
     repository.write(reward=0.7, arms=("new", "case"))
     repository.compare("HEAD")
     old, new = read_results("HEAD", repository.root), read_results(None, repository.root)
-    chart = curves_chart(old, new).to_dict()
+    chart = revisions_chart({each.name: each.curves for each in (old, new)}).to_dict()
     assert lines_of(chart) == {
         ("case", "HEAD"): [0.55] * 3,
         ("gone", "HEAD"): [0.55] * 3,
@@ -208,10 +209,10 @@ def test_a_study_in_a_folder_of_a_larger_repository_is_found(repository: Reposit
     assert rows(inner.compare("HEAD"), "metrics")[0][1:3] == ["0.02", "0.5"]
 
 
-def test_the_script_ends_with_status_2_and_one_line(tmp_path: Path) -> None:
-    script = [sys.executable, "scripts/compare.py", "--rev", "no-such-revision"]
+def test_the_command_ends_with_status_2_and_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rlvr_debug.cli", "compare", "no-such-revision"]
     done = subprocess.run(
-        [*script, "--out", str(tmp_path / "x.svg")],
+        [*command, "--out", str(tmp_path / "x.svg")],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -17,19 +17,20 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr_debug import config
-from rlvr_debug.arms import Run, arms, runs, seeds_of
-from rlvr_debug.config import load_params, merge
-from rlvr_debug.environments.musique import MuSiQue
+from rlvr_debug.causes import hypothesis_names, load_hypothesis, stage_of, variant_names
+from rlvr_debug.environments.musique.environment import MuSiQue
 from rlvr_debug.errors import InputError
-from rlvr_debug.faults import fault_names, stage_of
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
+from rlvr_debug.study import checks
+from rlvr_debug.study.arms import arms, runs, seeds_of
+from rlvr_debug.study.params import load_params, merge
+from rlvr_debug.study.schema import schema
+from rlvr_debug.trainers.base import Run
 
 ROOT = Path(__file__).parents[1]
 PARAMS_FILE = ROOT / "params.yaml"
 PARAMS = load_params(PARAMS_FILE)
-SCHEMA = yaml.safe_load((ROOT / "workflow/schemas/params.schema.yaml").read_text(encoding="utf-8"))
+SCHEMA = schema()
 KeyPath = tuple[Any, ...]
 
 
@@ -163,7 +164,7 @@ def test_arms_that_are_told_the_same_share_all_their_runs() -> None:
 
 def test_params_are_checked_without_loading_torch() -> None:
     code = (
-        "import sys, pathlib, rlvr_debug.arms as a, rlvr_debug.config as c;"
+        "import sys, pathlib, rlvr_debug.study.arms as a, rlvr_debug.study.params as c;"
         "list(a.runs(c.load_params(pathlib.Path('params.yaml'))));"
         "sys.exit('torch' in sys.modules)"
     )
@@ -197,8 +198,8 @@ def test_the_schema_the_settings_and_the_stages_name_the_same_things() -> None:
 
 
 def test_every_fault_breaks_a_stage_that_exists() -> None:
-    assert fault_names()
-    assert {stage_of(name) for name in fault_names()} <= set(STAGES)
+    assert variant_names()
+    assert {stage_of(name) for name in variant_names()} <= set(STAGES)
 
 
 def test_every_hypothesis_has_the_name_of_its_file_and_a_number_of_its_own() -> None:
@@ -424,7 +425,7 @@ def test_an_environment_that_does_not_exist_is_an_error(
 ) -> None:
     said = study.error(params)
     assert said.startswith(f"key '{key}' is str ")
-    assert said.endswith("expected one of musique, gsm8k, calculator")
+    assert said.endswith("expected one of calculator, gsm8k, musique")
 
 
 OPTIONAL = {
@@ -466,9 +467,9 @@ def test_a_musique_setting_out_of_range_is_named(key: str, value: Any, study: St
 def test_two_faults_on_one_stage_are_an_error_and_not_the_last_one(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    params = put(PARAMS, ("cases", "mine"), {"faults": list(fault_names()[:2])})
+    params = put(PARAMS, ("cases", "mine"), {"faults": list(variant_names()[:2])})
     study.load(params)
-    monkeypatch.setattr(config, "stage_broken", lambda fault: "sync")
+    monkeypatch.setattr(checks, "stage_broken", lambda fault: "sync")
     for case in set(PARAMS["cases"]):
         params["cases"][case]["faults"] = []
     assert study.error(params) == "key 'cases.mine.faults' breaks a stage twice, expected once"
@@ -478,7 +479,7 @@ def test_two_faults_on_one_stage_are_an_error_and_not_the_last_one(
 def test_an_arm_cannot_take_the_name_of_an_arm_that_every_study_has(
     name: str, study: Study
 ) -> None:
-    params = put(PARAMS, ("hypotheses", "kl-penalty", "arms", name), {})
+    params = put(PARAMS, ("hypotheses", "kl-penalty", "arms", name), {"swap": ["kl"]})
     assert study.error(params).endswith(f"arms.{name}' is a name kept for other arms")
 
 
@@ -748,7 +749,7 @@ values = st.recursive(
     | st.integers(-(10**20), 10**20)
     | st.floats()
     | st.text(max_size=5)
-    | st.sampled_from([*STAGES, *fault_names(), *hypothesis_names(), "gsm8k", "healthy"]),
+    | st.sampled_from([*STAGES, *variant_names(), *hypothesis_names(), "gsm8k", "healthy"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=4,
 )

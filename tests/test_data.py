@@ -19,18 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_debug.data.prepare import prepare, read_rows, synthetic_rows
-from rlvr_debug.data.rows import (
-    GSM8KRow,
-    Hop,
-    MuSiQueRow,
-    Paragraph,
-    Row,
-    parse_gsm8k,
-    parse_musique,
-)
+from rlvr_debug.data.prepare import prepare, read_rows
+from rlvr_debug.data.rows import Row
 from rlvr_debug.data.splits import Splits, separate, split
-from rlvr_debug.data.synthetic import RELATIONS, synthetic_gsm8k, synthetic_musique
+from rlvr_debug.environments import task_of
+from rlvr_debug.environments.gsm8k.rows import GSM8KRow
+from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
+from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
+from rlvr_debug.environments.musique.synthetic import RELATIONS, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, sha256, write_jsonl
 
@@ -359,9 +355,10 @@ def test_an_error_shows_the_beginning_of_an_id_however_long(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("tail", ["#", " ####", "x" * 50_000 + "#"])
 def test_a_long_answer_is_refused_as_fast_as_a_short_one(tail: str) -> None:
+    row = {"id": "1", "question": "1+1?", "answer": "#### " + "1" * 100_000 + tail}
     start = time.process_time()
     with pytest.raises(InputError, match="'#### number'"):
-        parse_gsm8k({"question": "1+1?", "answer": "#### " + "1" * 100_000 + tail}, "here:1")
+        GSM8KRow.parse(row, "here:1")
     assert time.process_time() - start < 1
 
 
@@ -608,13 +605,13 @@ def test_the_synthetic_answer_is_reached_hop_by_hop_over_the_supporting_paragrap
 @given(musique_rows)
 def test_synthetic_musique_rows_pass_the_parser(rows: list[MuSiQueRow]) -> None:
     for row in rows:
-        assert parse_musique(json.loads(json.dumps(row.to_json())), "here:1") == row
+        assert MuSiQueRow.parse(json.loads(json.dumps(row.to_json())), "here:1") == row
 
 
 @given(gsm8k_rows)
 def test_synthetic_gsm8k_rows_pass_the_parser(rows: list[GSM8KRow]) -> None:
     for row in rows:
-        assert parse_gsm8k(json.loads(json.dumps(row.to_json())), "here:1") == row
+        assert GSM8KRow.parse(json.loads(json.dumps(row.to_json())), "here:1") == row
 
 
 @given(gsm8k_rows)
@@ -707,7 +704,7 @@ def test_splits_of_synthetic_rows_are_apart_for_any_seed(
     environment: str, heldout: int, seed: int
 ) -> None:
     settings = MUSIQUE if environment == "musique" else GSM8K
-    rows = list(synthetic_rows(environment, settings | {"heldout": heldout, "seed": seed}))
+    rows = list(task_of(environment).synthetic(settings | {"heldout": heldout, "seed": seed}))
     splits = split(rows, heldout, seed)
     assert not shared_keys(splits.train, splits.heldout)
     assert sorted(ids(splits.train + splits.heldout)) == sorted(ids(rows))

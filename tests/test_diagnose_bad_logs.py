@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlvr_debug.config import ROOT
-from rlvr_debug.diagnose.rank import diagnose
-from rlvr_debug.diagnose.report import diagnosis_json, diagnosis_text
-from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.cli import main
+from rlvr_debug.diagnosis.rank import diagnose
+from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
+from rlvr_debug.errors import InputError
 
 COUNT = 200
 Write = Callable[[random.Random, Path], Path]
@@ -377,17 +377,14 @@ def test_the_generator_makes_every_kind_and_both_outcomes(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["none.csv", "args.bin", "empty.jsonl"])
-def test_the_script_ends_with_one_line_and_status_2(
+def test_the_command_ends_with_one_line_and_status_2(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import runpy
-
     if name != "none.csv":
         put(tmp_path / name, b"")
-    script = runpy.run_path(str(ROOT / "scripts" / "diagnose.py"))
-    monkeypatch.setattr(sys, "argv", ["diagnose.py", str(tmp_path / name)])
+    monkeypatch.setattr(sys, "argv", ["rlvr-debug", "diagnose", str(tmp_path / name)])
     with pytest.raises(SystemExit) as ended:
-        run_main(script["main"])
+        main()
     assert ended.value.code == 2
     said = capsys.readouterr()
     assert said.out == ""

@@ -21,28 +21,32 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from torch import Tensor
 
-from rlvr_debug.config import ROOT
-from rlvr_debug.data.rows import GSM8KRow
-from rlvr_debug.diagnostics.conversations import conversation_metrics
-from rlvr_debug.diagnostics.gradients import TINY_STD, gradient_metrics, loss_terms
-from rlvr_debug.diagnostics.logprobs import kl_metrics, ratio_metrics, sampler_metrics
-from rlvr_debug.diagnostics.rewards import group_metrics, part_metrics, pass_at_k
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
-from rlvr_debug.diagnostics.summaries import quantiles
-from rlvr_debug.diagnostics.tokens import ROLES, roles, token_metrics
-from rlvr_debug.diagnostics.trackers import open_trackers
-from rlvr_debug.diagnostics.weights import change_metrics, lora_norm, plan_change, weight_change
+from rlvr_debug.causes import stages_with, variant_names
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.base import CALL_ERRORS, Environment, Transcript
+from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 from rlvr_debug.errors import InputError
-from rlvr_debug.faults import fault_names, faulty_stages
 from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
-from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.optimizer import build_optimizer
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.ratio import LEVELS
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.update import accumulate
+from rlvr_debug.metrics.conversations import (
+    ROLES,
+    conversation_metrics,
+    roles,
+    token_metrics,
+)
+from rlvr_debug.metrics.gradients import TINY_STD, gradient_metrics, loss_terms
+from rlvr_debug.metrics.logprobs import kl_metrics, ratio_metrics, sampler_metrics
+from rlvr_debug.metrics.rewards import group_metrics, part_metrics, pass_at_k
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.summaries import quantiles
+from rlvr_debug.metrics.trackers import open_trackers
+from rlvr_debug.metrics.weights import change_metrics, expected_change, lora_norm, weight_change
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment
 from tests.small import SETTINGS, Train, small_environment, small_training
@@ -257,7 +261,7 @@ def test_the_terms_gradients_sum_to_what_the_update_s_own_backward_pass_sees(
     batch, targets = ragged_targets(0, changed.kl_beta)
     totals = Totals(6, int(batch.loss.sum()), parts, 11)
     loss, logprobs = accumulate(
-        random_model(0), batch, targets, totals, changed, Stages(logprobs=watched)
+        random_model(0), Experience(batch, targets, totals), changed, Stages(logprobs=watched)
     )
     terms = loss_terms(logprobs, targets, totals, changed, Stages())
     assert sum(term.value for term in terms.values()) == pytest.approx(loss, rel=1e-5)
@@ -335,9 +339,9 @@ def stepped(model: Any, held: list[Tensor], learning_rate: float) -> dict[str, f
     optimizer = build_optimizer(held, replace(SETTINGS, learning_rate=learning_rate))
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    plan = plan_change(policy, optimizer)
+    expected = expected_change(policy, optimizer)
     optimizer.step()
-    return change_metrics([weight_change(plan, policy)])
+    return change_metrics([weight_change(expected, policy)])
 
 
 def test_of_a_large_model_a_part_of_the_weights_tells_of_all(
@@ -348,7 +352,7 @@ def test_of_a_large_model_a_part_of_the_weights_tells_of_all(
         return stepped(model, list(model.parameters()), 1e-3)
 
     every = found()
-    monkeypatch.setattr("rlvr_debug.diagnostics.weights._COPIED", 1000)
+    monkeypatch.setattr("rlvr_debug.metrics.weights._COPIED", 1000)
     some = found()
     assert some != every
     assert some == pytest.approx(every, rel=0.05, abs=1e-4)
@@ -434,7 +438,7 @@ SAMPLED = re.compile(
 def test_a_fault_cannot_hide_itself(trained: Train, fault: str) -> None:
     changes = {"steps": 1, **ACTS.get(fault, {})}
     faulty, healthy = (
-        trained(stages, **changes).metrics for stages in (faulty_stages([fault]), Stages())
+        trained(stages, **changes).metrics for stages in (stages_with([fault]), Stages())
     )
     for name, least in GIVEN_AWAY[fault].items():
         assert faulty[-1][name] > least > 10 * healthy[-1][name]
@@ -447,7 +451,7 @@ def test_a_fault_cannot_hide_itself(trained: Train, fault: str) -> None:
 def test_an_optimizer_without_weights_shows_as_an_expected_change_that_did_not_come(
     trained: Train,
 ) -> None:
-    for row in trained(faulty_stages(["empty-optimizer"])).metrics:
+    for row in trained(stages_with(["empty-optimizer"])).metrics:
         assert row["weights/expected_update_norm"] > 0.01
         assert row["weights/update_ratio"] == row["weights/moved"] == 0
 
@@ -455,7 +459,7 @@ def test_an_optimizer_without_weights_shows_as_an_expected_change_that_did_not_c
 def test_a_limit_that_cuts_every_reply_shows_as_truncation(trained: Train) -> None:
     found, healthy = (
         trained(stages, steps=1).metrics[0]
-        for stages in (faulty_stages(["reply-limit-too-low"]), Stages())
+        for stages in (stages_with(["reply-limit-too-low"]), Stages())
     )
     assert found["completions/clipped_ratio"] > healthy["completions/clipped_ratio"]
     assert found["completions/max_length"] < healthy["completions/max_length"]
@@ -471,14 +475,14 @@ def test_a_term_that_is_no_longer_there_shows_in_the_gradient(trained: Train) ->
 
 
 def test_a_stale_sampler_shows_from_the_first_update_on(trained: Train) -> None:
-    _, row = trained(faulty_stages(["stale-sampler"])).metrics
+    _, row = trained(stages_with(["stale-sampler"])).metrics
     assert row["sampling/importance_sampling_ratio/outside_10_percent"] > 0.05
     assert row["sampler_gap/kl"] > 1e-3
 
 
 def test_every_shipped_fault_that_acts_before_weights_are_saved_is_among_them() -> None:
     others = {"adapter-lost-at-save", "empty-optimizer", "reply-limit-too-low", "stale-sampler"}
-    assert set(fault_names()) == {*GIVEN_AWAY, *others}
+    assert set(variant_names()) == {*GIVEN_AWAY, *others}
 
 
 # --- rollouts
@@ -528,7 +532,7 @@ def test_a_record_shows_where_the_trained_sequence_left_the_sampled_one(trained:
     keep = DiagnosticSettings(1, 12)
 
     def first(fault: str) -> list[dict[str, Any]]:
-        return trained(faulty_stages([fault]), diagnostics=keep, steps=1).rollouts
+        return trained(stages_with([fault]), diagnostics=keep, steps=1).rollouts
 
     for record in first("prompt-without-tools"):
         assert "".join(record["sampled"]["text"]).count("<tools>")
@@ -596,7 +600,7 @@ def test_trackers_are_given_each_row_as_it_comes(
 def test_a_tracker_that_is_not_installed_is_one_line_that_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr_debug.diagnostics.trackers.find_spec", lambda name: None)
+    monkeypatch.setattr("rlvr_debug.metrics.trackers.find_spec", lambda name: None)
     with (
         pytest.raises(InputError, match=r"names wandb.* pip install wandb$"),
         open_trackers(["wandb"], tmp_path, "run", {}),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -21,17 +20,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 
-from rlvr_debug.config import load_params
-from rlvr_debug.faults import cause_of, fault_names
+from lab.pages import PAGES, written
+from lab.releases.loss_gradient import loss_gradient
+from lab.releases.trained_ratio import trained_ratio
+from rlvr_debug.causes import cause_of, hypothesis_names, load_hypothesis, variant_names
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
 from rlvr_debug.probes import PROBES
-from rlvr_debug.probes.loss_gradient import loss_gradient
-from rlvr_debug.probes.trained_ratio import trained_ratio
-from rlvr_debug.reporting.pages import PAGES, probes_of, written
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.study.params import load_params
+from tests.copies import call, dry
 from tests.docs_commands import (
     BLOCK,
     COMMANDS,
@@ -60,7 +58,7 @@ def pages() -> dict[str, str]:
 
 def site(folder: Path) -> Path:
     """All that the site is made of, in another place."""
-    for name in ("README.md", "mkdocs.yml", "docs", "results/charts", "scripts/readme_as_index.py"):
+    for name in ("README.md", "mkdocs.yml", "docs", "results/charts", "lab/readme_as_index.py"):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
@@ -133,14 +131,14 @@ def test_every_page_is_reached_from_the_readme() -> None:
 # --- paths
 
 TREES = {
-    *("benchmarks", "configs", "docs", "envs", "examples", "fixes", "models", "results", "scripts"),
-    *("src", "studies", "tests", "workflow"),
+    *("benchmarks", "configs", "docs", "envs", "examples", "fixes", "lab", "models", "results"),
+    *("scripts", "src", "studies", "tests", "workflow"),
 }
 # of what is not this project, or is there only once something was run or added
 NOT_OURS = re.compile(
     r"envs/environment\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse).*"
     r"|studies/(?:<name>|smoke|mine)/.*|benchmarks/faults/work/"
-    r"|src/rlvr_debug/(?:hypotheses/learning_rate|data/reverse|environments/reverse)\.py"
+    r"|src/rlvr_debug/(?:causes/learning_rate/.*|environments/reverse/?|trainers/mine/.*)|rlvr_debug_reverse\.py"
 )
 
 
@@ -158,7 +156,8 @@ def missing_paths(text: str) -> list[str]:
             places = [f"src/**/{path}"]
         else:
             continue
-        if not all(any(ROOT.glob(place)) for place in places):
+        examples = ROOT.glob(f"examples/*/{path}")
+        if not all(any(ROOT.glob(place)) for place in places) and not any(examples):
             found.append(path)
     return found
 
@@ -225,89 +224,6 @@ def test_a_command_that_nobody_runs_is_named_with_what_to_do() -> None:
     ]
     [line] = unknown({"docs/new.md": "```\nmake coffee\n```\n"})
     assert line.endswith("is of language '', expected sh, yaml, python or text")
-
-
-def project(folder: Path) -> Path:
-    """A git repository of the project with some commits, its environment, and what a user might have."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
-    )
-    if listed.returncode:
-        pytest.skip("the checkout is no git repository: which files are the project's is not known")
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    setup = """
-        git init -q && git config user.name some && git config user.email some@one
-        git add . && git commit -qm project
-        for n in 1 2 3 4 5; do git commit -q --allow-empty -m "$n"; done
-        mkdir .venv && ln -s "$PREFIX"/* .venv/
-        touch .venv/.train-$(cat envs/train.txt pyproject.toml | cksum | tr -d ' ')
-        touch .venv/.test-$(cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
-        mkdir -p checkpoint-500 outputs/my-run
-        for folder in checkpoint-500 outputs/my-run; do cp "$LOG/trainer_state.json" $folder; done
-    """
-    given = {"PREFIX": sys.prefix, "LOG": str(LOG)}
-    subprocess.run(
-        ["bash", "-ec", setup], cwd=folder, env={**environment(folder), **given}, check=True
-    )
-    # else it would install into the environment that the tests run in
-    assert "pip" not in dry("docs", folder) + dry("plan", folder)
-    return folder
-
-
-def environment(root: Path) -> dict[str, str]:
-    """Nothing of whoever runs the tests, and nothing written there."""
-    kept = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("SNAKEMAKE", "MAKE", "MFLAGS", "GIT_", "OVERLAY", "PYTEST"))
-    }
-    nowhere = str(root.parent / "settings")
-    return {
-        **kept,
-        "PATH": os.pathsep.join([str(root / ".venv" / "bin"), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        **dict.fromkeys(("DVC_GLOBAL_CONFIG_DIR", "DVC_SYSTEM_CONFIG_DIR"), nowhere),
-        "DVC_SITE_CACHE_DIR": nowhere,
-        "HF_HUB_OFFLINE": "1",
-    }
-
-
-def call(command: str, root: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=root,
-        env=environment(root),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-
-
-def dry(target: str, root: Path) -> str:
-    """What make would run."""
-    done = call(f"make -n {target}", root)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Not to be changed."""
-    return project(tmp_path_factory.mktemp("original"))
-
-
-@pytest.fixture
-def copied(original: Path, tmp_path: Path) -> Path:
-    shutil.copytree(original, tmp_path / "project", symlinks=True)
-    return tmp_path / "project"
 
 
 def of_kind(kind: type) -> Iterator[Any]:
@@ -398,8 +314,9 @@ def test_what_is_not_run_says_why_and_names_targets_that_exist(original: Path) -
         pytest.param(body, id=f"{name} {number}")
         for name, page in pages().items()
         for number, (language, body) in enumerate(BLOCK.findall(page))
-        # its hypothesis is written first, below
-        if language == "yaml" and "learning-rate:" not in body
+        # its cause, environment or trainer is added first, below and in test_workflow_trainers.py
+        if language == "yaml"
+        and not any(own in body for own in ("skipped-steps:", "reverse:", "trainer: mine"))
     ],
 )
 def test_an_overlay_that_is_shown_is_a_study(text: str, tmp_path: Path) -> None:
@@ -408,90 +325,12 @@ def test_an_overlay_that_is_shown_is_a_study(text: str, tmp_path: Path) -> None:
     load_params(ROOT / "params.yaml", path)
 
 
-# --- how to extend
-
-
-def test_a_hypothesis_is_added_as_the_page_says(copied: Path) -> None:
-    done = call("python scripts/new_hypothesis.py learning-rate", copied)
-    assert done.returncode == 0, done.stdout
-    file = copied / "src" / "rlvr_debug" / "hypotheses" / "learning_rate.py"
-    text = file.read_text(encoding="utf-8").replace("TODO: a probe's name", "weights-move")
-    file.write_text(text, encoding="utf-8")
-    [overlay] = [
-        body for language, body in BLOCK.findall(pages()["docs/extend.md"]) if "twice:" in body
-    ]
-    (copied / "learning-rate.yaml").write_text(overlay, encoding="utf-8")
-    done = call("python scripts/plan.py --cores 2 --overlay learning-rate.yaml", copied)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.startswith("Study learning-rate: ")
-    # two arms more than the default study, three seeds each
-    default = call("python scripts/plan.py --cores 2", copied).stdout
-    more, fewer = (
-        int(re.findall(r"^trainings +(\d+)", said, re.M)[0]) for said in (done.stdout, default)
-    )
-    assert more == fewer + 6
-
-
-def reverse(copied: Path) -> Path:
-    done = call("git apply examples/new_environment.patch", copied)
-    assert done.returncode == 0, done.stdout
-    return copied
-
-
-def test_an_environment_is_added_as_the_page_says(copied: Path) -> None:
-    reverse(copied)
-    changed = set(call("git add . && git diff --cached --name-only HEAD", copied).stdout.split())
-    page = pages()["docs/extend.md"]
-    assert {path for path in changed if not path.endswith("trainer_state.json")} == {
-        path
-        for path in re.findall(r"^\| `([^`]+)`(?:, new)? \|", page, re.MULTILINE)
-        if "." in path
-    }
-    settings = json.dumps({"source": "synthetic", "rows": 60, "heldout": 8, "seed": 0})
-    prepared = (
-        f"python scripts/prepare_data.py --environment reverse --settings '{settings}' --out d"
-    )
-    weights = json.dumps({"max_new_tokens": 48, "weights": {"correct": 1.0}})
-    audited = (
-        f"python scripts/audit_rewards.py --environment-name reverse --environment '{weights}' "
-        "--base-model models/tiny --rows d/train.jsonl d/heldout.jsonl --out audit.json"
-    )
-    done = call(f"{prepared} && {audited}", copied)
-    assert done.returncode == 0, done.stdout
-    found = json.loads((copied / "audit.json").read_text(encoding="utf-8"))
-    assert found["oracle_beaten"] == []
-    assert found["oracle"]["reward"] == {"mean": 1.0, "lowest": 1.0}
-    assert found["copy the question"]["reward"]["mean"] == 0
-
-
-@pytest.mark.heavy
-def test_a_study_of_the_new_environment_ends_with_a_report(copied: Path) -> None:
-    reverse(copied)
-    hypotheses = dict.fromkeys(load_params(ROOT / "params.yaml")["hypotheses"])
-    overlay = {
-        "study": "reverse",
-        "case": "healthy",
-        "environment": "reverse",
-        "seeds": [0],
-        "data": {"reverse": {"rows": 60, "heldout": 8}},
-        "training": {"steps": 2, "prompts_per_step": 2, "group_size": 2},
-        "hypotheses": {
-            **hypotheses,
-            "kl-penalty": {"arms": {"off": {"training": {"kl_beta": 0.0}}}},
-        },
-    }
-    (copied / "reverse.yaml").write_text(yaml.safe_dump(overlay), encoding="utf-8")
-    done = call("python scripts/run_study.py --cores 2 --overlay reverse.yaml", copied)
-    assert done.returncode == 0, done.stdout
-    assert (copied / "studies" / "reverse" / "results" / "report.html").is_file()
-
-
 # --- what is written from the code, or held to it
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_what_pages_have_from_the_code_is_up_to_date(name: str) -> None:
-    assert written(DOCS / name) == pages()[f"docs/{name}"], "python scripts/write_docs.py"
+    assert written(DOCS / name) == pages()[f"docs/{name}"], "python -m lab.pages"
 
 
 def name_of(probe: Callable[..., Any]) -> str:
@@ -526,11 +365,11 @@ def test_the_table_of_probes_has_each_one_s_hypothesis_and_faults() -> None:
     table = pages()["docs/probes.md"].partition("Two faults fail")[0]
     rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([\w-]+) \| (.*) \|$", table, re.MULTILINE)
     judged = {
-        probe: slug for slug in hypothesis_names() for probe in probes_of(load_hypothesis(slug))
+        probe: slug for slug in hypothesis_names() for probe in list(load_hypothesis(slug).probes)
     }
     assert {probe: slug for probe, slug, _ in rows} == judged
     faults = {(fault, slug) for _, slug, cell in rows for fault in re.findall("`([^`]+)`", cell)}
-    shipped = {(fault, cause_of(fault)) for fault in fault_names()}
+    shipped = {(fault, cause_of(fault)) for fault in variant_names()}
     assert faults == {(fault, cause) for fault, cause in shipped if fault != "random-reward"}
 
 
@@ -547,7 +386,7 @@ def test_every_metric_has_a_unit_and_the_file_that_computes_it() -> None:
     assert len(sections) > 5
     for section in sections:
         [source] = re.findall(r"^`(\w+\.py)`", section, re.MULTILINE)
-        assert (ROOT / "src" / "rlvr_debug" / "diagnostics" / source).is_file()
+        assert (ROOT / "src" / "rlvr_debug" / "metrics" / source).is_file()
         rows = re.findall(r"^\| `[^`]+` \| (.*?) \|", section, re.MULTILINE)
         assert rows
         assert [unit for unit in rows if not re.fullmatch(units, unit)] == []

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from rlvr_debug.config import merge, parse_params
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
-from rlvr_debug.tracking import track
-from tests.test_workflow import MINI, PARTS, ROOT, listed_jobs
+from rlvr_debug.study.params import merge, parse_params
+from rlvr_debug.study.tracking import track
+from tests.test_workflow import MINI, PARTS, ROOT
 
 KEPT = (*PARTS, "dvc.yaml", ".dvc/config", ".dvc/plots", ".dvcignore", ".gitignore")
 PARAMS = merge(
@@ -34,6 +34,10 @@ KL_BETA = "hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta"
 OVERLAY = {"study": "other", "seeds": [1], "hypotheses": {"kl-penalty": None}}
 # of an arm that is the only one to differ
 ONE_RUN = {"train": 1, "evaluate_run": 1}
+
+
+# with the interpreter of the tests, and the repository's own library
+CLI = ("python", "-m", "rlvr_debug.cli")
 
 
 class Repository:
@@ -75,9 +79,9 @@ class Repository:
     def dvc(self, *arguments: str) -> str:
         return self.run("dvc", *arguments)
 
-    def study(self, *arguments: str) -> str:
-        """run_study.py."""
-        return self.run("python", "scripts/run_study.py", "--cores", "2", *arguments)
+    def study(self, *options: str) -> str:
+        """What Snakemake says as it runs."""
+        return self.run(*CLI, "run", "--verbose", "--cores", "2", *options)
 
     def params(self, over: Mapping[str, Any]) -> None:
         """Change params.yaml as an overlay would."""
@@ -89,8 +93,8 @@ class Repository:
         self.git("commit", "-qm", "results")
 
     def nothing_to_do(self, *options: str, stage: str = "study") -> bool:
-        """As Snakemake and DVC both say. options: of run_study.py."""
-        jobs = listed_jobs(self.study("-n", *options))
+        """As Snakemake and DVC both say. options: of the study."""
+        jobs = json.loads(self.run(*CLI, "plan", "--json", *options))["jobs"]
         changed = json.loads(self.dvc("status", "--json"))
         assert (stage in changed) == bool(jobs), (jobs, changed)
         return not jobs
@@ -262,7 +266,7 @@ def test_a_removed_hypothesis_trains_nothing_and_is_pruned(recorded: Repository)
     assert not recorded.nothing_to_do()
     assert ran(recorded.dvc("repro")) == {}
     assert recorded.nothing_to_do()
-    recorded.run("python", "scripts/tidy.py", "prune")
+    recorded.run(*CLI, "prune")
     assert changed_runs(old, recorded.bytes()) == {"kl-beta-0"}
     # Snakemake does not miss what it does not want; DVC records that it is gone
     assert ran(recorded.dvc("repro")) == {}
@@ -298,7 +302,7 @@ def overlay(repository: Repository, over: Mapping[str, Any] = OVERLAY) -> Path:
 
 
 def put_under_dvc(repository: Repository) -> None:
-    repository.run("python", "scripts/track.py", *OTHER)
+    repository.run(*CLI, "track", *OTHER)
 
 
 @pytest.fixture(scope="module")

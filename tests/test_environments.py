@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +12,20 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from rlvr_debug.audit import ScriptedSampler
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.data.rows import GSM8KRow, Hop, MuSiQueRow, Paragraph
-from rlvr_debug.environments import build_environment, gsm8k, musique
+from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused, tool
-from rlvr_debug.environments.gsm8k import final_answer
+from rlvr_debug.environments.gsm8k import environment as gsm8k
+from rlvr_debug.environments.gsm8k.environment import final_answer
+from rlvr_debug.environments.gsm8k.rows import GSM8KRow
+from rlvr_debug.environments.musique import environment as musique
+from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
+from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
-from rlvr_debug.sampling.scripted import ScriptedSampler
+from rlvr_debug.study.jobs import code_digest
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = {
@@ -56,6 +64,30 @@ ROW = row_of("-s-s-")
 
 def submitted(answer: str, citations: list[Any]) -> Transcript:
     return Transcript([""], submitted={"answer": answer, "citations": citations})
+
+
+# --- an environment is a folder
+
+
+def test_environments_are_the_folders_beside_each_other_and_are_known_without_torch() -> None:
+    program = (
+        "import sys; from rlvr_debug.environments import environment_names, task_of; "
+        "print(*environment_names()); [task_of(name) for name in environment_names()]; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "calculator gsm8k musique\n"), done.stderr
+
+
+def test_a_job_runs_again_when_a_file_below_its_folder_changes(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "outer.py").write_text("1")
+    (tmp_path / "inner" / "deep.py").write_text("1")
+    code_digest.cache_clear()
+    before = code_digest(tmp_path)
+    (tmp_path / "inner" / "deep.py").write_text("2")
+    code_digest.cache_clear()
+    assert code_digest(tmp_path) != before
 
 
 # --- what the tiny model has learned
@@ -311,3 +343,14 @@ def test_every_real_solution_earns_its_reward_in_either_form_and_another_number_
         }
         for reply, correct in said.items():
             assert GSM8K.score(row, Transcript([reply])) == {"correct": correct}
+
+
+@pytest.mark.parametrize("name", ["oracle", "spoiler"])
+def test_a_task_without_the_policies_of_the_audit_is_an_error(name: str) -> None:
+    task = task_of("gsm8k")
+    others = {key: policy for key, policy in task.policies.items() if key != name}
+    said = f"GSM8KRow: policies has no '{name}', expected oracle and spoiler beside others, found "
+    with pytest.raises(InputError, match=re.escape(said)):
+        replace(task, policies=others)
+    with pytest.raises(InputError, match="found none"):
+        replace(task, policies={})

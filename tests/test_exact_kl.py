@@ -10,20 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr_debug.config import ROOT
-from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
-from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.exact_kl import (
-    agreement,
+from lab.kl import (
+    direction_report,
     directions,
+    importance_sampling_report,
     kl,
-    kl_gradient,
-    random_policies,
     sequence_gradients,
-    term_gradient,
     terms,
 )
-from rlvr_debug.reporting.kl import direction_report, importance_sampling_report
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
 from tests.probe_subjects import SETTINGS
 
 REFERENCE, POLICY, OLD = random_policies([0.5, 0.7])

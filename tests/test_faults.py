@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import re
@@ -19,14 +18,13 @@ import torch
 import yaml
 from torch import Tensor
 
-from rlvr_debug.arms import HEALTHY, runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.rows import MuSiQueRow
-from rlvr_debug.data.synthetic import synthetic_musique
+from rlvr_debug.causes import cause_of, load_variant, stage_of, stages_with, variant_names
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.environments.musique.rows import MuSiQueRow
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.errors import InputError
-from rlvr_debug.faults import cause_of, fault_names, faulty_stages, stage_of
 from rlvr_debug.grpo.advantages import advantages
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
@@ -36,6 +34,8 @@ from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.study.arms import HEALTHY, runs
+from rlvr_debug.study.params import load_params
 from tests.small import ROWS, SETTINGS, Train, small_environment, small_training
 
 CAUSES = {
@@ -62,7 +62,7 @@ ACTS: dict[str, dict[str, Any]] = {
 
 
 def planted(fault: str) -> Stages:
-    return faulty_stages([fault])
+    return stages_with([fault])
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +105,10 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 def test_every_cause_has_a_fault() -> None:
-    assert {cause_of(fault) for fault in fault_names()} == CAUSES
+    assert {cause_of(fault) for fault in variant_names()} == CAUSES
 
 
-@pytest.mark.parametrize("fault", fault_names())
+@pytest.mark.parametrize("fault", variant_names())
 def test_a_fault_changes_the_outcome(trained: Train, fault: str) -> None:
     changes = ACTS.get(fault, {})
     healthy, faulty = (trained(stages, **changes) for stages in (Stages(), planted(fault)))
@@ -124,9 +124,9 @@ def test_every_fault_cites_its_row_and_stands_in_the_docs() -> None:
     table = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| `([a-z0-9-]+)` \| `(\w+)` \| ([a-z-]+) \| ([^|]*) \|", table, re.M)
     told = {fault: (stage, cause, row) for fault, stage, cause, row in found}
-    assert set(told) == set(fault_names())
+    assert set(told) == set(variant_names())
     for fault, (stage, cause, row) in told.items():
-        doc = importlib.import_module(f"rlvr_debug.faults.{fault.replace('-', '_')}").__doc__
+        doc = load_variant(fault).__doc__
         cited = re.search(
             r"(?:rows? ([0-9a-z]+(?: and [0-9a-z]+)*)|None) of\s+known bugs", doc or ""
         )
@@ -136,7 +136,7 @@ def test_every_fault_cites_its_row_and_stands_in_the_docs() -> None:
 
 def test_faults_are_checked_without_loading_torch() -> None:
     code = (
-        "import sys; from rlvr_debug.faults import *; [cause_of(f) for f in fault_names()]; "
+        "import sys; from rlvr_debug.causes import *; [cause_of(f) for f in variant_names()]; "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -152,10 +152,10 @@ def study(folder: Path, faults: list[str], case: str = "mine") -> dict[str, Any]
     return load_params(file)
 
 
-@pytest.mark.parametrize("fault", fault_names())
+@pytest.mark.parametrize("fault", variant_names())
 def test_a_fault_is_reached_by_its_name_only(fault: str, tmp_path: Path) -> None:
     for run in runs(study(tmp_path, [fault])):
-        stages = faulty_stages(run.faults)
+        stages = stages_with(run.faults)
         assert run.design != "control" or stages == Stages()
         assert run.design != "random_reward" or stages == planted("random-reward")
         assert run.design != "case" or stages == planted(fault)
@@ -163,7 +163,7 @@ def test_a_fault_is_reached_by_its_name_only(fault: str, tmp_path: Path) -> None
     assert {run.faults for run in healthy if run.design != "random_reward"} == {()}
 
 
-@pytest.mark.parametrize("fault", fault_names())
+@pytest.mark.parametrize("fault", variant_names())
 def test_a_misspelt_fault_is_one_line_that_names_the_nearest(fault: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
         study(tmp_path, [fault[:3] + fault[4:]])

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_debug.config import ROOT
+from lab.releases.fixes import apply_fixes, fix_names
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.fixes import apply_fixes, fix_names
 
 RELEASE = "verifiers-1.0"
 LINES = [f"line {number}\n" for number in range(20)]
@@ -139,9 +139,9 @@ def test_the_script_says_in_one_line_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ["--wheel", str(tmp_path / "none.whl"), "--out", str(tmp_path / "out")]
-    monkeypatch.setattr(sys, "argv", ["apply_fixes.py", *given])
+    monkeypatch.setattr(sys, "argv", ["fixes.py", *given])
     with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(ROOT / "scripts" / "apply_fixes.py"), run_name="__main__")
+        runpy.run_path(str(ROOT / "lab" / "releases" / "fixes.py"), run_name="__main__")
     assert caught.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
@@ -152,10 +152,19 @@ def test_the_script_says_in_one_line_what_is_wrong(
 def test_probing_without_a_release_is_refused_in_one_line(
     options: list[str], tmp_path: Path
 ) -> None:
-    script, out = str(ROOT / "scripts" / "probe_release.py"), tmp_path / "found.json"
+    out = tmp_path / "found.json"
     given = [option.format(folder=tmp_path) for option in options]
     done = subprocess.run(
-        [sys.executable, script, "--release", "0.1.3", "--out", str(out), *given],
+        [
+            sys.executable,
+            "-m",
+            "lab.releases.probe",
+            "--release",
+            "0.1.3",
+            "--out",
+            str(out),
+            *given,
+        ],
         capture_output=True,
         text=True,
         check=False,

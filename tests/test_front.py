@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
-from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, write_jsonl
-from rlvr_debug.front import train_by_flags
+from rlvr_debug.processes import run_main
+from scripts.train_flags import train_by_flags
 
 # as it was typed for the case that this project starts from, but for the length of the run
 ORIGINAL = [
@@ -118,7 +120,7 @@ def test_output_that_nobody_reads_any_more_is_no_traceback() -> None:
     """As with `| head`."""
     read, write = os.pipe()
     os.close(read)
-    code = "from rlvr_debug.errors import run_main; run_main(lambda: print('x' * 100_000))"
+    code = "from rlvr_debug.processes import run_main; run_main(lambda: print('x' * 100_000))"
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True
     )

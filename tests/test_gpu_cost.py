@@ -11,13 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_debug.arms import runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.models.architectures import PUBLISHED, Architecture, config_of
-from rlvr_debug.models.places import BaseModel
-from rlvr_debug.reporting.gpu_cost import (
+from lab.scaling.cost import (
     GPUS,
-    Lengths,
     Setup,
     activation_bytes,
     adapter_slots,
@@ -30,7 +25,13 @@ from rlvr_debug.reporting.gpu_cost import (
     training_flops,
     training_seconds,
 )
-from rlvr_debug.reporting.gpu_plan import gpu_lines, run_cost
+from lab.scaling.plan import gpu_lines, run_cost
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.environments.task import Lengths
+from rlvr_debug.models.architectures import PUBLISHED, Architecture, config_of
+from rlvr_debug.models.places import BaseModel
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
 
 PARAMS = load_params(ROOT / "params.yaml")
 FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "qwen2.5-7b.yaml")

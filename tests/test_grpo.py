@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.rows import MuSiQueRow
-from rlvr_debug.data.synthetic import synthetic_musique
+from lab.model.warmup import predicting_only
+from rlvr_debug.causes import stage_of, stages_with, variant_names
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.environments.musique import TOOL
-from rlvr_debug.faults import fault_names, faulty_stages, stage_of
+from rlvr_debug.environments.musique.environment import TOOL
+from rlvr_debug.environments.musique.rows import MuSiQueRow
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.grpo.advantages import SCALINGS, advantages
 from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
 from rlvr_debug.grpo.kl import kl_estimate
@@ -28,10 +29,14 @@ from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.sequences import Batch, build_batch, trained_sequence
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import TrainingResult, train
+from rlvr_debug.grpo.trainer import train
+from rlvr_debug.grpo.training import Training, TrainingResult
+from rlvr_debug.metrics.observer import RunObserver
+from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.study.params import load_params
 
 RandomModel = Callable[..., Any]
 Talkative = Callable[[int], Any]
@@ -158,7 +163,8 @@ def test_tokens_outside_the_vocabulary_take_no_probability(random_model: RandomM
     only[ids[wanted]] = True
     only[:4] = True
     assert not only.all()
-    found = token_logprobs(model, ids, real, wanted, 1.0, only)
+    with predicting_only(model, only):
+        found = token_logprobs(model, ids, real, wanted)
     logits = model(input_ids=ids, attention_mask=real).logits[:, :-1]
     logits[..., ~only] = float("-inf")
     expected = logits.log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
@@ -341,9 +347,9 @@ def test_the_stages_that_have_names_are_those_that_can_be_swapped() -> None:
     assert tuple(field.name for field in fields(Stages)) == STAGES
 
 
-@pytest.mark.parametrize("fault", fault_names())
+@pytest.mark.parametrize("fault", variant_names())
 def test_a_fault_changes_its_own_stage_only(fault: str) -> None:
-    healthy, faulty = (implementations(s) for s in (Stages(), faulty_stages([fault])))
+    healthy, faulty = (implementations(s) for s in (Stages(), stages_with([fault])))
     assert {name for name in healthy if healthy[name] is not faulty[name]} == {stage_of(fault)}
 
 
@@ -351,7 +357,7 @@ def test_each_planted_fault_does_what_it_says(
     chat: Chat, environment: Environment, rollouts: list[Rollout]
 ) -> None:
     def built(*faults: str) -> dict[str, Tensor]:
-        batch = build_batch(rollouts, faulty_stages(faults), environment, chat)
+        batch = build_batch(rollouts, stages_with(faults), environment, chat)
         return {field.name: getattr(batch, field.name) for field in fields(batch)}
 
     healthy, hidden = built(), built("attention-from-loss-mask")
@@ -362,7 +368,7 @@ def test_each_planted_fault_does_what_it_says(
         reply = current.segments[1].ids
 
         def trained(fault: str, current: Rollout = current) -> list[int]:
-            ids, sampled = trained_sequence(current, faulty_stages([fault]), environment, chat)
+            ids, sampled = trained_sequence(current, stages_with([fault]), environment, chat)
             said = [t for t, mine in zip(ids, sampled, strict=True) if mine]
             assert said == [t for t, mine in zip(current.ids, current.sampled, strict=True) if mine]
             return ids
@@ -391,17 +397,9 @@ def trained(
 
     def run(stages: Stages, seed: int = 0, **changes: Any) -> TrainingResult:
         model, reference = talkative(0), talkative(0)
-        return train(
-            model,
-            reference,
-            sampler_of(model, chat),
-            chat,
-            environment,
-            rows,
-            replace(SETTINGS, **changes),
-            stages,
-            seed,
-        )
+        training = Training(chat, environment, rows, replace(SETTINGS, **changes), seed, stages)
+        observer = RunObserver(DiagnosticSettings())
+        return train(training, model, reference, sampler_of(model, chat), observer=observer)
 
     return run
 
@@ -445,7 +443,7 @@ def test_a_stale_sampler_is_left_behind_and_a_healthy_one_is_not(
     budget = {"steps": 14, "prompts_per_step": 6, "group_size": 8, "learning_rate": 3e-4}
     healthy = trained(Stages(), **budget).metrics
     assert max(row["sampler_gap/max_abs"] for row in healthy) < 1e-5
-    stale = trained(faulty_stages(["stale-sampler"]), **budget).metrics
+    stale = trained(stages_with(["stale-sampler"]), **budget).metrics
     gaps = [row["sampler_gap/mean_abs"] for row in stale]
     assert gaps[0] < 1e-5
     assert min(gaps[1:]) > 1e-2
@@ -457,7 +455,7 @@ def test_a_fault_cannot_hide_itself_from_the_sampler_gap(
 ) -> None:
     """Computed from the environment's masks and the sampler's log-probabilities."""
     for fault in ("attention-from-loss-mask", "prompt-without-tools", "tool-turn-rendered-alone"):
-        [row] = trained(faulty_stages([fault]), steps=1).metrics
+        [row] = trained(stages_with([fault]), steps=1).metrics
         assert row["sampler_gap/mean_abs"] > 1e-3
         [healthy] = trained(Stages(), steps=1).metrics
         for name in ("reward", "sampled_tokens", "turns/mean", "completions/clipped_ratio"):
@@ -481,6 +479,6 @@ def test_a_model_without_training_learns_by_grpo_alone_and_not_through_a_stale_s
     trained: Callable[..., TrainingResult],
 ) -> None:
     budget = {"steps": 24, "prompts_per_step": 6, "group_size": 8, "kl_beta": 0.0}
-    for stages, learns in ((Stages(), True), (faulty_stages(["stale-sampler"]), False)):
+    for stages, learns in ((Stages(), True), (stages_with(["stale-sampler"]), False)):
         rewards = [row["reward"] for row in trained(stages, **budget).metrics]
         assert (fmean(rewards[-6:]) > 2 * fmean(rewards[:6])) == learns

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlvr_debug.guarded import guarded
+from rlvr_debug.processes import guarded
 
 # a child in its group; both say that they are there, and do as they are told on SIGTERM
 PROGRAM = """
@@ -84,7 +84,7 @@ def wait_until_removed(path: Path) -> None:
 
 STARTER = """
 import os, pathlib, sys, time
-from rlvr_debug.guarded import guarded
+from rlvr_debug.processes import guarded
 with guarded(sys.argv[2:], pathlib.Path(sys.argv[1]), os.environ):
     time.sleep(600)
 """

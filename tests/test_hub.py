@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.hub import Selection, hub_rows, parse_selections
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
+from rlvr_debug.study.params import load_params
 
 KEY = "data.gsm8k.datasets"
 ROWS = [{"question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in range(20)]

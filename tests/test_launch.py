@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.devices import SEEN, VISIBLE, device_variables, narrowed, positions
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.launch import launch, launch_command
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.serving.vllm import vllm_variables
+from rlvr_debug.study.params import load_params
 from tests.test_workflow import MINI, Project, copy
 
 PARAMS = load_params(ROOT / "params.yaml")
@@ -205,7 +206,7 @@ def test_two_processes_train_on_shards_through_the_rule(
     launched: Callable[[dict[str, Any]], Project],
 ) -> None:
     project = launched(LAUNCHED)
-    done = project.run(f"{CASE}/heldout.json")
+    done = project.run("--", f"{CASE}/heldout.json")
     assert done.returncode == 0, done.stderr
     folder = project.study / CASE
     rows = [row for _, row in read_jsonl(folder / "metrics.jsonl")]
@@ -224,7 +225,7 @@ def test_what_a_launched_training_refuses_is_still_the_last_line(
     launched: Callable[[dict[str, Any]], Project],
 ) -> None:
     few = {**LAUNCHED, "training": {**LAUNCHED["training"], "prompts_per_step": 60}}
-    done = launched(few).run(f"{CASE}/metrics.jsonl")
+    done = launched(few).run("--", f"{CASE}/metrics.jsonl")
     assert done.returncode != 0
     assert (
         "training rows, expected at least training.prompts_per_step (60)"
@@ -239,7 +240,7 @@ def test_a_hub_that_cannot_be_reached_ends_a_study_with_one_line(
     project = launched({**MINI, "base_models": {"musique": "owner/model@main"}})
     project.environment |= {"HF_ENDPOINT": "http://127.0.0.1:9"}
     assert project.to_do()["fetch_model"] == 1
-    done = project.run(f"{CASE}/metrics.jsonl")
+    done = project.run("--", f"{CASE}/metrics.jsonl")
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: base model 'owner/model@main' cannot be fetched (")
@@ -255,7 +256,7 @@ def test_environments_with_other_base_models_are_trained_on_those(
     values["hypotheses"]["library-functionality"] = {"arms": {"gsm8k": {"environment": "gsm8k"}}}
     values |= {"base_models": {"gsm8k": "models/other"}, "sampler": "server"}
     project.overlay(values)
-    done = project.run("-n", "-p")
+    done = project.run("--", "-n", "-p")
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr
     commands = [line for line in said.splitlines() if "--base-model" in line]

@@ -20,21 +20,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.diagnostics.logprobs import clip_metrics, kl_metrics, sampler_metrics
-from rlvr_debug.diagnostics.rewards import group_metrics, part_metrics
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.advantages import SCALINGS, advantages, normalize_then_sum
 from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.loss import Targets
-from rlvr_debug.grpo.masks import without_truncated
+from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.ratio import LEVELS, importance_weights
-from rlvr_debug.grpo.sequences import Batch
+from rlvr_debug.grpo.sequences import Batch, without_truncated
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.update import accumulate, batch_logprobs
+from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, sampler_metrics
+from rlvr_debug.metrics.rewards import group_metrics, part_metrics
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.study.params import load_params
 
 trl = pytest.importorskip("trl", reason="trl is not installed: no oracle for the trainer")
 datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
@@ -222,7 +222,8 @@ def assert_equal(
         settings.gradient_accumulation_steps,
         max(COMPLETIONS),
     )
-    loss, _ = accumulate(policy.model, batch, targets, totals, settings, Stages())
+    experience = Experience(batch, targets, totals)
+    loss, _ = accumulate(policy.model, experience, settings, Stages())
     ours = gradient_of(policy.trained)
     tolerance = TOLERANCE[settings.logprobs_dtype]
     assert float(theirs.norm()) > 1e-3

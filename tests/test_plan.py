@@ -4,18 +4,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from rlvr_debug.arms import runs
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl, write_text
-from rlvr_debug.reporting.plan import Rates, measured_runs, plan, plan_text, planned, rates
-from rlvr_debug.workspace import jobs_to_do
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.plan import Rates, measured_runs, plan, plan_text, planned, rates
+from rlvr_debug.study.snakemake import jobs_to_do
 from tests.test_workflow import ARMS, copy
 
 PARAMS = load_params(ROOT / "params.yaml")
@@ -154,7 +156,7 @@ def test_many_cores_do_not_end_a_study_before_its_longest_training() -> None:
 def test_json_has_no_hours_of_a_processor_where_the_text_has_none() -> None:
     for overlay in (None, ROOT / "studies" / "qwen2.5-7b.yaml"):
         found = planned(load_params(ROOT / "params.yaml", overlay), {"train": 3}, 2, RATES, 10**10)
-        told = json.loads(json.dumps(found.to_json()))
+        told = json.loads(json.dumps(asdict(found)))
         assert (told["whole"] is None) == ("CPU hours" not in plan_text(found)) == bool(overlay)
         assert bool(told["gpus"]) == bool(overlay)
         assert told["trainings_left"] == 3
@@ -177,11 +179,12 @@ def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do() -> None:
         jobs_to_do(failing)
 
 
-def test_the_script_plans_an_overlay_s_study_and_runs_nothing(tmp_path: Path) -> None:
+def test_the_command_plans_an_overlay_s_study_and_runs_nothing(tmp_path: Path) -> None:
     project = copy(ROOT, tmp_path)
-    script = [sys.executable, "scripts/plan.py", "--overlay", "mini.yaml", "--cores", "2"]
+    words = ("plan", "--overlay", "mini.yaml", "--cores", "2")
+    command = [sys.executable, "-m", "rlvr_debug.cli", *words]
     done = subprocess.run(
-        script, cwd=tmp_path, env=project.environment, capture_output=True, text=True, check=False
+        command, cwd=tmp_path, env=project.environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Study mini: case verifiers-0.1.3 on musique, trainer own")

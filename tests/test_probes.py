@@ -15,19 +15,21 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_debug.arms import Run, runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
+from rlvr_debug.causes import cause_of, hypothesis_names, variant_names
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
-from rlvr_debug.faults import cause_of, fault_names
+from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.files import read_json, write_jsonl
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.hypotheses import hypothesis_names
 from rlvr_debug.probes import PROBES, Measurement, Subject, readable
-from rlvr_debug.probes.case import case_subject
 from rlvr_debug.probes.first_update import case_batch
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.own.probe import case_subject
 from tests.probe_subjects import (
     DRAWS,
     Build,
@@ -102,7 +104,7 @@ def test_the_probes_have_the_names_that_hypotheses_refer_to(draws: list[Subject]
 
 
 def test_every_fault_and_every_probe_is_in_the_table() -> None:
-    assert set(FAILS) == set(fault_names())
+    assert set(FAILS) == set(variant_names())
     assert set().union(*FAILS.values()) == NAMES
 
 
@@ -114,7 +116,7 @@ def test_every_probe_passes_on_the_healthy_trainer(draws: list[Subject], seed: i
         assert all(map(math.isfinite, found.measured.values()))  # another would measure nothing
 
 
-@pytest.mark.parametrize("fault", fault_names())
+@pytest.mark.parametrize("fault", variant_names())
 def test_every_fault_fails_its_probes_on_every_draw(draws: list[Subject], fault: str) -> None:
     probes = {name_of(probe): probe for probe in PROBES}
     for subject in draws:
@@ -123,10 +125,10 @@ def test_every_fault_fails_its_probes_on_every_draw(draws: list[Subject], fault:
             assert not found.passed, readable(found)
 
 
-@pytest.mark.parametrize("fault", fault_names())
+@pytest.mark.parametrize("fault", variant_names())
 def test_a_fault_fails_no_other_probe(draws: list[Subject], fault: str) -> None:
     # a draw of its own for each
-    subject = draws[fault_names().index(fault)]
+    subject = draws[variant_names().index(fault)]
     assert failing(planted(subject, fault)) == FAILS[fault]
 
 
@@ -316,13 +318,12 @@ def test_the_default_case_fails_where_its_three_defects_are(
 
 
 def test_the_case_s_settings_are_those_that_are_probed(
-    rows: Path, monkeypatch: pytest.MonkeyPatch
+    rows: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: None)
     run, environment = run_of("control", lora_r=4, mask_truncated_completions=True)
-    subject = case_subject(
-        run, {**environment, "max_new_tokens": 8}, ROOT / "models" / "tiny", rows
-    )
+    settings = {**environment, "max_new_tokens": 8}
+    subject = case_subject(Job(run, settings, ROOT / "models" / "tiny", rows, tmp_path))
     assert subject.settings == run.training
     assert subject.policy.adapter is not None
     assert all(weight.shape[0] == 4 or weight.shape[1] == 4 for weight in subject.policy.trained)

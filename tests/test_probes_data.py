@@ -10,18 +10,12 @@ from torch import Tensor
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.advantages import SCALINGS, advantages
-from rlvr_debug.grpo.masks import loss_mask
 from rlvr_debug.grpo.policy import Policy
-from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.stages import Stages, loss_mask
 from rlvr_debug.probes import Subject
-from rlvr_debug.probes.advantage_scale import advantage_scale
-from rlvr_debug.probes.context_sensitivity import context_sensitivity
-from rlvr_debug.probes.group_integrity import group_integrity
-from rlvr_debug.probes.limits import limits
-from rlvr_debug.probes.reward_audit import reward_audit
-from rlvr_debug.probes.sequence_diff import sequence_diff
-from rlvr_debug.probes.token_roles import token_roles
-from rlvr_debug.probes.train_eval_equality import train_eval_equality
+from rlvr_debug.probes.evaluation import train_eval_equality
+from rlvr_debug.probes.rewards import advantage_scale, group_integrity, reward_audit
+from rlvr_debug.probes.sequences import context_sensitivity, limits, sequence_diff, token_roles
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 from tests.probe_subjects import (

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from lab.releases.loss_gradient import loss_gradient
+from lab.releases.trained_ratio import trained_ratio
 from rlvr_debug.grpo.loss import policy_loss
 from rlvr_debug.probes import Subject
-from rlvr_debug.probes.gradient_size import gradient_size
-from rlvr_debug.probes.loss_gradient import loss_gradient
-from rlvr_debug.probes.micro_batch_invariance import micro_batch_invariance
-from rlvr_debug.probes.sampler_ratio import sampler_ratio
-from rlvr_debug.probes.trained_ratio import trained_ratio
+from rlvr_debug.probes.sampler import sampler_ratio
+from rlvr_debug.probes.update import gradient_size, micro_batch_invariance
 from rlvr_debug.sampling.chat import Chat
 from tests.probe_subjects import Build, draw, with_faults, with_settings
 

@@ -12,13 +12,9 @@ from torch import Tensor
 from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.probes import Subject
-from rlvr_debug.probes.gradient_size import gradient_size
-from rlvr_debug.probes.kl_estimator import kl_estimator
-from rlvr_debug.probes.kl_gradient import kl_gradient
-from rlvr_debug.probes.micro_batch_invariance import micro_batch_invariance
-from rlvr_debug.probes.sampler_ratio import sampler_ratio
-from rlvr_debug.probes.weight_sync import weight_sync
-from rlvr_debug.probes.weights_move import weights_move
+from rlvr_debug.probes.kl import kl_estimator, kl_gradient
+from rlvr_debug.probes.sampler import sampler_ratio, weight_sync
+from rlvr_debug.probes.update import gradient_size, micro_batch_invariance, weights_move
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import rollout

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_debug.arms import Run, runs
-from rlvr_debug.config import ROOT, load_params
-from rlvr_debug.data.synthetic import synthetic_musique
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.grpo.aggregation import AGGREGATIONS
 from rlvr_debug.models.base_model import load_model, load_weights
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Run
 
 PARAMS = load_params(ROOT / "params.yaml")
 MODEL = ROOT / "models" / "tiny"

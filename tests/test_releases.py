@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rlvr_debug.config import ROOT
+from lab.releases.fixes import apply_fixes, fix_names
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
-from rlvr_debug.fixes import apply_fixes, fix_names
 from rlvr_debug.venvs import build_venv
 
 pytestmark = [pytest.mark.releases, pytest.mark.heavy]
@@ -45,9 +45,17 @@ def clean() -> dict[str, str]:
 
 
 def probe(release: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    script = str(ROOT / "scripts" / "probe_release.py")
-    command = [str(python(release)), script, "--release", release, "--out", str(out), *options]
-    return subprocess.run(command, capture_output=True, text=True, env=clean(), check=False)
+    return run(
+        python(release),
+        *("lab.releases.probe", "--release", release, "--out", str(out), *options),
+    )
+
+
+def run(interpreter: Path, *module: str) -> subprocess.CompletedProcess[str]:
+    command = [str(interpreter), "-m", *module]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=clean(), check=False
+    )
 
 
 def measured(release: str, out: Path, *options: str) -> dict[str, Any]:
@@ -116,8 +124,7 @@ def test_each_fix_applies_alone(name: str, tmp_path: Path) -> None:
 
 
 def test_the_default_case_s_faults_make_the_batch_of_0_1_3() -> None:
-    command = [str(python("0.1.3")), str(ROOT / "tests" / "release_batch.py")]
-    done = subprocess.run(command, capture_output=True, text=True, env=clean(), check=False)
+    done = run(python("0.1.3"), "tests.release_batch")
     assert done.stdout == "differs: []\n", done.stderr
 
 

@@ -15,12 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_debug.alignment import edits
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
+from rlvr_debug.causes import load_hypothesis, stages_with
 from rlvr_debug.errors import InputError
-from rlvr_debug.faults import faulty_stages
-from rlvr_debug.hypotheses import load_hypothesis
-from rlvr_debug.reporting.rollouts import aligned, shown_rollouts
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.report.rollouts import aligned, shown_rollouts
+from rlvr_debug.sampling.alignment import edits
 from rlvr_debug.sampling.chat import Chat
 from tests.made_up_study import (
     CAUSE_FOUND,
@@ -377,7 +376,7 @@ def test_the_viewer_says_what_a_planted_fault_did_to_a_rollout(
             aligned(json.loads(json.dumps(row))).says
             for row in trained(stages, diagnostics=keep, steps=1).rollouts
         ]
-        for stages in (None, faulty_stages([fault]))
+        for stages in (None, stages_with([fault]))
     )
     assert set(sound) == {
         "The trained sequence is the sampled one, token by token. "

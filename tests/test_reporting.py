@@ -12,14 +12,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rlvr_debug.config import ROOT
+from rlvr_debug.causes import hypothesis_names, load_hypothesis
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
-from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
-from rlvr_debug.reporting.answer import Answer, answer
-from rlvr_debug.reporting.charts import curves_chart, learning_chart
-from rlvr_debug.reporting.record import fix, success_criteria
-from rlvr_debug.reporting.tables import write_phase, write_tables
+from rlvr_debug.report.answer import Answer, answer, fix, success_criteria
+from rlvr_debug.report.charts import curves_chart, learning_chart
+from rlvr_debug.report.tables import write_phase, write_tables
 from tests.made_up_study import (
     BASELINE,
     CAUSE_FOUND,
@@ -210,7 +209,7 @@ def test_a_long_run_is_thinned_and_keeps_its_last_step() -> None:
     rows = [("case", "case", seed, step, 0.5, 0.1) for seed in (0, 1) for step in range(1, 1002)]
     curves = pd.DataFrame(rows, columns=["arm", "design", "seed", "step", "reward", "kl"])
     charts = [
-        learning_chart(curves, ["case"]),
+        learning_chart({"curves": curves, "arms": pd.DataFrame({"arm": ["case"]})}, 0.1),
         *(curves_chart(curves, {"case": "it"}, name, name, (9, 9)) for name in ("reward", "kl")),
     ]
     for chart in charts:

@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.data.rows import MuSiQueRow, Paragraph
-from rlvr_debug.data.synthetic import synthetic_musique
-from rlvr_debug.environments.retrieval import (
+from rlvr_debug.environments.musique.retrieval import (
     STRATEGIES,
     Encoder,
     Retriever,
@@ -29,6 +27,8 @@ from rlvr_debug.environments.retrieval import (
     sentence_encoder,
     with_noise,
 )
+from rlvr_debug.environments.musique.rows import MuSiQueRow, Paragraph
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.errors import InputError
 
 
@@ -306,7 +306,7 @@ def test_a_hub_that_does_not_answer_is_given_up_on() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        program = "from rlvr_debug.environments.retrieval import sentence_encoder as load\n"
+        program = "from rlvr_debug.environments.musique.retrieval import sentence_encoder as load\n"
         program += "from rlvr_debug.errors import InputError\n"
         program += "try: load('owner/model')\nexcept InputError as error: print(error)"
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"

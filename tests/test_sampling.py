@@ -13,13 +13,14 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlvr_debug.data.rows import Hop, MuSiQueRow, Paragraph
-from rlvr_debug.data.synthetic import synthetic_gsm8k, synthetic_musique
+from lab.model.tokenizer import CALL_AFTER, CALL_BEFORE
 from rlvr_debug.environments import build_environment
-from rlvr_debug.environments.base import Environment, combined_reward, spoken
-from rlvr_debug.environments.musique import TOOL
+from rlvr_debug.environments.base import Environment, spoken
+from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
+from rlvr_debug.environments.musique.environment import TOOL
+from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
+from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.models.base_model import load_weights, model_config
-from rlvr_debug.models.tokenizer import CALL_AFTER, CALL_BEFORE
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
@@ -372,7 +373,8 @@ def test_no_reply_breaks_a_rollout_and_ids_are_what_was_seen_and_said(
         assert roles == ["prompt", *["assistant", "tool"] * len(said)][: 2 * len(said)]
         assert all(len(s.logprobs) == len(s.ids) * (s.role == "assistant") for s in found.segments)
         assert found.outcome in ("answered", "no_answer", "token_limit", "turn_limit")
-        assert 0 <= found.reward == combined_reward(found.parts, WEIGHTS) <= 1
+        weighted = sum(WEIGHTS[name] * found.parts[name] for name in WEIGHTS)
+        assert 0 <= found.reward == weighted / sum(WEIGHTS.values()) <= 1
 
 
 def test_sampled_ids_stay_though_their_text_would_be_encoded_otherwise(chat: Chat) -> None:

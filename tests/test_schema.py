@@ -1,4 +1,4 @@
-"""workflow/schemas/params.schema.yaml tells every key's meaning, and what the shipped params.yaml says."""
+"""The schema of params.yaml tells every key's meaning, and what the shipped params.yaml says."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from rlvr_debug.config import load_params
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.schema import schema
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = yaml.safe_load((ROOT / "workflow/schemas/params.schema.yaml").read_text(encoding="utf-8"))
+SCHEMA = schema()
 PARAMS = load_params(ROOT / "params.yaml")
 # names of the user's, and what they hold: what the study is about has no default
 OPEN = {"cases", "hypotheses"}

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
@@ -37,6 +37,7 @@ from rlvr_debug.serving.endpoint import (
     write_endpoint,
 )
 from rlvr_debug.serving.process import model_folder, served, server_of, started
+from rlvr_debug.study.params import load_params
 
 TINY = ROOT / "models" / "tiny"
 SETTINGS = {"port": 0, "start_seconds": 120}

@@ -17,9 +17,9 @@ import psutil
 import pytest
 import yaml
 
-from rlvr_debug.config import load_params
+from rlvr_debug.study.params import load_params
 from tests.slurm import ask, missing, slurm, until
-from tests.test_workflow import MINI, NOTHING, ROOT, Project, copy, end, error_line, wait_for
+from tests.test_workflow import MINI, ROOT, Project, copy, end, error_line, wait_for
 
 PROFILES = ROOT / "workflow" / "profiles"
 # one hypothesis, whose only arm is the case
@@ -58,6 +58,8 @@ def processes_in(folder: Path) -> list[str]:
 
 
 # --- a study
+
+NOTHING = "Nothing to be done (all requested files are present and up to date)."
 
 
 class Study(NamedTuple):
@@ -110,7 +112,7 @@ def study(cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     said = call(project, "-m", "dvc", "repro")
     jobs = ask(cluster, "scontrol", "show", "job", "--details").strip().split("\n\n")
     local = default_study(tmp_path_factory.mktemp("local"))
-    call(local, "scripts/run_study.py", "results/metrics.json")
+    call(local, "-m", "rlvr_debug.cli", "run", "--", "results/metrics.json")
     return Study(project, said, {comment_of(job): job for job in jobs}, local)
 
 
@@ -173,7 +175,7 @@ def test_a_job_that_fails_on_the_cluster_ends_the_study_with_its_error_line(
     project = small(tmp_path, cluster)
     weights = project.root / "models" / "tiny" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    done = project.run("--profile", "slurm", *SOON, "--retries", "0", BASELINE)
+    done = project.run("--profile", "slurm", "--", *SOON, "--retries", "0", BASELINE)
     assert error_line(done).startswith(
         "error: ../../models/tiny/model.safetensors: expected safetensors"
     )
@@ -186,7 +188,7 @@ def test_jobs_of_a_killed_run_are_named_and_once_they_are_ended_the_study_goes_o
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
     project = small(tmp_path, cluster)
-    arguments = ("--profile", "slurm", *SOON, BASELINE)
+    arguments = ("--profile", "slurm", "--", *SOON, BASELINE)
     running = project.start(*arguments)
     try:
         wait_for(project.study, "logs/evaluate_baseline/musique.log", running)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.advantages import advantages, normalize_then_sum
 from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
 from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate, penalized
@@ -21,6 +21,7 @@ from rlvr_debug.grpo.ratio import LEVELS, clipped_objective, importance_ratio, i
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.rollouts import truncated
+from rlvr_debug.study.params import load_params
 
 SETTINGS = TrainingSettings(**load_params(ROOT / "params.yaml")["training"])
 MAX_TOKENS = 7

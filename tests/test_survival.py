@@ -28,7 +28,7 @@ KILLS = int(os.environ.get("KILLS", "4"))
 TARGETS = {
     "snakemake": r"-m snakemake .*--snakefile",
     "trainer": r"scripts/train\.py",
-    "server": r"rlvr_debug\.serving\.small_server|scripts/serve\.py|rlvr_debug/guard\.py",
+    "server": r"rlvr_debug\.serving\.small_server|scripts/serve\.py|rlvr_debug/processes\.py",
     "group": "",
 }
 

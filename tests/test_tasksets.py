@@ -19,15 +19,15 @@ pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 import torch
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
-from rlvr_debug.config import load_params
-from rlvr_debug.environments import build_environment
+from rlvr_debug.audit import ScriptedSampler
+from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
-from rlvr_debug.sampling.scripted import POLICIES, ScriptedSampler
+from rlvr_debug.study.params import load_params
 from tests.openai_server import serve
 from tests.qwen3_tokenizer import build_qwen3_tokenizer
 from tests.verifiers_loop import trace_rollouts
@@ -98,8 +98,8 @@ class CutSampler:
 class HalfRight:
     """The oracle for every other row, the spoiler for the rest; it knows a row by its question."""
 
-    def __init__(self, rows: list[Any], chat: Chat) -> None:
-        self._rows, self._chat = rows, chat
+    def __init__(self, name: str, rows: list[Any], chat: Chat) -> None:
+        self._policies, self._rows, self._chat = task_of(name).policies, rows, chat
 
     def sample(
         self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
@@ -110,7 +110,7 @@ class HalfRight:
             asked = [f"user\n{row.question}<|im_end|>" in prompt for row in self._rows]
             i = asked.index(True)
             turn = prompt.count("<|im_start|>assistant") - 1
-            reply = POLICIES["oracle" if i % 2 else "spoiler"](self._rows[i], turn)
+            reply = self._policies["oracle" if i % 2 else "spoiler"](self._rows[i], turn)
             ids = [*self._chat.encode(reply), self._chat.eos_id]
             samples.append(Sample(ids, [0.0] * len(ids), stopped=True))
         return samples
@@ -156,12 +156,12 @@ def test_a_file_of_rows_can_be_loaded(tmp_path: Path) -> None:
     assert len(list(load_taskset(config))) == 3
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", sorted(task_of("musique").policies))
 @pytest.mark.parametrize("name", NAMES)
 def test_the_train_path_gives_our_tokens_and_rewards(name: str, policy: str, qwen3: Path) -> None:
-    tasks, chat = tasks_of(name, 8), Chat(qwen3)
-    traces = trace_rollouts(tasks, qwen3, ScriptedSampler(POLICIES[policy], chat))
-    rollouts = our_rollouts(tasks, chat, ScriptedSampler(POLICIES[policy], chat))
+    tasks, chat, said = tasks_of(name, 8), Chat(qwen3), task_of(name).policies[policy]
+    traces = trace_rollouts(tasks, qwen3, ScriptedSampler(said, chat))
+    rollouts = our_rollouts(tasks, chat, ScriptedSampler(said, chat))
     for trace, expected in zip(traces, rollouts, strict=True):
         _same(trace, expected)
         assert trace.stop_condition == "agent_completed"
@@ -227,7 +227,7 @@ def test_vf_eval_gives_our_rewards(name: str, tmp_path: Path) -> None:
         weights = load_weights(model / "model.safetensors")
         sampler = Qwen2Sampler(model_config(model), weights, chat.eos_id)
     else:  # the tiny model, before it is trained, gets none right
-        sampler = HalfRight([task.data.row for task in tasks], chat)
+        sampler = HalfRight(name, [task.data.row for task in tasks], chat)
     with serve(chat, sampler) as url:
         traces = _vf_eval(name, url, environment.max_new_tokens, len(tasks), tmp_path)
     rollouts = our_rollouts(tasks, chat, sampler)

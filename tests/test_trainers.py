@@ -20,25 +20,31 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rlvr_debug import guard
-from rlvr_debug.arms import Run, runs
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug import processes
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
+from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
-from rlvr_debug.probes.recording import probe_recording
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers import load_trainer, trainer_names
+from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.conversation import rebuilt, written
-from rlvr_debug.trainers.program import Program, program_of, train_with_program
+from rlvr_debug.trainers.probing import probe_program
+from rlvr_debug.trainers.program import Program, ProgramTrainer
 from rlvr_debug.trainers.protocol import checked_rollouts, checked_weights
+from rlvr_debug.trainers.recording import train_with_program
 from tests.small import ROWS, small_environment
 
 TINY = ROOT / "models" / "tiny"
 COMMAND = ROOT / "studies" / "command.yaml"
+RECORDED = DiagnosticSettings(rollouts_every=1)
 MISBEHAVING = str(ROOT / "tests" / "programs" / "misbehaving.py")
 # each with a word of the line that a person sees
 FAULTS = {
@@ -61,6 +67,17 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "train.jsonl"
 
 
+def test_every_trainer_has_the_name_of_its_folder_and_loads_no_torch() -> None:
+    """Params are checked by them, which must not take seconds."""
+    assert {"command", "own", "trl"} <= set(trainer_names())
+    assert [load_trainer(name).name for name in trainer_names()] == list(trainer_names())
+    code = (
+        "import sys; from rlvr_debug.trainers import load_trainer, trainer_names;"
+        "list(map(load_trainer, trainer_names())); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
 def told(arm: str = "control", **training: Any) -> tuple[Run, dict[str, Any]]:
     """That arm of studies/command.yaml, and its environment's settings."""
     params = load_params(ROOT / "params.yaml", COMMAND)
@@ -73,7 +90,7 @@ def misbehave(fault: str, rows: Path, out: Path, stall: float = 2) -> None:
     run, environment = told()
     program = Program((sys.executable, MISBEHAVING), stall)
     run = replace(run, options={"fault": fault})
-    train_with_program(run, environment, TINY, rows, out, program, 1, 0)
+    train_with_program(Job(run, environment, TINY, rows, out, RECORDED), program)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -105,7 +122,7 @@ def test_a_program_that_is_not_there_is_one_line(rows: Path, tmp_path: Path) -> 
     run, environment = told()
     program = Program(("./no-such-program",), 5)
     with pytest.raises(InputError, match=r"run gsm8k/control/0: .*no-such-program"):
-        train_with_program(run, environment, TINY, rows, tmp_path, program, 1, 0)
+        train_with_program(Job(run, environment, TINY, rows, tmp_path), program)
 
 
 def test_whoever_starts_a_program_and_is_killed_takes_all_of_it_along(tmp_path: Path) -> None:
@@ -119,7 +136,7 @@ def test_whoever_starts_a_program_and_is_killed_takes_all_of_it_along(tmp_path: 
     )
     starter = (
         "import subprocess, sys\n"
-        f"subprocess.Popen([sys.executable, {guard.__file__!r}, sys.executable, '-c', {program!r}],"
+        f"subprocess.Popen([sys.executable, {processes.__file__!r}, sys.executable, '-c', {program!r}],"
         " stdin=subprocess.PIPE).wait()\n"
     )
     process = subprocess.Popen([sys.executable, "-c", starter])
@@ -162,7 +179,7 @@ def test_a_guard_that_is_killed_itself_leaves_no_program(rows: Path, tmp_path: P
             lambda: [
                 p
                 for p in psutil.process_iter(["cmdline"])
-                if guard.__file__ in (p.info["cmdline"] or [])
+                if processes.__file__ in (p.info["cmdline"] or [])
                 and str(tmp_path) in p.info["cmdline"][-1]
             ]
         )
@@ -191,7 +208,7 @@ def test_only_the_same_run_finds_its_checkpoint_again(rows: Path, tmp_path: Path
         run = replace(run, options={"fault": "crash"})
         program = Program((sys.executable, MISBEHAVING), 60)
         with pytest.raises(InputError):  # interrupted, as far as the folder can tell
-            train_with_program(run, environment, TINY, rows, tmp_path, program, 1, 0)
+            train_with_program(Job(run, environment, TINY, rows, tmp_path), program)
         params = json.loads((tmp_path / "attempt" / "params.json").read_text())
         return Path(params["checkpoint"])
 
@@ -339,7 +356,9 @@ def test_a_call_whose_result_had_no_room_counts_as_cut(chat: Chat) -> None:
 
 @pytest.fixture(scope="module")
 def example() -> Program:
-    return program_of("command", load_params(ROOT / "params.yaml", COMMAND)["command"])
+    trainer = load_trainer("command")
+    assert isinstance(trainer, ProgramTrainer)
+    return trainer.program(load_params(ROOT / "params.yaml", COMMAND)["command"])
 
 
 @pytest.mark.heavy
@@ -350,7 +369,8 @@ def test_the_example_s_stale_sampler_fails_the_sync_probe_alone(
     for arm in ("case", "control"):
         run, environment = told(arm, prompts_per_step=4, group_size=4)
         environment = {**environment, "max_new_tokens": 16}
-        measured = probe_recording(run, environment, TINY, rows, tmp_path / f"{arm}.json", example)
+        job = Job(run, environment, TINY, rows, tmp_path / f"{arm}.json")
+        measured = probe_program(job, example)
         found[arm] = {m.probe: m.passed for m in measured}
     assert not found["case"].pop("weight-sync")
     assert found["control"].pop("weight-sync")
@@ -367,7 +387,8 @@ def test_the_same_seed_of_the_example_is_the_same_run(
     run, environment = told(steps=2)
     texts = []
     for name in ("one", "two"):
-        train_with_program(run, environment, TINY, rows, tmp_path / name, example, 1, 1)
+        recorded = DiagnosticSettings(rollouts_every=1, rollouts_kept=1)
+        train_with_program(Job(run, environment, TINY, rows, tmp_path / name, recorded), example)
         texts.append((tmp_path / name / "metrics.jsonl").read_bytes())
     assert texts[0] == texts[1]
     [first, *_] = [row for _, row in read_jsonl(tmp_path / "one" / "rollouts.jsonl")]
@@ -381,8 +402,8 @@ def test_a_program_can_be_checked_before_a_study(tmp_path: Path) -> None:
         text = COMMAND.read_text(encoding="utf-8").replace("./examples/plain_grpo.py", program)
         overlay = tmp_path / "overlay.yaml"
         overlay.write_text(text.replace("study: command", "study: check"), encoding="utf-8")
-        script = [sys.executable, str(ROOT / "scripts" / "check_program.py")]
-        command = [*script, "--overlay", str(overlay)]
+        command = [sys.executable, "-m", "rlvr_debug.cli", "check-program", "--overlay"]
+        command.append(str(overlay))
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     done = check("./examples/plain_grpo.py")

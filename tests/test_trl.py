@@ -11,19 +11,23 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_debug.arms import Run, arms, runs, unmapped
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.trainers import trl_config, trl_program
-from rlvr_debug.trainers.program import program_of, train_with_program
+from rlvr_debug.study.arms import arms, runs, unmapped
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
-from rlvr_debug.trainers.trl_environment import environment_class
+from rlvr_debug.trainers.trl import config as trl_config
+from rlvr_debug.trainers.trl import program as trl_program
+from rlvr_debug.trainers.trl.environment import environment_class
 from rlvr_debug.venvs import build_venv
 from tests.small import ROWS
 
@@ -137,7 +141,7 @@ def test_an_adapter_of_trl_s_is_merged_for_evaluation(rows: Path, tmp_path: Path
 def test_the_recorder_serves_a_script_that_knows_nothing_of_our_environments(
     tmp_path: Path,
 ) -> None:
-    from rlvr_debug.trainers.trl_callback import RunRecorder
+    from rlvr_debug.trainers.trl.callback import RunRecorder
 
     def length(completions: list[Any], **_: Any) -> list[float]:
         return [float(len(completion)) for completion in completions]
@@ -177,7 +181,7 @@ def test_every_setting_is_given_to_trl_or_refused() -> None:
     by_hand = {"steps", "prompts_per_step", "aggregation", "delta", "lr_scheduler_type"}
     elsewhere = {"lora_r", "lora_alpha", "attn_implementation"}
     without_effect = {"save_steps", "logprobs_chunk"}
-    known = {*trl_config._SAME, *trl_config._RENAMED, *trl_config._FIXED}
+    known = {name for kind in ("same", "renamed", "fixed") for name in trl_config._FIELDS[kind]}
     names = {field.name for field in fields(TrainingSettings)}
     assert known | by_hand | elsewhere | without_effect == names
 
@@ -285,7 +289,7 @@ def test_a_case_that_trl_cannot_be_is_refused(
             {"trainer": "trl", "options": {"max_steps": 100}},
             "key 'options.max_steps' follows from other settings",
         ),
-        ({"trainer": "tlr"}, "key 'trainer' is str 'tlr', expected one of own, trl, command"),
+        ({"trainer": "tlr"}, "key 'trainer' is str 'tlr', expected one of command, own, trl"),
     ],
 )
 def test_a_trainer_that_cannot_be_run_is_one_line(
@@ -327,10 +331,11 @@ def test_trl_runs_in_an_environment_of_its_own(rows: Path, tmp_path: Path) -> No
         if "could not be installed" not in str(error):
             raise
         pytest.skip(str(error))
-    program = program_of("trl", PARAMS["command"])
     environment = PARAMS["environments"]["musique"]
+    recorded = DiagnosticSettings(rollouts_every=1, rollouts_kept=2)
     run = control(steps=1)
-    train_with_program(run, environment, TINY, rows, tmp_path, program, 1, 2)
+    job = Job(run, environment, TINY, rows, tmp_path, recorded, PARAMS["command"])
+    load_trainer("trl").train(job)
     [row] = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
     assert row["trainer_reward"] == pytest.approx(row["reward"], abs=1e-6)
     assert sum(1 for _ in read_jsonl(tmp_path / "rollouts.jsonl")) == 2

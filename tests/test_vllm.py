@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.sampling.base import Sample
@@ -19,6 +19,7 @@ from rlvr_debug.serving.endpoint import (
 )
 from rlvr_debug.serving.process import server_of
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
+from rlvr_debug.study.params import load_params
 from rlvr_debug.venvs import sampler_venvs
 
 TINY = ROOT / "models" / "tiny"

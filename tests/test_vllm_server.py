@@ -19,32 +19,33 @@ from typing import Any
 import psutil
 import pytest
 
-from rlvr_debug.arms import Run, runs
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_json, read_jsonl
-from rlvr_debug.guarded import without_our_packages
-from rlvr_debug.models.base_model import load_weights
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.models.base_model import load_weights, one_thread
+from rlvr_debug.processes import without_our_packages
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.choose import base_sampler
-from rlvr_debug.serving.client import ServedSampler
+from rlvr_debug.serving.client import ServedPolicy, ServedSampler
 from rlvr_debug.serving.endpoint import (
     Endpoint,
     read_endpoint,
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.policy import ServedPolicy
 from rlvr_debug.serving.process import served, server_of
 from rlvr_debug.serving.vllm import Trained, vllm_arguments
-from rlvr_debug.study import one_thread, train_run
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.venvs import build_venv
 from tests.test_survival import ours
 from tests.test_workflow import MINI, Project, copy, end
@@ -298,7 +299,8 @@ def trained(run: Run, rows: Path, out: Path, **sampling: Any) -> list[dict[str, 
     out.mkdir()
     environment = PARAMS["environments"]["musique"]
     recorded = DiagnosticSettings(rollouts_every=1, rollouts_kept=100)
-    train_run(run, environment, TINY, rows.with_name("train.jsonl"), out, recorded, **sampling)
+    train_rows = rows.with_name("train.jsonl")
+    train_run(Job(run, environment, TINY, train_rows, out, recorded, **sampling))
     return [row for _, row in read_jsonl(out / "metrics.jsonl")]
 
 
@@ -337,7 +339,7 @@ def test_five_steps_on_the_server_train_the_policy_that_they_train_in_process(
         sampler.said = iter(said)
         return sampler
 
-    monkeypatch.setattr("rlvr_debug.study.base_sampler", replaying)
+    monkeypatch.setattr("rlvr_debug.trainers.own.training.base_sampler", replaying)
     in_process = trained(lora_run(), rows, tmp_path / "in-process")
     assert served_by == in_process
     folders = (tmp_path / "served", tmp_path / "in-process")
@@ -456,7 +458,7 @@ def project(python: Path, tmp_path: Path) -> Project:
 def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
     project: Project,
 ) -> None:
-    process = project.start("--cores", "2", BASELINE, f"{RUN}/heldout.json")
+    process = project.start("--cores", "2", "--", BASELINE, f"{RUN}/heldout.json")
     try:
         place = project.study / "results" / "server" / "endpoint.json"
         wait(place.exists, 120)

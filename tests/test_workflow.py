@@ -20,9 +20,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from rlvr_debug.config import load_params
-from rlvr_debug.hypotheses import hypothesis_names, load_hypothesis
-from rlvr_debug.hypotheses.base import Evidence
+from rlvr_debug.causes import hypothesis_names, load_hypothesis
+from rlvr_debug.causes.base import mechanism_of
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.snakemake import events_to
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("params.yaml", "workflow", "scripts", "src", "models", "envs")
@@ -38,15 +39,14 @@ MINI: dict[str, Any] = {
     },
 }
 ARMS = ("case", "control", "random-reward", "kl-beta-0")
-NOTHING = "Nothing to be done (all requested files are present and up to date)."
 
 
-def listed_jobs(said: str) -> dict[str, int]:
-    """Jobs by rule, of what a dry run says."""
-    jobs = {rule: int(count) for rule, count in re.findall(r"(?m)^(\w+) +(\d+)$", said)}
-    assert bool(jobs) != (NOTHING in said), said
-    jobs.pop("total", None)
-    return jobs
+def jobs_in(events: Path) -> dict[str, int]:
+    """Jobs by rule, of the events of a dry run."""
+    found: dict[str, int] = {}
+    for event in map(json.loads, events.read_text(encoding="utf-8").splitlines()):
+        found = event["stats"] if event["event"] == "run_info" else found
+    return {rule: count for rule, count in found.items() if rule != "total"}
 
 
 class Project:
@@ -71,10 +71,10 @@ class Project:
         return path
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """run_study.py, in a process group of its own."""
-        script = [sys.executable, "scripts/run_study.py", "--overlay", "mini.yaml", *arguments]
+        """`rlvr-debug run`, in a process group of its own."""
+        command = [sys.executable, "-m", "rlvr_debug.cli", "run", "--overlay", "mini.yaml"]
         return subprocess.Popen(
-            script,
+            [*command, *arguments],
             cwd=self.root,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -102,10 +102,11 @@ class Project:
         )
 
     def to_do(self) -> dict[str, int]:
-        """Jobs by rule that a dry run lists."""
-        done = self.run("-n")
+        """Jobs by rule that a dry run has."""
+        events = self.root.with_name(f"{self.root.name}-events")
+        done = self.run("--", "--dry-run", *events_to(str(events)))
         assert done.returncode == 0, done.stderr
-        return listed_jobs(done.stdout + done.stderr)
+        return jobs_in(events)
 
     def tables(self) -> dict[str, bytes]:
         paths = [self.results / "metrics.json", *sorted((self.results / "tables").glob("*"))]
@@ -189,9 +190,8 @@ def test_the_overlay_s_study_leaves_the_default_one_alone(original: Project) -> 
 @pytest.mark.slow
 def test_every_cause_is_judged_by_a_probe_that_a_study_runs(original: Project) -> None:
     probes = json.loads((original.results / "probes.json").read_text(encoding="utf-8"))
-    evidence = Evidence(probes, pd.DataFrame())
     for hypothesis in map(load_hypothesis, hypothesis_names()):
-        present = hypothesis.mechanism(evidence).present
+        present = mechanism_of(hypothesis, probes).present
         assert (present is None) == (hypothesis.kind == "localiser"), hypothesis.slug
 
 
@@ -281,12 +281,12 @@ def test_a_gate_that_found_a_cause_leaves_the_next_phase_out(finished: Project) 
     gate = finished.results / "tables" / "phase_1.json"
     gate.write_text('{"phase": 1, "causes": ["hidden-context"]}', encoding="utf-8")
     # as if the job had just written it
-    assert finished.run("--touch").returncode == 0
-    assert finished.run("--forcerun", "write_tables").returncode == 0
+    assert finished.run("--", "--touch").returncode == 0
+    assert finished.run("--", "--forcerun", "write_tables").returncode == 0
     assert set(pd.read_csv(finished.results / "tables" / "runs.csv")["arm"]) == {*ARMS} - {
         "kl-beta-0"
     }
-    assert finished.run("--forcerun", "write_tables", "--all").returncode == 0
+    assert finished.run("--all", "--", "--forcerun", "write_tables").returncode == 0
     assert set(pd.read_csv(finished.results / "tables" / "runs.csv")["arm"]) == {*ARMS}
 
 
@@ -306,7 +306,7 @@ def test_what_a_failed_job_removed_is_asked_for_again(finished: Project, rule: s
     script = finished.root / "scripts" / f"{rule.replace('_baseline', '')}.py"
     right, times = script.read_bytes(), script.stat()
     script.write_text("raise SystemExit('broken')\n", encoding="utf-8")
-    assert finished.run("--forcerun", rule, "--until", rule).returncode != 0
+    assert finished.run("--", "--forcerun", rule, "--until", rule).returncode != 0
     script.write_bytes(right)
     os.utime(script, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert finished.to_do()[rule] >= 1
@@ -372,7 +372,7 @@ def test_a_killed_study_is_taken_up_again_and_ends_with_the_same_bytes(
 
     rows = project.results / "data" / "musique" / "train.jsonl"
     prepared = rows.stat().st_mtime_ns
-    done = project.run("results/metrics.json")
+    done = project.run("--", "results/metrics.json")
     assert done.returncode == 0, done.stderr
     assert project.tables() == original.tables()
     assert rows.stat().st_mtime_ns == prepared  # what was done stays done
@@ -383,10 +383,10 @@ def test_only_one_run_of_a_study_at_a_time(project: Project) -> None:
     project.study.mkdir(parents=True)
     with (project.study / ".run.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = project.run("-n")
+        done = project.run("--", "-n")
     assert "another run of this study is under way" in error_line(done)
     assert len(done.stderr.splitlines()) == 1
-    assert project.run("-n").returncode == 0
+    assert project.run("--", "-n").returncode == 0
 
 
 # --- bad input

@@ -1,11 +1,15 @@
-"""A study of a program that goes wrong in one arm, in a copy of the project."""
+"""Studies of other trainers, in copies of the project: a trainer that is added, a program that goes wrong in one arm."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
+from rlvr_debug.study.params import load_params
+from tests.docs_commands import BLOCK
 from tests.test_workflow import ROOT, Project, copy
 
 PROGRAM = str(ROOT / "tests" / "programs" / "misbehaving.py")
@@ -65,3 +69,32 @@ def test_the_study_says_which_run_went_wrong_and_why_and_once_mended_runs_that_a
     assert project.to_do()["train"] == 1
     assert project.run().returncode == 0
     assert (project.results / "tables" / "verdicts.csv").exists()
+
+
+def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
+    """A folder is all of it: the study is accepted, and its runs are in the plan of the workflow."""
+    project = copy(ROOT, tmp_path)
+    blocks = BLOCK.findall((ROOT / "docs" / "extend.md").read_text(encoding="utf-8"))
+    [code] = [body for language, body in blocks if language == "python" and "TRAINER" in body]
+    [text] = [body for language, body in blocks if language == "yaml" and "trainer: mine" in body]
+    shown = yaml.safe_load(text)
+    others = dict.fromkeys(load_params(ROOT / "params.yaml")["hypotheses"])
+    changes = {"study": "mini", "seeds": [0, 1], "hypotheses": {**others, **shown["hypotheses"]}}
+    overlay = {**shown, **changes}
+    project.overlay(overlay)
+    folder = project.root / "src" / "rlvr_debug" / "trainers" / "mine"
+    folder.mkdir()
+    unknown = project.run("--", "-n")
+    assert unknown.returncode == 2
+    assert "key 'trainer' is str 'mine', expected one of command, own, trl" in unknown.stderr
+    (folder / "__init__.py").write_text(code, encoding="utf-8")
+    shutil.copy(ROOT / "examples" / "plain_grpo.py", folder / "program.py")
+    jobs = project.to_do()
+    # the case, which is the control, and one arm: no stage can be swapped, and no reward made random
+    assert jobs["train"] == 4
+    assert jobs["probe"] == 1
+
+    project.overlay({**overlay, "trainer": "yours"})
+    unknown = project.run("--", "-n")
+    assert unknown.returncode == 2
+    assert "expected one of command, mine, own, trl" in unknown.stderr

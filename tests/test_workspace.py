@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,20 +13,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from snakemake_interface_logger_plugins.common import LogEvent
+from snakemake_interface_logger_plugins.settings import OutputSettingsLoggerInterface
 
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.workspace import (
-    PROFILES,
-    at_work_since,
-    hold,
-    profile,
-    tidy,
-    to_do_of_runs,
-    unlock,
-    unnamed,
-)
+from rlvr_debug.study.folder import hold, last_run
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.snakemake import PROFILES, jobs_to_do, profile, runs_to_do
+from rlvr_debug.study.tidy import tidy, unlock, unnamed
+from snakemake_logger_plugin_rlvr_debug import LogHandler, LogHandlerSettings
 
 SMOKE = ROOT / "studies" / "smoke.yaml"
 What = Literal["prune", "unlock", "clean"]
@@ -110,7 +109,7 @@ def test_a_dry_prune_says_the_same_and_removes_nothing(pruned: Project) -> None:
 
 
 def test_every_run_that_a_study_trains_is_kept(project: Project) -> None:
-    from rlvr_debug.arms import runs
+    from rlvr_debug.study.arms import runs
 
     for run in runs(project.params):
         place = f"{run.environment}/{run.trained_as}/{run.seed}"
@@ -265,16 +264,18 @@ def test_a_profile_is_one_of_the_workflow_s_or_a_user_s_own(
 
 
 def test_who_is_refused_does_not_change_since_when_a_study_is_at_work(tmp_path: Path) -> None:
-    assert at_work_since(tmp_path) is None
+    assert not last_run(tmp_path)[0]
     with hold(tmp_path):
         os.utime(tmp_path / ".run.lock", (1000, 1000))
-        assert at_work_since(tmp_path) == 1000
+        assert last_run(tmp_path) == (True, 1000)
         with pytest.raises(InputError, match="another run of this study is under way"):
             hold(tmp_path)
-        assert at_work_since(tmp_path) == 1000
-    assert at_work_since(tmp_path) is None
+        assert last_run(tmp_path) == (True, 1000)
+    assert not last_run(tmp_path)[0]
     with hold(tmp_path):
-        assert at_work_since(tmp_path) == pytest.approx(time.time(), abs=60)
+        at_work, begun = last_run(tmp_path)
+        assert at_work
+        assert begun == pytest.approx(time.time(), abs=60)
 
 
 def test_a_lock_that_snakemake_does_not_give_up_is_one_line_with_its_reason(tmp_path: Path) -> None:
@@ -302,30 +303,73 @@ def test_a_snakemake_that_was_started_by_hand_is_at_work(tmp_path: Path) -> None
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert at_work_since(tmp_path) == pytest.approx(time.time(), abs=60)
-        assert at_work_since(tmp_path.parent) is None
+        at_work, begun = last_run(tmp_path)
+        assert at_work
+        assert begun == pytest.approx(time.time(), abs=60)
+        assert not last_run(tmp_path.parent)[0]
         process.communicate("\n")
-    assert at_work_since(tmp_path) is None
+    assert not last_run(tmp_path)[0]
+
+
+def writes_events(*events: dict[str, Any]) -> list[str]:
+    """A command that does in Snakemake's place what the plug-in does: its last word names the file."""
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    return [sys.executable, "-c", f"import sys; open(sys.argv[-1], 'w').write({lines!r})"]
 
 
 def test_jobs_of_runs_are_known_by_their_run_and_those_of_other_rules_are_left_out() -> None:
-    said = """
-rule prepare_data:
-    output: results/data/gsm8k/train.jsonl
-    wildcards: environment=gsm8k
-rule train:
-    input: scripts/train.py
-    reason: Missing output files: a; Input files updated by another job: b
-    wildcards: environment=musique, arm=kl-beta-0, seed=2
-    resources: tmpdir=/tmp
-[Sun Nov 22 08:43:11 2026]
-rule evaluate_run:
-    output: x
-    wildcards: environment=gsm8k, arm=case, seed=0
-rule write_tables:
-    output: results/metrics.json
-"""
-    assert to_do_of_runs([sys.executable, "-c", f"print({said!r})"]) == {
+    def job(rule: str, **wildcards: str) -> dict[str, Any]:
+        return {"event": "job_info", "rule_name": rule, "wildcards": wildcards}
+
+    command = writes_events(
+        {"event": "run_info", "stats": {"train": 1, "evaluate_run": 1, "total": 4}},
+        job("prepare_data", environment="gsm8k"),
+        job("train", environment="musique", arm="kl-beta-0", seed="2"),
+        job("evaluate_run", environment="gsm8k", arm="case", seed="0"),
+        job("write_tables"),
+    )
+    assert runs_to_do(command) == {
         ("train", "musique", "kl-beta-0", "2"),
         ("evaluate_run", "gsm8k", "case", "0"),
     }
+    assert jobs_to_do(command) == {"train": 1, "evaluate_run": 1}
+
+
+def test_nothing_to_do_is_no_jobs() -> None:
+    assert jobs_to_do(writes_events()) == {}
+    assert runs_to_do(writes_events()) == set()
+
+
+# --- the plug-in
+
+
+def record(level: int = logging.INFO, **more: Any) -> logging.LogRecord:
+    made = logging.LogRecord("snakemake", level, "", 0, "said", None, None)
+    made.__dict__.update(more)
+    return made
+
+
+def handler(events: str) -> LogHandler:
+    return LogHandler(OutputSettingsLoggerInterface(), LogHandlerSettings(events))
+
+
+def test_events_are_written_as_they_happen_and_what_is_only_said_is_not(tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    plugin = handler(str(events))
+    plugin.handle(record())
+    plugin.handle(record(event=LogEvent.PROGRESS, done=3, total=18))
+    plugin.handle(record(logging.ERROR, event=LogEvent.ERROR, exception="ValueError"))
+    assert list(map(json.loads, events.read_text().splitlines())) == [
+        {"event": "progress", "done": 3, "total": 18}
+    ]
+    plugin.close()
+    plugin.close()
+
+
+def test_a_run_goes_on_when_whoever_read_its_events_is_gone() -> None:
+    ours, theirs = os.pipe()
+    plugin = handler(f"/dev/fd/{theirs}")
+    os.close(ours)
+    plugin.handle(record(event=LogEvent.PROGRESS, done=3, total=18))
+    plugin.close()
+    os.close(theirs)

@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ import yaml
 
 from benchmarks.faults import planted
 from benchmarks.faults.study import Arm
-from rlvr_debug import faults
+from rlvr_debug.causes import load_variant, variant_names
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.study.interventions import value_of
+from rlvr_debug.study.params import load_params
 
 __all__ = [
     "CASES",
@@ -127,11 +131,12 @@ def aliases(names: Collection[str]) -> dict[str, str]:
 
 
 def module_of(fault: str) -> Any:
-    """Of the benchmark's own test faults, or of the library's."""
+    """Return the module of one of the benchmark's own test faults, or of a variant of the library's."""
     name = fault.replace("-", "_")
-    for package in (planted, faults):
-        if any((Path(place) / f"{name}.py").is_file() for place in package.__path__):
-            return importlib.import_module(f"{package.__name__}.{name}")
+    if any((Path(place) / f"{name}.py").is_file() for place in planted.__path__):
+        return importlib.import_module(f"{planted.__name__}.{name}")
+    if fault in variant_names():
+        return load_variant(fault)
     raise InputError(f"{CASES}: found fault {fault}, expected a file {name}.py among the faults")
 
 
@@ -159,6 +164,28 @@ def told(case: Case, arm: Arm) -> Told:
     return replace(
         everything,
         faults=kept(lambda stage: stage not in arm.swap),
-        training={**case.training, **arm.training},
-        rollouts={**case.rollouts, **arm.rollouts},
+        training={**case.training, **_values(arm.training, case.training, _healthy(case.task))},
+        rollouts={**case.rollouts, **_values(arm.rollouts, case.rollouts, _settings(case.task))},
     )
+
+
+def _values(
+    changed: Mapping[str, Any], case: Mapping[str, Any], healthy: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        name: value_of(value, case.get(name, healthy.get(name)), healthy.get(name))
+        for name, value in changed.items()
+    }
+
+
+def _healthy(task: Task) -> dict[str, Any]:
+    return {**_params()["training"], **SETTINGS[task.environment], **task.training}
+
+
+def _settings(task: Task) -> dict[str, Any]:
+    return {**_params()["environments"][task.environment], **task.settings}
+
+
+@cache
+def _params() -> dict[str, Any]:
+    return load_params(ROOT / "params.yaml")

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.study import Answer, Arm, Outcome, all_arms, choose, judge
-from rlvr_debug.diagnose.rank import diagnose
-from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.diagnosis.rank import diagnose
+from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
+from rlvr_debug.processes import run_main
 
 __all__: list[str] = []
 
@@ -53,7 +54,7 @@ def _runs(out: Path, told: str, seeds: str) -> None:
     seed's log is written as TRL's."""
     from benchmarks.faults.case import Told
     from benchmarks.faults.run import Place, run
-    from rlvr_debug.study import one_thread
+    from rlvr_debug.models.base_model import one_thread
 
     one_thread()
     wanted = [int(seed) for seed in seeds.split(",")]
@@ -72,8 +73,8 @@ def _runs(out: Path, told: str, seeds: str) -> None:
 def _probe(out: Path, told: str) -> None:
     from benchmarks.faults.case import Told
     from benchmarks.faults.run import Place, subject
+    from rlvr_debug.models.base_model import one_thread
     from rlvr_debug.probes import PROBES
-    from rlvr_debug.study import one_thread
 
     one_thread()
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ import torch
 
 from rlvr_debug.files import write_json, write_jsonl
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.grpo.trainer import TrainingResult
+from rlvr_debug.grpo.training import TrainingResult
 from rlvr_debug.sampling.chat import Chat
 
 __all__ = ["write_log"]

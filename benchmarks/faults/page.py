@@ -12,7 +12,7 @@ import pandas as pd
 from benchmarks.bench_diagnose import between
 from benchmarks.faults.case import load_cases
 from benchmarks.faults.score import NEW, expense
-from rlvr_debug.config import ROOT
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import write_text
 
 __all__ = ["PAGES", "RESULTS", "cases_table", "read_results", "scores_table", "written"]

@@ -13,10 +13,9 @@ from typing import Any
 from benchmarks.faults.case import SETTINGS, Told, stages_of
 from benchmarks.faults.logs import write_log
 from benchmarks.faults.noise import noisy
-from rlvr_debug.config import ROOT, load_params
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.data.rows import Row
-from rlvr_debug.diagnostics.settings import DiagnosticSettings
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.evaluation import evaluate
@@ -24,11 +23,15 @@ from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
+from rlvr_debug.grpo.training import Training
+from rlvr_debug.metrics.observer import RunObserver
+from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.probes.base import Subject
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.choose import base_sampler
-from rlvr_debug.study import load_policy
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.own.training import load_policy
 
 __all__ = ["Place", "run", "subject"]
 
@@ -76,17 +79,17 @@ def run(place: Place, seed: int, log: Path | None) -> dict[str, Any]:
     told, settings = place.told, place.settings()
     sampler = base_sampler(place.base_model, place.chat)
     scored: list[float] = []
-    result = train(
-        *load_policy(place.base_model, settings),
-        sampler,
+    training = Training(
         place.chat,
         place.environment(told.rollouts, told.task.noise),
         place.rows,
         settings,
-        _observed(stages_of(told.faults), scored),
         seed,
-        diagnostics=_LOGGED if log else DiagnosticSettings(),
+        _observed(stages_of(told.faults), scored),
     )
+    observer = RunObserver(_LOGGED if log else DiagnosticSettings())
+    model, reference = load_policy(place.base_model, settings)
+    result = train(training, model, reference, sampler, observer=observer)
     if log:
         write_log(result, scored, settings, place.chat, log)
     # as another process would load them

@@ -18,9 +18,10 @@ from benchmarks.bench_diagnose import hypotheses_of
 from benchmarks.faults.case import Case, load_cases, told
 from benchmarks.faults.chart import confusion_chart
 from benchmarks.faults.study import CASE, CONTROL, MODES, all_arms
-from rlvr_debug.errors import InputError, run_main
+from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_text
-from rlvr_debug.reporting.charts import write_svg
+from rlvr_debug.processes import run_main
+from rlvr_debug.report.charts import write_svg
 from rlvr_debug.verdicts.statistics import mean_estimate, welch
 
 __all__ = ["NEW", "PEERS", "case_row", "expense", "score_rows"]

@@ -1,21 +1,26 @@
 """The study of a case that is known by what it does alone: which arms to run, and what follows from their runs.
 
-Frozen before the test faults were written (frozen.yaml). Nothing here has a name of a fault, or of a case.
+Nothing here has a name of a fault, or of a case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
-import yaml
 
-from rlvr_debug.hypotheses import load_hypothesis
-from rlvr_debug.hypotheses.base import Evidence
-from rlvr_debug.verdicts.decide import Verdict, arm_table, decide
+from rlvr_debug.causes import (
+    cause_of,
+    hypothesis_names,
+    load_hypothesis,
+    stage_of,
+    variant_names,
+)
+from rlvr_debug.causes.base import Intervention, mechanism_of
+from rlvr_debug.probes import PROBES
+from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide
 
 __all__ = [
     "CASE",
@@ -35,15 +40,37 @@ ALPHA, MINIMUM_EFFECT = 0.05, 0.1  # as in params.yaml
 # what the answer is drawn from: experiments by settings or by stages alone, or both, or all that is known
 MODES = ("logs", "probes", "knobs", "swaps", "experiments", "all")
 _TASK = "the case's"
-_INTERVENTIONS: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("interventions.yaml").read_text(encoding="utf-8")
-)
+
+
+def _interventions() -> dict[str, dict[str, Intervention]]:
+    """What may be done about each cause, in the order in which a training step would show it.
+
+    swap: the stages that can be wrong by it; knob: the first of its arms that changes settings of every
+    environment, without a swap.
+    """
+    order = [probe.__name__.replace("_", "-") for probe in PROBES]
+    causes = [each for each in map(load_hypothesis, hypothesis_names()) if each.probes]
+    found = {}
+    for cause in sorted(causes, key=lambda each: order.index(each.probes[0])):
+        arms = cause.arms_on("own")
+        known = [name for name in variant_names() if cause_of(name) == cause.slug]
+        stages = tuple(dict.fromkeys(map(stage_of, known)))
+        settings = [arm for arm in arms if arm.training or arm.rollouts]
+        knobs = [arm for arm in settings if "weights" not in arm.rollouts]
+        kinds = {"swap": Intervention("swap", swap=stages)} if stages else {}
+        if knobs:
+            kinds["knob"] = replace(knobs[0], swap=())
+        found[cause.slug] = kinds
+    return found
+
+
+_INTERVENTIONS = _interventions()
 
 
 @dataclass(frozen=True)
 class Arm:
     """design: case, control, repair (the case with these stages or settings put right), or alone (the
-    control with these stages as in the case). kind: swap or knob."""
+    control with these stages as in the case). kind: swap or knob. training, rollouts: values, or Times of the case's."""
 
     name: str
     design: str
@@ -119,9 +146,7 @@ def all_arms() -> list[Arm]:
 def _arm(slug: str, design: str, kind: str) -> Arm:
     told = _INTERVENTIONS[slug][kind]
     name = f"{slug}-{kind}" + ("-alone" if design == "alone" else "")
-    if kind == "swap":
-        return Arm(name, design, slug, kind, tuple(told))
-    return Arm(name, design, slug, kind, (), told.get("training", {}), told.get("rollouts", {}))
+    return Arm(name, design, slug, kind, told.swap, told.training, told.rollouts)
 
 
 def judge(
@@ -150,8 +175,7 @@ def judge(
 
 def _present(probes: Mapping[str, Any]) -> list[str]:
     """Hypotheses whose mechanism the probes find, in the order of a training step."""
-    none = Evidence(probes, pd.DataFrame())
-    return [slug for slug in _INTERVENTIONS if load_hypothesis(slug).mechanism(none).present]
+    return [slug for slug in _INTERVENTIONS if mechanism_of(load_hypothesis(slug), probes).present]
 
 
 def _table(arms: Sequence[Arm], runs: Mapping[str, Sequence[Outcome]]) -> pd.DataFrame:

@@ -7,13 +7,37 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.environments import build_environment
+from rlvr_debug.environments import build_environment, task_of
+from rlvr_debug.environments.task import Policy
 from rlvr_debug.files import write_json
+from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
-from rlvr_debug.sampling.scripted import POLICIES, ScriptedSampler
 
-__all__ = ["audit_rewards"]
+__all__ = ["ScriptedSampler", "audit_rewards"]
+
+
+class ScriptedSampler:
+    """Encodes what `policy` says of a request's row in its turn (from 0): a script in the place of a model.
+
+    An oracle must earn everything, a spoiler that knows nothing must lose: else the reward is wrong.
+    """
+
+    def __init__(self, policy: Policy, chat: Chat) -> None:
+        self._policy, self._chat = policy, chat
+        self._turns: dict[int, int] = {}
+
+    def sample(
+        self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
+    ) -> list[Sample]:
+        """Scripts are never cut: `max_new_tokens` limits models."""
+        samples = []
+        for request in requests:
+            turn = self._turns.get(request.slot, 0)
+            self._turns[request.slot] = turn + 1
+            ids = [*self._chat.encode(self._policy(request.row, turn)), self._chat.eos_id]
+            samples.append(Sample(ids, [0.0] * len(ids), stopped=True))
+        return samples
 
 
 def audit_rewards(
@@ -36,7 +60,7 @@ def audit_rewards(
     for retrieval in dict.fromkeys(retrievals):
         settings = {**environment, "retrieval": retrieval} if retrieval else environment
         built = build_environment(environment_name, settings)
-        for name, policy in POLICIES.items():
+        for name, policy in task_of(environment_name).policies.items():
             sampler = ScriptedSampler(policy, chat)
             done = rollout(every, built, chat, sampler, temperature=0.0, seed=0)
             key = f"{name} {retrieval}" if retrieval else name

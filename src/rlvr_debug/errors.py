@@ -1,30 +1,14 @@
-"""One kind of error for bad input, and the one line that a user sees of it."""
+"""The one kind of error for bad input, and what its line is made of."""
 
 from __future__ import annotations
 
-import errno
-import os
+import difflib
 import reprlib
-import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
-from rlvr_debug.watchdog import watch_parent
+__all__ = ["InputError", "hint", "reason", "short", "typed"]
 
-__all__ = ["InputError", "run_main", "short"]
-
-# of the machine and not of the program: a line says all there is to say
-_OF_THE_MACHINE = {
-    *(
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
-        errno.EMFILE,
-        errno.ENOTDIR,
-    )
-}
 _SHOWN = 40  # characters
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxlong = _repr.maxother = _SHOWN
@@ -38,30 +22,26 @@ class InputError(Exception):
 
 
 def short(value: Any) -> str:
-    """`value` as an error line shows it: its repr, cut, however long or deep it is."""
+    """Return `value` as an error line shows it: its repr, cut, however long or deep it is."""
     text = _repr.repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def run_main(main: Callable[[], None]) -> None:
-    """Run a script's `main`; bad input, or a disk that is full or cannot be written, ends it with one line on
-    stderr and exit status 2, Ctrl-C with 130."""
-    watch_parent()
-    try:
-        main()
-        sys.stdout.flush()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:
-        # whoever read the output has enough of it, such as `head`; nothing more can be said there
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:
-        if error.errno not in _OF_THE_MACHINE:
-            raise
-        print(f"error: {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+def typed(value: Any) -> str:
+    """Return `value` with its type, as an error line shows what a file holds."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...'}"
+
+
+def hint(value: str, known: Iterable[str]) -> str:
+    """Return what an error line suggests for a name that is not `known`: the nearest one, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    return f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(names) or 'none'}"
+
+
+def reason(error: BaseException) -> str:
+    """Return what made a library fail, the first of its errors, as an error line shows it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

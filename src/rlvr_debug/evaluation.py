@@ -15,11 +15,11 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.files import write_json
+from rlvr_debug.models.base_model import one_thread
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.choose import sampler_of
-from rlvr_debug.study import one_thread
 
 __all__ = ["evaluate", "evaluate_model"]
 
@@ -62,33 +62,20 @@ def evaluate(
     seed: int,
 ) -> dict[str, Any]:
     """Mean reward, its parts, outcomes and counted errors of tool calls, `sampled` (at `temperature`) and `greedy`."""
+
+    def judged(at: float) -> dict[str, Any]:
+        done: list[Rollout] = []
+        for start in range(0, len(rows), _BATCH):
+            batch = rows[start : start + _BATCH]
+            done += rollout(batch, environment, chat, sampler, temperature=at, seed=seed + start)
+        return _summary(done)
+
     return {
         "rows": len(rows),
         "temperature": temperature,
-        "sampled": _summary(_rollouts(rows, environment, chat, sampler, temperature, seed)),
-        "greedy": _summary(_rollouts(rows, environment, chat, sampler, 0.0, seed)),
+        "sampled": judged(temperature),
+        "greedy": judged(0.0),
     }
-
-
-def _rollouts(
-    rows: Sequence[Row],
-    environment: Environment,
-    chat: Chat,
-    sampler: Sampler,
-    temperature: float,
-    seed: int,
-) -> list[Rollout]:
-    result = []
-    for start in range(0, len(rows), _BATCH):
-        result += rollout(
-            rows[start : start + _BATCH],
-            environment,
-            chat,
-            sampler,
-            temperature=temperature,
-            seed=seed + start,
-        )
-    return result
 
 
 def _summary(rollouts: list[Rollout]) -> dict[str, Any]:

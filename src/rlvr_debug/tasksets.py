@@ -4,30 +4,30 @@ The only file that knows verifiers: nothing else imports it, and the package wor
 comes out is what our own rollouts give: messages, tools, tool results, reward parts and reward all
 come from the environment. Here is only the way from a trace to a `Transcript`.
 
-An environment is five declarations (see the end); defaults are those of params.yaml.
+The settings and their defaults are those of an environment's settings.yaml.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import mcp_types
 import verifiers.v1 as vf
+from pydantic import create_model
 
 from rlvr_debug.data.prepare import read_splits
-from rlvr_debug.data.rows import CalculatorRow, GSM8KRow, MuSiQueRow
-from rlvr_debug.environments import build_environment
+from rlvr_debug.environments import build_environment, environment_names, task_of
 from rlvr_debug.environments.base import Environment, ToolCall, Transcript, answer, answer_calls
 from rlvr_debug.sampling.tool_calls import hermes
+from rlvr_debug.study.schema import environment_defaults, schema
 
 __all__ = [
-    "CalculatorTaskset",
+    "TASKSETS",
     "EnvironmentTask",
     "EnvironmentTaskset",
-    "GSM8KTaskset",
     "LocalEnv",
-    "MuSiQueTaskset",
     "Settings",
     "transcript",
 ]
@@ -152,9 +152,6 @@ class RowsConfig(vf.TasksetConfig):
     heldout_path: str | None = None
     datasets: str | None = None
     heldout_datasets: str | None = None
-    rows: int = 2000
-    heldout: int = 256
-    seed: int = 0
 
 
 class EnvironmentTaskset(vf.Taskset[EnvironmentTask, RowsConfig]):
@@ -177,91 +174,50 @@ class LocalEnv(vf.SingleAgentEnv, vf.Env[LocalConfig]):
     shell), on this machine instead of a remote one."""
 
 
-class MuSiQueData(vf.TaskData):
-    row: MuSiQueRow
+def _field(told: Mapping[str, Any], default: Any) -> tuple[Any, Any]:
+    """Return type and default of a setting, as pydantic has them."""
+    if "enum" in told:
+        return Literal[tuple(told["enum"])], default
+    return dict[str, float] if isinstance(default, dict) else type(default), default
 
 
-class MuSiQueSettings(Settings):
-    environment = "musique"
-    retrieval: Literal["bm25", "semantic", "hybrid", "golden"] = "bm25"
-    retrieval_model: str = "sentence-transformers/all-MiniLM-L6-v2"
-    noise_rate: float = 1.0
-    noise_seed: int = 0
-    answer_by: Literal["tags", "complete"] = "tags"
-    hop_factor: bool = False
-    top_n: int = 1
-    max_turns: int = 5
-    max_new_tokens: int = 24
-    weights: dict[str, float] = {
-        "exact_match": 0.9,
-        "f1": 1.0,
-        "recall": 1.0,
-        "precision": 0.4,
-        "citation": 0.6,
-        "format": 0.1,
+def _settings(block: str, name: str) -> dict[str, Any]:
+    """Return the fields of an environment's block of params.yaml."""
+    told = schema()["properties"][block]["properties"][name]["properties"]
+    return {
+        key: _field(told[key], default)
+        for key, default in environment_defaults(block, name).items()
     }
 
 
-class MuSiQueTask(EnvironmentTask, vf.Task[MuSiQueData, vf.State, MuSiQueSettings]):
-    pass
+def _taskset(name: str) -> type[EnvironmentTaskset]:
+    """Make an environment's taskset, and the classes that verifiers wants with it."""
+    task = task_of(name)
+    title = task.build.__name__
+    settings = create_model(
+        f"{title}Settings", __base__=Settings, **_settings("environments", name)
+    )
+    settings.environment = name
+    own = {k: v for k, v in _settings("data", name).items() if k not in RowsConfig.model_fields}
+    own["task"] = (settings, settings())
+    config = create_model(f"{title}Config", __base__=RowsConfig, **own)
+    data = create_model(f"{title}Data", __base__=vf.TaskData, row=(task.row, ...))
+    one = _subclass(f"{title}Task", EnvironmentTask, vf.Task[data, vf.State, settings])
+    made: type[EnvironmentTaskset] = _subclass(
+        f"{title}Taskset", EnvironmentTaskset, vf.Taskset[one, config]
+    )
+    return made
 
 
-class MuSiQueConfig(RowsConfig):
-    task: MuSiQueSettings = MuSiQueSettings()
-    hops: dict[str, float] = {"2": 0.7, "3": 0.2, "4": 0.1}
-    paragraphs: int = 12
-    same_relation: float = 0.5
+def _subclass(name: str, *bases: Any) -> Any:
+    """Make a class of this module: a tool server imports that of its task by name."""
+    made = types.new_class(name, bases, exec_body=lambda body: body.update(__module__=__name__))
+    globals()[name] = made
+    return made
 
 
-class MuSiQueTaskset(EnvironmentTaskset, vf.Taskset[MuSiQueTask, MuSiQueConfig]):
-    pass
-
-
-class GSM8KData(vf.TaskData):
-    row: GSM8KRow
-
-
-class GSM8KSettings(Settings):
-    environment = "gsm8k"
-    max_new_tokens: int = 48
-    weights: dict[str, float] = {"correct": 1.0}
-
-
-class GSM8KTask(EnvironmentTask, vf.Task[GSM8KData, vf.State, GSM8KSettings]):
-    pass
-
-
-class GSM8KConfig(RowsConfig):
-    task: GSM8KSettings = GSM8KSettings()
-    steps: dict[str, float] = {"1": 0.5, "2": 0.5}
-
-
-class GSM8KTaskset(EnvironmentTaskset, vf.Taskset[GSM8KTask, GSM8KConfig]):
-    pass
-
-
-class CalculatorData(vf.TaskData):
-    row: CalculatorRow
-
-
-class CalculatorSettings(Settings):
-    environment = "calculator"
-    max_turns: int = 6
-    max_new_tokens: int = 48
-    weights: dict[str, float] = {"correct": 1.0}
-
-
-class CalculatorTask(EnvironmentTask, vf.Task[CalculatorData, vf.State, CalculatorSettings]):
-    pass
-
-
-class CalculatorConfig(RowsConfig):
-    task: CalculatorSettings = CalculatorSettings()
-    steps: dict[str, float] = {"1": 0.25, "2": 0.25, "3": 0.25, "4": 0.25}
-
-
-class CalculatorTaskset(EnvironmentTaskset, vf.Taskset[CalculatorTask, CalculatorConfig]):
-    pass
+# by the environment's name
+TASKSETS = {name: _taskset(name) for name in environment_names()}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import subprocess
 import sys
@@ -11,27 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_text
+from rlvr_debug.processes import without_our_packages
 
-__all__ = ["build_venv", "python_of", "sampler_venvs", "venv_names", "venvs_of"]
+__all__ = ["build_venv", "python_of", "sampler_venvs", "venv_names"]
 
-_ROOT = Path(__file__).resolve().parents[2]
 _MAIN = ("train", "test")  # these are the main environment's
 
 
-def venv_names(root: Path = _ROOT) -> list[str]:
+def venv_names(root: Path = ROOT) -> list[str]:
     return sorted(f.stem for f in (root / "envs").glob("*.txt") if f.stem not in _MAIN)
-
-
-def venvs_of(trainer: str, command: Mapping[str, Any]) -> list[str]:
-    """The environment that a study's trainer needs, if it is another than the main one.
-
-    command: params.yaml's.
-    """
-    if trainer == "trl":
-        return ["trl"]
-    return [command["environment"]] if trainer == "command" and "environment" in command else []
 
 
 def sampler_venvs(sampler: str, vllm: Mapping[str, Any]) -> list[str]:
@@ -39,12 +29,12 @@ def sampler_venvs(sampler: str, vllm: Mapping[str, Any]) -> list[str]:
     return [vllm["environment"]] if sampler == "vllm" else []
 
 
-def python_of(name: str, root: Path = _ROOT) -> Path:
+def python_of(name: str, root: Path = ROOT) -> Path:
     """Its interpreter, built or not."""
     return root / ".envs" / name / "bin" / "python"
 
 
-def build_venv(name: str, root: Path = _ROOT) -> Path:
+def build_venv(name: str, root: Path = ROOT) -> Path:
     """Install envs/<name>.txt and this library's sources, unless that was done; returns the interpreter.
 
     A file `ready` with the digest of the requirements is written last, so that an interrupted
@@ -76,9 +66,8 @@ def build_venv(name: str, root: Path = _ROOT) -> Path:
 
 
 def _run(name: str, *command: str) -> None:
-    # PYTHONPATH would let the packages of another environment in
-    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(command, capture_output=True, text=True, env=clean, check=False)
+    variables = without_our_packages()
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
         said = next((line for line in lines if line.startswith("ERROR")), lines[-1])

@@ -9,13 +9,15 @@ from pathlib import Path
 # before an installed one: DVC runs experiments in copies of the checkout, each with its own code
 sys.path.insert(0, str(Path(workflow.basedir).parent / "src"))
 
-from rlvr_debug.arms import own_programs, own_rows, runs, unmapped
-from rlvr_debug.config import load_params
+from rlvr_debug.study.arms import own_programs, own_rows, runs, unmapped
+from rlvr_debug.study.params import load_params
 from rlvr_debug.errors import InputError
-from rlvr_debug.hypotheses import phase_of
-from rlvr_debug.jobs import code_digest, set_up_jobs
+from rlvr_debug.causes import phase_of, variant_file, variant_names
+from rlvr_debug.files import digest_of as digest_of_files, read_yaml
+from rlvr_debug.study.jobs import code_digest, set_up_jobs
 from rlvr_debug.models.places import base_model_of
-from rlvr_debug.venvs import sampler_venvs, venvs_of
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.venvs import sampler_venvs
 
 set_up_jobs()
 
@@ -94,24 +96,39 @@ def code(*packages):
 ROLLOUT_CODE = (
     "data",
     "environments",
+    "models/architectures.py",
     "models/base_model.py",
     "models/places.py",
     "sampling",
-    "study.py",
 )
-TRAINING_CODE = (*ROLLOUT_CODE, "grpo", "faults", "diagnostics")
+TRAINER = load_trainer(PARAMS["trainer"])
+# what is planted, and not the texts and arms beside it
+PLANTED = sorted(
+    {fault for run in ALL_RUNS for fault in run.faults} & {*variant_names()}
+)
+VARIANTS = [
+    f"causes/{variant_file(n).parent.name}/{variant_file(n).name}" for n in PLANTED
+]
+TRAINING_CODE = (*ROLLOUT_CODE, "grpo", "metrics", *VARIANTS, *TRAINER.code)
 EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
-TRAINER_VENVS = venvs_of(PARAMS["trainer"], PARAMS["command"])
-OTHER_TRAINER = ["trainers"] if PARAMS["trainer"] != "own" else []
-COMMAND = as_json(PARAMS["command"]) if PARAMS["trainer"] != "own" else "{}"
+# not what another trainer would read, so that changing it reruns nothing
+COMMAND = as_json(
+    {k: value for k, value in PARAMS["command"].items() if k in TRAINER.command_keys}
+)
+
+
+def told_causes():
+    """For params: what the folders of causes tell, on which verdicts and pages depend."""
+    places = Path(ROOT, "src", "rlvr_debug", "causes").glob("*/cause.yaml")
+    return digest_of_files(sorted(places, key=str))
 
 
 def ready(venvs):
     return [str(Path(ROOT, ".envs", name, "ready")) for name in venvs]
 
 
-# of a trainer that is not ours: its environment, its program and the user's reward function
-TRAINER_FILES = ready(TRAINER_VENVS) + [
+# the trainer's environment, the user's program and reward function
+TRAINER_FILES = ready(TRAINER.venvs(PARAMS["command"])) + [
     str(Path(ROOT, name)) for name in own_programs(PARAMS, Path(ROOT))
 ]
 # a server has the base model while whoever asks it is at work
@@ -121,7 +138,7 @@ VLLM = PARAMS["sampler"] == "vllm"
 SERVER = PARAMS["server"] | ({"vllm": PARAMS["vllm"]} if VLLM else {})
 SERVER_JSON = as_json(SERVER) if SERVED else "{}"
 # in training too; other trainers have samplers of their own
-TRAINED_ON_VLLM = VLLM and PARAMS["trainer"] == "own"
+TRAINED_ON_VLLM = VLLM and TRAINER.takes_sampler
 TRAINING_SERVER = ["serving"] if TRAINED_ON_VLLM else []
 SHARED = TRAINED_ON_VLLM and PARAMS["vllm"]["shared_by"] != "run"
 SAMPLER_READY = ready(sampler_venvs(PARAMS["sampler"], PARAMS["vllm"]))

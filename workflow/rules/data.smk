@@ -20,7 +20,7 @@ rule prepare_data:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code("data"),
+        code=code("data", "environments"),
         settings=data_json,
         root=ROOT,
         out=subpath(output.train, parent=True),

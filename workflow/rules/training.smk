@@ -70,7 +70,7 @@ rule train:
         "../../envs/train.yaml"
     threads: LAUNCH["processes"]
     params:
-        code=code(*TRAINING_CODE, *OTHER_TRAINER, *TRAINING_SERVER),
+        code=code(*TRAINING_CODE, *TRAINING_SERVER),
         base_model=by_environment(model_words),
         model=by_environment(digest_of),
         run=run_json,
@@ -99,7 +99,7 @@ rule probe:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*TRAINING_CODE, "probes", "alignment.py", *OTHER_TRAINER),
+        code=code(*TRAINING_CODE, "probes", "probes/texts.yaml"),
         base_model=model_words(MAIN_MODEL),
         model=digest_of(MAIN_MODEL),
         run=as_json(ALL_RUNS[0].to_json()),

@@ -1,6 +1,19 @@
 """Tables, verdicts, charts and the report: what people read."""
 
 VERDICT_SETTINGS = as_json({**PARAMS["verdicts"], "environment": PARAMS["environment"]})
+VERDICT_CODE = (
+    "causes/__init__.py",
+    "causes/base.py",
+    "verdicts",
+    "report/tables.py",
+)
+TABLES = expand(
+    "results/tables/{table}.csv", table=["runs", "arms", "verdicts", "curves"]
+)
+CHARTS = [
+    chart["name"]
+    for chart in read_yaml(Path(ROOT, "src/rlvr_debug/report/charts.yaml"))
+]
 BASELINES = expand("results/baseline/{environment}.json", environment=ENVIRONMENTS)
 
 
@@ -27,9 +40,8 @@ checkpoint decide_phase:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(
-            "hypotheses", "verdicts", "reporting/tables.py", "reporting/record.py"
-        ),
+        code=code(*VERDICT_CODE),
+        causes=told_causes(),
         runs=lambda w: as_json([run.to_json() for run in runs_until(int(w.phase))]),
         hypotheses=lambda w: as_json(
             sorted(slug for slug, phase in PHASE_OF.items() if phase <= int(w.phase))
@@ -64,9 +76,8 @@ rule write_tables:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(
-            "hypotheses", "verdicts", "reporting/tables.py", "reporting/record.py"
-        ),
+        code=code(*VERDICT_CODE),
+        causes=told_causes(),
         runs=as_json([run.to_json() for run in ALL_RUNS]),
         phases=as_json(PHASE_OF),
         unmapped=as_json(unmapped(PARAMS)),
@@ -82,19 +93,18 @@ rule write_tables:
 rule draw_charts:
     input:
         script=script("draw_charts"),
-        arms="results/tables/arms.csv",
-        curves="results/tables/curves.csv",
+        looks=str(Path(ROOT, "src/rlvr_debug/report/looks.yaml")),
+        tables=TABLES,
     output:
-        learning="results/charts/learning.svg",
-        effects="results/charts/effects.svg",
+        expand("results/charts/{name}.svg", name=CHARTS),
     log:
         "logs/draw_charts.log",
     conda:
         "../../envs/train.yaml"
     params:
-        code=code("reporting/charts.py"),
+        code=code("report/charts.py"),
         minimum_effect=PARAMS["verdicts"]["minimum_effect"],
-        out=subpath(output.learning, parent=True),
+        out=subpath(output[0], parent=True),
     shell:
         "python {input.script} --tables results/tables --minimum-effect {params.minimum_effect}"
         " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
@@ -105,11 +115,13 @@ rule write_report:
     input:
         script=script("write_report"),
         templates=sorted(
-            map(str, Path(ROOT, "src/rlvr_debug/reporting/templates").glob("*"))
+            map(str, Path(ROOT, "src/rlvr_debug/report/templates").glob("*"))
         ),
-        tables=expand(
-            "results/tables/{table}.csv", table=["runs", "arms", "verdicts", "curves"]
-        ),
+        tables=TABLES,
+        charts=[
+            str(Path(ROOT, "src/rlvr_debug/report", name))
+            for name in ("answer.yaml", "charts.yaml", "looks.yaml")
+        ],
         # of one seed per arm: its viewer shows examples
         rollouts=lambda w: run_files("rollouts.jsonl", first_seeds(last_phase())),
         probes="results/probes.json",
@@ -121,13 +133,15 @@ rule write_report:
         "../../envs/train.yaml"
     params:
         code=code(
-            "hypotheses",
-            "alignment.py",
+            "causes/__init__.py",
+            "causes/base.py",
+            "sampling/alignment.py",
             *(
-                f"reporting/{name}.py"
-                for name in ("answer", "charts", "record", "report", "rollouts")
+                f"report/{name}.py"
+                for name in ("answer", "charts", "page", "rollouts")
             ),
         ),
+        causes=told_causes(),
         settings=as_json(
             {
                 **{

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_debug.errors import InputError, short
+from rlvr_debug.errors import InputError, reason, short
 
 __all__ = ["Selection", "hub_rows", "parse_selections"]
 
@@ -87,7 +87,7 @@ def hub_rows(text: str, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{selection}:{number}", row
         except Exception as error:  # the library raises those of whatever it stands on
             raise InputError(
-                f"{key}: '{selection}' cannot be loaded ({_reason(error)}); check path, config and "
+                f"{key}: '{selection}' cannot be loaded ({reason(error)}); check path, config and "
                 "split; offline, bring a cache that was filled online and set HF_HUB_OFFLINE=1, "
                 "or use source jsonl"
             ) from None
@@ -103,9 +103,3 @@ def _reach(selection: Selection) -> None:
         return
     with suppress(HfHubHTTPError):  # an answer too; what is wrong, load_dataset says better
         HfApi().dataset_info(selection.path, timeout=_PATIENCE)
-
-
-def _reason(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -1,122 +1,92 @@
-"""The official row schemas of MuSiQue and GSM8K, and the calculator's, as checked data classes.
-
-MuSiQue: Trivedi et al., TACL 2022. GSM8K: Cobbe et al., arXiv 2110.14168.
-"""
+"""What every environment's rows have in common, and how they are checked."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Hashable
+from dataclasses import MISSING, asdict, fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from rlvr_debug.errors import InputError, short
 
-__all__ = [
-    "CalculatorRow",
-    "GSM8KRow",
-    "Hop",
-    "MuSiQueRow",
-    "Paragraph",
-    "Row",
-    "parse_calculator",
-    "parse_gsm8k",
-    "parse_musique",
-]
+__all__ = ["Row", "Text"]
+
+# the type of a field that says something
+Text = Annotated[str, "not empty"]
+Parsed = TypeVar("Parsed", bound=Hashable)
 
 
-@dataclass(frozen=True)
-class Paragraph:
-    idx: int
-    title: str
-    paragraph_text: str
-    is_supporting: bool
+class Row:
+    """A question with its answer: the base of an environment's frozen data class.
 
+    `where` (file:line) begins every error.
+    """
 
-@dataclass(frozen=True)
-class Hop:
-    """One single-hop component of a question; `#k` in its question is the answer of hop k."""
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    id: int | str
-    question: str
-    answer: str
-    paragraph_support_idx: int | None
-
-
-@dataclass(frozen=True)
-class MuSiQueRow:
-    id: str
-    paragraphs: tuple[Paragraph, ...]
-    question: str
-    question_decomposition: tuple[Hop, ...]
-    answer: str
-    answer_aliases: tuple[str, ...]
-    answerable: bool
+    id: Text
+    question: Text
+    answer: Text
 
     @property
     def hops(self) -> int:
-        return len(self.question_decomposition)
+        """Return how many steps the answer takes, at least 1."""
+        return 1
 
     @property
     def components(self) -> tuple[str, ...]:
-        """Names of the single-hop components, which splits must not share."""
-        return tuple(str(hop.id) for hop in self.question_decomposition)
-
-    @property
-    def supporting(self) -> tuple[int, ...]:
-        return tuple(p.idx for p in self.paragraphs if p.is_supporting)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class GSM8KRow:
-    """The official schema has no id: it is `gsm8k-<line number>` unless the row carries one."""
-
-    id: str
-    question: str
-    answer: str
-
-    @property
-    def hops(self) -> int:
-        """Calculation steps, `<<a*b=c>>`, at least 1."""
-        return max(1, self.answer.count("<<"))
-
-    @property
-    def components(self) -> tuple[str, ...]:
+        """Return what training and held-out rows must not share, beside the question."""
         return ()
 
-    @property
-    def final(self) -> str:
-        """What follows `####`."""
-        return self.answer.rsplit("####", 1)[1].strip()
+    @classmethod
+    def parse(cls, columns: dict[str, Any], where: str) -> Self:
+        row = _parsed(cls, columns, where)
+        row.check(where)
+        return row
+
+    def check(self, where: str) -> None:
+        """Raise InputError for what the types of the fields do not say."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class CalculatorRow:
-    """An arithmetic question of `steps` operations; the answer is a whole number, decimal or fraction."""
+def _parsed(kind: type[Parsed], row: dict[str, Any], where: str) -> Parsed:
+    """Make a data class of the keys that its fields name, each checked by the field's type.
 
-    id: str
-    question: str
-    answer: str
-    steps: int
-
-    @property
-    def hops(self) -> int:
-        return self.steps
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        return ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    A field without a default must be there. A tuple is a list in JSON: of strings, or of one or more objects.
+    """
+    known = _fields(kind)
+    found = {**{key: default for key, _, default in known if default is not MISSING}, **row}
+    return kind(**{key: _value(found, key, expected, where) for key, expected, _ in known})
 
 
-Row = MuSiQueRow | GSM8KRow | CalculatorRow
+@cache
+def _fields(kind: Any) -> list[tuple[str, Any, Any]]:
+    """Return name, type and default of each."""
+    types = get_type_hints(kind, include_extras=True)
+    return [(each.name, types[each.name], each.default) for each in fields(kind)]
+
+
+def _value(row: dict[str, Any], key: str, expected: Any, where: str) -> Any:
+    if expected == Text:
+        value: str = _field(row, key, str, where)
+        if not value.strip():
+            raise InputError(f"{where}: key '{key}' is empty, expected text")
+        return value
+    if get_origin(expected) is not tuple:
+        return _field(row, key, get_args(expected) or expected, where)
+    element = get_args(expected)[0]
+    values = {f"{key}[{i}]": value for i, value in enumerate(_field(row, key, list, where))}
+    if element is str:
+        return tuple(_field(values, place, element, where) for place in values)
+    if not values:
+        raise InputError(f"{where}: key '{key}' is empty, expected at least one object")
+    for place, each in values.items():
+        if not isinstance(each, dict):
+            raise InputError(f"{where}: {place} is {type(each).__name__}, expected an object")
+    return tuple(_parsed(element, each, f"{where}: {at}") for at, each in values.items())
 
 
 def _field(row: dict[str, Any], key: str, kind: type | tuple[type, ...], where: str) -> Any:
@@ -137,96 +107,3 @@ def _field(row: dict[str, Any], key: str, kind: type | tuple[type, ...], where: 
 def _name(kind: type | tuple[type, ...]) -> str:
     kinds = kind if isinstance(kind, tuple) else (kind,)
     return " or ".join("null" if k is type(None) else k.__name__ for k in kinds)
-
-
-def _text(row: dict[str, Any], key: str, where: str) -> str:
-    value: str = _field(row, key, str, where)
-    if not value.strip():
-        raise InputError(f"{where}: key '{key}' is empty, expected text")
-    return value
-
-
-def _objects(row: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    values: list[dict[str, Any]] = _field(row, key, list, where)
-    if not values:
-        raise InputError(f"{where}: key '{key}' is empty, expected at least one object")
-    for i, value in enumerate(values):
-        if not isinstance(value, dict):
-            raise InputError(f"{where}: {key}[{i}] is {type(value).__name__}, expected an object")
-    return values
-
-
-def parse_musique(row: dict[str, Any], where: str) -> MuSiQueRow:
-    """Check one row of the official schema; `where` (file:line) begins every error."""
-    identity = _text(row, "id", where)
-    paragraphs = []
-    for i, item in enumerate(_objects(row, "paragraphs", where)):
-        place = f"{where}: paragraphs[{i}]"
-        paragraphs.append(
-            Paragraph(
-                idx=_field(item, "idx", int, place),
-                title=_field(item, "title", str, place),
-                paragraph_text=_text(item, "paragraph_text", place),
-                is_supporting=_field(item, "is_supporting", bool, place),
-            )
-        )
-    indices = [p.idx for p in paragraphs]
-    if len(set(indices)) != len(indices):
-        raise InputError(f"{where}: key 'paragraphs' repeats an idx, expected each once")
-    if not any(p.is_supporting for p in paragraphs):
-        raise InputError(f"{where}: no paragraph has is_supporting true, expected at least one")
-    hops = []
-    for i, item in enumerate(_objects(row, "question_decomposition", where)):
-        place = f"{where}: question_decomposition[{i}]"
-        support = _field(
-            {"paragraph_support_idx": None, **item},
-            "paragraph_support_idx",
-            (int, type(None)),
-            place,
-        )
-        if support is not None and support not in indices:
-            raise InputError(
-                f"{place}: paragraph_support_idx is {short(support)}, expected the idx of a paragraph"
-            )
-        hops.append(
-            Hop(
-                id=_field(item, "id", (int, str), place),
-                question=_text(item, "question", place),
-                answer=_text(item, "answer", place),
-                paragraph_support_idx=support,
-            )
-        )
-    aliases = {
-        f"answer_aliases[{i}]": alias
-        for i, alias in enumerate(_field(row, "answer_aliases", list, where))
-    }
-    return MuSiQueRow(
-        id=identity,
-        paragraphs=tuple(paragraphs),
-        question=_text(row, "question", where),
-        question_decomposition=tuple(hops),
-        answer=_text(row, "answer", where),
-        answer_aliases=tuple(_field(aliases, key, str, where) for key in aliases),
-        answerable=_field(row, "answerable", bool, where),
-    )
-
-
-def parse_gsm8k(row: dict[str, Any], where: str) -> GSM8KRow:
-    """Check one row of the official schema; `where` (file:line) begins every error."""
-    answer = _text(row, "answer", where)
-    _, marker, final = answer.rpartition("####")
-    if not marker or "#" in final or not re.search(r"\d", final):
-        raise InputError(f"{where}: key 'answer' has no '#### number', expected it at the end")
-    line = where.rsplit(":", 1)[-1]
-    identity = _text(row, "id", where) if "id" in row else f"gsm8k-{line}"
-    return GSM8KRow(id=identity, question=_text(row, "question", where), answer=answer)
-
-
-def parse_calculator(row: dict[str, Any], where: str) -> CalculatorRow:
-    """Check one row; `where` (file:line) begins every error."""
-    answer, steps = _text(row, "answer", where), _field(row, "steps", int, where)
-    if not re.fullmatch(r"-?[0-9]+(\.[0-9]+|/0*[1-9][0-9]*)?", answer):
-        raise InputError(f"{where}: key 'answer' is no number, expected one like 12, -0.5 or 3/4")
-    if steps < 1:
-        raise InputError(f"{where}: key 'steps' is {steps}, expected at least 1")
-    return CalculatorRow(_text(row, "id", where), _text(row, "question", where), answer, steps)

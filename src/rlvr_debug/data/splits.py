@@ -6,10 +6,8 @@ Rows that share either belong to one group, and so do rows that a chain of such 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from rlvr_debug.data.rows import Row
 from rlvr_debug.errors import InputError
@@ -29,7 +27,7 @@ def split(rows: Sequence[Row], heldout: int, seed: int) -> Splits:
     Both splits come shuffled, group by group. Raises InputError if one would be empty.
     """
     by_id = sorted(rows, key=lambda row: row.id)
-    members: dict[int, list[Row]] = {}
+    members: dict[Hashable, list[Row]] = {}
     for label, row in zip(_labels(by_id), by_id, strict=True):
         members.setdefault(label, []).append(row)
     groups = list(members.values())
@@ -69,23 +67,17 @@ def separate(train: Sequence[Row], heldout: Sequence[Row]) -> Splits:
     return Splits(kept, tuple(heldout))
 
 
-def _labels(rows: Sequence[Row]) -> list[int]:
-    """The number of each row's group: the connected components of rows and what they share."""
+def _labels(rows: Sequence[Row]) -> list[Hashable]:
+    """What names each row's group: the connected components of rows and what they share."""
     # whoever runs a study imports this module, for a check that needs no SciPy
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    from scipy.cluster.hierarchy import DisjointSet
 
-    nodes: dict[tuple[str, str], int] = {}
-    edges = [
-        (i, nodes.setdefault(key, len(rows) + len(nodes)))
-        for i, row in enumerate(rows)
-        for key in _keys(row)
-    ]
-    size = len(rows) + len(nodes)
-    ends = tuple(np.array(edges, dtype=int).reshape(-1, 2).T)
-    graph = coo_array((np.ones(len(edges)), ends), shape=(size, size))
-    labels: list[int] = connected_components(graph, directed=False)[1].tolist()
-    return labels[: len(rows)]
+    together = DisjointSet(range(len(rows)))
+    for i, row in enumerate(rows):
+        for key in _keys(row):
+            together.add(key)
+            together.merge(i, key)
+    return [together[i] for i in range(len(rows))]
 
 
 def _keys(row: Row) -> Iterator[tuple[str, str]]:

@@ -1,23 +1,38 @@
-"""Environments by name."""
+"""Environments by name: each is a folder beside this file, and no other file names it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rlvr_debug.environments.base import Environment
-from rlvr_debug.environments.calculator import Calculator
-from rlvr_debug.environments.gsm8k import GSM8K
-from rlvr_debug.environments.musique import MuSiQue
+from rlvr_debug.files import read_yaml
 
-__all__ = ["build_environment"]
+if TYPE_CHECKING:
+    from rlvr_debug.environments.base import Environment
+    from rlvr_debug.environments.task import Task
+
+__all__ = ["build_environment", "environment_names", "settings_of", "task_of"]
+
+
+def environment_names() -> tuple[str, ...]:
+    return tuple(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)
+
+
+def task_of(name: str) -> Task:
+    """Import the environment's folder, and return what it says of itself."""
+    task: Task = importlib.import_module(f"{__name__}.{name}").TASK
+    return task
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Return what the environment's settings.yaml says of its blocks in params.yaml."""
+    found: dict[str, Any] = read_yaml(Path(__path__[0], name, "settings.yaml"))
+    return found
 
 
 def build_environment(name: str, settings: Mapping[str, Any]) -> Environment:
-    """`settings`: the environment's block of params.yaml."""
-    environments: dict[str, Callable[..., Environment]] = {
-        "musique": MuSiQue,
-        "gsm8k": GSM8K,
-        "calculator": Calculator,
-    }
-    return environments[name](**settings)
+    """Build an environment from its block `environments.<name>` of params.yaml."""
+    return task_of(name).build(**settings)

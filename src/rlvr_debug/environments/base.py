@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import jsonschema
 
@@ -17,7 +18,6 @@ __all__ = [
     "Transcript",
     "answer",
     "answer_calls",
-    "combined_reward",
     "refused",
     "spoken",
     "tool",
@@ -72,39 +72,49 @@ class Transcript:
         return spoken(self.replies[-1]) if self.replies else ""
 
 
-class Environment(Protocol):
+class Environment(ABC):
     """Rows -> conversations -> reward parts. Pure but for caches: no state between rollouts.
 
-    success: the reward part that is 1 where the answer is right.
+    success: the reward part that is 1 where the answer is right. system: the system prompt of `messages`.
+    offered: its tools, unless a setting says which.
     """
 
-    name: str
     success: str
-    tools: list[Tool]
-    max_turns: int
-    max_new_tokens: int
-    weights: Mapping[str, float]
+    system: str
+    offered: tuple[Tool, ...] = ()
 
-    def messages(self, row: Any) -> list[Message]: ...
+    def __init__(
+        self, *, max_turns: int, max_new_tokens: int, weights: Mapping[str, float]
+    ) -> None:
+        self.tools = list(self.offered)
+        self.max_turns = max_turns
+        self.max_new_tokens = max_new_tokens
+        self.weights = weights
+
+    def messages(self, row: Any) -> list[Message]:
+        return [
+            {"role": "system", "content": self.system},
+            {"role": "user", "content": row.question},
+        ]
 
     def call_tool(self, row: Any, call: ToolCall) -> ToolResult:
         """Answer a call of one of `tools`, with arguments of its schema: go through `answer`."""
-        ...
+        raise AssertionError("there are no tools")
 
+    @abstractmethod
     def outcome(self, transcript: Transcript) -> str:
         """How a rollout ended that the model itself ended: answered, no_answer or what is between."""
         ...
 
+    @abstractmethod
     def score(self, row: Any, transcript: Transcript) -> dict[str, float]:
         """Reward parts, each in [0, 1]: one per weight, and others that are only recorded."""
         ...
 
-    def reward(self, row: Any, parts: Mapping[str, float]) -> float: ...
-
-
-def combined_reward(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """Weighted mean of the parts, in [0, 1]."""
-    return sum(weights[name] * parts[name] for name in weights) / sum(weights.values())
+    def reward(self, row: Any, parts: Mapping[str, float]) -> float:
+        """Return the weighted mean of the parts, in [0, 1]."""
+        total = sum(self.weights[name] * parts[name] for name in self.weights)
+        return total / sum(self.weights.values())
 
 
 def spoken(reply: str) -> str:

@@ -25,9 +25,9 @@ SCALINGS = ("group", "batch", "none")
 
 
 def advantages(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
-    """Reward minus the group's mean, over the spread named by `scaling`: [P, G] -> [P, G].
+    """Return rewards minus their group's mean, over the spread that `scaling` names: [P, G] -> [P, G].
 
-    The standard deviation is the unbiased one, so an advantage scaled by its group's never exceeds
+    The standard deviation is the unbiased one, so that an advantage scaled by its group's never exceeds
     (G - 1) / sqrt(G). arXiv 2402.03300, section 4.1.2; `batch` is arXiv 2508.08221, `none` arXiv
     2503.20783.
     """
@@ -40,7 +40,7 @@ def advantages(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
 
 
 def assign(advantages: Tensor) -> Tensor:
-    """The advantage of each sequence of the batch, which holds group after group: [P, G] -> [P * G]."""
+    """Return the advantage of each sequence of the batch, group after group: [P, G] -> [P * G]."""
     return advantages.flatten()
 
 
@@ -53,10 +53,10 @@ def normalize_then_sum(
     epsilon: float,
     advantages: Callable[[Tensor, str, float], Tensor],
 ) -> Tensor:
-    """Each part scaled by its group's spread, summed by weight, and the sum scaled over the batch.
+    """Scale each part by its group's spread, sum them by weight, and scale the sum over the batch.
 
-    parts: [P, G, K]; weights: [K]; returns [P, G]. GDPO, arXiv 2601.05242. The batch is scaled as
-    one group.
+    parts: [P, G, K]; weights: [K]. Return [P, G]. GDPO, arXiv 2601.05242. The batch is scaled as one
+    group.
     """
     scaled = [advantages(part, "group", epsilon) for part in parts.unbind(-1)]
     total = (torch.stack(scaled, -1) * weights).sum(-1)
@@ -70,8 +70,10 @@ def batch_advantages(
     settings: TrainingSettings,
     advantages: Callable[[Tensor, str, float], Tensor],
 ) -> Tensor:
-    """Of a whole batch, by its settings. scores: reward parts of each rollout; rewards: [B]; returns
-    [P, G]."""
+    """Return the advantages of a whole batch, [P, G], by its settings.
+
+    scores: the reward parts of each rollout; rewards: [B].
+    """
     shape = (-1, settings.group_size)
     if settings.multi_objective_aggregation == "normalize_then_sum":
         parts = torch.tensor([[s[name] for name in weights] for s in scores])

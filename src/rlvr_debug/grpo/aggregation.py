@@ -16,9 +16,9 @@ AGGREGATIONS = ("grpo", "bnpo", "dr_grpo", "dapo")
 
 @dataclass(frozen=True)
 class Totals:
-    """Of the whole batch, all its micro-batches together: what a denominator needs to know.
+    """Counts over the whole batch, all its micro-batches together, for the loss' denominators.
 
-    tokens: those that the loss counts; max_tokens: the most that a completion could have had.
+    `tokens` counts those in the loss; `max_tokens` is the most that a completion could have had.
     """
 
     sequences: int
@@ -28,7 +28,7 @@ class Totals:
 
 
 def aggregate(values: Tensor, mask: Tensor, totals: Totals, aggregation: str) -> Tensor:
-    """This micro-batch's part of the batch's loss, a scalar. values: [B, T] or [B, 1]; mask: [B, T].
+    """Return this micro-batch's part of the batch's loss, a scalar. values: [B, T] or [B, 1]; mask: [B, T].
 
     grpo: mean over each sequence's tokens, then over sequences (arXiv 2402.03300, equation 3).
     dapo: mean over the batch's tokens (arXiv 2503.14476, equation 8).

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_jsonl
-from rlvr_debug.grpo.state import Progress, TrainerState
+from rlvr_debug.grpo.training import Progress, TrainerState
 from rlvr_debug.models.base_model import read_tensors, save_weights
 
 __all__ = ["Checkpoints"]
@@ -25,8 +25,9 @@ __all__ = ["Checkpoints"]
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Of one run, in a folder of their own. fingerprint: of everything that the run is given, so that
-    a run that is given something else starts anew. every: steps between two.
+    """The checkpoints of one run, in a folder of their own, one every `every` steps.
+
+    `fingerprint` is of all that the run is given: a run that is given something else starts anew.
     """
 
     folder: Path
@@ -34,7 +35,7 @@ class Checkpoints:
     every: int
 
     def save(self, state: TrainerState, progress: Progress) -> None:
-        """Write a checkpoint, then remove those before it: after a kill at any time one is whole."""
+        """Write a checkpoint, then remove the one before: after a kill at any time one is whole."""
         done = self.folder / f"{state.step:08d}"
         unfinished = self.folder / f".{done.name}.{os.getpid()}.tmp"
         unfinished.mkdir(parents=True)
@@ -47,7 +48,7 @@ class Checkpoints:
                 "step": state.step,
                 "rng": [version, list(internal), gauss],
                 "param_groups": state.optimizer.state_dict()["param_groups"],
-                # its functions are made again with it
+                # its functions are made anew with it
                 "scheduler": {**state.scheduler.state_dict(), "lr_lambdas": []},
             },
         )
@@ -60,7 +61,7 @@ class Checkpoints:
                 shutil.rmtree(other)
 
     def restore(self, state: TrainerState) -> tuple[TrainerState, Progress]:
-        """The state of the last checkpoint and what was recorded up to it; without one, as given.
+        """Return the state of the last checkpoint and what was recorded up to it; without one, `state`.
 
         The tensors that `state` holds are overwritten.
         """
@@ -80,6 +81,7 @@ class Checkpoints:
         return replace(state, step=kept["step"]), progress
 
     def remove(self) -> None:
+        """Remove the folder, if there is one."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -104,17 +106,15 @@ def _put_back(state: TrainerState, tensors: Mapping[str, Tensor], kept: Mapping[
     with torch.no_grad():
         for name, parameter in _trained(state).items():
             parameter.copy_(tensors[f"policy/{name}"])
-    others = {
-        name.removeprefix("sampler/"): tensor
-        for name, tensor in tensors.items()
-        if name.startswith("sampler/")
-    }
-    state.sampler.begin(state.policy, others, kept["step"])
+    others: dict[str, Tensor] = {}
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         kind, _, rest = name.partition("/")
-        if kind == "optimizer":
+        if kind == "sampler":
+            others[rest] = tensor
+        elif kind == "optimizer":
             index, _, key = rest.partition("/")
             moments.setdefault(int(index), {})[key] = tensor
+    state.sampler.begin(state.policy, others, kept["step"])
     state.optimizer.load_state_dict({"state": moments, "param_groups": kept["param_groups"]})
     state.scheduler.load_state_dict(kept["scheduler"])

@@ -14,7 +14,7 @@ KL_PLACES = ("loss", "reward")
 
 
 def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
-    """Per-token estimate of KL(policy || reference), for tokens of the policy. [B, T] each.
+    """Return a per-token estimate of KL(policy || reference), for tokens of the policy. [B, T] each.
 
     With d = log p_ref - log p: k1 = -d, unbiased; k2 = d^2 / 2, biased, its gradient is the KL's;
     k3 = exp(d) - d - 1, unbiased and never negative, its gradient is not the KL's (arXiv 2506.09477).
@@ -29,7 +29,7 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
 
 
 def penalized(rewards: Tensor, kl: Tensor, mask: Tensor, beta: float) -> Tensor:
-    """Rewards minus beta times the KL of each whole completion, [B].
+    """Return rewards minus beta times the KL of each whole completion, [B].
 
     rewards: [B]; kl, mask: [B, T]. TRL's RLOOTrainer, with k1.
     """

@@ -19,16 +19,14 @@ def token_logprobs(
     attention_mask: Tensor,
     wanted: Tensor,
     temperature: float = 1.0,
-    vocabulary: Tensor | None = None,
     *,
     chunk: int = 16,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """log p(ids[b, t] | what the mask lets t see of ids[b, :t]) where `wanted`, else 0.
+    """Return log p(ids[b, t] | what the mask lets t see of ids[b, :t]) where `wanted`, else 0: [B, T].
 
-    ids, attention_mask, wanted: [B, T]; returns [B, T]. The logits are divided by the sampling
-    temperature, as the sampler's are. The first token has no prediction. vocabulary: bool [V], the
-    only tokens that can be predicted. dtype: what the logits are normalised in.
+    ids, attention_mask, wanted: [B, T]. The logits are divided by the sampling temperature, as the
+    sampler's are. The first token has no prediction. dtype: what the logits are normalised in.
 
     Sequences are sorted by length, cut after their last wanted token and go through the model `chunk`
     at a time, so that next to nothing is spent on padding; only the wanted positions go through the
@@ -48,8 +46,6 @@ def token_logprobs(
             input_ids=tokens, attention_mask=attention_mask[rows, :width], use_cache=False
         )[0]
         logits = model.lm_head(hidden[:, :-1][targets[:, 1:]]).to(dtype) / temperature
-        if vocabulary is not None:
-            logits = logits.masked_fill(~vocabulary, float("-inf"))
         chosen = tokens[targets]
         values = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
         at, t = targets.nonzero(as_tuple=True)

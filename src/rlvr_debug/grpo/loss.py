@@ -1,4 +1,4 @@
-"""The loss of GRPO, from the stages that make it up.
+"""The loss of GRPO, from the stages that make it up, and what it is computed from.
 
 Axes: B sequences, T tokens.
 """
@@ -6,24 +6,26 @@ Axes: B sequences, T tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from torch import Tensor
 
 from rlvr_debug.grpo.aggregation import Totals
+from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["Loss", "Targets", "policy_loss"]
+__all__ = ["Experience", "Loss", "Targets", "policy_loss"]
 
 
 @dataclass(frozen=True)
 class Targets:
     """What the policy's log-probabilities are held against. advantages: [B]; the others [B, T].
 
-    mask: the tokens that the loss counts; sampled: those that the model wrote; sampler: the
-    log-probabilities that these were sampled with; reference: the reference model's, where KL is in
-    the loss; old: the policy's before the batch's first update, None at that update.
+    `mask` has the tokens that the loss counts, `sampled` those that the model wrote. The others are
+    log-probabilities: `sampler`, that these were sampled with; `reference`, the reference model's, where
+    the KL is in the loss; `old`, the policy's before the batch's first update, None at that update.
     """
 
     advantages: Tensor
@@ -34,25 +36,33 @@ class Targets:
     old: Tensor | None
 
     def rows(self, index: Tensor, width: int) -> Targets:
-        """These rows, cut to this width."""
+        """Return these rows, cut to this width."""
+        advantages, *others = (getattr(self, field.name) for field in fields(self))
+        cut: list[Any] = [None if t is None else t[index][:, :width] for t in others]
+        return Targets(advantages[index], *cut)
 
-        def cut(tensor: Tensor) -> Tensor:
-            return tensor[index][:, :width]
 
-        return Targets(
-            self.advantages[index],
-            cut(self.mask),
-            cut(self.sampled),
-            cut(self.sampler),
-            None if self.reference is None else cut(self.reference),
-            None if self.old is None else cut(self.old),
-        )
+@dataclass(frozen=True)
+class Experience:
+    """A batch, what the policy's log-probabilities of it are held against, and its loss' denominators.
+
+    `totals` are those of the whole batch, also where `batch` and `targets` are a part of it.
+    """
+
+    batch: Batch
+    targets: Targets
+    totals: Totals
+
+    def rows(self, index: Tensor) -> Experience:
+        """Return these rows, cut to the longest of them. index: [b]."""
+        batch = self.batch.rows(index)
+        return Experience(batch, self.targets.rows(index, batch.ids.shape[1]), self.totals)
 
 
 def policy_loss(
     logprobs: Tensor, targets: Targets, totals: Totals, settings: TrainingSettings, stages: Stages
 ) -> Tensor:
-    """GRPO's clipped objective, negated, plus kl_beta times the KL: a scalar. logprobs: [B, T].
+    """Return GRPO's clipped objective, negated, plus kl_beta times the KL: a scalar. logprobs: [B, T].
 
     arXiv 2402.03300, equation 3; TRL's GRPOTrainer._compute_loss, to which tests/test_oracle.py holds
     it. Weighted by the ratio, the KL has the gradient of the KL (arXiv 2512.02556).

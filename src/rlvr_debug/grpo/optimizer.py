@@ -9,21 +9,22 @@ from torch import Tensor
 
 from rlvr_debug.grpo.settings import TrainingSettings
 
-__all__ = ["SCHEDULES", "build_optimizer", "build_scheduler", "optimizer_step"]
+__all__ = ["SCHEDULES", "build_optimizer", "build_scheduler"]
 
-# transformers' own `constant` leaves warm-up out without a word
+# transformers' own `constant` ignores the warm-up without a word
 _NAMES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
 SCHEDULES = tuple(_NAMES)
 
 
 def build_optimizer(parameters: list[Tensor], settings: TrainingSettings) -> torch.optim.Optimizer:
+    """Return AdamW on these weights."""
     return torch.optim.AdamW(
         parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, settings: TrainingSettings) -> Any:
-    """A rise from 0 in warmup_steps optimizer steps, then constant, or down to 0 at the last one."""
+    """Return a rise from 0 in warmup_steps optimizer steps, then a constant, or a fall to 0 at the last."""
     from transformers import get_scheduler
 
     return get_scheduler(
@@ -32,8 +33,3 @@ def build_scheduler(optimizer: torch.optim.Optimizer, settings: TrainingSettings
         num_warmup_steps=settings.warmup_steps,
         num_training_steps=settings.steps * settings.num_iterations,
     )
-
-
-def optimizer_step(optimizer: torch.optim.Optimizer) -> None:
-    """Move the weights by the gradient that they hold."""
-    optimizer.step()

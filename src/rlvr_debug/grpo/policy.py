@@ -15,35 +15,39 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.models.base_model import save_weights
 
-__all__ = ["Adapter", "Policy", "StageModule", "build_policy", "run_stage"]
+__all__ = ["Adapter", "Policy", "StageModule", "build_policy", "lora_config", "run_stage"]
 
 _ADAPTER = "default"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """model: what log-probabilities are computed with, adapter included. adapter: peft's handle on
-    it, None in full fine-tuning. reference: a model of its own, not needed with an adapter. engine:
-    the model as several processes share it, else None.
+    """A model, its adapter and its reference.
+
+    `model` computes log-probabilities, adapter included. `adapter` is peft's handle on it, None in full
+    fine-tuning. `reference` is a model of its own; an adapter needs none. `engine` is the model as several
+    processes share it, and `sharded` says whether each of them holds only parts of it.
     """
 
     model: Any
     adapter: Any
     reference: Any
     engine: Any = None
+    sharded: bool = False
 
     @property
     def shared(self) -> Any:
-        """What stages run on."""
+        """Return what stages run on."""
         return self.model if self.engine is None else self.engine
 
     @property
     def trained(self) -> list[Tensor]:
+        """Return the weights that the optimizer moves."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     @contextmanager
     def as_reference(self) -> Iterator[Any]:
-        """The model before training: its copy, or itself with the adapter disabled."""
+        """Yield the model before training: its copy, or itself with the adapter disabled."""
         if self.adapter is None:
             yield self.reference
         else:
@@ -52,6 +56,7 @@ class Policy:
 
     @torch.no_grad()
     def adapter_state(self) -> Adapter | None:
+        """Return a copy of the adapter, None in full fine-tuning."""
         if self.adapter is None:
             return None
         from peft import get_peft_model_state_dict
@@ -64,7 +69,10 @@ class Policy:
 
     @torch.no_grad()
     def weights(self) -> dict[str, Tensor]:
-        """By the base model's names, in float32, with the adapter added in; the trainer's own stay as they are."""
+        """Return all weights in float32, by the base model's names, with the adapter added in.
+
+        The trainer's own stay as they are.
+        """
         weights = {
             name.replace(".base_layer.", "."): tensor.float()
             for name, tensor in self.model.state_dict().items()
@@ -90,7 +98,7 @@ class StageModule(torch.nn.Module):
 
 
 def run_stage(model: Any, stage: Callable[..., Tensor], *given: Any, **named: Any) -> Tensor:
-    """stage(model, ...), through the forward of whatever wraps the model."""
+    """Return stage(model, ...), run through the forward of whatever wraps the model."""
     if isinstance(getattr(model, "module", model), StageModule):
         result: Tensor = model(stage, *given, **named)
         return result
@@ -99,36 +107,42 @@ def run_stage(model: Any, stage: Callable[..., Tensor], *given: Any, **named: An
 
 @dataclass(frozen=True)
 class Adapter:
-    """config: peft's; weights: by the names that peft gives them in a file."""
+    """A LoRA adapter: peft's config, and weights by the names that peft gives them in a file."""
 
     config: Any
     weights: dict[str, Tensor]
 
     def save(self, folder: Path) -> None:
-        """As peft and vLLM read it."""
+        """Write the files that peft and vLLM read."""
         save_weights(self.weights, folder / "adapter_model.safetensors")
         self.config.save_pretrained(folder)
 
 
+def lora_config(settings: TrainingSettings) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.lora_r,
+        lora_alpha=settings.lora_alpha,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+
+
 def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: int) -> Policy:
-    """With lora_r, an adapter on every linear layer but the output layer, put into `model` itself.
+    """Return the policy; with lora_r, put an adapter on each linear layer of `model` but the output layer.
 
     Dropout stays off: with it, the log-probabilities would be another policy's than the sampler's.
     """
     if not settings.lora_r:
         return Policy(_recomputing(model, settings), None, reference)
     try:
-        from peft import LoraConfig, get_peft_model
+        from peft import get_peft_model
     except ModuleNotFoundError:
         raise InputError(
             f"training.lora_r is {settings.lora_r}, which needs peft, and it is not installed"
         ) from None
-    config = LoraConfig(
-        r=settings.lora_r,
-        lora_alpha=settings.lora_alpha,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
+    config = lora_config(settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         adapter = get_peft_model(model, config, adapter_name=_ADAPTER).eval()
@@ -136,8 +150,11 @@ def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: i
 
 
 def _recomputing(model: Any, settings: TrainingSettings) -> Any:
-    """transformers computes activations again in training mode only; what else that mode does, dropout,
-    is 0 in every config that load_model makes."""
+    """Have the model compute activations again in the backward pass, where the settings ask for it.
+
+    transformers does so in training mode only. Dropout, which that mode turns on, is 0 in every config
+    that load_model makes.
+    """
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()

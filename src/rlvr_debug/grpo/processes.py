@@ -8,10 +8,10 @@ the whole batch, so the gradient is that of one process.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -23,9 +23,11 @@ from rlvr_debug.grpo.settings import TrainingSettings
 
 __all__ = ["LaunchedProcesses", "Processes", "current_processes"]
 
+Made = TypeVar("Made")
+
 
 class Processes:
-    """One process, for which there is nothing to share."""
+    """One process, which has nothing to share."""
 
     rank = 0
     size = 1
@@ -33,53 +35,56 @@ class Processes:
 
     @property
     def main(self) -> bool:
+        """Say whether this is the process that rolls out and records."""
         return self.rank == 0
 
     def prepare(
         self, policy: Policy, optimizer: torch.optim.Optimizer
     ) -> tuple[Policy, torch.optim.Optimizer]:
+        """Return policy and optimizer as the processes share them."""
         return policy, optimizer
 
-    def broadcast(self, batch: Batch | None) -> Batch:
-        """The main process' batch, everywhere."""
-        assert batch is not None
-        return batch
+    def on_main(self, policy: Policy, act: Callable[[], None]) -> None:
+        """Run `act` in the main process alone, which sees all of the policy's weights meanwhile."""
+        with self.whole(policy):
+            if self.main:
+                act()
 
-    def broadcast_values(self, values: Tensor | None, length: int) -> Tensor:
-        """The main process' values, everywhere. values: [length]."""
-        assert values is not None
-        return values
+    def broadcast(self, make: Callable[[], Made]) -> Made:
+        """Return what the main process makes, on the CPU, in every process."""
+        return make()
 
     def share(self, batch: Batch) -> Tensor:
-        """Which rows of the batch are this process', as many as any other's: [b]."""
+        """Return which rows of the batch are this process', as many as any other's: [b]."""
         return torch.arange(len(batch.ids))
 
     def gather(self, values: Tensor, batch: Batch) -> Tensor:
-        """Every process' values of its share, [b, t], as those of the batch, [B, T]."""
+        """Return every process' values of its share, [b, t], as those of the batch, [B, T]."""
         return values
 
     def total(self, value: float) -> float:
-        """The sum over processes."""
+        """Return the sum over processes."""
         return value
 
     def accumulating(self, model: Any) -> AbstractContextManager[Any]:
-        """Around each micro-batch: the gradient is exchanged after the last one only."""
+        """Open around each micro-batch: the gradient is exchanged after the last one only."""
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
+        """Add the gradient of the loss to the gradients of the weights."""
         loss.backward()  # type: ignore[no-untyped-call]
 
     def clip(self, policy: Policy, norm: float) -> float:
-        """The gradient's norm before it is clipped to `norm`."""
+        """Clip the gradient's norm to `norm` and return what it was before."""
         return float(torch.nn.utils.clip_grad_norm_(policy.trained, norm))
 
     def whole(self, policy: Policy) -> AbstractContextManager[Any]:
-        """Inside, every process sees all of the model's weights. All processes enter together."""
+        """Open a context in which every process sees all weights. All processes enter together."""
         return nullcontext()
 
 
 class LaunchedProcesses(Processes):
-    """Several processes, or one with a GPU or DeepSpeed."""
+    """Several processes, or one that has a GPU or DeepSpeed."""
 
     def __init__(self, settings: TrainingSettings) -> None:
         from accelerate import Accelerator
@@ -97,7 +102,7 @@ class LaunchedProcesses(Processes):
             gradient_accumulation_steps=settings.gradient_accumulation_steps,
             deepspeed_plugin=plugin,
         )
-        # of torch: without a GPU, accelerate takes DeepSpeed's processes for one each
+        # torch is asked: without a GPU, accelerate takes DeepSpeed's processes for one each
         if distributed.is_initialized():
             self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.sharded = self._accelerator.distributed_type == DistributedType.DEEPSPEED
@@ -122,47 +127,27 @@ class LaunchedProcesses(Processes):
         if policy.reference is not None:
             policy.reference.to(self._accelerator.device)
         engine, prepared = self._accelerator.prepare(StageModule(policy.model), optimizer)
-        return replace(policy, engine=engine), prepared
+        return replace(policy, engine=engine, sharded=self.sharded), prepared
 
-    def broadcast(self, batch: Batch | None) -> Batch:
-        shape = torch.tensor(batch.ids.shape if batch is not None else [0, 0])
-        rows, width = self._send(shape).tolist()
-        # one message: a double holds ids, masks and single-precision values exactly
-        packed = torch.zeros(len(fields(Batch)), rows, width, dtype=torch.float64)
-        if batch is not None:
-            packed = torch.stack([getattr(batch, f.name).double() for f in fields(Batch)])
-        values = dict(zip((f.name for f in fields(Batch)), self._send(packed), strict=True))
-        types = {"ids": torch.long, "sampler": torch.float32}
-        return Batch(**{name: t.to(types.get(name, torch.bool)) for name, t in values.items()})
-
-    def broadcast_values(self, values: Tensor | None, length: int) -> Tensor:
-        return self._send(torch.zeros(length) if values is None else values.float())
-
-    def _send(self, tensor: Tensor) -> Tensor:
-        sent = tensor.contiguous().to(self._accelerator.device)
+    def broadcast(self, make: Callable[[], Made]) -> Made:
+        sent: list[Any] = [make() if self.main else None]
         if self.size > 1:
-            distributed.broadcast(sent, src=0)
-        return sent.cpu()
-
-    def _collect(self, tensor: Tensor) -> Tensor:
-        """Every process' tensor, of the same shape, one after the other: [size * n, ...]."""
-        if self.size == 1:
-            return tensor
-        own = tensor.contiguous().to(self._accelerator.device)
-        found = [torch.empty_like(own) for _ in range(self.size)]
-        distributed.all_gather(found, own)
-        return torch.cat(found).cpu()
+            distributed.broadcast_object_list(sent, src=0, device=self._accelerator.device)
+        made: Made = sent[0]
+        return made
 
     def share(self, batch: Batch) -> Tensor:
         # by length, dealt out in turn: every process has long and short ones
         return batch.real.sum(1).argsort(stable=True)[self.rank :: self.size]
 
     def gather(self, values: Tensor, batch: Batch) -> Tensor:
-        rows = self.share(batch)
-        padded = values.new_zeros(len(rows), batch.ids.shape[1])
-        padded[:, : values.shape[1]] = values
-        whole = padded.new_zeros(len(rows) * self.size, batch.ids.shape[1])
-        whole[self._collect(rows)] = self._collect(padded)
+        shares = [(self.share(batch), values)]
+        if self.size > 1:
+            shares *= self.size
+            distributed.all_gather_object(shares, shares[0])
+        whole = values.new_zeros(batch.ids.shape)
+        for rows, found in shares:
+            whole[rows, : found.shape[1]] = found
         return whole
 
     def total(self, value: float) -> float:
@@ -194,7 +179,7 @@ class LaunchedProcesses(Processes):
 
 
 def current_processes(settings: TrainingSettings) -> Processes:
-    """As this process was started: by `accelerate launch` or torchrun, or alone."""
+    """Return the processes that a launcher (`accelerate launch`, torchrun) started, or this one alone."""
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 or torch.cuda.is_available()
     if launched or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         return LaunchedProcesses(settings)

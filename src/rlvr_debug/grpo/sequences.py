@@ -12,20 +12,20 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.masks import without_truncated
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["Batch", "build_batch", "trained_sequence"]
+__all__ = ["Batch", "build_batch", "trained_sequence", "without_truncated"]
 
 
 @dataclass(frozen=True)
 class Batch:
     """Right-padded sequences. ids: long [B, T]; sampler: float [B, T]; the others bool [B, T].
 
-    sampled: the environment's own mask of what the model wrote; sampler: the log-probabilities it was
-    written with; real: not padding; loss and attention: what the stages made of the masks.
+    `sampled` is the environment's own mask of what the model wrote, and `sampler` has the
+    log-probabilities that this was written with. `real` is what is not padding; `loss` and `attention`
+    are what the stages made of these masks.
     """
 
     ids: Tensor
@@ -36,7 +36,7 @@ class Batch:
     attention: Tensor
 
     def rows(self, index: Tensor) -> Batch:
-        """These rows, cut to the longest of them."""
+        """Return these rows, cut to the longest of them. index: [b]."""
         width = int(self.real[index].sum(1).max())
         return Batch(*(getattr(self, field.name)[index][:, :width] for field in fields(self)))
 
@@ -44,7 +44,7 @@ class Batch:
 def trained_sequence(
     rollout: Rollout, stages: Stages, environment: Environment, chat: Chat
 ) -> tuple[list[int], list[bool]]:
-    """Ids [T] and which of them were sampled [T]. Sampled ids always stand as they are."""
+    """Return ids [T] and which of them were sampled [T]. Sampled ids always stand as they are."""
     ids: list[int] = []
     sampled: list[bool] = []
     for segment in rollout.segments:
@@ -67,7 +67,10 @@ def build_batch(
     *,
     mask_truncated: bool = False,
 ) -> Batch:
-    """mask_truncated: the loss leaves out the rollouts that the token limit cut."""
+    """Return what the stages make of the rollouts.
+
+    mask_truncated: whether the loss leaves out the rollouts that the token limit cut.
+    """
     sequences = [trained_sequence(rollout, stages, environment, chat) for rollout in rollouts]
     width = max(len(ids) for ids, _ in sequences)
     ids = torch.zeros(len(sequences), width, dtype=torch.long)
@@ -84,3 +87,11 @@ def build_batch(
         truncated = torch.tensor([rollout.outcome == "token_limit" for rollout in rollouts])
         loss = without_truncated(loss, truncated)
     return Batch(ids, sampled, sampler, real, loss, stages.attention_mask(sampled, real))
+
+
+def without_truncated(mask: Tensor, truncated: Tensor) -> Tensor:
+    """Return `mask`, [B, T], without the sequences that the token limit cut. truncated: bool [B].
+
+    arXiv 2503.14476, section 3.4; TRL's mask_truncated_completions.
+    """
+    return mask & ~truncated[:, None]

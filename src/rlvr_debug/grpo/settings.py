@@ -30,7 +30,10 @@ STAGES = (
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Names and meanings as in params.yaml's schema; GRPO's own terms follow TRL's GRPOConfig."""
+    """The keys of params.yaml's `training`; its schema says what each means.
+
+    GRPO's own terms follow TRL's GRPOConfig.
+    """
 
     steps: int
     save_steps: int

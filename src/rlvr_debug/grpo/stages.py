@@ -3,8 +3,8 @@
     rollouts -> trained sequences -> masks -> scores -> advantages -> log-probabilities -> loss
     -> optimizer step -> weight sync -> saved weights
 
-A fault is another implementation of one stage (faults/); an intervention may swap a stage back.
-docs/trainer.md lists every stage with its keys and its source.
+A variant is another implementation of one stage (causes/); an intervention may swap the right one back.
+docs/trainer.md lists every stage with its keys and its source. Axes: B sequences, T tokens.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from rlvr_debug.grpo.advantages import advantages, assign
 from rlvr_debug.grpo.aggregation import Totals, aggregate
 from rlvr_debug.grpo.kl import kl_estimate
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.masks import attention_mask, loss_mask
-from rlvr_debug.grpo.optimizer import optimizer_step
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.ratio import clipped_objective, importance_ratio, importance_weights
 from rlvr_debug.sampling.base import PolicySampler
@@ -30,7 +28,10 @@ from rlvr_debug.sampling.rollouts import Rollout, Segment
 
 __all__ = [
     "Stages",
+    "attention_mask",
+    "loss_mask",
     "max_new_tokens",
+    "optimizer_step",
     "saved_weights",
     "score",
     "sync",
@@ -40,23 +41,41 @@ __all__ = [
 
 
 def max_new_tokens(environment: Environment) -> int:
-    """Tokens that a reply may have: as many as the environment says."""
+    """Return how many tokens a reply may have: as many as the environment says."""
     return environment.max_new_tokens
 
 
 def trained_prompt(rollout: Rollout, segment: Segment, env: Environment, chat: Chat) -> list[int]:
-    """Ids of the prompt in the sequence that is trained on: those that were sampled from."""
+    """Return the prompt's ids in the sequence that is trained on: those that were sampled from."""
     return segment.ids
 
 
 def trained_tool_turn(segment: Segment, chat: Chat) -> list[int]:
-    """Ids of a tool's turn in the sequence that is trained on: those that were sampled from."""
+    """Return a tool turn's ids in the sequence that is trained on: those that were sampled from."""
     return segment.ids
 
 
+def loss_mask(sampled: Tensor, real: Tensor) -> Tensor:
+    """Return which tokens the loss counts, [B, T]: those that the model wrote (`sampled`), no others.
+
+    sampled, real (not padding): bool [B, T].
+    """
+    return sampled & real
+
+
+def attention_mask(sampled: Tensor, real: Tensor) -> Tensor:
+    """Return what the policy may attend to, [B, T]: all but padding. Arguments are those of loss_mask."""
+    return real
+
+
 def score(rollout: Rollout, environment: Environment) -> Mapping[str, float]:
-    """Reward parts of a rollout: what the environment makes of the model's own words and calls."""
+    """Return a rollout's reward parts: what the environment makes of the model's own words and calls."""
     return rollout.parts
+
+
+def optimizer_step(optimizer: Optimizer) -> None:
+    """Move the weights by the gradient that they hold."""
+    optimizer.step()
 
 
 def sync(policy: Policy, sampler: PolicySampler) -> None:
@@ -65,13 +84,13 @@ def sync(policy: Policy, sampler: PolicySampler) -> None:
 
 
 def saved_weights(policy: Policy) -> dict[str, Tensor]:
-    """What is saved, and so evaluated: the trained weights."""
+    """Return what is saved, and so evaluated: the trained weights."""
     return policy.weights()
 
 
 @dataclass(frozen=True)
 class Stages:
-    """One implementation per stage; the defaults are the right ones."""
+    """One implementation of each stage; the defaults are the right ones."""
 
     max_new_tokens: Callable[[Environment], int] = max_new_tokens
     trained_prompt: Callable[[Rollout, Segment, Environment, Chat], list[int]] = trained_prompt
@@ -92,4 +111,5 @@ class Stages:
     saved_weights: Callable[[Policy], dict[str, Tensor]] = saved_weights
 
     def with_fault(self, stage: str, implementation: Callable[..., object]) -> Stages:
+        """Return these stages with another implementation of one."""
         return replace(self, **{stage: implementation})  # type: ignore[arg-type]

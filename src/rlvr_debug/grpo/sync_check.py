@@ -1,46 +1,87 @@
 """Did a server get the update? Its log-probabilities of some sequences, beside the trainer's.
 
 In process the sampler holds a copy of the trainer's tensors, and a sync that fails is a fault to be studied
-(probes/weight_sync.py). A server holds what it read from files, and a stale one would be studied unseen.
+(probes/sampler.py). A server holds what it read from files, and a stale one would be studied unseen.
+
+Axes: B sequences, T tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.grpo.sequences import Batch
+from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.grpo.sequences import Batch, build_batch
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.training import Training
+from rlvr_debug.grpo.update import shared_logprobs
+from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["SyncCheck", "some_rows"]
+__all__ = ["SyncCheck", "Watched"]
 
 _SEQUENCES = 4
 
 
 @dataclass(frozen=True)
 class SyncCheck:
-    """ask: the server's log-probabilities, at temperature 1, of all tokens but the first of each of these
-    sequences; bound: nats that it may be off on average."""
+    """How a server is asked, and how far it may be off.
+
+    `ask` returns the server's log-probabilities, at temperature 1, of all tokens but the first of each of
+    these sequences. `bound` is in nats per token, on average.
+    """
 
     ask: Callable[[list[list[int]]], list[list[float]]]
     bound: float
 
-    def gap(self, batch: Batch, before: Tensor, after: Tensor, step: int) -> float:
-        """Mean absolute difference of the server's from the trainer's, of sampled tokens, in nats.
+    def watch(self, training: Training, policy: Policy, rollouts: list[Rollout]) -> Watched:
+        """Choose some rollouts and note the trainer's log-probabilities of them, before the update.
 
-        before, after: the trainer's at temperature 1, on both sides of the update, [B, T]. Raises InputError
-        where the gap is above the bound, or where the server is as near as that to what the trainer was: an
-        update may move less than the bound, and the arithmetic of a policy that is sure of much is coarser.
+        They are taken as they were sampled: what a stage makes of them is not the server's.
         """
+
+        def chosen() -> Batch:
+            # spread over the rollouts, as many for each process
+            wanted = max(_SEQUENCES // training.processes.size, 1) * training.processes.size
+            rows = torch.linspace(0, len(rollouts) - 1, min(wanted, len(rollouts))).long()
+            some = [rollouts[b] for b in rows.tolist()]
+            return build_batch(some, Stages(), training.environment, training.chat)
+
+        batch = training.processes.broadcast(chosen)
+        return Watched(self, training, batch, _logprobs(training, policy, batch))
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Some of a step's sequences, and the trainer's log-probabilities of them before the update, [B, T]."""
+
+    check: SyncCheck
+    training: Training
+    batch: Batch
+    before: Tensor
+
+    def gap(self, policy: Policy, step: int) -> float | None:
+        """Return how far the server is from the trainer after the update, None but in the main process.
+
+        It is the mean absolute difference over sampled tokens, in nats. Raise InputError where it is above
+        the bound, or where the server is nearer to what the trainer was than to what it is: an update may
+        move less than the bound, and the arithmetic of a policy that is sure of much is coarser.
+        """
+        after = _logprobs(self.training, policy, self.batch)
+        if not self.training.processes.main:
+            return None
+        batch, bound = self.batch, self.check.bound
         ids = [row[real].tolist() for row, real in zip(batch.ids, batch.real, strict=True)]
         answered = torch.zeros(batch.ids.shape)
-        for row, values in zip(answered, self.ask(ids), strict=True):
+        for row, values in zip(answered, self.check.ask(ids), strict=True):
             row[1 : len(values) + 1] = torch.tensor(values)
         gap, behind = (
-            float((answered - logprobs)[batch.sampled].abs().mean()) for logprobs in (after, before)
+            float((answered - logprobs)[batch.sampled].abs().mean())
+            for logprobs in (after, self.before)
         )
         found = f"step {step}: after the update the server is {gap:.2g} nats from the trainer on average"
         if 2 * behind < gap:
@@ -48,15 +89,15 @@ class SyncCheck:
                 f"{found}, and {behind:.2g} from what the trainer was before, expected to follow: "
                 "it has not got the trained weights"
             )
-        if not gap <= self.bound:
+        if not gap <= bound:
             raise InputError(
-                f"{found}, expected at most {self.bound:g} (vllm.sync_bound): it has not got all of "
+                f"{found}, expected at most {bound:g} (vllm.sync_bound): it has not got all of "
                 "the trained weights, or computes otherwise"
             )
         return gap
 
 
-def some_rows(count: int, processes: int) -> Tensor:
-    """A few of `count` sequences, spread over them, as many for each process: [b]."""
-    wanted = max(_SEQUENCES // processes, 1) * processes
-    return torch.linspace(0, count - 1, min(wanted, count)).long()
+def _logprobs(training: Training, policy: Policy, batch: Batch) -> Tensor:
+    """Return the trainer's log-probabilities at temperature 1, as a server gives a prompt's: [B, T]."""
+    settings = replace(training.settings, temperature=1.0)
+    return shared_logprobs(policy.shared, batch, settings, Stages(), training.processes)

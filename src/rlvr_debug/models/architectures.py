@@ -7,34 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.files import read_json
+from rlvr_debug.files import read_json, read_yaml
 from rlvr_debug.models.places import BaseModel
 
 __all__ = ["PUBLISHED", "Architecture", "architecture_of", "config_of"]
 
 
-def _qwen(
-    hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocab: int, tied: bool
-) -> dict[str, Any]:
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "vocab_size": vocab,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": 32768,
-    }
-
-
-# config.json of Qwen/<name>-Instruct on the Hugging Face hub
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "Qwen2.5-0.5B": _qwen(896, 4864, 24, 14, 2, 151936, True),
-    "Qwen2.5-1.5B": _qwen(1536, 8960, 28, 12, 2, 151936, True),
-    "Qwen2.5-3B": _qwen(2048, 11008, 36, 16, 2, 151936, True),
-    "Qwen2.5-7B": _qwen(3584, 18944, 28, 28, 4, 152064, False),
-}
+PUBLISHED: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("published.yaml"))
 
 
 def config_of(model: BaseModel, root: Path) -> Mapping[str, Any] | None:

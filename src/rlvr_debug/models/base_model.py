@@ -1,8 +1,7 @@
-"""Loading and saving models: safetensors and JSON only, nothing unpickled."""
+"""Loading, running and saving models: safetensors and JSON only, nothing unpickled."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,24 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json
+from rlvr_debug.files import read_json, replacing
 from rlvr_debug.models.places import index_of, shards, weight_files
 
-__all__ = ["load_model", "load_weights", "model_config", "read_tensors", "save_weights"]
+__all__ = [
+    "load_model",
+    "load_weights",
+    "model_config",
+    "one_thread",
+    "read_tensors",
+    "save_weights",
+]
+
+
+def one_thread() -> None:
+    """Make torch compute the same bytes each time, on one core."""
+    # with more threads the order of sums, and so the bytes, could differ
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
 
 
 def model_config(path: Path) -> dict[str, Any]:
@@ -44,15 +57,11 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def save_weights(weights: dict[str, Tensor], file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temporary)
-        os.replace(temporary, file)
+        with replacing(file) as temporary:
+            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temporary)
     except SafetensorError as error:
         raise InputError(f"{file}: it could not be written: {error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:

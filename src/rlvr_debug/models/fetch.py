@@ -5,16 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, reason
 from rlvr_debug.files import sha256, write_json
-from rlvr_debug.models.places import MANIFEST, BaseModel, weight_files
+from rlvr_debug.models.places import BESIDE_WEIGHTS, MANIFEST, BaseModel, weight_files
 
 __all__ = ["fetch_model"]
 
 # no pickles, no code; folders below hold the same weights in other formats
 _WANTED = ["*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt"]
 _UNWANTED = ["*/*"]
-_NEEDED = ("config.json", "tokenizer.json", "tokenizer_config.json")
 _PATIENCE = 5  # seconds; the library alone would try for minutes
 
 
@@ -26,11 +25,11 @@ def fetch_model(model: BaseModel, out: Path) -> None:
     commit = _download(model, out)
     shutil.rmtree(out / ".cache", ignore_errors=True)
     weights = weight_files(out / "model.safetensors")
-    for file in [*(out / name for name in _NEEDED), *weights]:
+    for file in [*(out / name for name in BESIDE_WEIGHTS), *weights]:
         if not file.is_file():
             raise InputError(
                 f"{model.name}@{model.revision}: it has no {file.name}, expected a model with "
-                f"{', '.join(_NEEDED)} and weights in safetensors"
+                f"{', '.join(BESIDE_WEIGHTS)} and weights in safetensors"
             )
     names = sorted(file.name for file in out.iterdir() if file.name != MANIFEST)
     write_json(
@@ -63,13 +62,7 @@ def _download(model: BaseModel, out: Path) -> str:
         )
     except Exception as error:  # the library raises those of whatever it stands on
         raise InputError(
-            f"base model '{model.name}@{model.revision}' cannot be fetched ({_reason(error)}); offline, bring "
+            f"base model '{model.name}@{model.revision}' cannot be fetched ({reason(error)}); offline, bring "
             f"{model.folder}/ of a machine that has fetched it, or name a folder"
         ) from None
     return commit
-
-
-def _reason(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -13,6 +13,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import digest_of, read_json
 
 __all__ = [
+    "BESIDE_WEIGHTS",
     "FETCHED",
     "MANIFEST",
     "BaseModel",
@@ -26,7 +27,7 @@ __all__ = [
 FETCHED = ".models"
 MANIFEST = "manifest.json"
 _HUB = re.compile(r"(\w[\w.-]*/\w[\w.-]*)@(\w[\w.-]*)")
-_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
+BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class BaseModel:
         """The small files beside the weights of a folder."""
         folder = root / self.folder
         index = index_of(folder)
-        return [*(folder / name for name in _BESIDE_WEIGHTS), *([index] if index.is_file() else [])]
+        return [*(folder / name for name in BESIDE_WEIGHTS), *([index] if index.is_file() else [])]
 
     def digest(self, root: Path) -> str:
         """Of the files beside the weights: 12 digits, "" for a fetched one."""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from rlvr_debug.probes.advantage_scale import advantage_scale
 from rlvr_debug.probes.base import Measurement, Subject, readable
-from rlvr_debug.probes.context_sensitivity import context_sensitivity
-from rlvr_debug.probes.gradient_size import gradient_size
-from rlvr_debug.probes.group_integrity import group_integrity
-from rlvr_debug.probes.kl_estimator import kl_estimator
-from rlvr_debug.probes.kl_gradient import kl_gradient
-from rlvr_debug.probes.limits import limits
-from rlvr_debug.probes.micro_batch_invariance import micro_batch_invariance
-from rlvr_debug.probes.reward_audit import reward_audit
-from rlvr_debug.probes.sampler_ratio import sampler_ratio
-from rlvr_debug.probes.sequence_diff import sequence_diff
-from rlvr_debug.probes.token_roles import token_roles
-from rlvr_debug.probes.train_eval_equality import train_eval_equality
-from rlvr_debug.probes.weight_sync import weight_sync
-from rlvr_debug.probes.weights_move import weights_move
+from rlvr_debug.probes.evaluation import train_eval_equality
+from rlvr_debug.probes.kl import kl_estimator, kl_gradient
+from rlvr_debug.probes.rewards import advantage_scale, group_integrity, reward_audit
+from rlvr_debug.probes.sampler import sampler_ratio, weight_sync
+from rlvr_debug.probes.sequences import context_sensitivity, limits, sequence_diff, token_roles
+from rlvr_debug.probes.update import gradient_size, micro_batch_invariance, weights_move
 
 __all__ = ["PROBES", "Measurement", "Subject", "readable"]
 

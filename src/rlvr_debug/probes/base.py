@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.loss import Loss, policy_loss
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.sequences import Batch, build_batch
@@ -20,7 +23,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["Measurement", "Subject", "borrowed", "readable", "shift_weights"]
+__all__ = ["Measurement", "Subject", "borrowed", "measurement", "readable", "shift_weights"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,21 @@ class Measurement:
     bound: str
     reason: str
     passed: bool
+
+
+def measurement(
+    probe: str, measured: dict[str, float], passed: bool, **numbers: float
+) -> Measurement:
+    """Return it with the bound and reason of texts.yaml. numbers: what stands in braces there."""
+    text = _texts()[probe]
+    bound, reason = (text[key].format(**numbers) for key in ("bound", "reason"))
+    return Measurement(probe, measured, bound, reason, passed)
+
+
+@functools.cache
+def _texts() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("texts.yaml"))
+    return found
 
 
 def readable(found: Measurement) -> str:

@@ -6,21 +6,18 @@ Axes: P prompts (groups), G rollouts per group, B = P x G sequences, T tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.grpo.advantages import batch_advantages
-from rlvr_debug.grpo.aggregation import Totals
-from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
-from rlvr_debug.grpo.update import accumulate, batch_totals, shared_logprobs
+from rlvr_debug.grpo.update import accumulate, batch_totals, reference_logprobs
 from rlvr_debug.probes.base import Subject
 
 __all__ = [
-    "FirstUpdate",
     "add_gradient",
     "advantages_of",
     "case_batch",
@@ -30,14 +27,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class FirstUpdate:
-    batch: Batch
-    targets: Targets
-    totals: Totals
-
-
 def case_batch(subject: Subject) -> Batch:
+    """Return what the case's trainer makes of the rollouts."""
     return subject.build(
         subject.rollouts,
         subject.stages,
@@ -48,7 +39,7 @@ def case_batch(subject: Subject) -> Batch:
 
 
 def trained_scores(subject: Subject) -> tuple[list[Mapping[str, float]], Tensor]:
-    """Reward parts of each rollout and rewards, [B], as the trainer's own score stage has them.
+    """Return the reward parts of each rollout and the rewards, [B], by the trainer's own score stage.
 
     A KL in the reward is 0 before the first update.
     """
@@ -61,7 +52,7 @@ def trained_scores(subject: Subject) -> tuple[list[Mapping[str, float]], Tensor]
 
 
 def advantages_of(subject: Subject, scores: list[Mapping[str, float]], rewards: Tensor) -> Tensor:
-    """By the case's own stage and settings: [P, G]. rewards: [B]."""
+    """Return those of the case's own stage and settings, [P, G]. rewards: [B]."""
     return batch_advantages(
         scores,
         rewards,
@@ -72,32 +63,23 @@ def advantages_of(subject: Subject, scores: list[Mapping[str, float]], rewards: 
 
 
 def contrast(subject: Subject) -> Tensor:
-    """Advantages for what must not depend on what the rollouts earned, equal rewards among it: +1 and
-    -1 in turn, [B]."""
+    """Return advantages of +1 and -1 in turn, [B], whatever the rollouts earned: it may be all the same."""
     return 1.0 - 2.0 * (torch.arange(len(subject.rollouts)) % 2)
 
 
-def first_update(subject: Subject, advantages: Tensor) -> FirstUpdate:
-    """advantages: [B], in the order of the batch."""
+def first_update(subject: Subject, advantages: Tensor) -> Experience:
+    """Return what the first update learns from. advantages: [B], in the order of the batch."""
     settings, stages, environment = subject.settings, subject.stages, subject.environment
     batch, reference = case_batch(subject), None
     if settings.kl_beta and settings.kl_place == "loss":
-        with subject.policy.as_reference() as model:
-            reference = shared_logprobs(model, batch, settings, stages, Processes())
+        reference = reference_logprobs(subject.policy, batch, settings, stages, Processes())
     targets = Targets(advantages, batch.loss, batch.sampled, batch.sampler, reference, None)
     limit = environment.max_new_tokens * environment.max_turns
-    return FirstUpdate(batch, targets, batch_totals(batch, settings, limit, Processes()))
+    return Experience(batch, targets, batch_totals(batch, settings, limit, Processes()))
 
 
-def add_gradient(subject: Subject, update: FirstUpdate) -> Tensor:
-    """Of the loss, to the gradients of the weights. Returns the policy's log-probabilities, [B, T]."""
-    _, logprobs = accumulate(
-        subject.model,
-        update.batch,
-        update.targets,
-        update.totals,
-        subject.settings,
-        subject.stages,
-        loss_of=subject.loss,
-    )
+def add_gradient(subject: Subject, update: Experience) -> Tensor:
+    """Add the loss' gradient to those of the weights. Return the policy's log-probabilities, [B, T]."""
+    settings, stages = subject.settings, subject.stages
+    _, logprobs = accumulate(subject.model, update, settings, stages, loss_of=subject.loss)
     return logprobs

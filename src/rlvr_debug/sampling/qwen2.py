@@ -11,12 +11,15 @@ Axes: B conversations, N new tokens, T cached tokens, H heads, D head size, V vo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
+from rlvr_debug.models.architectures import Architecture
 from rlvr_debug.sampling.base import Request, Sample
 
 if TYPE_CHECKING:
@@ -33,14 +36,11 @@ class Qwen2Sampler:
     def __init__(
         self, config: Mapping[str, Any], weights: Mapping[str, Tensor], eos_id: int
     ) -> None:
-        self._layers: int = config["num_hidden_layers"]
-        self._heads: int = config["num_attention_heads"]
-        self._kv_heads: int = config["num_key_value_heads"]
-        self._head_size: int = config.get("head_dim") or config["hidden_size"] // self._heads
+        self._sizes = Architecture.of(config)
         self._epsilon: float = config["rms_norm_eps"]
-        self._tied: bool = config["tie_word_embeddings"]
         rope = config.get("rope_parameters") or config
-        exponents = torch.arange(0, self._head_size, 2, dtype=torch.float32) / self._head_size
+        size = self._sizes.head_size
+        exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
         self._frequencies = 1.0 / rope["rope_theta"] ** exponents
         self._eos_id = eos_id
         self._caches: dict[int, _Cache] = {}
@@ -49,30 +49,31 @@ class Qwen2Sampler:
     @torch.no_grad()
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Copy new weights in and forget every cache, which the old ones had computed."""
-        w = {name.removeprefix("model."): tensor.cpu() for name, tensor in weights.items()}
-        self._embedding = w["embed_tokens.weight"].detach().clone()
-        self._head = self._embedding if self._tied else w["lm_head.weight"].detach().clone()
-        self._norm = w["norm.weight"].detach().clone()
-        self._blocks = []
-        for i in range(self._layers):
-            layer = {
-                name.removeprefix(f"layers.{i}."): tensor.detach()
-                for name, tensor in w.items()
-                if name.startswith(f"layers.{i}.")
-            }
-            attention = [layer[f"self_attn.{n}_proj.weight"] for n in "qkv"]
-            biases = [layer[f"self_attn.{n}_proj.bias"] for n in "qkv"]
-            self._blocks.append(
-                _Block(
-                    input_norm=layer["input_layernorm.weight"].clone(),
-                    qkv=torch.cat(attention),
-                    qkv_bias=torch.cat(biases),
-                    out=layer["self_attn.o_proj.weight"].clone(),
-                    mlp_norm=layer["post_attention_layernorm.weight"].clone(),
-                    gate_up=torch.cat([layer["mlp.gate_proj.weight"], layer["mlp.up_proj.weight"]]),
-                    down=layer["mlp.down_proj.weight"].clone(),
-                )
+        given = {name.removeprefix("model."): tensor.cpu() for name, tensor in weights.items()}
+        self._views: dict[str, Tensor] = {}
+
+        def copied(*names: str) -> Tensor:
+            """One tensor with these weights in a row, which `weights` gives back as views of it."""
+            parts = [given[name] for name in names]
+            copy = torch.cat(parts)
+            self._views |= zip(names, torch.split(copy, [len(part) for part in parts]), strict=True)
+            return copy
+
+        self._embedding = copied("embed_tokens.weight")
+        self._head = self._embedding if self._sizes.tied else copied("lm_head.weight")
+        self._norm = copied("norm.weight")
+        self._blocks = [
+            _Block(
+                input_norm=copied(f"layers.{i}.input_layernorm.weight"),
+                qkv=copied(*(f"layers.{i}.self_attn.{n}_proj.weight" for n in "qkv")),
+                qkv_bias=copied(*(f"layers.{i}.self_attn.{n}_proj.bias" for n in "qkv")),
+                out=copied(f"layers.{i}.self_attn.o_proj.weight"),
+                mlp_norm=copied(f"layers.{i}.post_attention_layernorm.weight"),
+                gate_up=copied(*(f"layers.{i}.mlp.{n}_proj.weight" for n in ("gate", "up"))),
+                down=copied(f"layers.{i}.mlp.down_proj.weight"),
             )
+            for i in range(self._sizes.layers)
+        ]
         self.reset()
 
     def follow(self, policy: Policy) -> None:
@@ -83,31 +84,10 @@ class Qwen2Sampler:
 
     def weights(self) -> dict[str, Tensor]:
         """What was loaded, by the model's names. Views: a caller changes nothing in them."""
-        found = {"model.embed_tokens.weight": self._embedding, "model.norm.weight": self._norm}
-        if not self._tied:
-            found["lm_head.weight"] = self._head
-        heads = [self._heads, self._kv_heads, self._kv_heads]
-        sizes = [count * self._head_size for count in heads]
-        for i, block in enumerate(self._blocks):
-            parts = {
-                "input_layernorm.weight": block.input_norm,
-                "self_attn.o_proj.weight": block.out,
-                "post_attention_layernorm.weight": block.mlp_norm,
-                "mlp.down_proj.weight": block.down,
-            }
-            split = zip(
-                "qkv",
-                torch.split(block.qkv, sizes),
-                torch.split(block.qkv_bias, sizes),
-                strict=True,
-            )
-            for name, weight, bias in split:
-                parts[f"self_attn.{name}_proj.weight"] = weight
-                parts[f"self_attn.{name}_proj.bias"] = bias
-            halves = zip(("gate", "up"), block.gate_up.chunk(2), strict=True)
-            parts |= {f"mlp.{name}_proj.weight": weight for name, weight in halves}
-            found |= {f"model.layers.{i}.{name}": tensor for name, tensor in parts.items()}
-        return found
+        return {
+            name if name == "lm_head.weight" else f"model.{name}": view
+            for name, view in self._views.items()
+        }
 
     def reset(self) -> None:
         self._caches.clear()
@@ -126,9 +106,7 @@ class Qwen2Sampler:
         logprobs: list[list[float]] = [[] for _ in requests]
         # `rows` are the requests that still write; the cache holds these and no others
         rows = list(range(len(requests)))
-        new = torch.zeros(len(fresh), max(map(len, fresh)), dtype=torch.long)
-        for b, tokens in enumerate(fresh):
-            new[b, : len(tokens)] = torch.tensor(tokens)
+        new = pad_sequence([torch.tensor(tokens) for tokens in fresh], batch_first=True)
         counts = torch.tensor([len(tokens) for tokens in fresh])
         for step in range(max_new_tokens):
             logits = self._forward(new, counts, cache)
@@ -181,7 +159,8 @@ class Qwen2Sampler:
         fresh = [request.ids[n:] for n, request in zip(lengths, requests, strict=True)]
         # new tokens are written for all rows at once, as many as the longest has
         capacity = max(lengths) + max(map(len, fresh)) + max_new_tokens
-        shape = (self._layers, len(requests), self._kv_heads, capacity, self._head_size)
+        sizes = self._sizes
+        shape = (sizes.layers, len(requests), sizes.kv_heads, capacity, sizes.head_size)
         batch = _Cache(torch.zeros(shape), torch.zeros(shape), torch.tensor(lengths), [])
         for b, (cache, length) in enumerate(zip(known, lengths, strict=True)):
             if cache and length:
@@ -202,6 +181,7 @@ class Qwen2Sampler:
     def _forward(self, new: Tensor, counts: Tensor, cache: _Cache) -> Tensor:
         """Append new tokens [B, N], of which `counts` [B] are real, and return next logits [B, V]."""
         batch, width = new.shape
+        heads, kv_heads = self._sizes.heads, self._sizes.kv_heads
         positions = cache.lengths[:, None] + torch.arange(width)
         angles = positions[..., None].float() * self._frequencies
         cos = angles.cos().repeat(1, 1, 2)[:, :, None]
@@ -215,16 +195,16 @@ class Qwen2Sampler:
         for block, keys, values in zip(self._blocks, cache.keys, cache.values, strict=True):
             normed = F.rms_norm(hidden, hidden.shape[-1:], block.input_norm, self._epsilon)
             mixed = F.linear(normed, block.qkv, block.qkv_bias)
-            mixed = mixed.view(batch, width, -1, self._head_size)
-            rotated = _rotate(mixed[:, :, : -self._kv_heads], cos, sin)
-            keys[at[0], :, at[1]] = rotated[:, :, self._heads :]
-            values[at[0], :, at[1]] = mixed[:, :, -self._kv_heads :]
+            mixed = mixed.view(batch, width, -1, self._sizes.head_size)
+            rotated = _rotate(mixed[:, :, :-kv_heads], cos, sin)
+            keys[at[0], :, at[1]] = rotated[:, :, heads:]
+            values[at[0], :, at[1]] = mixed[:, :, -kv_heads:]
             attended = F.scaled_dot_product_attention(
-                rotated[:, :, : self._heads].transpose(1, 2),
+                rotated[:, :, :heads].transpose(1, 2),
                 keys[:, :, :end],
                 values[:, :, :end],
                 attn_mask=mask,
-                enable_gqa=self._heads != self._kv_heads,
+                enable_gqa=heads != kv_heads,
             )
             hidden = hidden + F.linear(attended.transpose(1, 2).flatten(2), block.out)
             normed = F.rms_norm(hidden, hidden.shape[-1:], block.mlp_norm, self._epsilon)
@@ -250,10 +230,8 @@ def _common_prefix(a: list[int], b: list[int]) -> int:
     return next(i for i, (x, y) in enumerate(zip(a, [*b, -1], strict=False)) if x != y)
 
 
+@dataclass(frozen=True)
 class _Block:
-    def __init__(self, **tensors: Tensor) -> None:
-        self.__dict__.update(tensors)
-
     input_norm: Tensor
     qkv: Tensor
     qkv_bias: Tensor
@@ -263,11 +241,14 @@ class _Block:
     down: Tensor
 
 
+@dataclass
 class _Cache:
     """Keys and values [layer, B, H, T, D], of which `lengths` [B] are filled; `ids` when B is 1."""
 
-    def __init__(self, keys: Tensor, values: Tensor, lengths: Tensor, ids: list[int]) -> None:
-        self.keys, self.values, self.lengths, self.ids = keys, values, lengths, ids
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor
+    ids: list[int]
 
     def rows(self, keep: Tensor) -> _Cache:
         keys, values = (x.index_select(1, keep) for x in (self.keys, self.values))

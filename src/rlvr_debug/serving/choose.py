@@ -21,8 +21,8 @@ from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.serving.vllm import Trained
 
 if TYPE_CHECKING:
+    from rlvr_debug.serving.client import ServedPolicy
     from rlvr_debug.serving.endpoint import Endpoint
-    from rlvr_debug.serving.policy import ServedPolicy
 
 __all__ = ["base_sampler", "sampler_of", "served_policy"]
 
@@ -78,7 +78,7 @@ def served_policy(
     endpoint: the file of a server for the adapters of several; without, one of this run's own is started.
     name: of the run; lora_r: its adapter's rank, 0 where all weights are trained.
     """
-    from rlvr_debug.serving.policy import ServedPolicy
+    from rlvr_debug.serving.client import ServedPolicy
 
     with (
         _server("vllm", settings, base_model, endpoint, Trained(lora_r, 1)) as start,

@@ -8,20 +8,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import numpy as np
 from aiohttp_retry import ExponentialRetry, RetryClient
+from torch import Tensor
 
 from rlvr_debug.errors import InputError, short
+from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.serving.endpoint import Endpoint, first_error
 
-__all__ = ["ServedSampler", "ServerGone", "sample_of"]
+if TYPE_CHECKING:
+    from rlvr_debug.grpo.policy import Policy
+
+__all__ = ["ServedPolicy", "ServedSampler", "ServerGone", "sample_of"]
 
 _TRIES = 3
 _SECONDS = 600.0  # for one reply, however long the queue
@@ -79,7 +85,8 @@ class ServedSampler:
         """What the server answers to each of these requests."""
         answers: dict[int, Any] = {}
         while missing := [i for i in range(len(bodies)) if i not in answers]:
-            found = asyncio.run(self._ask([bodies[i] for i in missing]))
+            asked = [bodies[i] for i in missing]
+            found = asyncio.run(self._ask("/v1/completions", asked))
             gone = [each for each in found if isinstance(each, ServerGone)]
             answers |= {
                 i: each
@@ -101,25 +108,23 @@ class ServedSampler:
         except InputError as error:
             raise ServerGone(f"{gone}; then: {error}") from None
 
-    async def _ask(self, bodies: list[dict[str, Any]]) -> list[Any]:
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The server's answer to one request, None where it is empty."""
+        [found] = asyncio.run(self._ask(path, [body]))
+        if isinstance(found, ServerGone):
+            raise found
+        return found
+
+    async def _ask(self, path: str, bodies: list[dict[str, Any]]) -> list[Any]:
+        """The answer to each, or how the server was gone before there was one."""
         async with self._endpoint.session(_SECONDS) as session:
             client = RetryClient(session, retry_options=_RETRY)
-            asked = (self._one(client, "/v1/completions", body) for body in bodies)
+            asked = (self._one(client, path, body) for body in bodies)
             found = await asyncio.gather(*asked, return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException) and not isinstance(each, ServerGone):
                 raise each
         return found
-
-    def post(self, path: str, body: dict[str, Any]) -> Any:
-        """The server's answer to one request, None where it is empty."""
-
-        async def asked() -> Any:
-            async with self._endpoint.session(_SECONDS) as session:
-                client = RetryClient(session, retry_options=_RETRY)
-                return await self._one(client, path, body)
-
-        return asyncio.run(asked())
 
     async def _one(self, client: RetryClient, path: str, body: dict[str, Any]) -> Any:
         place = f"{self._endpoint.url}: {path}"
@@ -145,6 +150,108 @@ class ServedSampler:
                 f"{place}: no answer after {_TRIES} tries: {said}; of the server: "
                 f"{first_error(Path(log))} (all of it: {log})"
             ) from None
+
+
+class ServedPolicy(ServedSampler):
+    """vLLM's server samples for a policy that is trained: every update reaches it before it is asked again.
+
+    name: of the run, which no other has on that server; folder: of its own, for what the server reads.
+
+    With LoRA the policy is an adapter beside those of other runs; without, the server's model, which nobody
+    else may ask. An adapter has a name of its own for each step, so that no cached prefix of the last one is met
+    and every reply says which step it came from. docs/vllm.md has what was measured of other ways.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        eos_id: int,
+        name: str,
+        folder: Path,
+        again: Callable[[], Endpoint] | None = None,
+    ) -> None:
+        super().__init__(endpoint, eos_id, again)
+        self._name, self._folder, self._step = name, folder, -1
+        self._lora = False
+        self.served = ""
+
+    def begin(self, policy: Policy, others: Mapping[str, Tensor], step: int) -> None:
+        self._step = step - 1
+        self.follow(policy)
+
+    def follow(self, policy: Policy) -> None:
+        """Write the policy's weights to a folder that was never used, and have the server sample with them."""
+        last, self._step = self._place, self._step + 1
+        self._lora = policy.adapter is not None
+        if adapter := policy.adapter_state():
+            adapter.save(self._place)
+        else:
+            save_weights(policy.weights(), self._place / "model.safetensors")
+        before, self.served = self.served, f"{self._name}@{self._step}"
+        try:
+            self._load()
+        except ServerGone as gone:
+            self._restart(gone)
+        else:
+            if self._lora and before and before != self.served:
+                self._unload(before)
+        # not before: a server that cannot read what it was told to ends
+        if last != self._place:
+            shutil.rmtree(last, ignore_errors=True)
+
+    @property
+    def _place(self) -> Path:
+        return self._folder / f"{self._step:08d}"
+
+    def _load(self) -> None:
+        if self._lora:
+            self._load_adapter()
+            self.model = self.served
+        else:
+            given = {"weights_path": str(self._place)}
+            self.post("/collective_rpc", {"method": "reload_weights", "kwargs": given})
+            # what the old weights made of prompts would else be used
+            self.post("/reset_prefix_cache", {})
+
+    def _load_adapter(self) -> None:
+        body = {"lora_name": self.served, "lora_path": str(self._place)}
+        try:
+            self.post("/v1/load_lora_adapter", body)
+        except ServerGone:
+            raise
+        except InputError as refused:
+            # one of that name is left of an attempt that ended without a word
+            try:
+                self._unload(self.served)
+            except InputError:
+                raise refused from None
+            self.post("/v1/load_lora_adapter", body)
+
+    def _unload(self, name: str) -> None:
+        self.post("/v1/unload_lora_adapter", {"lora_name": name})
+
+    def close(self) -> None:
+        """Leave a server that others use as it was."""
+        if self._lora:
+            with contextlib.suppress(InputError):  # it may be gone
+                self._unload(self.served)
+
+    def _restart(self, gone: ServerGone) -> None:
+        super()._restart(gone)
+        self._load()
+
+    def weights(self) -> dict[str, Tensor]:
+        """None are in this process."""
+        return {}
+
+    def reset(self) -> None:
+        """There is nothing in this process to give back."""
+
+    def logprobs(self, ids: list[list[int]]) -> list[list[float]]:
+        """Of all tokens but the first of these sequences, at temperature 1."""
+        asked = {"model": self.model, "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+        answers = self.completions([{**asked, "prompt": each} for each in ids])
+        return [_of_prompt(*each, self.model) for each in zip(answers, ids, strict=True)]
 
 
 def sample_of(answer: Any, max_tokens: int, eos_id: int, model: str) -> Sample:
@@ -178,6 +285,24 @@ def sample_of(answer: Any, max_tokens: int, eos_id: int, model: str) -> Sample:
     raise InputError(
         f"the server ended a reply with '{reason}' and id {ids[-1:]}, expected {eos_id}"
     )
+
+
+def _of_prompt(answer: Any, ids: list[int], model: str) -> list[float]:
+    """The log-probabilities of a prompt's tokens. Raises InputError where the answer has none, or another model's."""
+    try:
+        [choice] = answer["choices"]
+        _, *found = choice["prompt_logprobs"]
+        values = [
+            float(each[str(token)]["logprob"]) for each, token in zip(found, ids[1:], strict=True)
+        ]
+        by = answer["model"]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"the server answered {short(answer)}, expected a prompt's log-probabilities"
+        ) from None
+    if by != model:
+        raise InputError(f"the server answered with model {short(by)}, expected '{model}'")
+    return values
 
 
 def _asked(body: dict[str, Any]) -> str:

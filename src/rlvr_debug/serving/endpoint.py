@@ -15,7 +15,7 @@ import psutil
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
-from rlvr_debug.guarded import last_line
+from rlvr_debug.processes import last_line
 
 __all__ = [
     "Endpoint",
@@ -109,13 +109,13 @@ def first_error(log: Path) -> str:
 
 def is_ready(endpoint: Endpoint) -> bool:
     """Whether /health answers 200."""
-    return asyncio.run(_healthy(endpoint))
 
-
-async def _healthy(endpoint: Endpoint) -> bool:
-    try:
+    async def status() -> int:
         async with endpoint.session(_HEALTH_SECONDS) as session, session.get("/health") as answer:
-            return answer.status == 200
+            return answer.status
+
+    try:
+        return asyncio.run(status()) == 200
     except (aiohttp.ClientError, TimeoutError):
         return False
 

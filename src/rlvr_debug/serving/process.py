@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.guarded import guarded, without_our_packages
 from rlvr_debug.models.places import index_of
-from rlvr_debug.serving.endpoint import Endpoint, first_error, wait_until_ready
+from rlvr_debug.processes import guarded, without_our_packages
+from rlvr_debug.serving.endpoint import (
+    Endpoint,
+    first_error,
+    is_ready,
+    wait_until_ready,
+    write_endpoint,
+)
 from rlvr_debug.serving.vllm import Trained, vllm_arguments, vllm_variables
 from rlvr_debug.venvs import python_of
 
-__all__ = ["Server", "model_folder", "served", "server_of", "started", "why_it_ended"]
+__all__ = ["Server", "model_folder", "serve", "served", "server_of", "started"]
 
 _HOST = "127.0.0.1"
 _MODEL = "policy"
+_POLL = 0.2  # seconds
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,40 @@ def started(server: Server, model: Path, folder: Path) -> Iterator[Callable[[], 
         yield start
 
 
+def serve(
+    model: Path,
+    sampler: str,
+    settings: Mapping[str, Any],
+    trained: Trained | None,
+    log: Path,
+    out: Path,
+) -> None:
+    """Be the job whose server the jobs of a study share, until SIGTERM, which ends it with status 0. A server that was ready and ends is started once more.
+
+    trained: as server_of wants it. out: the endpoint's file, written before the model is loaded: who waits
+    for it asks /health then. Raises InputError when the server ends by itself.
+    """
+
+    def end(*_: object) -> NoReturn:
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    server = server_of(sampler, settings, trained)
+    for last in (False, True):
+        with served(server, model, log) as (endpoint, process):
+            write_endpoint(out, endpoint)
+            was_ready = False
+            while process.poll() is None:
+                was_ready = was_ready or is_ready(endpoint)
+                time.sleep(_POLL)
+            status, said = process.wait(), first_error(log)
+            ended = f"the server ended with status {status}: {said} (all of it: {log})"
+        if last or not was_ready:
+            raise InputError(ended)
+        print(f"{ended}; it is started once more", file=sys.stderr, flush=True)
+        log.replace(log.with_suffix(".ended.log"))
+
+
 @contextmanager
 def _place(port: int) -> Iterator[tuple[list[str], str]]:
     """Where to listen, as words of a command line and as a URL.
@@ -115,10 +158,6 @@ def _place(port: int) -> Iterator[tuple[list[str], str]]:
                 "port, or 0 for none"
             ) from None
     yield ["--host", _HOST, "--port", str(port)], f"http://{_HOST}:{port}"
-
-
-def why_it_ended(process: subprocess.Popen[bytes], log: Path) -> str:
-    return f"the server ended with status {process.wait()}: {first_error(log)} (all of it: {log})"
 
 
 @contextmanager

@@ -19,11 +19,13 @@ from typing import Any
 import torch
 from aiohttp import web
 
-from rlvr_debug.errors import InputError, run_main
-from rlvr_debug.models.base_model import load_weights, model_config
+from rlvr_debug.errors import InputError
+from rlvr_debug.models.base_model import model_config
+from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.serving.choose import base_sampler
 
 __all__ = ["application"]
 
@@ -106,10 +108,9 @@ def main() -> None:
     if not key:
         raise InputError("VLLM_API_KEY: not set, expected the key that requests must have")
     torch.set_num_threads(1)
-    config = model_config(args.model)
-    weights = load_weights(args.model / "model.safetensors")
-    sampler = Qwen2Sampler(config, weights, Chat(args.model).eos_id)
-    app = application(sampler, config["vocab_size"], args.served_model_name, key)
+    vocabulary = model_config(args.model)["vocab_size"]
+    sampler = base_sampler(args.model, Chat(args.model))
+    app = application(sampler, vocabulary, args.served_model_name, key)
     if args.uds:
         web.run_app(app, path=args.uds, print=None)
     else:

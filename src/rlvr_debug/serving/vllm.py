@@ -37,7 +37,7 @@ def vllm_arguments(settings: Mapping[str, Any], trained: Trained | None = None) 
     words += ["--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
     words += ["--disable-uvicorn-access-log"]
     for key in ("max_num_seqs", "tensor_parallel_size", "data_parallel_size"):
-        words += [_flag(key), str(settings[key])]
+        words += [f"--{key.replace('_', '-')}", str(settings[key])]
     if settings["max_model_len"]:
         words += ["--max-model-len", str(settings["max_model_len"])]
     if settings["enforce_eager"]:
@@ -84,7 +84,3 @@ def why_not_reloaded(config: Mapping[str, Any], settings: Mapping[str, Any]) -> 
             "when it reloads such weights, without a word"
         )
     return ""
-
-
-def _flag(key: str) -> str:
-    return f"--{key.replace('_', '-')}"

@@ -1,1 +1,21 @@
-"""Trainers that are not ours as the case of a study: TRL's, and any program that keeps the protocol."""
+"""Trainers by name: each folder here exports one as TRAINER, and is found by itself."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+from rlvr_debug.trainers.base import Trainer
+
+__all__ = ["load_trainer", "trainer_names"]
+
+
+def trainer_names() -> tuple[str, ...]:
+    return tuple(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)
+
+
+@functools.cache
+def load_trainer(name: str) -> Trainer:
+    trainer: Trainer = importlib.import_module(f"{__name__}.{name}").TRAINER
+    return trainer

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import groupby, islice
+from operator import itemgetter
 
 from rlvr_debug.data.rows import Row
 from rlvr_debug.environments.base import Environment
@@ -17,7 +18,7 @@ __all__ = ["rebuilt", "written"]
 def rebuilt(
     row: Row,
     ids: Sequence[int],
-    sampled: Sequence[bool],
+    sampled: Sequence[int],
     logprobs: Sequence[float],
     environment: Environment,
     chat: Chat,
@@ -26,13 +27,13 @@ def rebuilt(
 
     Calls are made again: what a tool says is shown as the trainer had it, and judged by the environment.
     """
-    parts = list(_runs(ids, sampled))
-    current, used = Rollout(row, []), 0
+    by_writer = groupby(zip(sampled, ids, strict=True), key=itemgetter(0))
+    parts = [(is_reply, [token for _, token in run]) for is_reply, run in by_writer]
+    current, values = Rollout(row, []), iter(logprobs)
     for place, (is_reply, tokens) in enumerate(parts):
         if is_reply:
-            values = list(logprobs[used : used + len(tokens)])
-            used += len(tokens)
-            sample = Sample(tokens, values, tokens[-1] == chat.eos_id)
+            known = list(islice(values, len(tokens)))
+            sample = Sample(tokens, known, tokens[-1] == chat.eos_id)
             last = place + 1 == len(parts)
             add_reply(current, sample, environment, chat, last=last)
         elif not current.segments:
@@ -43,11 +44,6 @@ def rebuilt(
         current.outcome = "token_limit"  # there was no room for what the tools said
     add_score(current, environment)
     return current
-
-
-def _runs(ids: Sequence[int], sampled: Sequence[bool]) -> Iterator[tuple[bool, list[int]]]:
-    for is_reply, tokens in groupby(zip(sampled, ids, strict=True), key=lambda each: each[0]):
-        yield bool(is_reply), [token for _, token in tokens]
 
 
 def written(completion: Sequence[int], chat: Chat) -> list[bool]:

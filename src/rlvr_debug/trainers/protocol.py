@@ -50,10 +50,6 @@ class Told:
         _check(value, "params", str(path))
         return Told(**value)
 
-    def records(self, step: int) -> bool:
-        every = self.rollouts_every
-        return every > 0 and (step == 1 or step % every == 0)
-
 
 def checked_metrics(path: Path, steps: int) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl, one per step. Raises InputError at the first that is not as it should be."""

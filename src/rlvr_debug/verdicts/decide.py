@@ -27,32 +27,53 @@ Mending that makes things worse validates nothing and clears nothing. The arrays
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from math import inf, isfinite, nan
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from rlvr_debug.hypotheses import load_hypothesis
-from rlvr_debug.hypotheses.base import Evidence, Finding, Hypothesis
+from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.causes.base import Hypothesis, mechanism_of
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     PRESENT,
-    STATUSES,
     UNTESTED,
     Effects,
     Measured,
     arm_status,
     compare,
+    learns,
     status,
 )
 from rlvr_debug.verdicts.statistics import Sample, mean_estimate, sample, welch
 
-__all__ = ["STATUSES", "Verdict", "arm_table", "decide", "verdict_table"]
+__all__ = [
+    "Evidence",
+    "Verdict",
+    "arm_table",
+    "decide",
+    "observations",
+    "observed",
+]
 
 _TOTALS = np.arange(2, 101)  # seeds per arm that are tried
+_BETWEEN = "; "  # two observations of a verdict's evidence
+# of Mechanism.present: for the rule, and as verdicts.csv says it
 _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
+_SEEN = {True: "present", None: "not tested", False: "absent"}
+# what a cause's verdict has from the row of its strongest arm
+_OF_ARM = ("arm", "seeds", "effect", "ci_low", "ci_high", "effect_greedy", "p_holm", "effect_in_sd")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """probes: measurement by probe name, of the case; arms: one row per arm, as arm_table returns them."""
+
+    probes: Mapping[str, Mapping[str, Any]]
+    arms: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -68,17 +89,17 @@ class Verdict:
     kind: str
     status: str
     confidence: str
-    effect: float
-    ci_low: float
-    ci_high: float
-    seeds: int
-    evidence: str
-    arm: str
-    effect_greedy: float
-    p_holm: float
-    mechanism: str
-    effect_in_sd: float
-    further_seeds: float
+    effect: float = nan
+    ci_low: float = nan
+    ci_high: float = nan
+    seeds: int = 0
+    evidence: str = "no arm was run"
+    arm: str = ""
+    effect_greedy: float = nan
+    p_holm: float = nan
+    mechanism: str = "not tested"
+    effect_in_sd: float = nan
+    further_seeds: float = nan
 
 
 def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float) -> pd.DataFrame:
@@ -95,9 +116,8 @@ def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float
     for family in [causes, *([arm] for arm in tested if arm not in causes)]:
         if not family:
             continue
-        effects = _effects(arms, family, alpha, minimum_effect)
-        now = arm_status(effects)
-        later = arm_status(_effects(arms, family, alpha, minimum_effect, _TOTALS[:, None]))
+        effects, at_totals = _effects(arms, family, alpha, minimum_effect)
+        now, later = arm_status(effects), arm_status(at_totals)
         for n, (better, worse) in enumerate(_sides(arms, family)):
             sampled, greedy = (
                 welch(by_arm[better][gain], by_arm[worse][gain], alpha)
@@ -148,7 +168,7 @@ def _interventions(arms: pd.DataFrame) -> list[str]:
     main = arms.loc[arms["design"] == "case", "environment"]
     return [
         row["arm"]
-        for row in _records(arms)
+        for row in arms.to_dict("records")
         if row["design"] in ("repair", "alone")
         and row["environment"] in set(main)
         and load_hypothesis(row["hypothesis"]).kind == "cause"
@@ -162,18 +182,15 @@ def _sides(arms: pd.DataFrame, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _effects(
-    arms: pd.DataFrame,
-    names: Sequence[str],
-    alpha: float,
-    minimum_effect: float,
-    seeds: ArrayLike | None = None,
-) -> Effects:
-    """Effects of these arms, corrected together. seeds: had each arm had that many, (..., 1)."""
+    arms: pd.DataFrame, names: Sequence[str], alpha: float, minimum_effect: float
+) -> tuple[Effects, Effects]:
+    """Effects of these arms, corrected together: as measured, and had each arm had _TOTALS seeds, (totals, arms)."""
     by_arm = arms.set_index("arm")
+    tests = (by_arm.loc[list(names), "changes"] != "").to_numpy()
 
-    def measured(side: Sequence[str]) -> Measured:
+    def measured(side: Sequence[str], seeds: NDArray[np.int64] | None) -> Measured:
         rows = by_arm.loc[list(side)]
-        count = np.asarray(rows["seeds"] if seeds is None else seeds)
+        count = rows["seeds"].to_numpy() if seeds is None else seeds
         sampled, greedy = (
             Sample(rows[gain].to_numpy(float), rows[f"{gain}_sd"].to_numpy(float), count)
             for gain in ("gain", "gain_greedy")
@@ -181,22 +198,25 @@ def _effects(
         return Measured(sampled, greedy)
 
     better, worse = zip(*_sides(arms, names), strict=True)
-    tests = (by_arm.loc[list(names), "changes"] != "").to_numpy()
-    return compare(measured(better), measured(worse), alpha, minimum_effect, tests)
+    now, later = (
+        compare(measured(better, seeds), measured(worse, seeds), alpha, minimum_effect, tests)
+        for seeds in (None, _TOTALS[:, None])
+    )
+    return now, later
 
 
 def _further_seeds(found: str, at_totals: NDArray[np.str_], seeds: int) -> float:
     """Seeds per arm until an inconclusive status settles. at_totals: the status at _TOTALS seeds."""
     if found != "inconclusive" or seeds < 2:  # decided, or of unknown spread
-        return float("nan")
+        return nan
     enough = _TOTALS[(at_totals != "inconclusive") & (seeds < _TOTALS)]
-    return float(enough[0] - seeds) if enough.size else float("inf")
+    return float(enough[0] - seeds) if enough.size else inf
 
 
 def decide(
     slugs: Sequence[str], evidence: Evidence, alpha: float, minimum_effect: float
 ) -> list[Verdict]:
-    """evidence.arms: as arm_table returns them."""
+    """Return a verdict on each of these hypotheses."""
     return [
         _localise(hypothesis, evidence, minimum_effect)
         if hypothesis.kind == "localiser"
@@ -208,32 +228,38 @@ def decide(
 def _judge(
     hypothesis: Hypothesis, evidence: Evidence, alpha: float, minimum_effect: float
 ) -> Verdict:
-    finding = hypothesis.mechanism(evidence)
+    seen = mechanism_of(hypothesis, evidence.probes)
+    pending = _pending(hypothesis, mechanism=_SEEN[seen.present])
     arms = evidence.arms
     family = _interventions(arms)
     own = arms[arms["arm"].isin(family) & (arms["hypothesis"] == hypothesis.slug)]
     if own.empty:
-        return _verdict(hypothesis, "pending", "low", None, finding, "no arm was run")
+        return pending
     members = [family.index(arm) for arm in own["arm"]]
-    now = _effects(arms, family, alpha, minimum_effect).of(members)
-    later = _effects(arms, family, alpha, minimum_effect, _TOTALS[:, None]).of(members)
-    mechanism = _MECHANISMS[finding.present]
+    now, later = (each.of(members) for each in _effects(arms, family, alpha, minimum_effect))
+    mechanism = _MECHANISMS[seen.present]
     found = str(status(now, mechanism))
     further = _further_seeds(found, status(later, mechanism), own["seeds"].min())
-    best = max(_records(own), key=lambda arm: (_strength(arm), arm["effect"]))
-    said = [*map(_sentence, _records(own)), finding.text]
+    rows = own.to_dict("records")
+    best = max(rows, key=lambda arm: (_strength(arm), arm["effect"]))
+    said = [*map(_sentence, rows), seen.text]
     if found == "inconclusive":
         said.append(_open(now, mechanism, further, minimum_effect))
     if rivals := _same_interventions(own, arms[arms["arm"].isin(family)]):
         said.append(f"not to be told from {', '.join(rivals)}, which the same intervention mends")
-    return _verdict(
-        hypothesis,
-        found,
-        _confidence(found, now, mechanism, best["ci_low"], alpha, minimum_effect),
-        {**best, "further_seeds": further},
-        finding,
-        "; ".join(said),
+    return replace(
+        pending,
+        **{name: best[name] for name in _OF_ARM},
+        status=found,
+        confidence=_confidence(found, now, mechanism, best["ci_low"], alpha, minimum_effect),
+        evidence=_BETWEEN.join(said),
+        further_seeds=further,
     )
+
+
+def _pending(hypothesis: Hypothesis, mechanism: str = "not tested") -> Verdict:
+    """Return what is said while no arm was run."""
+    return Verdict(hypothesis.slug, hypothesis.kind, "pending", "low", mechanism=mechanism)
 
 
 def _open(effects: Effects, mechanism: int, further: float, minimum_effect: float) -> str:
@@ -251,7 +277,7 @@ def _open(effects: Effects, mechanism: int, further: float, minimum_effect: floa
             "its interventions change nothing about the case, so that what the probe measured may be a "
             "symptom of another cause"
         )
-    if np.isfinite(further):
+    if isfinite(further):
         return f"{further:.0f} further seeds would decide, were effects and spreads to stay"
     if (effects.effect <= -minimum_effect).any():
         return "mending makes it worse, which more seeds would not change"
@@ -260,11 +286,9 @@ def _open(effects: Effects, mechanism: int, further: float, minimum_effect: floa
 
 def _same_interventions(own: pd.DataFrame, arms: pd.DataFrame) -> list[str]:
     """Other hypotheses of which an arm changes exactly what one of these changes."""
-    changes = {(row["design"], row["changes"]) for row in _records(own) if row["changes"]}
-    return sorted(
-        {row["hypothesis"] for row in _records(arms) if (row["design"], row["changes"]) in changes}
-        - set(own["hypothesis"])
-    )
+    told = ["design", "changes"]
+    changed = own.loc[own["changes"] != "", told]
+    return sorted(set(arms.merge(changed, on=told)["hypothesis"]) - set(own["hypothesis"]))
 
 
 def _confidence(
@@ -284,15 +308,11 @@ def _confidence(
     return "high" if sure else "medium"
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-
-
-def _strength(arm: Mapping[str, Any]) -> int:
+def _strength(arm: Mapping[Any, Any]) -> int:
     return ("invalidated", "inconclusive", "partially_validated", "validated").index(arm["status"])
 
 
-def _sentence(arm: Mapping[str, Any]) -> str:
+def _sentence(arm: Mapping[Any, Any]) -> str:
     what = (
         "the control with only this defect loses"
         if arm["design"] == "alone"
@@ -309,74 +329,45 @@ def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float)
     """The claim is that the simpler setting fails too or, of some, that it learns where the case does
     not: gains over the baseline decide."""
     own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
-    none = Finding(None, "")
     if own.empty:
-        return _verdict(hypothesis, "pending", "low", None, none, "no arm was run")
-    arm = max(_records(own), key=lambda arm: arm["gain"])
-    [case] = _records(evidence.arms[evidence.arms["design"] == "case"])
-    learns = _learns(arm, minimum_effect)
+        return _pending(hypothesis)
+    arm = max(own.to_dict("records"), key=lambda arm: arm["gain"])
+    [case] = evidence.arms[evidence.arms["design"] == "case"].to_dict("records")
+    simpler, case_learns = learns(arm, minimum_effect), learns(case, minimum_effect)
     sure = arm["gain_low"] > minimum_effect
     if not hypothesis.simpler_learns:
-        holds = None if learns is None else not learns
-    elif learns is False or _learns(case, minimum_effect):
+        holds = None if simpler is None else not simpler
+    elif simpler is False or case_learns:
         holds = False
     else:
-        holds = None if learns is None or _learns(case, minimum_effect) is None else True
-    found = {True: "validated", False: "invalidated", None: "inconclusive"}[holds]
-    confidence = "low" if holds is None else "high" if sure else "medium"
-    text = (
-        f"{arm['arm']}: {arm['gain']:+.3f} [{arm['gain_low']:+.3f}, {arm['gain_high']:+.3f}] over its "
-        f"baseline, greedy {arm['gain_greedy']:+.3f}"
-    )
-    if hypothesis.simpler_learns:
-        text += (
-            f"; the case: {case['gain']:+.3f} [{case['gain_low']:+.3f}, {case['gain_high']:+.3f}]"
-        )
-    gain = {
-        "effect": arm["gain"],
-        "ci_low": arm["gain_low"],
-        "ci_high": arm["gain_high"],
-        "effect_greedy": arm["gain_greedy"],
-        **dict.fromkeys(("p_holm", "effect_in_sd", "further_seeds"), float("nan")),
-    }
-    return _verdict(hypothesis, found, confidence, {**arm, **gain}, none, text)
-
-
-def _learns(arm: Mapping[str, Any], minimum_effect: float) -> bool | None:
-    """Whether the arm gains at least the minimum over its baseline; None: cannot be told."""
-    if arm["gain_low"] > 0 and arm["gain"] >= minimum_effect:
-        return True
-    return False if arm["gain_high"] < minimum_effect else None
-
-
-def _verdict(
-    hypothesis: Hypothesis,
-    found: str,
-    confidence: str,
-    arm: Mapping[str, Any] | None,
-    finding: Finding,
-    text: str,
-) -> Verdict:
-    arm = arm or {}
-    nan = float("nan")
-    return Verdict(
-        hypothesis=hypothesis.slug,
-        kind=hypothesis.kind,
-        status=found,
-        confidence=confidence,
-        effect=arm.get("effect", nan),
-        ci_low=arm.get("ci_low", nan),
-        ci_high=arm.get("ci_high", nan),
-        seeds=arm.get("seeds", 0),
-        evidence=text,
-        arm=arm.get("arm", ""),
-        effect_greedy=arm.get("effect_greedy", nan),
-        p_holm=arm.get("p_holm", nan),
-        mechanism={True: "present", False: "absent", None: "not tested"}[finding.present],
-        effect_in_sd=arm.get("effect_in_sd", nan),
-        further_seeds=arm.get("further_seeds", nan),
+        holds = None if simpler is None or case_learns is None else True
+    said = [
+        f"{arm['arm']}: {_gain(arm)} over its baseline, greedy {arm['gain_greedy']:+.3f}",
+        *([f"the case: {_gain(case)}"] if hypothesis.simpler_learns else []),
+    ]
+    return replace(
+        _pending(hypothesis),
+        status={True: "validated", False: "invalidated", None: "inconclusive"}[holds],
+        confidence="low" if holds is None else "high" if sure else "medium",
+        effect=arm["gain"],
+        ci_low=arm["gain_low"],
+        ci_high=arm["gain_high"],
+        seeds=arm["seeds"],
+        evidence=_BETWEEN.join(said),
+        arm=arm["arm"],
+        effect_greedy=arm["gain_greedy"],
     )
 
 
-def verdict_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    return pd.DataFrame([asdict(verdict) for verdict in verdicts])
+def _gain(arm: Mapping[Any, Any]) -> str:
+    return f"{arm['gain']:+.3f} [{arm['gain_low']:+.3f}, {arm['gain_high']:+.3f}]"
+
+
+def observations(evidence: str) -> list[str]:
+    """Return what a verdict's evidence is made of, an observation each."""
+    return [said for said in evidence.split(_BETWEEN) if said]
+
+
+def observed(verdict: Verdict, said: str) -> Verdict:
+    """Return the verdict with another observation, the last one."""
+    return replace(verdict, evidence=f"{verdict.evidence}{_BETWEEN}{said}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "Measured",
     "arm_status",
     "compare",
+    "learns",
     "status",
 ]
 
@@ -126,3 +128,13 @@ def arm_status(effects: Effects) -> NDArray[np.str_]:
         ["validated", "invalidated", "partially_validated"],
         "inconclusive",
     )
+
+
+def learns(arm: Mapping[Any, Any], minimum_effect: float) -> bool | None:
+    """Return whether the arm gains at least the minimum over its baseline, None where that cannot be told.
+
+    arm: a row of arms.csv.
+    """
+    if arm["gain_low"] > 0 and arm["gain"] >= minimum_effect:
+        return True
+    return False if arm["gain_high"] < minimum_effect else None

@@ -1,0 +1,22 @@
+"""A step whose gradient was clipped is left out.
+
+No reported bug: an example of a variant, which plants the fault and names it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+STAGE = "optimizer_step"
+_CLIPPED = 0.99
+
+
+def implementation(optimizer: Optimizer) -> None:
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    norms = [float(weight.grad.norm()) for weight in weights if weight.grad is not None]
+    if math.hypot(*norms) < _CLIPPED:
+        optimizer.step()

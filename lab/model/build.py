@@ -1,0 +1,104 @@
+"""Build the tiny base model and, if asked to, compare it with another one.
+
+Run it as `python -m lab.model.build --params params.yaml --out results/model --compare models/tiny`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lab.model.tokenizer import build_tokenizer
+from lab.model.warmup import Lessons, WarmupSettings, warm_up
+from rlvr_debug.data.rows import Row
+from rlvr_debug.environments import build_environment, task_of
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.evaluation import evaluate
+from rlvr_debug.models.base_model import load_weights, model_config, save_weights
+from rlvr_debug.processes import run_main
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.study.params import load_params
+
+__all__ = ["build_model"]
+
+_HELDOUT_SEED = 7  # its rows judge the warm-up; no study's data has this seed
+_HELDOUT_ROWS = 256
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--params", type=Path, required=True, help="data and environments")
+    parser.add_argument("--seed", type=int, default=2, help="2: the shipped model")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--compare", type=Path, help="a model whose held-out rewards to show beside"
+    )
+    args = parser.parse_args()
+    report = build_model(args.params, args.seed, args.out, args.compare)
+    print(json.dumps(report, indent=2))
+
+
+def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -> dict[str, Any]:
+    """Write config, weights (bfloat16) and tokenizer to `out`; return what was measured."""
+    torch.set_num_threads(1)
+    params = load_params(params_file)
+    for name, settings in params["data"].items():
+        if settings["source"] != "synthetic":
+            raise InputError(
+                f"{params_file}: key 'data.{name}.source' must be synthetic to warm up"
+            )
+
+    def rows(name: str, count: int, data_seed: int) -> list[Row]:
+        settings = {**params["data"][name], "rows": count, "heldout": 0, "seed": data_seed}
+        return list(task_of(name).synthetic(settings))
+
+    environments = {
+        name: build_environment(name, params["environments"][name]) for name in ("musique", "gsm8k")
+    }
+    heldout = {name: rows(name, _HELDOUT_ROWS, _HELDOUT_SEED) for name in environments}
+    build_tokenizer().save_pretrained(out)
+    chat = Chat(out)
+    started = time.perf_counter(), time.process_time()
+    lessons = Lessons(chat, environments, rows, heldout)
+    progress = functools.partial(print, file=sys.stderr)
+    config, weights = warm_up(lessons, WarmupSettings(), seed, progress)
+    seconds = time.perf_counter() - started[0], time.process_time() - started[1]
+    config.save_pretrained(out)
+    save_weights(
+        {name: w.to(torch.bfloat16) for name, w in weights.items()}, out / "model.safetensors"
+    )
+    report = {
+        "seconds": round(seconds[0]),
+        "cpu_seconds": round(seconds[1]),
+        "built": _measure(out, environments, heldout),
+    }
+    if compare:
+        report["compared"] = _measure(compare, environments, heldout)
+    return report
+
+
+def _measure(
+    folder: Path, environments: Mapping[str, Environment], heldout: Mapping[str, list[Row]]
+) -> dict[str, Any]:
+    chat = Chat(folder)
+    weights = load_weights(folder / "model.safetensors")
+    sampler = Qwen2Sampler(model_config(folder), weights, chat.eos_id)
+    measured: dict[str, Any] = {"bytes": sum(f.stat().st_size for f in folder.iterdir())}
+    for name, environment in environments.items():
+        found = evaluate(heldout[name], environment, chat, sampler, temperature=1.0, seed=0)
+        measured[name] = {kind: round(found[kind]["reward"], 4) for kind in ("sampled", "greedy")}
+    return measured
+
+
+if __name__ == "__main__":
+    run_main(main)

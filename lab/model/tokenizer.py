@@ -1,0 +1,110 @@
+"""Builds the tiny model's tokenizer: any Unicode text by bytes, the synthetic tasks by whole fragments.
+
+Fragments are ordinary text (`{"name": "retrieve_documents", ...` is one token), so conversations keep
+Qwen's real format and Hermes' real tool calls at a fraction of the tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from rlvr_debug.environments.gsm8k import environment as gsm8k
+from rlvr_debug.environments.gsm8k import synthetic as problems
+from rlvr_debug.environments.musique import environment as musique
+from rlvr_debug.environments.musique.synthetic import ENTITIES, RELATIONS
+
+__all__ = ["CALL_AFTER", "CALL_BEFORE", "WRONG_FORMAT", "build_tokenizer"]
+
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+
+# Qwen2.5's conversation format, with tools in Hermes' convention
+CHAT_TEMPLATE = """\
+{%- macro turn(role, content) %}{{ '<|im_start|>' + role + '\\n' + content + '<|im_end|>\\n' }}{% endmacro %}
+{%- macro calls(made) %}{% for call in made or [] %}{{ '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) + '}\\n</tool_call>' }}{% endfor %}{% endmacro %}
+{%- set first = messages[0].content if messages[0].role == 'system' else '' %}
+{%- if tools %}
+{{- '<|im_start|>system\\n' + first + TOOLS_BEFORE }}
+{%- for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor %}
+{{- TOOLS_AFTER + '<|im_end|>\\n' }}
+{%- elif first %}{{ turn('system', first) }}
+{%- endif %}
+{%- for message in messages %}
+{%- if message.role == 'system' and loop.first %}
+{%- elif message.role == 'tool' %}
+{%- if loop.previtem is not defined or loop.previtem.role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}
+{{- '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}
+{%- if loop.last or loop.nextitem.role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif %}
+{%- else %}{{ turn(message.role, message.content + calls(message.tool_calls)) }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+TOOLS_BEFORE = (
+    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+TOOLS_AFTER = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments "
+    'within <tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, '
+    '"arguments": <args-json-object>}\n</tool_call>'
+)
+
+CALL_BEFORE = '<tool_call>\n{"name": "retrieve_documents", "arguments": {"query": "look up'
+CALL_AFTER = '"}}\n</tool_call>'
+WRONG_FORMAT = "The answer is "
+_LARGEST_NUMBER = 99
+_PARAGRAPHS = 20  # of a MuSiQue row
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({byte: i for i, byte in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (PAD, START, END)])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in _fragments()])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        chat_template=CHAT_TEMPLATE.replace("TOOLS_BEFORE", _quoted(TOOLS_BEFORE)).replace(
+            "TOOLS_AFTER", _quoted(TOOLS_AFTER)
+        ),
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+
+
+def _fragments() -> list[str]:
+    tool: dict[str, Any] = musique.TOOL
+    fragments = [
+        *("system\n", "user\n", "assistant\n"),
+        *("<tool_response>\n", "\n</tool_response>"),
+        *(musique.SYSTEM, TOOLS_BEFORE + "\n", json.dumps(tool), TOOLS_AFTER),
+        *("Who is the", " of the", " of", "\nTies:"),
+        *(
+            "<think>",
+            "</think>",
+            CALL_BEFORE,
+            CALL_AFTER,
+            "<answer>",
+            "</answer>\n<cite>",
+            "</cite>",
+        ),
+        *(f"[{i}]" for i in range(_PARAGRAPHS)),
+        *(f" {relation}" for relation in RELATIONS),
+        *(f" {entity}" for entity in ENTITIES),
+        *(gsm8k.SYSTEM, "There are <<", problems.STEP_BEFORE, ">>", "#### ", WRONG_FORMAT, "\n\n"),
+        *(" has ", " boxes with ", " each.", " How many", " does ", " have?", " Each costs "),
+        *(" coins", problems.COINS_QUESTION),
+        *problems.NAMES,
+        *(f" {item}" for item in problems.ITEMS),
+        *(str(number) for number in range(10, _LARGEST_NUMBER + 1)),
+    ]
+    return list(dict.fromkeys(fragments))

@@ -1,0 +1,169 @@
+"""Causes by name, one folder each: a new folder is found by itself.
+
+A folder holds all that names its cause: `cause.yaml` has the claim and its texts, the probes, the arms, and what is
+to be read from a log; `log_checks.py` the functions that read it, one for each of these checks; every other file is
+a *variant*: a wrong implementation of one stage of GRPO, with STAGE and `implementation`. Variants plant faults and
+name them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
+from rlvr_debug.causes.check import Check, check_of
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_yaml
+from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.logs.names import readable
+
+if TYPE_CHECKING:
+    from rlvr_debug.grpo.stages import Stages
+
+__all__ = [
+    "Hypothesis",
+    "cause_of",
+    "hypothesis_names",
+    "load_hypothesis",
+    "load_variant",
+    "log_checks",
+    "phase_of",
+    "stage_of",
+    "stages_with",
+    "variant_file",
+    "variant_names",
+]
+
+_HERE = Path(__file__).parent
+_PROBES = _HERE.parent / "probes" / "texts.yaml"  # the probes themselves load torch
+_FIRST = ("critical", "high")
+_CHECKS = "log_checks"
+
+
+@cache
+def hypothesis_names() -> tuple[str, ...]:
+    """Return the slug of every cause."""
+    return tuple(sorted(path.parent.name.replace("_", "-") for path in _HERE.glob("*/cause.yaml")))
+
+
+def _file(slug: str) -> Path:
+    return _HERE / slug.replace("-", "_") / "cause.yaml"
+
+
+def _module(slug: str, file: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{slug}.{file}".replace("-", "_"))
+
+
+@cache
+def _read(slug: str) -> Mapping[str, Any]:
+    path = _file(slug)
+    try:
+        found = read_yaml(path)
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: expected YAML, found: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: expected keys and values, found {type(found).__name__}")
+    return found
+
+
+@cache
+def load_hypothesis(slug: str) -> Hypothesis:
+    """Return the hypothesis of this slug's folder.
+
+    Raise InputError where its cause.yaml is not one, or names what does not exist.
+    """
+    path = _file(slug)
+    told = {key: value for key, value in _read(slug).items() if key != _CHECKS}
+    found = hypothesis_of(slug, told, path)
+    check_names(path, "probes", found.probes, read_yaml(_PROBES))
+    for key in ("alternatives", "prerequisites", "interactions"):
+        check_names(path, key, getattr(found, key), hypothesis_names())
+    known_settings = TrainingSettings.__dataclass_fields__
+    for arm in found.arms:
+        check_names(path, f"arms.{arm.name}.swap", arm.swap, STAGES)
+        check_names(path, f"arms.{arm.name}.training", arm.training, known_settings)
+    return found
+
+
+def phase_of(slug: str, tested: Collection[str]) -> int:
+    """Return when it is tested among those `tested`: critical and high priorities in phase 1, others in phase 2,
+    and none before the phase after its prerequisites'.
+    """
+    hypothesis = load_hypothesis(slug)
+    own = 1 if hypothesis.priority in _FIRST else 2
+    before = [phase_of(other, tested) for other in hypothesis.prerequisites if other in tested]
+    return max([own, *(phase + 1 for phase in before)])
+
+
+@cache
+def log_checks() -> tuple[Check, ...]:
+    """Return every cause's checks of a log, in their order.
+
+    Raise InputError for one without its function, or that names what does not exist.
+    """
+    found = [
+        check_of(slug, told, _module(slug, _CHECKS), _file(slug))
+        for slug in hypothesis_names()
+        for told in _read(slug).get(_CHECKS, ())
+    ]
+    for check in found:
+        path, place = _file(check.slug), f"log_checks.{check.name}"
+        check_names(path, f"{place}.explains", check.explains, [other.name for other in found])
+        for names in check.needs:
+            check_names(path, f"{place}.needs", names, readable())
+    return tuple(sorted(found, key=lambda check: check.order))
+
+
+@cache
+def _variants() -> dict[str, str]:
+    """The slug of each variant's cause, in the order of names; none of them is imported."""
+    found = {
+        path.stem.replace("_", "-"): slug
+        for slug in hypothesis_names()
+        for path in _file(slug).parent.glob("[a-z]*.py")
+        if path.stem != _CHECKS
+    }
+    return dict(sorted(found.items()))
+
+
+def variant_names() -> tuple[str, ...]:
+    """Return the names of all variants: what a case can have for `faults`."""
+    return tuple(_variants())
+
+
+def cause_of(variant: str) -> str:
+    """Return the slug of the cause that the variant makes true."""
+    return _variants()[variant]
+
+
+def variant_file(name: str) -> Path:
+    """Return the file of a variant, by which Snakemake sees that it changed."""
+    return _file(cause_of(name)).with_name(f"{name.replace('-', '_')}.py")
+
+
+def load_variant(name: str) -> ModuleType:
+    """Return the variant's module, which has STAGE and `implementation`."""
+    return _module(cause_of(name), name)
+
+
+def stage_of(variant: str) -> str:
+    """Return the stage that the variant implements."""
+    stage: str = load_variant(variant).STAGE
+    return stage
+
+
+def stages_with(variants: Sequence[str]) -> Stages:
+    """Return the stages of GRPO with these variants in place."""
+    from rlvr_debug.grpo.stages import Stages  # params are checked without loading torch
+
+    stages = Stages()
+    for name in variants:
+        stages = stages.with_fault(stage_of(name), load_variant(name).implementation)
+    return stages

@@ -1,0 +1,49 @@
+"""What a log shows for advantage-scaling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlvr_debug.causes.check import LARGE, MILD, Reading, graded
+from rlvr_debug.causes.groups import SAME, groups_of, of_early_groups
+from rlvr_debug.logs.log import Log
+
+_TINY_STD = 0.1
+_TINY_GROUPS = 0.05
+_TINY_SHARE = {MILD: 0.5, LARGE: 0.9}
+_TOLERANCE = 1e-3
+
+
+def advantage_bound(log: Log) -> Reading | None:
+    groups = groups_of(log)
+    if groups is None:
+        return None
+    sizes = groups["advantage"].transform("size").to_numpy(dtype=np.float64)
+    largest = log.completions.loc[groups["advantage"].transform("size").index, "advantage"].abs()
+    excess = float((largest.to_numpy() / ((sizes - 1) / np.sqrt(sizes))).max())
+    beyond = excess > 1 + _TOLERANCE and log.completions["reward"].abs().max() <= 1
+    return Reading(LARGE if beyond else 0, {"excess": excess}, min(1.0, excess / 100))
+
+
+def tiny_deviations(log: Log) -> Reading | None:
+    groups = groups_of(log)
+    if groups is not None and "reward" in log.completions:
+        scale = float(log.completions["reward"].abs().max())
+        deviations = groups["reward"].std()
+        live = deviations[deviations > SAME * scale]
+        if not scale or len(live) < 10:
+            return None
+        share = of_early_groups(live < _TINY_GROUPS * scale)
+        return Reading(graded(share, _TINY_SHARE), {"share": share}, share, "groups")
+    shares = log.series("tiny_std_share")
+    if shares.size:
+        share = float(np.median(shares))
+        return Reading(graded(share, {LARGE: 0.5}), {"gradient": share}, share, "gradient")
+    deviations_ = log.series("group_std") if log.has("group_std") else log.series("reward_std")
+    rewards = log.series("reward")
+    scale = float(np.abs(rewards).max()) if rewards.size else 0.0
+    if not scale or not deviations_.size:
+        return None
+    ratio = float(np.median(deviations_)) / scale
+    tiny = SAME < ratio < _TINY_STD
+    return Reading(MILD if tiny else 0, {"ratio": ratio}, 1 - ratio / _TINY_STD, "rewards")

@@ -1,0 +1,169 @@
+"""What a check is: a pure function from a log to what it shows for one hypothesis, with the bound that it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlvr_debug.causes.base import built
+from rlvr_debug.errors import InputError
+from rlvr_debug.logs.log import Array, Log
+
+__all__ = [
+    "LARGE",
+    "MILD",
+    "STOPS",
+    "UNSEEN",
+    "Check",
+    "Reading",
+    "Shown",
+    "check_of",
+    "from_the_start",
+    "graded",
+    "trend",
+]
+
+# how much what is logged would explain of a run that does not learn
+STOPS = 4  # by itself nothing can be learned
+LARGE = 3  # the mechanism is there, and large
+MILD = 2  # it is there
+UNSEEN = 1  # no log can show or exclude it; the reward does not rise
+
+_ERRORS = 3.0  # standard errors between thirds that are more than chance
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a check reads from a log.
+
+    strength: one of the four above, 0 if nothing was found. values: what the check's texts name. amount: in [0, 1],
+    orders equal strengths. says: which text, where the check has several.
+    """
+
+    strength: int
+    values: Mapping[str, Any]
+    amount: float = 0.5
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A reading with its texts. strength and amount: as in Reading; measured: its numbers by their names."""
+
+    strength: int
+    measured: Mapping[str, float]
+    sentence: str
+    amount: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of a log, for one hypothesis.
+
+    order: findings of equal strength rank by it, and what can be told from few rows comes first. needs:
+    alternatives, each a set of names that must all be logged (Log.has). fewest: by quantity, finite values that
+    it takes. threshold: the bound in words; reason:
+    why that one, or its source. measured: the names of the values that are numbers to report; a value that is a
+    mapping has one for each key, `{name}`. found, fine: the sentence for a reading with and without strength, or
+    several, by what the reading says. explains: checks whose finding follows from this one's, where both are
+    there. clears: it measures the mechanism itself, so that the hypothesis is not suspected where it is fine.
+    run: the function of this name in the cause's log_checks.py.
+    """
+
+    slug: str
+    name: str
+    order: int
+    needs: tuple[tuple[str, ...], ...]
+    threshold: str
+    reason: str
+    measured: Mapping[str, str]
+    found: str | Mapping[str, str]
+    fine: str | Mapping[str, str]
+    run: Callable[[Log], Reading | None]
+    explains: tuple[str, ...] = ()
+    clears: bool = False
+    fewest: Mapping[str, int] = field(default_factory=dict)
+
+    def on(self, log: Log) -> Shown | None:
+        """Return what the log shows, None where too little is logged."""
+        enough = all(log.series(name).size >= count for name, count in self.fewest.items())
+        reading = self.run(log) if enough else None
+        if reading is None:
+            return None
+        text = self.found if reading.strength else self.fine
+        text = text if isinstance(text, str) else text[reading.says]
+        sentence = text.format_map(reading.values)
+        return Shown(reading.strength, self._measured(reading.values), sentence, reading.amount)
+
+    def _measured(self, values: Mapping[str, Any]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for key, label in self.measured.items():
+            value = values.get(key, {})
+            each = value if isinstance(value, Mapping) else {key: value}
+            found |= {label.format(name=name): number for name, number in each.items()}
+        return found
+
+
+def check_of(slug: str, told: Mapping[str, Any], functions: ModuleType, path: Path) -> Check:
+    """Return a check that a cause.yaml tells. Raise InputError, which names `path`, where it is none."""
+    name = str(told.get("name"))
+    run = getattr(functions, name.replace("-", "_"), None)
+    if run is None:
+        raise InputError(
+            f"{path}: key 'log_checks.{name}' has no function, expected {name.replace('-', '_')} in log_checks.py"
+        )
+    return built(Check, {"slug": slug, "run": run, **told}, f"log_checks.{name}.", path)
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Of a series: means of its first and last third, and their difference in standard errors."""
+
+    first: float
+    last: float
+    z: float
+
+    @property
+    def rises(self) -> bool:
+        return self.z >= _ERRORS
+
+    @property
+    def falls(self) -> bool:
+        return self.z <= -_ERRORS
+
+    @property
+    def change(self) -> float:
+        return self.last - self.first
+
+
+def graded(value: float, bounds: Mapping[int, float]) -> int:
+    """Return the largest strength whose bound the value reaches, else 0."""
+    return max((strength for strength, bound in bounds.items() if value >= bound), default=0)
+
+
+def from_the_start(shares: NDArray[Any]) -> float:
+    """The mean of the first rows (a twentieth, at least one), or of all if that is less: what breaks later is
+    the wreck of something else, or of what was solved; what mends itself no longer matters."""
+    return float(min(shares[: max(1, shares.size // 20)].mean(), shares.mean()))
+
+
+def trend(values: Array, fewest: int = 9) -> Trend | None:
+    """None for fewer than `fewest` values: a third would have none to speak of."""
+    if values.size < fewest:
+        return None
+    third = values.size // 3
+    first, last = values[:third], values[-third:]
+    error = float(np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / third))
+    change = float(last.mean() - first.mean())
+    scale = max(abs(float(first.mean())), abs(float(last.mean())), 1e-300)
+    if error <= 1e-9 * scale:
+        z = 0.0 if abs(change) <= 1e-9 * scale else float(np.sign(change)) * 1e9
+    else:
+        z = change / error
+    return Trend(float(first.mean()), float(last.mean()), z)

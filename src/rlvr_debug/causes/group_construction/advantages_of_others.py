@@ -1,0 +1,17 @@
+"""Each sequence is trained with the advantage of another one: the batch is read in the wrong order.
+
+tenstorrent/tt-metal 46412; row 7 of known bugs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STAGE = "assign"
+
+
+def implementation(advantages: Tensor) -> Tensor:
+    return advantages.T.flatten()

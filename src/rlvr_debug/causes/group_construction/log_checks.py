@@ -1,0 +1,58 @@
+"""What a log shows for group-construction."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded, trend
+from rlvr_debug.causes.groups import DEAD, dead, groups_of, of_early_groups
+from rlvr_debug.logs.log import Log
+
+_COPIES = {LARGE: 0.5, STOPS: 0.9}
+_UNEVEN = {LARGE: 0.1}
+_ENTROPY_DOWN = 0.1
+
+
+def dead_groups(log: Log) -> Reading | None:
+    shares = log.series("dead_groups")
+    share = from_the_start(shares) if shares.size else _dead_share(log)
+    if share is None:
+        return None
+    return Reading(graded(share, DEAD), {"share": share}, share)
+
+
+def _dead_share(log: Log) -> float | None:
+    groups = groups_of(log)
+    if groups is None or "reward" not in log.completions:
+        return None
+    return of_early_groups(dead(log, groups))
+
+
+def duplicates(log: Log) -> Reading | None:
+    groups = groups_of(log)
+    if groups is None:
+        return None
+    sizes = groups.size()
+    copies = of_early_groups((sizes - groups["completion"].nunique()) / (sizes - 1))
+    return Reading(graded(copies, _COPIES), {"copies": copies}, copies)
+
+
+def group_means(log: Log) -> Reading | None:
+    groups = groups_of(log)
+    if groups is None:
+        return None
+    means = groups["advantage"].mean().abs()
+    scale = float(log.completions["advantage"].abs().max())
+    if not scale or not np.isfinite(scale):
+        return None
+    share = float((means > 0.05 * scale).mean())
+    return Reading(graded(share, _UNEVEN), {"share": share}, share)
+
+
+def entropy_collapses(log: Log) -> Reading | None:
+    found = trend(log.series("entropy"))
+    if found is None or found.first <= 0:
+        return None
+    falls = found.falls and found.last <= _ENTROPY_DOWN * found.first
+    values = {"first": found.first, "last": found.last}
+    return Reading(MILD if falls else 0, values, 1 - max(0.0, found.last / found.first))

@@ -1,0 +1,5 @@
+"""What a log shows for hidden-context."""
+
+from rlvr_debug.causes.sampler_gap import other_context
+
+__all__ = ["other_context"]

@@ -1,0 +1,19 @@
+"""The KL term has the wrong sign: the loss falls as the policy leaves the reference.
+
+verl commit a65c9157; row 32 of known bugs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STAGE = "kl"
+
+
+def implementation(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
+    from rlvr_debug.grpo.kl import kl_estimate
+
+    return -kl_estimate(logprobs, reference, estimator)

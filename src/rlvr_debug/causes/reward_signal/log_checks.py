@@ -1,0 +1,95 @@
+"""What a log shows for reward-signal."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, trend
+from rlvr_debug.causes.groups import DEAD, SAME, dead, groups_of, of_early_groups
+from rlvr_debug.logs.log import Array, Log
+from rlvr_debug.metrics.rewards import correlations
+
+_CONFLICT = {MILD: 0.5, LARGE: 0.8}  # of the correlation, without its sign
+_PART_CHANGE = 0.1
+
+
+def constant_reward(log: Log) -> Reading | None:
+    rewards = log.series("reward")
+    if rewards.size < 4 and log.has("completions.reward"):
+        rewards = log.completions["reward"].dropna().to_numpy(dtype=np.float64)
+    if rewards.size < 4:
+        return None
+    scale = float(np.abs(rewards).max())
+    spread = float(rewards.max() - rewards.min())
+    within = log.series("reward_std")
+    same = spread <= SAME * scale
+    constant = same and (not within.size or within.max() <= SAME * max(scale, 1e-300))
+    values = {"spread": spread, "first": rewards[0], "least": rewards.min(), "most": rewards.max()}
+    return Reading(STOPS if constant else 0, values, 1.0)
+
+
+def equal_rewards(log: Log) -> Reading | None:
+    """Groups whose completions differ and whose rewards do not."""
+    groups = groups_of(log)
+    if groups is None:
+        return None
+    different = groups["completion"].nunique() > 1
+    share = of_early_groups(dead(log, groups) & different)
+    return Reading(graded(share, DEAD), {"share": share}, share)
+
+
+def parts_pull_apart(log: Log) -> Reading | None:
+    """Over the run: one part of the reward rises while another falls."""
+    found = {
+        name: change
+        for name in log.parts
+        if (change := trend(log.parts[name].dropna().to_numpy(dtype=np.float64)))
+    }
+    if len(found) < 2:
+        return None
+    scale = max(float(np.nanmax(np.abs(log.parts.to_numpy(dtype=np.float64)))), 1e-300)
+    up = {n: t for n, t in found.items() if t.rises and t.change >= _PART_CHANGE * scale}
+    down = {n: t for n, t in found.items() if t.falls and -t.change >= _PART_CHANGE * scale}
+    changes = {name: each.change for name, each in found.items()}
+    if not (up and down):
+        return Reading(0, {"changes": changes})
+    rising = max(up, key=lambda name: up[name].change)
+    falling = min(down, key=lambda name: down[name].change)
+    gain, loss = changes[rising], -changes[falling]
+    values = {"changes": changes, "rising": rising, "gain": gain, "falling": falling, "loss": loss}
+    return Reading(LARGE, values, min(1.0, gain / scale))
+
+
+def parts_conflict(log: Log) -> Reading | None:
+    """Within groups, rollout by rollout: two parts of the reward against each other."""
+    groups = groups_of(log)
+    names = [str(name) for name in log.completions if str(name).startswith("part/")]
+    if groups is None or len(names) < 2:
+        return None
+    centred = log.completions.loc[groups["step"].transform("size").index, names]
+    centred = centred - groups[names].transform("mean")
+    values: Array = centred.dropna().to_numpy(dtype=np.float64).T
+    if values.shape[1] < 10:
+        return None
+    matrix = correlations(values)
+    pairs = {
+        (a, b): float(matrix[a, b])
+        for a, b in itertools.combinations(range(len(names)), 2)
+        if np.isfinite(matrix[a, b])
+    }
+    if not pairs:
+        return None
+    (a, b), worst = min(pairs.items(), key=lambda item: item[1])
+    one, other = names[a].removeprefix("part/"), names[b].removeprefix("part/")
+    return Reading(graded(-worst, _CONFLICT), {"worst": worst, "one": one, "other": other}, -worst)
+
+
+def dead_part(log: Log) -> Reading | None:
+    stds = {name: log.part_stds[name].dropna() for name in log.part_stds}
+    still = [str(name) for name, each in stds.items() if len(each) >= 4 and (each == 0).all()]
+    if len(stds) < 2:
+        return None
+    values = {"still": float(len(still)), "names": ", ".join(still)}
+    return Reading(MILD if still else 0, values, len(still) / len(stds))

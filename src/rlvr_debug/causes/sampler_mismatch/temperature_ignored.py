@@ -1,0 +1,26 @@
+"""The trainer's log-probabilities are those at temperature 1, whatever was sampled at.
+
+TRL PR 3029, NeMo-RL PR 935 and open-instruct PR 1678; row 28 of known bugs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STAGE = "logprobs"
+
+
+def implementation(
+    model: Any,
+    ids: Tensor,
+    attention_mask: Tensor,
+    wanted: Tensor,
+    temperature: float,
+    **options: Any,
+) -> Tensor:
+    from rlvr_debug.grpo.logprobs import token_logprobs
+
+    return token_logprobs(model, ids, attention_mask, wanted, 1.0, **options)

@@ -1,0 +1,117 @@
+"""Commands that write files, or take away what is not needed any more: new-hypothesis, diagnose, track, prune, unlock, clean."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rlvr_debug.checkout import checkout
+from rlvr_debug.cli.app import (
+    AsJson,
+    Every,
+    Overlay,
+    command,
+    one_of,
+    print_answer,
+    study_of,
+)
+
+
+@command(
+    "new-hypothesis learning-rate",
+    "new-hypothesis longer-context --kind localiser",
+)
+def new_hypothesis(
+    slug: Annotated[str, typer.Argument(help="Its name, words with hyphens between them.")],
+    kind: Annotated[str, typer.Option(help="cause or localiser.")] = "cause",
+) -> None:
+    """Write the file of a new hypothesis, to be filled in."""
+    checkout()
+    from rlvr_debug.causes.template import write_hypothesis
+
+    one_of("kind", kind, "cause", "localiser")
+    print(os.path.relpath(write_hypothesis(slug, kind)))
+
+
+@command(
+    "diagnose outputs/checkpoint-100/trainer_state.json",
+    "diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml",
+    "diagnose history.jsonl --json | jq '.ranked[].hypothesis'",
+)
+def diagnose(
+    path: Annotated[Path, typer.Argument(help="A log file, or the folder of one run.")],
+    limit: Annotated[int, typer.Option(min=0, help="Hypotheses shown in full; 0: all.")] = 5,
+    gpus: Annotated[int, typer.Option(min=0, help="That the run had; 0: none.")] = 1,
+    overlay_out: Annotated[
+        Path | None, typer.Option(help="Write the study of what was ranked here.")
+    ] = None,
+    trainer: Annotated[str, typer.Option(help="Of that study.")] = "trl",
+    as_json: AsJson = False,
+) -> None:
+    """Read the log of a run that you already have.
+
+    Says which hypotheses it speaks for, and what the cheapest next experiment is. Nothing runs.
+    """
+    from rlvr_debug.diagnosis.overlay import trainers_offered
+    from rlvr_debug.diagnosis.rank import diagnose as diagnosed
+    from rlvr_debug.diagnosis.rank import write_study
+    from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
+
+    one_of("trainer", trainer, *trainers_offered())
+    found = diagnosed(path, gpus, trainer)
+    if overlay_out:
+        write_study(found, limit, trainer, overlay_out)
+    print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit))
+
+
+@command("track --overlay studies/full.yaml --all")
+def track(
+    overlay: Annotated[Path, typer.Option(help="The study's parameters.")],
+    every_phase: Every = False,
+) -> None:
+    """Put an overlay's study under DVC.
+
+    It gets a stage of its own in studies/<name>/, like that of the default study.
+    """
+    root = checkout()
+    from rlvr_debug.study.tracking import track as tracked
+
+    folder = os.path.relpath(tracked(overlay, every_phase, root))
+    print(f"{folder}: once the study is run, `dvc repro {folder}/dvc.yaml` and `git add {folder}`")
+
+
+@command("prune --dry-run")
+def prune(
+    overlay: Overlay = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Remove runs that the study no longer names.
+
+    Their logs go with them.
+    """
+    _tidy("prune", overlay, dry_run)
+
+
+@command("unlock --overlay studies/full.yaml")
+def unlock(overlay: Overlay = None) -> None:
+    """Remove the lock that a killed study left."""
+    _tidy("unlock", overlay)
+
+
+@command("clean --overlay studies/full.yaml")
+def clean(overlay: Overlay = None) -> None:
+    """Remove results and logs; what git tracks stays."""
+    _tidy("clean", overlay)
+
+
+def _tidy(
+    what: Literal["prune", "unlock", "clean"], overlay: Path | None, dry_run: bool = False
+) -> None:
+    params, _ = study_of(overlay)
+    from rlvr_debug.study.tidy import tidy
+
+    for line in tidy(what, params, overlay, dry_run, checkout()):
+        print(line)

@@ -1,0 +1,217 @@
+"""Commands that look at what there is: plan, status, report, compare, plots. They run nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlvr_debug.checkout import ROOT, checkout
+from rlvr_debug.cli.app import (
+    AsJson,
+    Every,
+    Overlay,
+    command,
+    console,
+    print_answer,
+    study_of,
+    table,
+)
+from rlvr_debug.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from rlvr_debug.study.status import StudyStatus
+
+_SECONDS = 2.0  # between two looks at a study
+_STYLES = {"training": "bold", "evaluating": "bold", "failed": "bold red", "waiting": "dim"}
+
+
+@command(
+    "plan",
+    "plan --overlay studies/qwen2.5-7b.yaml",
+    "plan --json | jq .left.seconds",
+)
+def plan(
+    overlay: Overlay = None,
+    cores: Annotated[str, typer.Option(help="That the time is for: how many, or all.")] = "all",
+    every_phase: Every = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the study will run and cost.
+
+    Nothing runs.
+    """
+    checkout()
+    from rlvr_debug.study.plan import plan as planned
+    from rlvr_debug.study.plan import plan_text
+
+    found = planned(overlay, cores, every_phase)
+    print_answer(asdict(found) if as_json else plan_text(found))
+
+
+@command(
+    "status --watch",
+    "status --overlay studies/full.yaml --json | jq .seconds_left",
+)
+def status(
+    overlay: Overlay = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again until nobody runs the study any more.")
+    ] = False,
+    every_phase: Every = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say how far the study is, and how long to go.
+
+    A line for each training, with the mean reward of its last five recorded steps. Those under way come first.
+    """
+    if watch and as_json:
+        raise InputError("--watch: found with --json, expected one of the two")
+    look = _looks(overlay, every_phase)
+    if as_json:
+        print_answer(look().to_json())
+    elif not watch:
+        console().print(_status_view(look()))
+    elif sys.stdout.isatty():
+        from rich.live import Live
+
+        with Live(console=console(), refresh_per_second=1) as live:
+            for found in _watched(look):
+                live.update(_status_view(found))
+    else:
+        said = None
+        for found in _watched(look):
+            # a line for each change of what is done or under way
+            if found.count() != said:
+                said = found.count()
+                print("; ".join(_summary(found)), flush=True)
+
+
+def _looks(overlay: Path | None, every_phase: bool) -> Callable[[], StudyStatus]:
+    params, folder = study_of(overlay)
+    from rlvr_debug.study.plan import study_rates
+    from rlvr_debug.study.snakemake import snakemake_command
+    from rlvr_debug.study.status import study_status, to_do_now
+
+    if every_phase:
+        params["phases"] = "all"
+    rates = study_rates(params, overlay)
+    to_do = to_do_now(snakemake_command(folder, overlay, every_phase))
+    return lambda: study_status(params, folder, to_do, rates)
+
+
+def _watched(look: Callable[[], StudyStatus]) -> Iterator[StudyStatus]:
+    """Look again and again until nobody runs the study any more."""
+    while (found := look()).at_work:
+        yield found
+        time.sleep(_SECONDS)
+    yield found
+
+
+def _summary(found: StudyStatus) -> tuple[str, str]:
+    counts = ", ".join(f"{count} {state}" for state, count in found.count().items())
+    how = "at work" if found.at_work else "not at work"
+    how += f", {found.at_a_time} at a time" if found.at_a_time else ""
+    processor, wall = found.processor_seconds_left, found.seconds_left
+    if processor is None:
+        left = "how long to go is not known: no step was measured yet"
+    elif not processor:
+        left = "nothing is left to train or evaluate"
+    elif wall is None:
+        left = f"about {_duration(processor)} of one processor to go"
+    else:
+        left = f"about {_duration(wall)} to go, {_duration(processor)} of one processor"
+    return f"study {found.study}: {how}: {counts}", left
+
+
+def _duration(seconds: float) -> str:
+    for unit, size, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if seconds < most * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} days"
+
+
+def _status_view(found: StudyStatus) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from rlvr_debug.study.status import STATES
+
+    shown = table("environment", "arm", seed="right", state="left", step="right", reward="right")
+    for one in sorted(found.runs, key=lambda one: STATES.index(one.state)):
+        reward = "" if one.reward is None else f"{one.reward:.3f}"
+        state = Text(one.state, _STYLES.get(one.state, ""))
+        step = f"{one.step}/{one.steps}"
+        shown.add_row(one.environment, one.arm, str(one.seed), state, step, reward)
+    return Group(*(Text(line) for line in _summary(found)), shown)
+
+
+@command("report", "report --open")
+def report(
+    overlay: Overlay = None,
+    opened: Annotated[bool, typer.Option("--open", help="In a browser.")] = False,
+) -> None:
+    """Say where the study's report is, or open it."""
+    params, folder = study_of(overlay)
+    file = folder / "results" / "report.html"
+    if not file.is_file():
+        given = f" --overlay {overlay}" if overlay else ""
+        raise InputError(
+            f"{os.path.relpath(file)}: study {params['study']} has no report yet, expected that of a "
+            f"finished study (rlvr-debug run{given})"
+        )
+    print(os.path.relpath(file))
+    if opened and not webbrowser.open(file.resolve().as_uri()):
+        raise InputError(f"{os.path.relpath(file)}: no browser was found, expected one")
+
+
+@command(
+    "compare HEAD~5",
+    "compare v1 v2 --out curves.svg",
+    "compare HEAD --json | jq .verdicts",
+)
+def compare(
+    rev: Annotated[str, typer.Argument(help="A git revision.")],
+    rev2: Annotated[str | None, typer.Argument(help="Another; without, the working tree.")] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="For both revisions' curves, an SVG.", show_default="results/compare.svg"
+        ),
+    ] = ROOT / "results" / "compare.svg",
+    as_json: AsJson = False,
+) -> None:
+    """Say what differs between two revisions.
+
+    Of the default study: verdicts, metrics and parameters as Markdown, and both training curves in a file.
+    """
+    checkout()
+    from rlvr_debug.report.compare import compare as compared
+
+    found = compared(rev, rev2, out)
+    print_answer(found.to_json() if as_json else found.text)
+
+
+@command("plots", "plots HEAD~1")
+def plots(
+    rev: Annotated[
+        str | None, typer.Argument(help="A git revision, to be drawn beside the working tree.")
+    ] = None,
+) -> None:
+    """Draw DVC's plots of the default study.
+
+    The page needs no network. Their folder is results/plots.
+    """
+    checkout()
+    from rlvr_debug.report.viewer import draw_plots
+
+    print(os.path.relpath(draw_plots(rev)))

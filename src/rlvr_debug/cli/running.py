@@ -1,0 +1,165 @@
+"""Commands that run a study, or one step of it: run, probe, check-program."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlvr_debug.checkout import checkout
+from rlvr_debug.cli.app import (
+    AsJson,
+    Cores,
+    Every,
+    Overlay,
+    command,
+    console,
+    print_answer,
+    study_of,
+    table,
+)
+from rlvr_debug.files import read_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Profile = Annotated[
+    str | None, typer.Option(help="default, gpu, slurm, or the path of one of your own.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="All that Snakemake says.")]
+PassedOn = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- WORDS]",
+        help="What follows -- is for Snakemake: files to make, its own options. It then speaks itself.",
+        show_default=False,
+    ),
+]
+
+
+@command(
+    "run",
+    "run --overlay studies/healthy.yaml --cores 2",
+    "run --profile slurm --verbose",
+    "run -- results/metrics.json -n",
+)
+def run(
+    passed_on: PassedOn = None,
+    overlay: Overlay = None,
+    cores: Cores = None,
+    profile: Profile = None,
+    every_phase: Every = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run the study, and say what it found.
+
+    Only what is not done is run. Ctrl-C ends it; the same command takes it up again.
+    """
+    speaks = verbose or bool(passed_on)
+    results = _run(overlay, cores, profile, every_phase, speaks, passed_on or ())
+    if not passed_on:
+        console().print(_verdicts(results))
+        print(os.path.relpath(results / "report.html"))
+
+
+@command("probe", "probe --overlay mine.yaml --json > found.json")
+def probe(
+    overlay: Overlay = None, cores: Cores = None, verbose: Verbose = False, as_json: AsJson = False
+) -> None:
+    """Check the case's trainer, without training.
+
+    A minute. What fails is a finding, and no failure: the exit status is 0.
+    """
+    results = _run(overlay, cores, None, False, verbose, ["results/probes.json"])
+    found = read_json(results / "probes.json")
+    from rlvr_debug.probes.base import Measurement, readable
+
+    text = "\n".join(readable(Measurement(**each)) for each in found.values())
+    print_answer(found if as_json else text)
+
+
+@command("check-program --overlay studies/command.yaml")
+def check_program(
+    overlay: Annotated[Path, typer.Option(help="Of a study whose trainer is trl or command.")],
+) -> None:
+    """Try a trainer of your own for one step.
+
+    What it writes is checked, before a study trains with it.
+    """
+    checkout()
+    from rlvr_debug.study.check_program import check_program as checked
+
+    found = checked(overlay)
+    known = sorted({key for line in found.lines for key in line})
+    print(f"one step in {found.seconds:.1f} s: metrics.jsonl and weights are as they should be")
+    print(f"rollouts.jsonl: {len(found.rollouts)} rollouts with {', '.join(known) or 'nothing'}")
+
+
+def _run(
+    overlay: Path | None,
+    cores: str | None,
+    profile: str | None,
+    every_phase: bool,
+    verbose: bool,
+    passed_on: Sequence[str] = (),
+) -> Path:
+    """Run the study and return its results, or exit with status 1."""
+    params, folder = study_of(overlay)
+    from rlvr_debug.study.running import run_study
+
+    with _progress(f"study {params['study']}", verbose) as steps:
+        if run_study(overlay, cores, profile, every_phase, passed_on, steps):
+            raise typer.Exit(1)
+    return folder / "results"
+
+
+@contextmanager
+def _progress(what: str, verbose: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a bar on a terminal; a line for each tenth elsewhere; nothing where Snakemake speaks itself."""
+    if verbose:
+        yield None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, of: bar.update(task, completed=done, total=of)
+    else:
+        yield _tenths(what)
+
+
+def _tenths(what: str) -> Callable[[int, int], None]:
+    said = -1
+
+    def steps(done: int, of: int) -> None:
+        nonlocal said
+        tenth = 10 * done // of if of else 10
+        if tenth > said:
+            said = tenth
+            how_far = f"{done} of {of} jobs" if of else "nothing to do"
+            print(f"{what}: {how_far}", file=sys.stderr, flush=True)
+
+    return steps
+
+
+def _verdicts(results: Path) -> Table:
+    shown = table("hypothesis", "status", "confidence", effect="right")
+    with (results / "tables" / "verdicts.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            effect = f"{float(row['effect']):+.3f}" if row["effect"] else ""
+            shown.add_row(row["hypothesis"], row["status"], row["confidence"], effect)
+    return shown

@@ -1,0 +1,110 @@
+"""The study that would test what a log speaks for: an overlay over params.yaml, checked by loading it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.errors import InputError, short
+from rlvr_debug.logs.log import Log
+from rlvr_debug.study.interventions import arm_of
+from rlvr_debug.study.params import default_params
+from rlvr_debug.trainers import load_trainer, trainer_names
+
+__all__ = ["STUDY", "overlay", "overlay_text", "params_of", "trainers_offered", "write_overlay"]
+
+STUDY = "diagnosed"
+
+
+def trainers_offered() -> list[str]:
+    """Return the trainers with which the study of somebody's run can be written."""
+    return [name for name in trainer_names() if load_trainer(name).to_fill_in]
+
+
+def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
+    """Return the keys and values of the overlay that tests these hypotheses.
+
+    The case departs from a healthy run in what the log says: its learning rate and its limit of tokens.
+    """
+    usual = default_params()
+    found: dict[str, Any] = {"study": STUDY, "trainer": trainer}
+    found |= load_trainer(trainer).placeholders
+    case: dict[str, Any] = {"faults": []}
+    rates = log.series("learning_rate")
+    if rates.size and rates.max() >= 0:
+        case["training"] = {"learning_rate": float(rates.max())}
+    if limit := _limit(log):
+        case["options"] = {"max_completion_length": limit}
+        found["options"] = {"max_completion_length": 4 * limit}
+    found |= {"case": "mine", "cases": {"mine": case}}
+    arms = _arms({**usual, **found, "options": found.get("options", {})}, slugs)
+    return {**found, "hypotheses": {**_removed(usual["hypotheses"], arms), **arms}}
+
+
+def _arms(params: dict[str, Any], slugs: Sequence[str]) -> dict[str, Any]:
+    """What each hypothesis' own arms change, with this case's values."""
+    trainer = params["trainer"]
+    return {
+        slug: {"arms": {a.name: arm_of(a, params) for a in load_hypothesis(slug).arms_on(trainer)}}
+        for slug in slugs
+    }
+
+
+def _removed(usual: Mapping[str, Any], arms: dict[str, Any]) -> dict[str, None]:
+    """The default study's hypotheses that are not tested. Adds to `arms` which of its arms are not this study's."""
+    for slug, own in arms.items():
+        others = usual.get(slug, {"arms": {}})["arms"]
+        own["arms"] = {**{name: None for name in others if name not in own["arms"]}, **own["arms"]}
+    return {slug: None for slug in usual if slug not in arms}
+
+
+def _limit(log: Log) -> int:
+    """Tokens at which replies are cut, where some were: the most that one has."""
+    lengths = log.series("length_max")
+    truncated = log.series("truncated")
+    if not lengths.size or not truncated.size or truncated.max() <= 0:
+        return 0
+    return int(np.clip(lengths.max(), 0, 1e6))
+
+
+def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
+    """As a file: what is still to be filled in stands at the top."""
+    say = [
+        f"# Written from {short(log.place.rsplit('/', 1)[-1])} by diagnose, which ranked, most likely first:",
+        *(f"#   {slug}" for slug in slugs),
+        "# Fill in: data, environment and base_model of your run (docs/data.md), and",
+        f"#   {load_trainer(trainer).to_fill_in}",
+    ]
+    body = yaml.safe_dump(
+        overlay(log, slugs, trainer), sort_keys=False, default_flow_style=None, width=100
+    )
+    return "\n".join(say) + "\n" + body
+
+
+def params_of(text: str) -> dict[str, Any]:
+    """The whole parameters of a study with this overlay. Raises InputError where they are no study."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "overlay.yaml"
+        path.write_text(text, encoding="utf-8")
+        return default_params(path)
+
+
+def write_overlay(text: str, path: Path) -> None:
+    """Write all of it or nothing, and never over what is there."""
+    params_of(text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.link(temporary, path)  # unlike a rename, it fails where the name is taken
+    except FileExistsError:
+        raise InputError(f"{path}: the file exists, expected a name that is free") from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,204 @@
+"""The hypotheses worth an experiment, most likely first, each with its reason and its next experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.causes import hypothesis_names, load_hypothesis
+from rlvr_debug.causes.base import Hypothesis, Unseen
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, UNSEEN, trend
+from rlvr_debug.diagnosis.checks import Finding, run_checks
+from rlvr_debug.diagnosis.cost import Timing, timing
+from rlvr_debug.diagnosis.overlay import overlay_text, params_of, write_overlay
+from rlvr_debug.errors import InputError
+from rlvr_debug.logs.log import Log, logged_as, read_log
+from rlvr_debug.study.arms import runs, unmapped
+
+__all__ = [
+    "Diagnosis",
+    "Next",
+    "Ranked",
+    "diagnose",
+    "diagnose_log",
+    "write_study",
+]
+
+_Z = 3.0
+_RISE = 0.05
+_CEILING = 0.95
+
+
+@dataclass(frozen=True)
+class Next:
+    """The cheapest experiment: a probe, which trains nothing, or a study. runs: trainings of the study."""
+
+    what: str
+    cost: str
+    runs: int
+    study_cost: str
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """strength: as checks.base has it; checks: those that speak for it, the strongest first."""
+
+    slug: str
+    strength: int
+    reason: str
+    checks: tuple[str, ...]
+    next: Next
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """ranked: worth an experiment, most likely first; learns: whether the training reward rises (None: too
+    few rows); unseen: of the hypotheses that are not ranked, those that nothing logged speaks about."""
+
+    log: Log
+    findings: tuple[Finding, ...]
+    ranked: tuple[Ranked, ...]
+    learns: bool | None
+    unseen: tuple[str, ...]
+    timing: Timing
+    notes: tuple[str, ...]
+
+
+def diagnose(path: Path, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
+    """Of a log file or folder. Raises InputError for what is not a log."""
+    return diagnose_log(read_log(path), gpus, trainer)
+
+
+def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
+    findings = run_checks(log)
+    learns = _learns(log)
+    clock = timing(log, gpus)
+    slugs = _ranked_slugs(findings, learns, _at_ceiling(log))
+    ranked = tuple(
+        Ranked(*found, _next(found[0], params_of(overlay_text(log, [found[0]], trainer)), clock))
+        for found in slugs
+    )
+    spoken = {each.check.slug for each in findings if each.status != "unchecked"}
+    named = {each.slug for each in ranked}
+    unseen = tuple(s for s in hypothesis_names() if s not in spoken and s not in named)
+    return Diagnosis(
+        log, tuple(findings), ranked, learns, unseen, clock, tuple(_notes(log, learns))
+    )
+
+
+def _learns(log: Log) -> bool | None:
+    """Whether the training reward rises by 5 % of its size: 3 standard errors between the first and last third; or,
+    for a run that learns within a few rows, three deviations of the last third above the first two rows."""
+    rewards = log.series("reward")
+    found = trend(rewards)
+    if found is None:
+        return None
+    start, late = rewards[:2], rewards[-(rewards.size // 3) :]
+    quick = late.mean() - start.mean()
+    if quick >= max(_Z * late.std(), _RISE * abs(late.mean())) and late.min() > start.max():
+        return True
+    scale = max(abs(found.first), abs(found.last))
+    return found.z >= _Z and found.change >= _RISE * scale
+
+
+def _at_ceiling(log: Log) -> bool:
+    """Whether there is next to nothing left to gain, of a reward that is a share."""
+    found = trend(log.series("reward"))
+    return found is not None and found.first >= _CEILING and log.series("reward").max() <= 1
+
+
+def _ranked_slugs(
+    findings: Sequence[Finding], learns: bool | None, ceiling: bool
+) -> list[tuple[str, int, str, tuple[str, ...]]]:
+    """(slug, strength, reason, checks). A finding that follows from another one speaks for nothing."""
+    speaking = sorted(
+        (each for each in findings if each.status == "found" and not each.explained_by),
+        key=lambda each: (-each.shown.strength, -each.shown.amount, each.check.order),
+    )
+    by_slug: dict[str, list[Finding]] = {}
+    for each in speaking:
+        by_slug.setdefault(each.check.slug, []).append(each)
+    found = [
+        (slug, each[0].shown.strength, each[0].shown.sentence, tuple(f.check.name for f in each))
+        for slug, each in by_slug.items()
+        if each[0].shown.strength >= MILD
+    ]
+    # what stops learning by itself explains all of it; anything less may be a symptom of what no log shows, as
+    # an exploding KL was in the run that this project began with
+    if learns is False and not ceiling and not any(each[1] == STOPS for each in found):
+        # what was measured and found sound is not suspected of it
+        sound = {f.check.slug for f in findings if f.status == "fine" and f.check.clears}
+        found += [
+            (hypothesis.slug, UNSEEN, unseen.why, ())
+            for hypothesis, unseen in _unseen()
+            if hypothesis.slug not in sound and hypothesis.slug not in by_slug
+        ]
+    # a mild finding beside a reward that rises is no reason for an experiment, but is shown
+    return [each for each in found if each[1] >= LARGE or learns is not True]
+
+
+def _unseen() -> list[tuple[Hypothesis, Unseen]]:
+    """Hypotheses that no log shows, each with its reason: first what fits a flat reward beside healthy metrics best."""
+    known = map(load_hypothesis, hypothesis_names())
+    return sorted(
+        ((each, each.unseen) for each in known if each.unseen), key=lambda pair: pair[1].rank
+    )
+
+
+def _next(slug: str, params: Mapping[str, Any], clock: Timing) -> Next:
+    """params: of the study of this hypothesis alone."""
+    trainings = list(runs(dict(params)))
+    missing = unmapped(dict(params)).get(slug)
+    if missing and not any(run.hypothesis == slug for run in trainings):
+        count, study = 0, f"none as it is: {missing}"
+    else:
+        count = sum(run.arm == run.trained_as for run in trainings)  # others are told the same
+        study = clock.text(count)
+    hypothesis = load_hypothesis(slug)
+    if not hypothesis.probes:
+        return Next(f"the study of {slug} alone", study, count, study)
+    probe = hypothesis.probes[0]
+    if hypothesis.by_sampler:
+        what = (
+            f"log {logged_as('sampler_gap')} for two steps, or run the probe {probe} where the forward pass can be "
+            "called (docs/probes.md); neither trains"
+        )
+    elif hypothesis.on_records:
+        what = f"the probe {probe}, on the first two steps of your trainer (docs/trainers.md)"
+    else:
+        what = f"the probe {probe} (docs/probes.md), which trains nothing"
+        return Next(what, "seconds", count, study)
+    return Next(what, clock.steps_text(2), count, study)
+
+
+def _notes(log: Log, learns: bool | None) -> list[str]:
+    notes = list(log.notes)
+    losses = log.series("loss")
+    if losses.size and abs(float(losses.mean())) < 1e-2:
+        notes.append(
+            "A loss of about 0 is evidence of nothing: with one update per batch and no KL the policy term is 0 by "
+            "construction (TRL 3452)."
+        )
+    if learns is False and _at_ceiling(log):
+        notes.append(
+            "The reward begins at 95 % of 1 or more: there is next to nothing left to learn."
+        )
+    if learns is None:
+        rows = log.series("reward").size
+        notes.append(
+            f"Whether the reward rises takes at least 9 rows with a reward; {rows} are logged."
+        )
+    return notes
+
+
+def write_study(found: Diagnosis, limit: int, trainer: str, out: Path) -> None:
+    """The overlay that tests the first `limit` hypotheses, 0 for all that were ranked.
+
+    Raises InputError where there are none, or where `out` is there already.
+    """
+    slugs = [each.slug for each in found.ranked[: limit or None]]
+    if not slugs:
+        raise InputError(f"{out}: nothing was ranked, expected a hypothesis to test")
+    write_overlay(overlay_text(found.log, slugs, trainer), out)

@@ -1,0 +1,137 @@
+"""MuSiQue: answer a multi-hop question by retrieving from the row's own paragraphs, and cite them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rlvr_debug.environments import rewards
+from rlvr_debug.environments.base import Environment, ToolCall, ToolResult, Transcript, tool
+from rlvr_debug.environments.musique.retrieval import Retriever, build_retrieval, with_noise
+from rlvr_debug.environments.musique.rows import MuSiQueRow
+
+__all__ = ["COMPLETE", "SYSTEM", "SYSTEM_COMPLETE", "TOOL", "MuSiQue"]
+
+SYSTEM = (
+    "Answer the question. Look up what you need with retrieve_documents, one fact at a time. "
+    "Then answer, and cite the documents that you used: <answer>...</answer>\n<cite>[1][2]</cite>"
+)
+SYSTEM_COMPLETE = (
+    "Answer the question. Look up what you need with retrieve_documents, one fact at a time. "
+    "Then call complete with the answer and the numbers of the documents that you used."
+)
+TOOL = tool(
+    "retrieve_documents",
+    "Find the documents that best match a query.",
+    query=("string", "What to look for."),
+)
+COMPLETE = tool(
+    "complete",
+    "Give the answer, which ends the conversation.",
+    answer=("string", "The answer, in a few words."),
+    citations=(
+        {"type": "array", "items": {"type": "integer"}},
+        "Numbers of the documents that the answer rests on.",
+    ),
+)
+_CITE = re.compile(r"<cite>(.*?)</cite>", re.DOTALL)
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_ANSWERED, _CITED = r"\s*<answer>[^<]*</answer>\s*", r"\s*<cite>[^<]*</cite>\s*"
+_FORMAT = re.compile(f"{_ANSWERED}{_CITED}|{_CITED}{_ANSWERED}")
+
+
+class MuSiQue(Environment):
+    """The environment of the original case; reward weights as there (params.yaml).
+
+    answer_by: `tags` in the last reply, or a call of the tool `complete`. hop_factor: multiply the
+    reward by half the number of hops, as the original does. The rest: settings.yaml.
+    """
+
+    success = "exact_match"
+
+    def __init__(
+        self,
+        *,
+        retrieval: str,
+        top_n: int,
+        max_turns: int,
+        max_new_tokens: int,
+        weights: Mapping[str, float],
+        retrieval_model: str = "sentence-transformers/all-MiniLM-L6-v2",
+        noise_rate: float = 1.0,
+        noise_seed: int = 0,
+        answer_by: str = "tags",
+        hop_factor: bool = False,
+    ) -> None:
+        super().__init__(max_turns=max_turns, max_new_tokens=max_new_tokens, weights=weights)
+        self._by_call = answer_by == "complete"
+        self.system = SYSTEM_COMPLETE if self._by_call else SYSTEM
+        self.tools = [TOOL, COMPLETE] if self._by_call else [TOOL]
+        self._build = build_retrieval(retrieval, retrieval_model)
+        self._top_n = top_n
+        self._noise_rate, self._noise_seed = noise_rate, noise_seed
+        self._hop_factor = hop_factor
+        self._retrievers: dict[int, tuple[MuSiQueRow, Retriever, dict[str, ToolResult]]] = {}
+
+    def call_tool(self, row: MuSiQueRow, call: ToolCall) -> ToolResult:
+        if call.name == "complete":
+            return ToolResult("", ends=True)
+        return self._retrieve(row, call.arguments["query"])
+
+    def _retrieve(self, row: MuSiQueRow, query: str) -> ToolResult:
+        # the row is kept with its entry, so that its id() cannot be given to another row
+        entry = self._retrievers.get(id(row))
+        if entry is None:
+            if len(self._retrievers) >= 4096:
+                self._retrievers.clear()
+            known = with_noise(row, self._noise_rate, self._noise_seed)
+            entry = (row, self._build(known, self._top_n), {})
+            self._retrievers[id(row)] = entry
+        _, retrieve, results = entry
+        if query not in results:
+            found = set(retrieve(query))
+            # in the row's order, not by score: the rank would tell which one matches
+            shown = [p for p in row.paragraphs if p.idx in found]
+            text = "\n\n".join(f"[{p.idx}] {p.title}\n{p.paragraph_text}" for p in shown)
+            results[query] = ToolResult(text, tuple(p.idx for p in shown))
+        return results[query]
+
+    def outcome(self, transcript: Transcript) -> str:
+        if self._by_call:
+            answered = transcript.submitted is not None
+            cited = bool(transcript.submitted and transcript.submitted["citations"])
+        else:
+            answered = _ANSWER.search(transcript.final) is not None
+            cited = _CITE.search(transcript.final) is not None
+        if not answered:
+            return "no_answer"
+        return "answered" if cited else "answered_without_citation"
+
+    def score(self, row: MuSiQueRow, transcript: Transcript) -> dict[str, float]:
+        answers, cited, well_formed = self._given(transcript)
+        expected = [row.answer, *row.answer_aliases]
+        return {
+            "exact_match": sum(rewards.exact_match(answer, expected) for answer in answers),
+            "f1": sum(rewards.token_f1(answer, expected) for answer in answers),
+            "recall": rewards.recall(transcript.retrieved, row.supporting),
+            "precision": rewards.precision(transcript.retrieved, row.supporting),
+            "citation": rewards.citation_f1(cited, list(map(str, row.supporting))),
+            "format": float(well_formed),
+        }
+
+    def _given(self, transcript: Transcript) -> tuple[list[str], set[str], bool]:
+        """At most one answer, the paragraphs cited, and whether both stand where they should."""
+        if self._by_call:
+            submitted = transcript.submitted
+            if submitted is None:
+                return [], set(), False
+            # 3.0 is an integer in JSON
+            return [submitted["answer"]], {str(int(n)) for n in submitted["citations"]}, True
+        reply = transcript.final
+        # a number that is no index stays a wrong citation, however long it is
+        cited = {n.lstrip("0") or "0" for c in _CITE.findall(reply) for n in re.findall(r"\d+", c)}
+        return _ANSWER.findall(reply)[-1:], cited, _FORMAT.fullmatch(reply) is not None
+
+    def reward(self, row: MuSiQueRow, parts: Mapping[str, float]) -> float:
+        reward = super().reward(row, parts)
+        return reward * row.hops / 2 if self._hop_factor else reward

@@ -1,0 +1,72 @@
+"""What the folder of an environment says of itself to the rest of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlvr_debug.data.rows import Row
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.errors import InputError
+
+__all__ = ["Lengths", "Policy", "Task"]
+
+# what a script says of a row in its turn (from 0)
+Policy = Callable[[Any, int], str]
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of one rollout: its prompt, each of its replies, how many replies, and what a tool returns after
+    all but the last."""
+
+    prompt: int
+    reply: int
+    turns: float
+    tool: int
+
+    def within(self, max_turns: int, max_new_tokens: int) -> Lengths:
+        """Return the lengths where the environment allows no more."""
+        reply, turns = min(self.reply, max_new_tokens), min(self.turns, max_turns)
+        return replace(self, reply=reply, turns=turns)
+
+    @property
+    def sampled(self) -> float:
+        return self.turns * self.reply
+
+    @property
+    def total(self) -> float:
+        """Return the tokens of the trained sequence."""
+        return self.prompt + self.sampled + (self.turns - 1) * self.tool
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment: the `TASK` of its folder, whose name is the environment's.
+
+    row: the data class of its rows. numbered: whether a row without an id gets `<name>-<its number>`.
+    synthetic: makes rows up from the settings `data.<name>`.
+    build: makes the environment of the settings `environments.<name>`.
+    policies: what scripts say of a row, by name; `oracle` earns everything, and `spoiler` must lose.
+    lengths: what the rollouts of a real model take, for a plan's costs.
+    datasets, flags: for training by flags, the selection of the hub, and flags for the environment's own
+    settings, as argparse has them; `dest` is the setting.
+    """
+
+    row: type[Row]
+    synthetic: Callable[[Mapping[str, Any]], Iterable[Row]]
+    build: Callable[..., Environment]
+    policies: Mapping[str, Policy]
+    lengths: Lengths
+    numbered: bool = False
+    datasets: str = ""
+    flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("oracle", "spoiler"):
+            if name not in self.policies:
+                raise InputError(
+                    f"{self.row.__name__}: policies has no '{name}', expected oracle and spoiler "
+                    f"beside others, found {', '.join(self.policies) or 'none'}"
+                )

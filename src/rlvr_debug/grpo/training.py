@@ -1,0 +1,157 @@
+"""What a training is given, changes and returns, and what each of its steps tells an observer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from rlvr_debug.data.rows import Row
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.loss import Experience
+from rlvr_debug.grpo.policy import Adapter, Policy
+from rlvr_debug.grpo.processes import Processes
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.sampling.base import PolicySampler
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout
+
+if TYPE_CHECKING:
+    from rlvr_debug.grpo.sync_check import SyncCheck
+
+__all__ = [
+    "Observer",
+    "Progress",
+    "Step",
+    "StepRecord",
+    "TrainerState",
+    "Training",
+    "TrainingResult",
+    "Update",
+]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training is given, and what stays the same from step to step.
+
+    `seed` fixes the rows, the sampling and an adapter's first weights. `check` holds a server's weights to
+    the trainer's after each update; a sampler in process needs none.
+    """
+
+    chat: Chat
+    environment: Environment
+    rows: Sequence[Row]
+    settings: TrainingSettings
+    seed: int
+    stages: Stages = field(default_factory=Stages)
+    processes: Processes = field(default_factory=Processes)
+    check: SyncCheck | None = None
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """What a step changes. `step` counts those made; `rng` draws the rows and the seeds of sampling."""
+
+    step: int
+    policy: Policy
+    optimizer: Optimizer
+    scheduler: Any
+    sampler: PolicySampler
+    rng: random.Random
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the optimizer steps of a batch were computed from.
+
+    `logprobs` are the policy's before the first of them, [B, T]. The lists have one entry per optimizer
+    step, none where the loss counted no token: `grad_norms` before clipping, and `passes`, the
+    log-probabilities that the step was computed at, [B, T].
+    """
+
+    logprobs: Tensor
+    losses: list[float]
+    grad_norms: list[float]
+    passes: list[Tensor]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step made, in the main process.
+
+    `number` counts from 1. `reference` holds the reference model's log-probabilities, [B, T], wherever
+    the KL goes. `sync_gap` is what the check of a server found.
+    """
+
+    number: int
+    training: Training
+    policy: Policy
+    rollouts: list[Rollout]
+    experience: Experience
+    reference: Tensor | None
+    update: Update
+    sync_gap: float | None
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What is recorded of a step: a row of metrics, seconds by stage, and some of its rollouts."""
+
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
+    rollouts: list[dict[str, Any]]
+
+
+@dataclass
+class Progress:
+    """What was recorded up to now: metrics and seconds of each step, rollouts of some."""
+
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    seconds: list[dict[str, float]] = field(default_factory=list)
+    rollouts: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, record: StepRecord) -> None:
+        """Append a step's record."""
+        self.metrics.append(record.metrics)
+        self.seconds.append(record.seconds)
+        self.rollouts.extend(record.rollouts)
+
+
+class Observer:
+    """An observer that records nothing. Others override its methods; none changes what is trained.
+
+    Only the main process is observed.
+    """
+
+    def begin_step(self, state: TrainerState) -> None:
+        """Take note of the state before a step."""
+
+    def end_stage(self, stage: str) -> None:
+        """Take note that a stage of the step is over."""
+
+    def before_optimizer_step(self, policy: Policy, optimizer: Optimizer) -> None:
+        """Look at the weights and their clipped gradient; of a sharded policy there are only parts."""
+
+    def after_optimizer_step(self, policy: Policy) -> None:
+        """Look at the weights that the optimizer moved."""
+
+    def end_step(self, step: Step) -> StepRecord:
+        """Return what is to be recorded of the step."""
+        return StepRecord({"step": step.number}, {}, [])
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a training returns: the weights, what LoRA added on its own, and what its observer recorded."""
+
+    weights: dict[str, Tensor]
+    adapter: Adapter | None
+    metrics: list[dict[str, Any]]
+    seconds: list[dict[str, float]]
+    rollouts: list[dict[str, Any]]

@@ -1,0 +1,281 @@
+"""A run's log as the checks read it: one table of steps, and one of completions where there is one."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.logs.names import completion_names, names_of, part_of, quantities, resolve
+from rlvr_debug.logs.readers import EXPECTED, Rows, read_rows
+
+__all__ = ["Array", "Log", "logged_as", "make_log", "read_log"]
+
+Array = NDArray[np.float64]
+_MOST_FILES = 5_000
+# no quantity is larger: it is read as infinity, so that sums of squares do not overflow
+_HUGE = 1e100
+_TABLES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".json", ".gz")
+# of a folder's files, the first of these that is there holds the steps
+_STEPS = ("trainer_state.json", "metrics.jsonl", "wandb-history.jsonl", "history.jsonl")
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+# numbers in a table of completions that are no part of the reward
+_NOT_SCORES = {"index", "id", "row_id", "epoch", "seed", "length", "num_tokens", "group", "rank"}
+
+
+@dataclass(frozen=True)
+class Log:
+    """steps: a row per step by index, a column per quantity (names.yaml), NaN where nothing was logged.
+
+    parts, part_stds: means and standard deviations of parts of the reward, same index. completions: columns
+    step, prompt, completion, and where known reward, advantage and `part/<name>`. nonfinite: by quantity, how
+    often it was logged as NaN or infinity. sources: by quantity, the column that it was read from.
+    """
+
+    place: str
+    kind: str
+    completions: pd.DataFrame
+    steps: pd.DataFrame = field(default_factory=pd.DataFrame)
+    parts: pd.DataFrame = field(default_factory=pd.DataFrame)
+    part_stds: pd.DataFrame = field(default_factory=pd.DataFrame)
+    nonfinite: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def series(self, quantity: str) -> Array:
+        """Its finite values in order of steps; empty where it was not logged."""
+        if quantity not in self.steps:
+            return np.array([])
+        values: Array = self.steps[quantity].to_numpy(dtype=np.float64)
+        return values[np.isfinite(values)]
+
+    def has(self, *names: str) -> bool:
+        """Whether all of these can be read: quantities, or `completions`, `completions.reward` and so on."""
+        return all(self._has(name) for name in names)
+
+    def _has(self, name: str) -> bool:
+        table, _, column = name.partition(".")
+        if table == "completions":
+            return len(self.completions) > 0 and (not column or column in self.completions)
+        if name == "parts":
+            return self.parts.shape[1] > 1
+        return self.series(name).size > 0 or self.nonfinite.get(name, 0) > 0
+
+
+def read_log(path: Path) -> Log:
+    """Of a file, or of a folder that holds one run. Raises InputError for what is not a log."""
+    try:
+        is_folder = path.is_dir()
+    except (OSError, ValueError):
+        is_folder = False
+    files = _files(path) if is_folder else [path]
+    return make_log(str(path), [read_rows(file) for file in files])
+
+
+def _files(folder: Path) -> list[Path]:
+    """The file of steps, if there is one, and those of completions."""
+    try:
+        names = sorted(folder.iterdir())[:_MOST_FILES]
+        inner = folder / "completions"
+        tables = sorted(inner.iterdir())[:_MOST_FILES] if inner.is_dir() else []
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror or error}, {EXPECTED}") from None
+    files = [name for name in names if name.suffix.lower() in _TABLES and name.is_file()]
+    tables = [name for name in tables if name.suffix.lower() in _TABLES]
+    tables += [name for name in files if name.name.startswith("completions")]
+    steps = [folder / name for name in _STEPS if (folder / name).is_file()]
+    checkpoints = [
+        (int(match[1]), name / "trainer_state.json")
+        for name in names
+        if (match := _CHECKPOINT.fullmatch(name.name)) and (name / "trainer_state.json").is_file()
+    ]
+    if not steps and checkpoints:
+        steps = [max(checkpoints)[1]]
+    if not steps:
+        steps = [name for name in files if name not in tables]
+        if len(steps) > 1:
+            listed = ", ".join(name.name for name in steps[:4])
+            raise InputError(
+                f"{folder}: found {len(steps)} files that may be the log ({listed}), expected one, or its path"
+            )
+    if not steps and not tables:
+        raise InputError(f"{folder}: found no log in this folder, {EXPECTED}")
+    return [*steps[:1], *tables]
+
+
+def make_log(place: str, found: Sequence[Rows]) -> Log:
+    """Of the rows of one or several files: those with a prompt and a completion are completions."""
+    completions: list[Mapping[str, Any]] = []
+    steps: list[Mapping[str, Any]] = []
+    for each in found:
+        (completions if _is_completions(each.rows) else steps).extend(each.rows)
+    kinds = dict.fromkeys(each.kind for each in found)
+    notes = tuple(note for each in found for note in each.notes)
+    log = _of_steps(Log(place, " and ".join(kinds), _completions(completions), notes=notes), steps)
+    if log.completions.empty and not log.parts.shape[1]:
+        _check_known(log)
+    return log
+
+
+def _check_known(log: Log) -> None:
+    """Of a log without completions and parts of the reward. Raises InputError where it says nothing else."""
+    if not log.sources:
+        names = ", ".join(log.unknown[:5]) or "none"
+        raise InputError(
+            f"{log.place}: found no quantity that is known (names: {names[:200]}), expected columns such as "
+            "reward, kl or grad_norm; docs/diagnose.md lists all"
+        )
+    if list(log.sources) == ["step"]:
+        raise InputError(
+            f"{log.place}: found steps and nothing else, expected columns such as reward"
+        )
+
+
+def _number(value: Any) -> float:
+    """NaN where nothing, or no number, was logged; infinity for what was logged and is not finite."""
+    if isinstance(value, bool):
+        return math.nan
+    try:
+        if isinstance(value, (int, float)) or (isinstance(value, str) and value.strip()):
+            found = float(value)
+            return found if abs(found) <= _HUGE else math.inf
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        pass
+    return math.nan
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    """By column, its number in every row, of columns with at least one."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    found = {name: np.array([_number(row.get(name)) for row in rows]) for name in columns}
+    return {name: values for name, values in found.items() if not np.isnan(values).all()}
+
+
+def _finite(values: Array) -> Array:
+    return np.where(np.isinf(values), math.nan, values)
+
+
+def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
+    """Return the log with what these rows say, a quantity by the column that names.yaml prefers."""
+    numbers = _numbers(rows)
+    chosen: dict[str, tuple[int, str]] = {}
+    parts: dict[str, dict[str, str]] = {"mean": {}, "std": {}}
+    unknown = []
+    for name in numbers:
+        known, part = resolve(name), part_of(name)
+        if known:
+            quantity, rank = known
+            if quantity not in chosen or rank < chosen[quantity][0]:
+                chosen[quantity] = (rank, name)
+        elif part:
+            parts[part[1]][part[0]] = name
+        else:
+            unknown.append(name)
+    sources = {q: chosen[q][1] for q in quantities() if q in chosen}
+    bad = {quantity: int(np.isinf(numbers[name]).sum()) for quantity, name in sources.items()}
+    order, notes = _order(numbers, sources)
+
+    def table(names: Mapping[str, str]) -> pd.DataFrame:
+        found = {key: _finite(numbers[name]) for key, name in names.items()}
+        return _by_step(pd.DataFrame(found, index=range(len(rows))), order)
+
+    return replace(
+        log,
+        steps=table({q: name for q, name in sources.items() if q != "step"}),
+        parts=table(dict(sorted(parts["mean"].items()))),
+        part_stds=table(dict(sorted(parts["std"].items()))),
+        nonfinite={quantity: count for quantity, count in bad.items() if count},
+        sources=sources,
+        unknown=tuple(sorted(unknown)),
+        notes=tuple(dict.fromkeys([*log.notes, *notes])),
+    )
+
+
+def _order(numbers: Mapping[str, Array], sources: Mapping[str, str]) -> tuple[Array, list[str]]:
+    """Of every row, its step; NaN for a row to be left out."""
+    if "step" not in sources:
+        size = max(map(len, numbers.values()), default=0)
+        note = "no step is logged: rows are taken in their order"
+        return np.arange(1, size + 1, dtype=np.float64), [note] if size else []
+    steps = _finite(numbers[sources["step"]])
+    without = int(np.isnan(steps).sum())
+    notes = [f"{without} rows without a step were left out"] if without else []
+    known = steps[~np.isnan(steps)]
+    if (np.diff(known) < 0).any():
+        notes.append("rows were not in the order of steps, and were sorted")
+    return steps, notes
+
+
+def _by_step(frame: pd.DataFrame, order: Array) -> pd.DataFrame:
+    """One row per step, in order; of several values the last one that was logged."""
+    if frame.empty:
+        return pd.DataFrame(frame, dtype=float)
+    kept = frame[~np.isnan(order)].astype(float)
+    grouped = kept.groupby(order[~np.isnan(order)], sort=True).last()
+    return grouped.dropna(axis="index", how="all")
+
+
+def _is_completions(rows: Sequence[Mapping[str, Any]]) -> bool:
+    names = completion_names()
+    return bool(rows) and all(
+        any(name in rows[0] and not isinstance(rows[0][name], (int, float)) for name in names[key])
+        for key in ("prompt", "completion")
+    )
+
+
+def _completions(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Parts of the reward are the numeric columns that are nothing else; without a reward, their sum."""
+    if not rows:
+        return pd.DataFrame()
+    columns = {name for row in rows for name in row}
+    named = {
+        key: name
+        for key, names in completion_names().items()
+        if (name := next((each for each in names if each in columns), None))
+    }
+    numbers = _numbers(rows)
+    found: dict[str, Any] = {}
+    for key, name in named.items():
+        if key in ("prompt", "completion"):
+            found[key] = [_text(row.get(name)) for row in rows]
+        elif name in numbers:
+            found[key] = _finite(numbers[name])
+    taken = {*named.values(), *_NOT_SCORES}
+    for name, values in numbers.items():
+        if name not in taken and not np.isnan(values).any():
+            found[f"part/{name}"] = _finite(values)
+    frame = pd.DataFrame(found)
+    parts = [name for name in found if name.startswith("part/")]
+    if "reward" not in frame and parts:
+        frame["reward"] = frame[parts].sum(axis=1)
+    if "step" not in frame:
+        frame["step"] = 0.0
+    return frame
+
+
+def _text(value: Any) -> str:
+    """A conversation as one text: equal texts are equal conversations."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+
+
+def logged_as(quantity: str) -> str:
+    """What a user would log it as: TRL's name, else another framework's."""
+    table, _, column = quantity.partition(".")
+    if table == "completions":
+        return f"completions with their {column or 'prompts'}"
+    if quantity == "parts":
+        return "rewards/<part>/mean of every part"
+    names = names_of(quantity)
+    return next((n for key in ("trl", *names) for n in names.get(key, ())), quantity)

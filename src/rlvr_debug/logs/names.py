@@ -1,0 +1,91 @@
+"""What other trainers call the quantities that the checks read: names.yaml beside this file."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.files import read_yaml
+
+__all__ = [
+    "completion_names",
+    "known_names",
+    "names_of",
+    "part_of",
+    "quantities",
+    "readable",
+    "resolve",
+]
+
+_PREFIXES = ("train/", "global/")
+# verl's validation score of one source of questions
+_HELDOUT = re.compile(r"val-core/.+/(acc|reward|score)/mean@[0-9]+")
+# the mean and the standard deviation of one part of the reward, as TRL and its forks log them
+_PART = re.compile(r"rewards/(?P<part>.+?)(?:/(?P<what>mean|std))?")
+
+
+@functools.cache
+def known_names() -> Mapping[str, Mapping[str, Any]]:
+    """Return names.yaml: frameworks, quantities and completions."""
+    found: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("names.yaml"))
+    return found
+
+
+def quantities() -> tuple[str, ...]:
+    return tuple(known_names()["quantities"])
+
+
+def names_of(quantity: str) -> Mapping[str, Sequence[str]]:
+    """Its names by framework."""
+    found: Mapping[str, Sequence[str]] = known_names()["quantities"][quantity]["names"]
+    return found
+
+
+def completion_names() -> Mapping[str, Sequence[str]]:
+    """Names of the columns of a table of completions."""
+    return known_names()["completions"]
+
+
+def readable() -> tuple[str, ...]:
+    """Return all that a check may need: quantities, `parts`, `completions` and its columns (Log.has)."""
+    columns = (f"completions.{name}" for name in completion_names())
+    return (*quantities(), "parts", "completions", *columns)
+
+
+@functools.cache
+def _by_name() -> Mapping[str, tuple[str, int]]:
+    """Lower-case name -> quantity, and its place in the table: the least one counts."""
+    found: dict[str, tuple[str, int]] = {}
+    for quantity in quantities():
+        names = [name for each in names_of(quantity).values() for name in each]
+        for place, name in enumerate(names):
+            found.setdefault(name.lower(), (quantity, place))
+    return found
+
+
+def _plain(name: str) -> list[str]:
+    """The name as the table may have it: as it is, or without a prefix that says nothing."""
+    low = name.strip().lower()
+    return [low, *(low[len(prefix) :] for prefix in _PREFIXES if low.startswith(prefix))]
+
+
+def resolve(name: str) -> tuple[str, int] | None:
+    """The quantity that a column holds, and its rank among columns of the same quantity."""
+    for candidate in _plain(name):
+        if candidate in _by_name():
+            return _by_name()[candidate]
+        if _HELDOUT.fullmatch(candidate):
+            return "heldout", len(_by_name())
+    return None
+
+
+def part_of(name: str) -> tuple[str, str] | None:
+    """(part, mean or std) where the column is of one part of the reward."""
+    for candidate in _plain(name):
+        match = _PART.fullmatch(candidate)
+        if match and match["part"] not in ("mean", "std", "min", "max"):
+            return match["part"], match["what"] or "mean"
+    return None

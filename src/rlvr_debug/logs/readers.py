@@ -1,0 +1,295 @@
+"""Rows of a log file, whatever wrote it: JSON, JSONL, CSV or parquet, plain or gzipped. Nothing is unpickled.
+
+A row is a mapping from column to number or text; numbers stay as they were logged, NaN and infinity too.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import stat
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.errors import InputError, short
+from rlvr_debug.files import read_yaml
+
+__all__ = ["Rows", "read_rows"]
+
+EXPECTED = "expected trainer_state.json, or a log or table of completions as JSONL, CSV or parquet"
+_MOST_BYTES = 256 * 1024 * 1024
+_MOST_ROWS = 1_000_000
+_MOST_COLUMNS = 5_000
+_MOST_CELL = 4 * 1024 * 1024
+_DEPTH = 6
+# what is not read, by how its bytes begin and by how its name ends
+_REFUSED: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("refused.yaml"))
+# under these keys some loggers nest a row's numbers
+_NESTED = ("data", "metrics", "logs", "scalars")
+_LISTS = ("log_history", "history", "rows", "records", "data")
+_EXTREMES = re.compile(r"__(MIN|MAX)$")
+_RUN_COLUMN = re.compile(r"(?P<run>.+?) - (?P<name>[^ ].*)")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """kind: as what the file was read; notes: what was left out, in words."""
+
+    kind: str
+    rows: Sequence[Mapping[str, Any]]
+    notes: tuple[str, ...] = ()
+
+
+def read_rows(path: Path) -> Rows:
+    """Raises InputError, one line, for a file that is not a log."""
+    data = _bytes(path)
+    found = _parquet(path, data) if data[:4] == b"PAR1" else _text(path, _decoded(path, data))
+    if not found.rows:
+        raise InputError(f"{path}: found no rows, {EXPECTED}")
+    return found
+
+
+def _decoded(path: Path, data: bytes) -> str:
+    if data[:2] == b"\x1f\x8b":
+        data = _unzipped(path, data)
+    for begin, what in _REFUSED["bytes"].items():
+        if data.startswith(begin.encode("latin-1")):
+            raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
+    if b"\0" in data[:65536]:
+        raise InputError(f"{path}: found binary data, {EXPECTED}")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}:{line}: expected UTF-8, found {error.reason}") from None
+    if not text.strip():
+        raise InputError(f"{path}: found an empty file, {EXPECTED}")
+    return text
+
+
+def _bytes(path: Path) -> bytes:
+    what = _REFUSED["names"].get(path.suffix.lower())
+    if what:
+        raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
+    if "tfevents" in path.name:
+        raise InputError(
+            f"{path}: found TensorBoard's events, which are not read; export them as CSV"
+        )
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{path}: found no regular file, {EXPECTED}")
+        if found.st_size > _MOST_BYTES:
+            raise InputError(
+                f"{path}: found {found.st_size / 1e6:.0f} MB, expected at most {_MOST_BYTES / 1e6:.0f}"
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}, {EXPECTED}") from None
+    except ValueError as error:  # a path that holds NUL or half a character
+        raise InputError(f"{short(str(path))}: {error}, {EXPECTED}") from None
+
+
+def _unzipped(path: Path, data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            plain = stream.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: expected a whole gzip file, found: {error}") from None
+    if len(plain) > _MOST_BYTES:
+        raise InputError(f"{path}: expected at most {_MOST_BYTES / 1e6:.0f} MB when unpacked")
+    return plain
+
+
+def _parquet(path: Path, data: bytes) -> Rows:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InputError(
+            f"{path}: found parquet, expected the package pyarrow, which reads it: "
+            "pip install 'rlvr-debug[parquet]'"
+        ) from None
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        if file.metadata.num_rows > _MOST_ROWS:
+            raise InputError(f"{path}: found more than {_MOST_ROWS} rows, expected fewer")
+        rows = file.read().to_pylist()
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise InputError(f"{path}: expected parquet, found: {short(str(error))}") from None
+    return Rows("parquet", [_flat(row, path, number) for number, row in enumerate(rows, 1)])
+
+
+def _text(path: Path, text: str) -> Rows:
+    """JSON and JSONL begin with a bracket; anything else is CSV."""
+    begin = text.lstrip()[0]
+    if begin not in "{[":
+        return _csv(path, text)
+    lines = [line for line in text.splitlines() if line.strip()]
+    if begin == "{" and len(lines) > 1 and lines[0].rstrip().endswith("}"):
+        return _jsonl(path, text)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if begin == "{" and len(lines) > 1 and lines[0].strip() != "{":
+            return _jsonl(path, text)
+        place = f"{path}:{getattr(error, 'lineno', 1)}"
+        found = getattr(error, "msg", "values nested too deep or a number too long")
+        raise InputError(f"{place}: expected JSON, found: {found}") from None
+    return _json(path, value)
+
+
+def _json(path: Path, value: Any) -> Rows:
+    kind = "JSON"
+    if isinstance(value, dict):
+        key = next((key for key in _LISTS if isinstance(value.get(key), list)), None)
+        if key:
+            kind = "trainer_state.json" if key == "log_history" else kind
+            value = value[key]
+        elif value and all(isinstance(each, list) for each in value.values()):
+            value = _of_columns(path, value)
+        elif any(isinstance(each, (int, float)) for each in value.values()):
+            value = [value]
+        else:
+            raise InputError(
+                f"{path}: found a JSON object without log_history or rows of numbers, {EXPECTED}"
+            )
+    rows = []
+    for number, row in enumerate(value, start=1):
+        if not isinstance(row, dict):
+            raise InputError(
+                f"{path}: row {number} is {type(row).__name__}, expected an object of names and numbers"
+            )
+        rows.append(_flat(row, path, number))
+    return Rows(kind, rows)
+
+
+def _of_columns(path: Path, columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    sizes = {len(values) for values in columns.values()}
+    if len(sizes) > 1:
+        raise InputError(
+            f"{path}: found columns of {min(sizes)} to {max(sizes)} values, expected equal lengths"
+        )
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def _jsonl(path: Path, text: str) -> Rows:
+    rows: list[dict[str, Any]] = []
+    notes = []
+    lines = text.splitlines()
+    last = max(number for number, line in enumerate(lines, 1) if line.strip())
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if number == last and rows:  # of a run that was killed while it wrote
+                notes.append(f"line {number}, the last one, is cut off and was left out")
+                break
+            found = getattr(error, "msg", "values nested too deep or a number too long")
+            raise InputError(
+                f"{path}:{number}: expected one JSON object a line, found: {found}"
+            ) from None
+        if not isinstance(row, dict):
+            raise InputError(f"{path}:{number}: expected a JSON object, found {type(row).__name__}")
+        rows.append(_flat(row, path, number))
+    return Rows("JSONL", rows, tuple(notes))
+
+
+def _flat(row: Mapping[str, Any], path: Path, number: int) -> dict[str, Any]:
+    """Nested objects as `outer/inner`; what a logger nests all of a row under is lifted."""
+    flat: dict[str, Any] = {}
+    below: list[tuple[str, Mapping[str, Any], int]] = [("", row, 0)]
+    while below:
+        prefix, value, depth = below.pop()
+        for key, item in value.items():
+            name = f"{prefix}{key}"
+            if isinstance(item, Mapping) and depth < _DEPTH:
+                inner = prefix if not depth and key in _NESTED else f"{name}/"
+                below.append((inner, item, depth + 1))
+            else:
+                flat.setdefault(name, item)
+    if len(flat) > _MOST_COLUMNS:
+        raise InputError(
+            f"{path}:{number}: found {len(flat)} names, expected at most {_MOST_COLUMNS}"
+        )
+    return flat
+
+
+def _csv(path: Path, text: str) -> Rows:
+    csv.field_size_limit(_MOST_CELL)
+    first = text.lstrip().splitlines()[0]
+    delimiter = max(",;\t|", key=first.count)
+    if delimiter not in first:
+        raise InputError(
+            f"{path}:1: found {short(first)}, expected a header of several columns; {EXPECTED}"
+        )
+    try:
+        lines = list(_numbered(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)))
+    except csv.Error as error:
+        raise InputError(f"{path}: expected CSV, found: {error}") from None
+    if not lines:
+        raise InputError(f"{path}: found no header, {EXPECTED}")
+    [(_, header), *body] = lines
+    names, notes = _header(path, [name.strip() for name in header])
+    rows: list[dict[str, Any]] = []
+    for number, values in body:
+        if len(values) != len(header):
+            if number == body[-1][0] and len(values) < len(header) and rows:
+                notes.append(f"line {number}, the last one, is cut off and was left out")
+                break
+            raise InputError(
+                f"{path}:{number}: found {len(values)} values, expected {len(header)} as in the header"
+            )
+        pairs = zip(names, values, strict=True)
+        rows.append({name: value for name, value in pairs if name is not None})
+    if len(rows) > _MOST_ROWS:
+        raise InputError(f"{path}: found more than {_MOST_ROWS} rows, expected fewer")
+    return Rows("CSV", rows, tuple(notes))
+
+
+def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    for values in reader:
+        if any(value.strip() for value in values):
+            yield reader.line_num, values
+
+
+def _header(path: Path, names: Sequence[str]) -> tuple[list[str | None], list[str]]:
+    """Names of columns; None for one that is left out: the bands of a chart of Weights & Biases."""
+    kept: list[str | None] = [None if _EXTREMES.search(name) else name for name in names]
+    runs = {m["run"] for name in kept if name and (m := _RUN_COLUMN.fullmatch(name))}
+    if len(runs) > 1:
+        listed = ", ".join(short(run) for run in sorted(runs)[:3])
+        raise InputError(
+            f"{path}:1: found columns of {len(runs)} runs ({listed}), expected one run's export"
+        )
+    if runs:
+        kept = [name and _RUN_COLUMN.sub(r"\g<name>", name) for name in kept]
+    notes = []
+    if all(not name or _number_like(name) for name in names):
+        raise InputError(f"{path}:1: found numbers, expected a header of names")
+    seen = set()
+    for name in kept:
+        if name and name in seen:
+            raise InputError(f"{path}:1: column {short(name)} stands twice, expected once")
+        seen.add(name)
+    if "" in names:
+        notes.append("a column without a name was left out")
+    return [name or None for name in kept], notes
+
+
+def _number_like(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,96 @@
+"""Metrics of log-probabilities: the trainer's against the sampler's, the old policy's and the reference's.
+
+All are over the tokens that were sampled, whatever the loss counts, and in the right formula, whatever the
+trainer's stages compute.
+
+Axes: B sequences, T tokens, N sampled tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
+from rlvr_debug.grpo.ratio import importance_ratio
+from rlvr_debug.metrics.summaries import mean, quantiles
+
+__all__ = ["clip_metrics", "kl_metrics", "ratio_metrics", "sampler_metrics"]
+
+
+def sampler_metrics(trainer: Tensor, sampler: Tensor) -> dict[str, float]:
+    """Compare log-probabilities of the same sampled tokens under what should be one policy, [N] each.
+
+    `entropy` is the mean of -log p under the sampler, an unbiased estimate from the sampled tokens alone.
+    """
+    gap = trainer - sampler
+    size = gap.abs()
+    ratio = gap.double().exp()
+    difference, weight = "sampling/sampling_logp_difference", "sampling/importance_sampling_ratio"
+    average, largest = float(size.mean()), float(size.max())
+    return {
+        "entropy": -float(sampler.mean()),
+        f"{difference}/mean": average,
+        f"{difference}/max": largest,
+        "sampler_gap/mean": float(gap.mean()),
+        "sampler_gap/mean_abs": average,
+        "sampler_gap/max_abs": largest,
+        **quantiles("sampler_gap/abs", size, (50, 90, 99)),
+        "sampler_gap/kl": float(kl_estimate(sampler.double(), trainer.double(), "k3").mean()),
+        f"{weight}/mean": float(ratio.mean()),
+        **quantiles(weight, ratio, (0, 1, 50, 99, 100)),
+        f"{weight}/outside_10_percent": float(((ratio - 1).abs() > 0.1).double().mean()),
+    }
+
+
+def kl_metrics(trainer: Tensor, reference: Tensor, estimator: str) -> dict[str, float]:
+    """Return the KL of policy from reference, before the update. [N] each; estimator: the one trained with."""
+    trained_with = kl_estimate(trainer, reference, estimator)
+    return {
+        "kl": float(trained_with.mean()),
+        "kl/max": float(trained_with.max()),
+        **quantiles("kl", trained_with, (50, 99)),
+        **{f"kl/{k}": float(kl_estimate(trainer, reference, k).mean()) for k in KL_ESTIMATORS},
+    }
+
+
+def ratio_metrics(last: Tensor, old: Tensor) -> dict[str, float]:
+    """Return quantiles of the policy at the batch's last update over that before its first. [N] each."""
+    return quantiles("ratio", (last - old).double().exp(), (0, 1, 50, 99, 100))
+
+
+def clip_metrics(
+    passes: Sequence[Tensor],
+    old: Tensor,
+    sampled: Tensor,
+    advantages: Tensor,
+    clip: tuple[float, float],
+    level: str,
+) -> dict[str, float]:
+    """Return the share of sampled tokens (at level `sequence`, of sequences) whose ratio was clipped.
+
+    passes: the policy's log-probabilities at each optimizer step, [B, T] each; means are over these. old:
+    [B, T]; sampled: bool [B, T]; advantages: [B]; clip: lower and upper epsilon. TRL's
+    GRPOTrainer._compute_loss.
+    """
+    per_row = advantages[:, None]
+    rows = []
+    for logprobs in passes:
+        mask = sampled.to(logprobs.dtype)
+        ratio = importance_ratio(logprobs, old, mask, level)
+        weight = mask if level == "token" else torch.ones_like(ratio)
+        low = ((ratio < 1 - clip[0]) & (per_row < 0)) * weight
+        high = ((ratio > 1 + clip[1]) & (per_row > 0)) * weight
+        counts = weight.sum(1)
+        rows.append(
+            {
+                "clip_ratio/low_mean": float(low.sum() / counts.sum()),
+                "clip_ratio/low_min": float((low.sum(1) / counts).min()),
+                "clip_ratio/high_mean": float(high.sum() / counts.sum()),
+                "clip_ratio/high_max": float((high.sum(1) / counts).max()),
+                "clip_ratio/region_mean": float((low + high).sum() / counts.sum()),
+            }
+        )
+    return {name: mean([row[name] for row in rows]) for name in rows[0]}

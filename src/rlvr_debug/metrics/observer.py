@@ -1,0 +1,176 @@
+"""The observer that records a run: a row of metrics, seconds by stage and some rollouts of each step.
+
+Metrics have TRL's names where TRL has the quantity. They are computed from what was sampled (the
+environment's own masks and rewards, the sampler's log-probabilities) and in the right formulas, so that a
+faulty stage cannot hide itself. docs/diagnostics.md has every name with its definition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from rlvr_debug.grpo.advantages import advantages, batch_advantages
+from rlvr_debug.grpo.aggregation import Totals
+from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.grpo.sequences import without_truncated
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState
+from rlvr_debug.metrics.conversations import conversation_metrics, token_metrics
+from rlvr_debug.metrics.gradients import gradient_error, gradient_metrics, loss_terms
+from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, ratio_metrics, sampler_metrics
+from rlvr_debug.metrics.rewards import advantage_metrics, group_metrics, part_metrics
+from rlvr_debug.metrics.rollouts import rollout_records
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.weights import (
+    ExpectedChange,
+    WeightChange,
+    change_metrics,
+    expected_change,
+    lora_norm,
+    weight_change,
+)
+
+__all__ = ["RunObserver"]
+
+
+class RunObserver(Observer):
+    """Record what docs/diagnostics.md says. `log` takes each row of metrics as it comes."""
+
+    def __init__(
+        self,
+        settings: DiagnosticSettings,
+        log: Callable[[Mapping[str, Any]], None] = lambda row: None,
+    ) -> None:
+        self._settings, self._log = settings, log
+
+    def begin_step(self, state: TrainerState) -> None:
+        self._served = state.sampler.served
+        self._expected: ExpectedChange | None = None
+        self._changes: list[WeightChange] = []
+        self._seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def end_stage(self, stage: str) -> None:
+        """Book the seconds since the last call on this stage."""
+        now = time.perf_counter()
+        self._seconds[stage] = self._seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    def before_optimizer_step(self, policy: Policy, optimizer: Optimizer) -> None:
+        self.end_stage("update")
+        self._expected = None if policy.sharded else expected_change(policy, optimizer)
+        self.end_stage("diagnostics")
+
+    def after_optimizer_step(self, policy: Policy) -> None:
+        self.end_stage("update")
+        if self._expected is not None:
+            self._changes.append(weight_change(self._expected, policy))
+            self._expected = None  # it is a copy of the weights
+        self.end_stage("diagnostics")
+
+    def end_step(self, step: Step) -> StepRecord:
+        row = {"step": step.number, **_step_metrics(step, self._changes)}
+        kept = []
+        if self._settings.keeps_rollouts_of(step.number):
+            kept = rollout_records(step, self._settings.rollouts_kept, self._served)
+        self.end_stage("diagnostics")
+        self._log(row)
+        return StepRecord(row, {"step": step.number, **self._seconds}, kept)
+
+
+def _step_metrics(step: Step, changes: list[WeightChange]) -> dict[str, Any]:
+    """Return the step's row but for its number. changes: of each optimizer step, none of a sharded model."""
+    rollouts, batch, environment = step.rollouts, step.experience.batch, step.training.environment
+    trained = step.experience.targets.advantages.view(-1, step.training.settings.group_size)
+    rewards = torch.tensor([rollout.reward for rollout in rollouts]).view(trained.shape)
+    solved = torch.tensor([r.parts[environment.success] >= 1 for r in rollouts])
+    parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
+    right = _right_advantages(step, rewards.flatten())
+    return {
+        **group_metrics(rewards, solved.view(trained.shape)),
+        **part_metrics(parts, [rollout.reward for rollout in rollouts]),
+        **advantage_metrics(trained, right),
+        **conversation_metrics(rollouts),
+        **token_metrics(batch.loss, batch.sampled, batch.real),
+        **_logprob_metrics(step),
+        **_update_metrics(step, changes, rewards.std(1), right),
+        **({} if step.sync_gap is None else {"sync_gap": step.sync_gap}),
+    }
+
+
+def _right_advantages(step: Step, rewards: Tensor) -> Tensor | None:
+    """Return the advantages of the environment's rewards, [P, G]. rewards: [B].
+
+    None where the KL is in the reward: nobody but the trainer knows that reward.
+    """
+    settings = step.training.settings
+    if settings.kl_beta and settings.kl_place == "reward":
+        return None
+    scores = [rollout.parts for rollout in step.rollouts]
+    return batch_advantages(
+        scores, rewards, step.training.environment.weights, settings, advantages
+    )
+
+
+def _logprob_metrics(step: Step) -> dict[str, float]:
+    settings, batch = step.training.settings, step.experience.batch
+    old, sampled = step.update.logprobs, batch.sampled
+    found = sampler_metrics(old[sampled], batch.sampler[sampled])
+    if step.reference is not None:
+        found |= kl_metrics(old[sampled], step.reference[sampled], settings.kl_estimator)
+    if passes := step.update.passes:
+        clip = (settings.clip, settings.epsilon_high)
+        trained = step.experience.targets.advantages
+        found |= ratio_metrics(passes[-1][sampled], old[sampled])
+        found |= clip_metrics(
+            passes, old, sampled, trained, clip, settings.importance_sampling_level
+        )
+    return found
+
+
+def _update_metrics(
+    step: Step, changes: list[WeightChange], group_std: Tensor, right: Tensor | None
+) -> dict[str, float]:
+    """Return what only the update knows, as means over its optimizer steps.
+
+    group_std: of the environment's rewards, [P]; right: the right advantages, [P, G].
+    """
+    update, settings, given = step.update, step.training.settings, step.experience
+    if not update.losses:
+        return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
+    moved = {}
+    if changes:
+        moved = change_metrics(changes)
+        if step.policy.adapter is not None:
+            moved["lora/norm"] = lora_norm(step.policy)
+    logprobs, stages = update.logprobs, step.training.stages
+    terms = loss_terms(logprobs, given.targets, given.totals, settings, stages)
+    right_terms = loss_terms(logprobs, *_right_targets(step, right), settings, Stages())
+    return {
+        "loss": fmean(update.losses),
+        "grad_norm": fmean(update.grad_norms),
+        **moved,
+        **gradient_metrics(terms, group_std),
+        **gradient_error(terms, right_terms),
+    }
+
+
+def _right_targets(step: Step, right: Tensor | None) -> tuple[Targets, Totals]:
+    """Return what the loss should have been given. right: the right advantages, [P, G]."""
+    given, mask = step.experience, step.experience.batch.sampled
+    if step.training.settings.mask_truncated_completions:
+        cut = torch.tensor([rollout.outcome == "token_limit" for rollout in step.rollouts])
+        mask = without_truncated(mask, cut)
+    targets = replace(given.targets, mask=mask)
+    if right is not None:
+        targets = replace(targets, advantages=right.flatten())
+    return targets, replace(given.totals, tokens=int(mask.sum()))

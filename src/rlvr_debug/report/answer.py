@@ -1,0 +1,184 @@
+"""The study in words: what the case does, why, how sure that is, and whether what mends it is a fix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.files import read_yaml
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.verdicts.rule import learns
+
+__all__ = ["Answer", "Criterion", "answer", "fix", "interval", "seed_counts", "success_criteria"]
+
+_TEXTS: dict[str, Any] = read_yaml(Path(__file__).with_name("answer.yaml"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """case, figures: a sentence each. learns: None where the seeds do not tell. causes: slugs, the strongest first.
+
+    sentences: the answer, one per cause, or the one that says there is none. sure: a line per cause, or one.
+    note: what else must be said before anything is made of it; may be empty.
+    """
+
+    case: str
+    figures: str
+    learns: bool | None
+    causes: tuple[str, ...]
+    sentences: tuple[str, ...]
+    sure: tuple[str, ...]
+    note: str
+
+
+def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> Answer:
+    """tables: verdicts, arms and runs, as the CSV files. settings: case, trainer, environment, minimum_effect."""
+    verdicts, arms = tables["verdicts"], tables["arms"]
+    by_arm = arms.set_index("arm")
+    case, control = by_arm.loc["case"].to_dict(), by_arm.loc["control"].to_dict()
+    found = learns(case, settings["minimum_effect"])
+    ordered = _found(verdicts).sort_values("effect", ascending=False).to_dict("records")
+    slugs = tuple(row["hypothesis"] for row in ordered)
+    return Answer(
+        case=_case(case, int(tables["runs"]["steps"].iloc[0]), settings, found),
+        figures=_figures(case, control),
+        learns=found,
+        causes=slugs,
+        sentences=tuple(load_hypothesis(slug).answer for slug in slugs)
+        or (_TEXTS["without_cause"][found],),
+        sure=tuple(_sure(row, by_arm.loc[row["arm"], "design"]) for row in ordered)
+        or (_counted(verdicts),),
+        note=" ".join(_notes(slugs, found, control, arms, settings)),
+    )
+
+
+def interval(estimate: Sequence[float], digits: int = 3) -> str:
+    """Value, low and high as text; an infinite interval (one seed) is said in words."""
+    value, low, high = (f"{x:+.{digits}f}" for x in estimate)
+    if math.isnan(estimate[0]):
+        return ""
+    return f"{value} [{low}, {high}]" if math.isfinite(estimate[1]) else f"{value} [one seed]"
+
+
+def _case(
+    case: Mapping[Any, Any], steps: int, settings: Mapping[str, Any], found: bool | None
+) -> str:
+    ours = load_trainer(settings["trainer"]).ours
+    return _said(
+        "case",
+        case=settings["case"],
+        environment=settings["environment"],
+        trainer="" if ours else f" with the trainer {settings['trainer']}",
+        learns=_TEXTS["learns"][found],
+        steps=steps,
+        seeds=seed_counts(case),
+    )
+
+
+def _said(which: str, **values: Any) -> str:
+    text: str = _TEXTS[which]
+    return text.format_map(values)
+
+
+def _figures(case: Mapping[Any, Any], control: Mapping[Any, Any]) -> str:
+    def gain(arm: Mapping[Any, Any]) -> str:
+        sampled = [arm[name] for name in ("gain", "gain_low", "gain_high")]
+        return f"{interval(sampled)} (greedy {arm['gain_greedy']:+.3f})"
+
+    seeds = seed_counts(case, control)
+    return _said("figures", case=gain(case), control=gain(control), seeds=seeds)
+
+
+def seed_counts(*arms: Mapping[Any, Any]) -> str:
+    """Of these arms, such as `3 and 5 seeds`."""
+    counts = list(dict.fromkeys(int(arm["seeds"]) for arm in arms))
+    return f"{' and '.join(map(str, counts))} seed{'s' if max(counts) > 1 else ''}"
+
+
+def _sure(verdict: Mapping[Any, Any], design: str) -> str:
+    """Of a validated cause. design: of its strongest arm."""
+    return _said("sure", **verdict, acts=_TEXTS["acts"][design])
+
+
+def _counted(verdicts: pd.DataFrame) -> str:
+    """Of a study without a cause: how many hypotheses came out how."""
+    counts = verdicts["status"].value_counts()
+    said = ", ".join(f"{count} {str(status).replace('_', ' ')}" for status, count in counts.items())
+    further = verdicts["further_seeds"].dropna()
+    finite = further[further.map(math.isfinite)]
+    more = f" {int(finite.max())} further seeds would decide." if len(finite) else ""
+    return f"Of {len(verdicts)} hypotheses: {said or 'none tested'}.{more}"
+
+
+def _notes(
+    causes: tuple[str, ...],
+    found: bool | None,
+    control: Mapping[Any, Any],
+    arms: pd.DataFrame,
+    settings: Mapping[str, Any],
+) -> Iterator[str]:
+    notes = _TEXTS["notes"]
+    at_random = arms[arms["design"] == "random_reward"].to_dict("records")
+    # arXiv 2506.10947
+    if any(learns(arm, settings["minimum_effect"]) for arm in at_random):
+        yield notes["random"]
+    repaired = arms[arms["hypothesis"].isin(causes) & (arms["design"] == "repair")]
+    if len(causes) > 1 and not (repaired["status"] == "validated").any():
+        yield notes["each_stops"]
+    if not causes:
+        yield notes["learns"] if found else notes.get(control["status"], notes["open"])
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One of the original's five criteria of success. met: None where this study cannot say."""
+
+    name: str
+    measured: str
+    met: bool | None
+
+
+def fix(arms: pd.DataFrame) -> str:
+    """The arm that is judged as the fix: the validated repair that gains most, else the control."""
+    repairs = arms[(arms["design"] == "repair") & (arms["status"] == "validated")]
+    return "control" if repairs.empty else str(repairs.sort_values("gain")["arm"].iloc[-1])
+
+
+def success_criteria(
+    arms: pd.DataFrame, runs: pd.DataFrame, verdicts: pd.DataFrame, settings: Mapping[str, Any]
+) -> list[Criterion]:
+    """Of the fix that was found. arms, runs, verdicts: as the CSV files; settings: minimum_effect."""
+    arm = fix(arms)
+    row = arms.set_index("arm").loc[arm]
+    gains = runs[runs["arm"] == arm][["gain", "gain_greedy"]].min(axis=1)
+    minimum = settings["minimum_effect"]
+    causes = ", ".join(_found(verdicts)["hypothesis"])
+    explained = f"mechanism present and effect shown: {causes}"
+    values = {
+        **row,
+        "gaining": int((gains > 0).sum()),
+        "seeds": len(gains),
+        "explanation": explained if causes else "no cause is validated",
+    }
+    met = (
+        bool(row["slope_low"] > 0),
+        bool(row["gain_low"] > 0 and min(row["gain"], row["gain_greedy"]) >= minimum),
+        bool(len(gains) > 1 and (gains > 0).all()),
+        bool(causes),
+        None,
+    )
+    return [
+        Criterion(told["name"], told["measured"].format_map(values), each)
+        for told, each in zip(_TEXTS["criteria"], met, strict=True)
+    ]
+
+
+def _found(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Those of the validated causes."""
+    return verdicts[(verdicts["kind"] == "cause") & (verdicts["status"] == "validated")]

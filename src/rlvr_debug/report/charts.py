@@ -1,0 +1,240 @@
+"""Charts of a study. looks.yaml has their colours, dashes and legends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import altair as alt
+import pandas as pd
+import vl_convert
+
+from rlvr_debug.files import read_yaml, write_text
+from rlvr_debug.metrics.summaries import SMOOTHED
+
+__all__ = [
+    "StudyChart",
+    "curves_chart",
+    "effects_chart",
+    "learning_chart",
+    "revisions_chart",
+    "study_charts",
+    "vega_script",
+    "write_svg",
+]
+
+Tables = Mapping[str, pd.DataFrame]
+_LOOKS: dict[str, Any] = read_yaml(Path(__file__).with_name("looks.yaml"))
+_FONT = "sans-serif"
+_COLUMNS = 5
+_SHOWN = 80  # steps of a line: a long run is thinned, for the report holds many charts
+
+
+def curves_chart(
+    curves: pd.DataFrame,
+    labels: Mapping[str, str],
+    metric: str,
+    title: str,
+    size: tuple[int, int],
+    scale: Literal["linear", "symlog"] = "linear",
+) -> alt.TopLevelMixin:
+    """`metric` by step of a few arms in one panel: mean over seeds, band from the lowest to the highest.
+
+    Rewards are smoothed, as in learning_chart. labels: of each arm as shown, in order; size: of the panel.
+    """
+    data = curves[curves["arm"].isin(list(labels))].dropna(subset=[metric])
+    band = _band(data, metric, "arm").round(6)
+    band["line"] = band["arm"].map(labels)
+    order = list(labels.values())
+    others = zip(*map(itertools.cycle, _LOOKS["others"].values()), strict=True)  # without an end
+    looks = [_LOOKS["lines"].get(arm) or next(others) for arm in labels]
+    colours, dashes = [colour for colour, _ in looks], [dash for _, dash in looks]
+    # what colour and dash share becomes one legend
+    legend = alt.Legend(labelLimit=size[0], **_LOOKS["legend"])
+    axis = alt.Y("min:Q", title=title, scale=alt.Scale(type=scale, zero=False))
+    base = alt.Chart(band).encode(
+        x=alt.X("step:Q", title="training step", axis=alt.Axis(tickMinStep=1, format="d")),
+        color=alt.Color(
+            "line:N", scale=alt.Scale(domain=order, range=colours), title=None, legend=legend
+        ),
+    )
+    areas = base.mark_area(opacity=0.18, strokeWidth=0).encode(y=axis, y2="max:Q")
+    lines = base.mark_line(strokeWidth=2.5, point={"size": 14}).encode(
+        y="mean:Q",
+        strokeDash=alt.StrokeDash(
+            "line:N", scale=alt.Scale(domain=order, range=dashes), title=None, legend=legend
+        ),
+        tooltip=[
+            alt.Tooltip("line:N", title="arm"),
+            alt.Tooltip("step:Q"),
+            *(alt.Tooltip(f"{name}:Q", format=".4g") for name in ("mean", "min", "max")),
+        ],
+    )
+    chart: alt.TopLevelMixin = (
+        alt.layer(areas, lines).properties(width=size[0], height=size[1]).configure(font=_FONT)
+    )
+    return chart
+
+
+def _band(curves: pd.DataFrame, metric: str, *by: str) -> pd.DataFrame:
+    """`metric` by step of each line: the lowest, the mean and the highest of its seeds. Rewards are smoothed."""
+    if metric == "reward":
+        curves = curves.assign(reward=_smoothed(curves, "arm", "seed"))
+    groups = _thinned(curves).groupby([*by, "step"], as_index=False)[metric]
+    return groups.agg(["min", "mean", "max"])
+
+
+def _by_arm(panel: Any, arms: Sequence[str]) -> alt.TopLevelMixin:
+    """Repeat this panel for each arm, in this order."""
+    facet = alt.Facet("arm:N", title=None, sort=arms)
+    chart: alt.TopLevelMixin = (
+        panel.properties(**_LOOKS["panel"])
+        .facet(facet=facet, columns=_COLUMNS)
+        .configure(font=_FONT)
+    )
+    return chart
+
+
+def _thinned(curves: pd.DataFrame) -> pd.DataFrame:
+    """At most so many of the steps, evenly, with the last."""
+    steps = sorted(set(curves["step"]), reverse=True)
+    return curves[curves["step"].isin(steps[:: -(-len(steps) // _SHOWN) or 1])]
+
+
+def _smoothed(curves: pd.DataFrame, *by: str) -> pd.Series:
+    """Return rewards, each the mean of the last steps of its line. by: the columns that tell lines apart."""
+    lines = curves.groupby(list(by))["reward"]
+    return lines.transform(lambda values: values.rolling(SMOOTHED, min_periods=1).mean())
+
+
+@dataclass(frozen=True)
+class StudyChart:
+    """A chart of a whole study, as charts.yaml tells it. draw: from the tables and the minimum effect."""
+
+    name: str
+    title: str
+    label: str
+    caption: str
+    draw: Callable[[Tables, float], alt.TopLevelMixin]
+
+
+def study_charts() -> list[StudyChart]:
+    """Return the charts that charts.yaml lists, each with its function of this file."""
+    told = read_yaml(Path(__file__).with_name("charts.yaml"))
+    return [StudyChart(**each, draw=globals()[f"{each['name']}_chart"]) for each in told]
+
+
+def learning_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:
+    """Draw training reward by step, one panel per arm: mean over seeds, band from lowest to highest seed.
+
+    Rewards are smoothed over 5 steps. tables: curves and arms, as the CSV files.
+    """
+    base = alt.Chart(_band(tables["curves"], "reward", "arm", "design")).encode(
+        x=alt.X("step:Q", title="step"),
+        color=alt.Color(
+            "design:N",
+            scale=alt.Scale(**_LOOKS["designs"]),
+            title=None,
+            legend=alt.Legend(orient="top"),
+        ),
+    )
+    layers = alt.layer(
+        base.mark_area(opacity=0.25).encode(
+            y=alt.Y("min:Q", title="training reward", scale=alt.Scale(zero=False)), y2="max:Q"
+        ),
+        base.mark_line(strokeWidth=2).encode(y="mean:Q"),
+    )
+    return _by_arm(layers, list(tables["arms"]["arm"]))
+
+
+def revisions_chart(curves: Mapping[str, pd.DataFrame]) -> alt.TopLevelMixin:
+    """Draw the mean training reward over seeds by step, smoothed; a panel per arm, the older revision dashed.
+
+    curves: by revision, the older of the two first: arm, seed, step, reward.
+    """
+    means = pd.concat(
+        each.groupby(["arm", "step"], as_index=False)["reward"].mean().assign(revision=name)
+        for name, each in curves.items()
+    )
+    data = means.assign(reward=_smoothed(means, "arm", "revision"))
+    order = list(dict.fromkeys(arm for each in reversed([*curves.values()]) for arm in each["arm"]))
+    names = list(curves)
+    looks = _LOOKS["revisions"]
+    dashes = alt.Scale(domain=names, range=looks["dashes"])
+    colours = alt.Scale(domain=names, range=looks["colours"])
+    legend = alt.Legend(**looks["legend"])
+    lines = alt.Chart(data).mark_line(strokeWidth=2)
+    panel = lines.encode(
+        x=alt.X("step:Q", title="step"),
+        y=alt.Y("reward:Q", title="training reward", scale=alt.Scale(zero=False)),
+        strokeDash=alt.StrokeDash("revision:N", scale=dashes, title=None, legend=legend),
+        color=alt.Color("revision:N", scale=colours, title=None, legend=legend),
+    )
+    return _by_arm(panel, order)
+
+
+def effects_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:
+    """Draw effects on held-out reward with their intervals, sampled and greedy; one panel per direction.
+
+    tables: arms, as the CSV file. The dashed line is the smallest effect that counts.
+    """
+    arms = tables["arms"]
+    panels = [
+        _effects(arms[arms["design"].isin(designs)], minimum_effect, title)
+        for designs, title in (
+            (("control", "repair"), "mended in the case: gain over the case"),
+            (("alone",), "alone in the healthy control: loss against the control"),
+        )
+    ]
+    chart: alt.TopLevelMixin = (
+        alt.vconcat(*[panel for panel in panels if panel])
+        .resolve_scale(x="shared")
+        .configure(font=_FONT)
+    )
+    return chart
+
+
+def _effects(arms: pd.DataFrame, minimum_effect: float, title: str) -> Any:
+    """One panel, or None without arms."""
+    tested = arms.dropna(subset=["effect"])
+    if tested.empty:
+        return None
+    data = pd.concat(
+        tested[["arm", value, low, high]]
+        .set_axis(["arm", "value", "low", "high"], axis=1)
+        .assign(decoding=decoding)
+        for decoding, value, low, high in (
+            ("sampled", "effect", "ci_low", "ci_high"),
+            ("greedy", "effect_greedy", "greedy_low", "greedy_high"),
+        )
+    )
+    order = list(tested.sort_values("effect", ascending=False)["arm"])
+    base = alt.Chart(data).encode(
+        y=alt.Y("arm:N", sort=order, title=None, axis=alt.Axis(labelLimit=250)),
+        yOffset=alt.YOffset("decoding:N", sort=["sampled", "greedy"]),
+        color=alt.Color("decoding:N", scale=alt.Scale(**_LOOKS["decoding"]), title=None),
+    )
+    axis = alt.X("low:Q", title="held-out reward")
+    lines = [
+        alt.Chart(pd.DataFrame({"x": [x]}))
+        .mark_rule(color="#555555", strokeDash=dash)
+        .encode(x=alt.X("x:Q", title="held-out reward"))
+        for x, dash in ((0.0, [1, 0]), (minimum_effect, [4, 4]))
+    ]
+    intervals = base.mark_rule(strokeWidth=2).encode(x=axis, x2="high:Q")
+    points = base.mark_point(filled=True, size=60).encode(x="value:Q")
+    return alt.layer(*lines, intervals, points).properties(
+        width=460, height=alt.Step(16), title=title
+    )
+
+
+def vega_script() -> str:
+    """Return Vega, Vega-Lite and their embedding as one script, as vl-convert has them."""
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+
+
+def write_svg(chart: alt.TopLevelMixin, path: Path) -> None:
+    write_text(path, vl_convert.vegalite_to_svg(chart.to_json()))

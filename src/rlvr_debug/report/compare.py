@@ -1,0 +1,183 @@
+"""Two git revisions of the default study: what differs, and both their training curves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import parse_table
+from rlvr_debug.git import git
+from rlvr_debug.report.charts import revisions_chart, write_svg
+from rlvr_debug.study.params import parse_params
+
+__all__ = ["Comparison", "Results", "compare", "read_results"]
+
+WORKING_TREE = "working tree"
+# of results, each with what its keys are
+_PARTS = {"verdicts": "hypothesis", "metrics": "metric", "params": "key"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Results:
+    """What git tracks of a study. name: of the revision; curves: as curves.csv.
+
+    verdicts: a phrase by hypothesis; metrics, params: values by key, `a.b.c`.
+    """
+
+    name: str
+    verdicts: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    params: Mapping[str, Any]
+    curves: pd.DataFrame
+
+
+def read_results(revision: str | None, root: Path = ROOT) -> Results:
+    """Of a git revision, or of the working tree. Raises InputError for a revision or file that is missing."""
+    if revision is not None:
+        commit = ("--verify", "--end-of-options", f"{revision}^{{commit}}")
+        _of_git(f"revision '{revision}'", "rev-parse", *commit, folder=root)
+
+    def read(path: str, parse: Callable[[str, str], T]) -> T:
+        if revision is None:
+            place, text = path, _read(root / path, path)
+        else:
+            place = f"{revision}:{path}"
+            text = _of_git(place, "show", f"{revision}:./{path}", folder=root)
+        try:
+            return parse(text, place)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{place}: expected results of a study, found: {error!r}") from None
+
+    return Results(
+        revision or WORKING_TREE,
+        read("results/tables/verdicts.csv", _verdicts),
+        read("results/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
+        read("params.yaml", lambda text, place: dict(_flat(parse_params(text, place)))),
+        read("results/tables/curves.csv", _curves),
+    )
+
+
+def _of_git(place: str, *arguments: str, folder: Path) -> str:
+    """In words of this comparison, not of git."""
+    try:
+        return git(*arguments, folder=folder)
+    except InputError:
+        raise InputError(f"{place}: not found in git, expected results of a study") from None
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}, expected results of a study") from None
+
+
+def _curves(text: str, _: str) -> pd.DataFrame:
+    curves: pd.DataFrame = parse_table(text)[["arm", "seed", "step", "reward"]]
+    return curves
+
+
+def _verdicts(text: str, _: str) -> dict[str, str]:
+    columns = ["hypothesis", "status", "confidence", "effect", "ci_low", "ci_high"]
+    rows = parse_table(text)[columns].to_dict("records")
+    return {row["hypothesis"]: _phrase(row) for row in rows}
+
+
+def _phrase(row: Mapping[Any, Any]) -> str:
+    """Such as `validated (high): +0.26 [+0.16, +0.36]`."""
+    confidence = f" ({row['confidence']})" if isinstance(row["confidence"], str) else ""
+    if pd.isna(row["effect"]):
+        return f"{row['status']}{confidence}"
+    effect, low, high = (f"{row[key]:+.3f}" for key in ("effect", "ci_low", "ci_high"))
+    return f"{row['status']}{confidence}: {effect} [{low}, {high}]"
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Values by key, `a.b.c`; an empty mapping is a value."""
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _flat(item, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """old, new: names of the revisions. parts: by part and key that differs, the value of each revision that has it.
+
+    chart: where both revisions' curves are drawn; None where nothing differs.
+    """
+
+    old: str
+    new: str
+    parts: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    chart: Path | None
+
+    @property
+    def text(self) -> str:
+        """Markdown; one line if nothing differs."""
+        if self.chart is None:
+            return f"{self.old} and {self.new} have the same verdicts, metrics, params and curves."
+        return "\n\n".join(f"## {part}\n\n{self._section(part)}" for part in self.parts)
+
+    def _section(self, part: str) -> str:
+        if not self.parts[part]:
+            return f"The same in {self.old} and {self.new}."
+        header = [_PARTS[part], self.old, self.new, "change"]
+        rows = [
+            [key, _shown(values, "old"), _shown(values, "new"), _change(values)]
+            for key, values in self.parts[part].items()
+        ]
+        # a bar would end the cell
+        lines = [[cell.replace("|", "\\|") for cell in line] for line in (header, *rows)]
+        lines.insert(1, ["---"] * len(header))
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """By part and key, what each revision has; nothing where it has no such key."""
+        chart = str(self.chart) if self.chart else None
+        return {"old": self.old, "new": self.new, **self.parts, "chart": chart}
+
+
+def _shown(values: Mapping[str, Any], which: str) -> str:
+    """A dash where that revision has no such key."""
+    value = values.get(which, "-")
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _change(values: Mapping[str, Any]) -> str:
+    """Of two numbers."""
+    numbers = len(values) == 2 and all(type(value) in (int, float) for value in values.values())
+    return f"{values['new'] - values['old']:+.6g}" if numbers else ""
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    both = {"old": old, "new": new}
+    changed = (
+        key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key]
+    )
+    return {
+        key: {name: values[key] for name, values in both.items() if key in values}
+        for key in sorted(changed)
+    }
+
+
+def compare(revision: str, other: str | None, out: Path, root: Path = ROOT) -> Comparison:
+    """What differs between `revision` and `other` (None: the working tree).
+
+    Draws both revisions' curves to `out`, an SVG, unless nothing differs.
+    """
+    old, new = read_results(revision, root), read_results(other, root)
+    parts = {part: _differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
+    if not any(parts.values()) and old.curves.equals(new.curves):
+        return Comparison(old.name, new.name, parts, None)
+    write_svg(revisions_chart({each.name: each.curves for each in (old, new)}), out)
+    return Comparison(old.name, new.name, parts, out)

@@ -1,0 +1,228 @@
+"""A study's files -> one HTML page with the answer, its evidence, the hypotheses and the rollouts.
+
+It needs nothing beside itself: scripts, styles, charts and data are inside, and its policy forbids the browser
+to load or to run anything else. All that a model, a row or a name says is text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from rlvr_debug.causes import Hypothesis, load_hypothesis, phase_of
+from rlvr_debug.files import read_json, read_table
+from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success_criteria
+from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
+from rlvr_debug.report.rollouts import shown_rollouts
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.verdicts.decide import observations
+
+__all__ = ["report_html"]
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_TABLES = ("runs", "arms", "verdicts", "curves")
+_ORDER = ("validated", "partially_validated", "inconclusive", "pending", "invalidated")
+_FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixels
+
+
+@dataclass(frozen=True)
+class Page:
+    """Of one hypothesis. arms, runs: rows of the tables; charts: names of those that have data."""
+
+    hypothesis: Hypothesis
+    verdict: Mapping[Any, Any]
+    phase: int
+    arms: Sequence[Mapping[Any, Any]]
+    runs: Sequence[Mapping[Any, Any]]
+    probes: Sequence[Mapping[str, Any]]
+    observations: Sequence[str]
+    charts: Sequence[str]
+
+
+def report_html(results: Path, settings: Mapping[str, Any]) -> str:
+    """settings: study, case, trainer, environment, minimum_effect and alpha of params.yaml."""
+    tables = _tables(results)
+    probes = read_json(results / "probes.json")
+    arms = tables["arms"]
+    mended = fix(arms)
+    by_name = {arm["arm"]: arm for arm in arms.to_dict("records")}
+    charts = {
+        "answer": curves_chart(
+            tables["curves"], _lines(arms, mended), "reward", "training reward", _FIRST
+        ),
+    }
+    whole = study_charts()
+    charts |= {each.name: each.draw(tables, settings["minimum_effect"]) for each in whole}
+    pages = []
+    verdicts = _ordered(tables["verdicts"])
+    slugs = list(verdicts["hypothesis"])
+    for verdict in verdicts.to_dict("records"):
+        own = dict(_page_charts(verdict["hypothesis"], tables))
+        charts |= own
+        pages.append(_page(verdict, slugs, tables, probes, list(own)))
+    scripts = [
+        Markup(_script(text))
+        for text in (vega_script(), _source("charts.js"), _source("viewer.js"))
+    ]
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            ours=load_trainer(settings["trainer"]).ours,
+            policy=_policy(scripts),
+            style=Markup(_source("report.css")),
+            scripts=scripts,
+            specs={name: _spec(chart) for name, chart in charts.items()},
+            rollouts=asdict(shown_rollouts(results, tables)),
+            answer=answer(tables, settings),
+            pages=pages,
+            whole=whole,
+            tested=slugs,
+            fix=mended,
+            criteria=success_criteria(arms, tables["runs"], tables["verdicts"], settings),
+            arms=arms.to_dict("records"),
+            budgets=_budgets(tables["runs"]),
+            probes=list(probes.values()),
+            settings=settings,
+            seeds=seed_counts(*(by_name[arm] for arm in _lines(arms, mended))),
+            percent=round(100 * (1 - settings["alpha"])),
+        )
+    )
+
+
+def _tables(results: Path) -> dict[str, pd.DataFrame]:
+    tables = {name: read_table(results / "tables" / f"{name}.csv") for name in _TABLES}
+    for name in ("arms", "runs"):
+        tables[name]["changes"] = tables[name]["changes"].fillna("")
+    return tables
+
+
+def _ordered(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """What was found before what is open and what is cleared; by effect among equals."""
+    return verdicts.sort_values(
+        ["status", "effect", "hypothesis"],
+        ascending=[True, False, True],
+        key=lambda column: column.map(_ORDER.index) if column.name == "status" else column,
+    )
+
+
+def _lines(arms: pd.DataFrame, mended: str) -> dict[str, str]:
+    """What the first chart calls the case, the fix and the control, of which two may be one."""
+    control = "healthy control: everything mended"
+    if mended == "control":
+        return {"case": "the case", "control": f"the fix ({control})"}
+    return {"case": "the case", mended: f"the fix: {mended}", "control": control}
+
+
+def _page_charts(
+    slug: str, tables: Mapping[str, pd.DataFrame]
+) -> Iterator[tuple[str, alt.TopLevelMixin]]:
+    """Of one hypothesis: its arms beside case and controls, by reward, KL and norm of the gradient."""
+    arms, curves = tables["arms"], tables["curves"]
+    own = arms[arms["hypothesis"] == slug]
+    if own.empty:
+        return
+    beside = (arms["design"] == "control") & arms["environment"].isin(set(own["environment"]))
+    shown = arms[(arms["arm"].isin(("case", "control"))) | beside]
+    labels = {arm: arm for arm in [*shown["arm"], *own["arm"]]}
+    yield f"{slug}-reward", curves_chart(curves, labels, "reward", "training reward", _PAGE)
+    for metric, title in (("kl", "KL to the reference"), ("grad_norm", "norm of the gradient")):
+        if curves[curves["arm"].isin(list(labels))][metric].notna().any():
+            chart = curves_chart(curves, labels, metric, f"{title} (symlog)", _SMALL, "symlog")
+            yield f"{slug}-{metric}", chart
+
+
+def _page(
+    verdict: Mapping[Any, Any],
+    slugs: Sequence[str],
+    tables: Mapping[str, pd.DataFrame],
+    probes: Mapping[str, Mapping[str, Any]],
+    charts: Sequence[str],
+) -> Page:
+    slug, evidence = verdict["hypothesis"], str(verdict["evidence"])
+    arms, runs = tables["arms"], tables["runs"]
+    hypothesis = load_hypothesis(slug)
+    return Page(
+        hypothesis=hypothesis,
+        verdict=verdict,
+        phase=phase_of(slug, slugs),
+        arms=arms[arms["hypothesis"] == slug].to_dict("records"),
+        runs=runs[(runs["hypothesis"] == slug) | runs["arm"].isin(("case", "control"))].to_dict(
+            "records"
+        ),
+        probes=[probes[name] for name in hypothesis.probes if name in probes],
+        observations=observations(evidence),
+        charts=charts,
+    )
+
+
+def _budgets(runs: pd.DataFrame) -> dict[Any, dict[Any, float]]:
+    """By arm: what it may use (steps, updates, rollouts) and the tokens it used, means over seeds."""
+    columns = ["steps", "updates", "rollouts", "sampled_tokens", "trained_tokens"]
+    return runs.groupby("arm")[columns].mean().to_dict("index")
+
+
+# --- what stands inside the page
+
+
+def _source(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _script(text: str) -> str:
+    """As it may stand in a script element."""
+    return re.sub(r"</(?=script)", r"<\\/", text, flags=re.IGNORECASE).replace("<!--", r"<\!--")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Nothing is loaded, and no script runs but these."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    own = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {own}; base-uri 'none'; form-action 'none'"
+
+
+def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    spec: dict[str, Any] = json.loads(chart.to_json())
+    del spec["$schema"]  # an address, which an offline page has no use for
+    return spec
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
+    environment.filters["interval"] = interval
+    environment.filters["text"] = lambda x: x.replace("_", " ") if isinstance(x, str) else ""
+    environment.filters["seeds"] = _seeds
+    environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
+    environment.policies["json.dumps_kwargs"] = {
+        "separators": (",", ":"),
+        "ensure_ascii": False,
+        "allow_nan": False,
+    }
+    return environment
+
+
+def _seeds(further: float) -> str:
+    """Further seeds that would decide; empty where a verdict is not for want of them."""
+    if math.isnan(further):
+        return ""
+    return f"{further:.0f}" if math.isfinite(further) else "none up to 100"

@@ -1,0 +1,198 @@
+"""Result files of all runs -> the study's tables, and the metrics that DVC compares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
+from rlvr_debug.trainers.base import Run
+from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide, observed
+from rlvr_debug.verdicts.statistics import slope_estimate
+
+__all__ = ["curve_table", "run_table", "write_phase", "write_tables"]
+
+
+_AGAINST_CONTROL = ("case", "alone", "random_reward")
+
+
+def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
+    """One row per run. Token counts are totals over training; kl and grad_norm the largest step's."""
+    rows = []
+    by_arm = {run.arm: run for run in reversed(runs)}
+    for run in runs:
+        folder = _folder(run, results)
+        other = "control" if run.design in _AGAINST_CONTROL else "case"
+        steps = _steps(run, results)
+        heldout = read_json(folder / "heldout.json")
+        baseline = read_json(results / "baseline" / f"{run.environment}.json")
+        rows.append(
+            {
+                **{
+                    key: getattr(run, key) for key in ("arm", "design", "hypothesis", "environment")
+                },
+                "changes": "; ".join(_changes(run, by_arm[other])),
+                "seed": run.seed,
+                "trained_as": run.trained_as,
+                "steps": len(steps),
+                "updates": len(steps) * run.training.num_iterations,
+                "rollouts": len(steps) * run.rollouts_per_step,
+                "learning_rate": run.training.learning_rate,
+                "temperature": run.training.temperature,
+                **{
+                    key: sum(row[key] for row in steps)
+                    for key in ("sampled_tokens", "trained_tokens")
+                },
+                "baseline_reward": baseline["sampled"]["reward"],
+                "heldout_reward": heldout["sampled"]["reward"],
+                "baseline_reward_greedy": baseline["greedy"]["reward"],
+                "heldout_reward_greedy": heldout["greedy"]["reward"],
+                "gain": heldout["sampled"]["reward"] - baseline["sampled"]["reward"],
+                "gain_greedy": heldout["greedy"]["reward"] - baseline["greedy"]["reward"],
+                "training_reward_first": steps[0]["reward"],
+                "training_reward_last": steps[-1]["reward"],
+                "kl_max": max(row.get("kl", math.nan) for row in steps),
+                "grad_norm_max": max(row["grad_norm"] for row in steps),
+                "sampler_gap_max": max(row.get("sampler_gap/mean_abs", math.nan) for row in steps),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _changes(run: Run, other: Run) -> Iterator[str]:
+    """What `run` is told and `other` is not."""
+    if run.environment != other.environment:
+        yield f"environment {run.environment}"
+    for fault in other.faults:
+        if fault not in run.faults:
+            yield f"without {fault}"
+    for fault in run.faults:
+        if fault not in other.faults:
+            yield f"with {fault}"
+    mine, others = asdict(run.training), asdict(other.training)
+    for key, value in mine.items():
+        if value != others[key]:
+            yield f"{key} {others[key]} → {value}"
+    for key in sorted({*run.rollouts, *other.rollouts}):
+        if run.rollouts.get(key) != other.rollouts.get(key):
+            yield f"rollouts' {key} {run.rollouts.get(key, 'as in evaluation')}"
+    for key in sorted({*run.options, *other.options}):
+        if run.options.get(key) != other.options.get(key):
+            yield f"{key} {other.options.get(key, 'not given')} → {run.options.get(key, 'not given')}"
+
+
+def curve_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
+    """One row per run and step: the training curves that are drawn."""
+    return pd.DataFrame(
+        {
+            **{key: getattr(run, key) for key in ("arm", "design", "environment", "seed")},
+            **{key: row.get(key) for key in ("step", "reward", "kl", "grad_norm")},
+        }
+        for run in runs
+        for row in _steps(run, results)
+    )
+
+
+def _steps(run: Run, results: Path) -> list[dict[str, Any]]:
+    """One row of metrics per step. A file cut off between two lines is an error too."""
+    path = _folder(run, results) / "metrics.jsonl"
+    steps = [row for _, row in read_jsonl(path)]
+    if len(steps) != run.training.steps:
+        raise InputError(f"{path}: {len(steps)} steps, expected {run.training.steps}")
+    return steps
+
+
+def _folder(run: Run, results: Path) -> Path:
+    return results / "runs" / run.environment / run.trained_as / str(run.seed)
+
+
+def _judge(
+    runs: Sequence[Run], slugs: Sequence[str], settings: Mapping[str, Any], results: Path
+) -> tuple[dict[str, pd.DataFrame], list[Verdict]]:
+    """The tables runs, curves and arms, and the verdicts."""
+    alpha, minimum = settings["alpha"], settings["minimum_effect"]
+    run_rows = run_table(runs, results)
+    curves = curve_table(runs, results)
+    arms = arm_table(run_rows, settings["environment"], alpha, minimum)
+    slopes = {}
+    for arm, group in curves.groupby("arm", sort=False):
+        slopes[arm] = slope_estimate([list(c["reward"]) for _, c in group.groupby("seed")], alpha)
+    for name, end in (("slope", "value"), ("slope_low", "low"), ("slope_high", "high")):
+        arms[name] = [float(getattr(slopes[arm], end)) for arm in arms["arm"]]
+    arms["trained_as"] = arms["arm"].map({run.arm: run.trained_as for run in runs})
+    verdicts = decide(slugs, Evidence(read_json(results / "probes.json"), arms), alpha, minimum)
+    return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
+
+
+def write_phase(
+    phase: int,
+    runs: Sequence[Run],
+    slugs: Sequence[str],
+    settings: Mapping[str, Any],
+    results: Path,
+    out: Path,
+) -> None:
+    """Write the causes that the runs of the phases so far have found."""
+    _, verdicts = _judge(runs, slugs, settings, results)
+    causes = [v.hypothesis for v in verdicts if (v.kind, v.status) == ("cause", "validated")]
+    write_json(out, {"phase": phase, "causes": causes})
+
+
+def write_tables(
+    runs: Sequence[Run],
+    phases: Mapping[str, int],
+    unmapped: Mapping[str, str],
+    gates: Sequence[Path],
+    settings: Mapping[str, Any],
+    results: Path,
+) -> None:
+    """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
+
+    unmapped: by slug, why arms of it are not run (arms.unmapped). phases: by slug of hypothesis; gates: files of write_phase, after the first of which that names a
+    cause no later phase was run. settings: params.yaml's `verdicts`, and `environment`, the case's.
+    """
+    gate = next((each for each in map(read_json, gates) if each["causes"]), None)
+    last = gate["phase"] if gate else max(phases.values(), default=0)
+    opened = [run for run in runs if phases.get(run.hypothesis, 0) <= last]
+    judged, verdicts = _judge(opened, sorted(phases), settings, results)
+    arms = judged["arms"]
+    if gate:
+        why = f"not run: phase {last} found a cause ({', '.join(gate['causes'])})"
+        verdicts = [
+            replace(v, evidence=why) if phases[v.hypothesis] > last else v for v in verdicts
+        ]
+    verdicts = [
+        observed(v, unmapped[v.hypothesis]) if v.hypothesis in unmapped else v for v in verdicts
+    ]
+    for name, table in {**judged, "verdicts": pd.DataFrame(verdicts)}.items():
+        text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        write_text(results / "tables" / f"{name}.csv", text)
+    rewards = ["baseline_reward", "baseline_reward_greedy"]
+    baselines = judged["runs"].groupby("environment")[rewards].mean()
+    write_json(
+        results / "metrics.json",
+        {
+            "verdicts": {
+                v.hypothesis: {"status": v.status, **_numbers(v.effect, v.p_holm)} for v in verdicts
+            },
+            "arms": _rounded(arms.set_index("arm")[["gain", "gain_greedy", "slope"]]),
+            "baseline": _rounded(baselines.rename(columns=lambda x: x.removeprefix("baseline_"))),
+        },
+    )
+
+
+def _rounded(table: pd.DataFrame) -> dict[Any, dict[Any, float]]:
+    """Its rows by their index."""
+    return table.map(lambda value: round(value, 6)).to_dict("index")
+
+
+def _numbers(effect: float, p: float) -> dict[str, float]:
+    """JSON has no NaN: what was not estimated is left out."""
+    values = {"effect": effect, "p_holm": p}
+    return {name: round(value, 6) for name, value in values.items() if math.isfinite(value)}

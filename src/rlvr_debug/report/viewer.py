@@ -1,0 +1,41 @@
+"""DVC's plots in a page with the viewer inside: it needs no network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jinja2
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_text
+from rlvr_debug.report.charts import vega_script
+
+__all__ = ["draw_plots", "write_viewer"]
+
+_PAGE = Path(__file__).with_name("templates") / "plots.html.j2"
+
+
+def write_viewer(path: Path) -> None:
+    """Write a template for `dvc plots --html-template`, with Vega's own scripts, which vl-convert has."""
+    page = jinja2.Template(_PAGE.read_text(encoding="utf-8"), keep_trailing_newline=True)
+    write_text(path, page.render(script=vega_script()))
+
+
+def draw_plots(rev: str | None, root: Path = ROOT) -> Path:
+    """Let DVC draw the plots of the working tree, beside those of a revision; return the page.
+
+    Raises InputError with the last line of what DVC says, where it fails.
+    """
+    template, out = Path(".dvc", "tmp", "viewer.html"), Path("results", "plots")
+    write_viewer(root / template)
+    which = ["diff", rev] if rev else ["show"]
+    words = ["plots", *which, "--html-template", str(template), "--out", str(out)]
+    command = [sys.executable, "-m", "dvc", *words]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr.strip() or "failed").splitlines()[-1]
+        raise InputError(f"dvc plots: {said}")
+    return root / out / "index.html"

@@ -1,0 +1,235 @@
+"""The arms of a study and its runs: what each training process is told."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.causes import stage_of
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import Run
+
+__all__ = [
+    "DESIGNS",
+    "HEALTHY",
+    "Arm",
+    "arms",
+    "faults_of",
+    "interventions",
+    "own_programs",
+    "own_rows",
+    "runs",
+    "seeds_of",
+    "stage_broken",
+    "trained_runs",
+    "unmapped",
+]
+
+HEALTHY = "healthy"
+# the fields of an arm, and the keys of params.yaml, that hold settings
+_SETTINGS = ("rollouts", "options", "training")
+Params = dict[str, Any]
+
+# case: as it is; control: healthy; random_reward: the control with a reward that says nothing; repair: the
+# case with one part as in the control; alone: the control with one part as in the case
+DESIGNS = ("case", "control", "random_reward", "repair", "alone")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to run. `hypothesis` is "" for the case and the controls.
+
+    faults: names of planted ones, or of a user's own reward function, `file.py:name`.
+    rollouts: what its training rollouts change about the environment's settings; evaluation never does.
+    options: settings that only the study's trainer knows.
+    """
+
+    name: str
+    design: str
+    hypothesis: str
+    environment: str
+    faults: tuple[str, ...]
+    rollouts: Mapping[str, Any]
+    options: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+    @property
+    def rollouts_per_step(self) -> int:
+        return int(self.training["prompts_per_step"] * self.training["group_size"])
+
+
+def interventions(params: Params) -> dict[str, Mapping[str, Any]]:
+    """Return every hypothesis' arms by name, as params.yaml has them."""
+    return {name: arm for h in params["hypotheses"].values() for name, arm in h["arms"].items()}
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """What an intervention changes about the case, under the names of params.yaml."""
+
+    environment: str | None = None
+    swap: Sequence[str] = ()
+    rollouts: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _changes(params: Params, arm: Mapping[str, Any]) -> _Changes:
+    """Of an arm's own and, before them, of the arms that it is `with`."""
+    known = interventions(params)
+    own = _Changes(**{key: value for key, value in arm.items() if key != "with"})
+    return functools.reduce(
+        lambda a, b: _Changes(
+            b.environment or a.environment,
+            tuple(dict.fromkeys([*a.swap, *b.swap])),
+            {**a.rollouts, **b.rollouts},
+            {**a.options, **b.options},
+            {**a.training, **b.training},
+        ),
+        [*(_changes(params, known[name]) for name in arm.get("with", ())), own],
+    )
+
+
+def faults_of(case: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of params.yaml's case: the planted ones, and the user's own reward function."""
+    return (*case.get("faults", ()), *([case["reward"]] if "reward" in case else []))
+
+
+def stage_broken(fault: str) -> str:
+    """By a planted fault, or by a user's own reward function."""
+    return "score" if ":" in fault else stage_of(fault)
+
+
+def unmapped(params: Params) -> dict[str, str]:
+    """By slug of hypothesis: what the study's trainer has no counterpart for, of arms that are not run."""
+    found = {}
+    for slug, hypothesis in sorted(params["hypotheses"].items()):
+        missing = [
+            f"{name}: {', '.join(parts)}"
+            for name, arm in sorted(hypothesis["arms"].items())
+            if (parts := _missing(params, arm))
+        ]
+        if missing:
+            found[slug] = f"trainer {params['trainer']} has no counterpart for " + "; ".join(
+                missing
+            )
+    return found
+
+
+def _missing(params: Params, arm: Mapping[str, Any]) -> list[str]:
+    changed = _changes(params, arm)
+    return load_trainer(params["trainer"]).missing(changed.swap, changed.training)
+
+
+def arms(params: Params) -> list[Arm]:
+    """The case, the controls, and every hypothesis' interventions that the trainer has a counterpart for.
+
+    The controls are a healthy one per environment in use and, in the case's, one with random rewards.
+    An intervention is run both ways: the case with that part mended, and, where the case departs from
+    the control in it, the control with that part alone as in the case. The first finds a cause that
+    acts by itself, the second one that another defect hides.
+    Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
+    """
+    main = params["environment"]
+    control = Arm("control", "control", "", main, (), {}, params["options"], params["training"])
+    told = params["cases"].get(params["case"], {})
+    settings: dict[str, Any] = {
+        kind: {**getattr(control, kind), **told.get(kind, {})} for kind in _SETTINGS
+    }
+    case = replace(control, name="case", design="case", faults=faults_of(told), **settings)
+
+    repairs, alone = [], []
+    for slug, hypothesis in sorted(params["hypotheses"].items()):
+        for name, arm in sorted(hypothesis["arms"].items()):
+            if _missing(params, arm):
+                continue
+            changed = _changes(params, arm)
+            swapped = tuple(fault for fault in case.faults if stage_broken(fault) in changed.swap)
+            environment = changed.environment or main
+            # the case's rollouts are settings of its own environment
+            kept = case if environment == main else replace(case, rollouts={})
+            mended = Arm(
+                name,
+                "repair",
+                slug,
+                environment,
+                tuple(fault for fault in case.faults if fault not in swapped),
+                **{kind: {**getattr(kept, kind), **getattr(changed, kind)} for kind in _SETTINGS},
+            )
+            repairs.append(mended)
+            departing = {kind: _departing(kind, changed, case, control) for kind in _SETTINGS}
+            if environment == main and (swapped or any(departing.values())):
+                settings = {
+                    kind: {**getattr(control, kind), **departing[kind]} for kind in _SETTINGS
+                }
+                alone.append(Arm(f"{name}-alone", "alone", slug, main, swapped, **settings))
+    others = sorted({arm.environment for arm in repairs} - {main})
+    controls = [replace(control, name=f"{name}-control", environment=name) for name in others]
+    trainer = load_trainer(params["trainer"])
+    if found := trainer.random_reward(params["options"], params["command"]):
+        faults, options = found
+        random = replace(control, name="random-reward", design="random_reward")
+        controls.append(replace(random, faults=faults, options=options))
+    return [case, control, *controls, *repairs, *alone]
+
+
+def _departing(kind: str, changed: _Changes, case: Arm, control: Arm) -> dict[str, Any]:
+    """Of what an intervention changes: the settings of the case that are not the control's."""
+    own, right = getattr(case, kind), getattr(control, kind)
+    return {
+        key: own[key] for key in getattr(changed, kind) if key in own and own[key] != right.get(key)
+    }
+
+
+def seeds_of(params: Params, design: str) -> list[int]:
+    """Of arms of this design: params.yaml has one list for all, or lists by design."""
+    seeds = params["seeds"]
+    return list(seeds if isinstance(seeds, list) else seeds.get(design, seeds["others"]))
+
+
+def runs(params: Params) -> Iterator[Run]:
+    """Every run of the study, wholly resolved. Arms that are told the same share their runs, and so their seeds."""
+    alike: dict[str, list[Arm]] = {}
+    for arm in arms(params):
+        told = [arm.environment, arm.faults, arm.rollouts, arm.options, arm.training]
+        alike.setdefault(json.dumps(told, sort_keys=True), []).append(arm)
+    shared = {arm.name: same for same in alike.values() for arm in same}
+    for arm in arms(params):
+        same = shared[arm.name]
+        for seed in dict.fromkeys(s for each in same for s in seeds_of(params, each.design)):
+            yield Run(
+                arm=arm.name,
+                design=arm.design,
+                hypothesis=arm.hypothesis,
+                environment=arm.environment,
+                seed=seed,
+                trainer=params["trainer"],
+                faults=arm.faults,
+                rollouts=arm.rollouts,
+                options=arm.options,
+                training=TrainingSettings(**arm.training),
+                trained_as=same[0].name,
+            )
+
+
+def trained_runs(params: Params) -> list[Run]:
+    """Return the runs that are trained: one of all that are told the same."""
+    return [run for run in runs(params) if run.arm == run.trained_as]
+
+
+def own_programs(params: Params, root: Path) -> list[str]:
+    """The user's reward function and program, as params.yaml names them: files under `root`."""
+    faults = (fault for run in runs(params) for fault in run.faults if ":" in fault)
+    words = {*params["command"].get("program", ()), *(f.partition(":")[0] for f in faults)}
+    return sorted(word for word in words if (root / word).is_file())
+
+
+def own_rows(settings: Mapping[str, Any]) -> list[str]:
+    """The user's own files of rows. settings: an environment's under `data`."""
+    found = (settings.get(key) for key in ("path", "heldout_path"))
+    return [path for path in found if path and settings["source"] == "jsonl"]

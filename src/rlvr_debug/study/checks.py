@@ -1,0 +1,302 @@
+"""What a schema cannot say of parameters: names that must exist, and combinations that mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.causes import hypothesis_names, variant_names
+from rlvr_debug.checkout import ROOT, has_checkout
+from rlvr_debug.devices import positions
+from rlvr_debug.errors import InputError, hint, typed
+from rlvr_debug.grpo.settings import STAGES
+from rlvr_debug.models.architectures import config_of
+from rlvr_debug.models.places import base_model, base_model_of
+from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
+from rlvr_debug.study.arms import (
+    HEALTHY,
+    Arm,
+    arms,
+    faults_of,
+    interventions,
+    runs,
+    stage_broken,
+)
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.venvs import venv_names
+
+__all__ = ["check_references"]
+
+_KEPT_NAMES = ("case", "control", "random-reward")
+# the default of training.lora_alpha in params.schema.yaml
+_LORA_ALPHA = 16
+Params = dict[str, Any]
+
+
+class _Wrong(Exception):
+    """What is wrong with a key. check_references names the file."""
+
+
+def check_references(params: Params, path: Path) -> None:
+    """Raise InputError for a name that does not exist and for what means nothing. path: the file, for the error."""
+    try:
+        _check(params, path)
+    except _Wrong as wrong:
+        raise InputError(f"{path}: {wrong}") from None
+
+
+def _known(value: str, known: Iterable[str], key: str, what: str) -> None:
+    names = list(known)
+    if value not in names:
+        raise _Wrong(
+            f"key '{key}' names the {what} '{value}', which does not exist: {hint(value, names)}"
+        )
+
+
+def _check(params: Params, path: Path) -> None:
+    _check_base_models(params)
+    _known(params["case"], [HEALTHY, *params["cases"]], "case", "case")
+    for name, case in params["cases"].items():
+        key = f"cases.{name}"
+        if name == HEALTHY:
+            raise _Wrong(f"key '{key}' is taken: the healthy case has no faults")
+        for fault in case["faults"]:
+            _known(fault, variant_names(), f"{key}.faults", "fault")
+        stages = list(map(stage_broken, faults_of(case)))
+        if len(set(stages)) < len(stages):
+            raise _Wrong(f"key '{key}.faults' breaks a stage twice, expected once")
+        _check_rollouts(case, key, params["environments"][params["environment"]])
+    taken: dict[str, str] = {}
+    for slug, hypothesis in params["hypotheses"].items():
+        key = f"hypotheses.{slug}"
+        _known(slug, hypothesis_names(), key, "hypothesis")
+        for name, arm in hypothesis["arms"].items():
+            if name in _KEPT_NAMES or name.endswith(("-control", "-alone")):
+                raise _Wrong(f"key '{key}.arms.{name}' is a name kept for other arms")
+            if name in taken:
+                raise _Wrong(f"key '{key}.arms.{name}' stands in {taken[name]} too, expected once")
+            taken[name] = key
+            for stage in arm.get("swap", []):
+                _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage")
+            _check_with(params, f"{key}.arms.{name}.with", arm, (name,))
+            main = arm.get("environment", params["environment"])
+            _check_rollouts(arm, f"{key}.arms.{name}", params["environments"][main])
+            if not any(arm.values()):
+                raise _Wrong(
+                    f"key '{key}.arms.{name}' changes nothing, expected what it does to the case"
+                )
+    for name, settings in params["data"].items():
+        _check_data(name, settings)
+    for name, settings in params["environments"].items():
+        if not sum(settings["weights"].values()):
+            raise _Wrong(f"key 'environments.{name}.weights' sums to 0, expected more")
+    _check_trainer(params, path)
+    if params["sampler"] == "vllm":
+        _check_vllm(params)
+    _check_launch(params)
+    case, *others = arms(params)
+    for arm in [case, *others]:
+        _check_training(arm, params["launch"]["processes"])
+    for arm in others:
+        _check_budget(arm, case)
+
+
+_SOURCE_OF = {
+    "path": "jsonl",
+    "heldout_path": "jsonl",
+    "datasets": "hub",
+    "heldout_datasets": "hub",
+}
+
+
+def _check_data(name: str, settings: Mapping[str, Any]) -> None:
+    """Rows come from where the source says, and some are left to train on."""
+    source, key = settings["source"], f"data.{name}"
+    needed = {"jsonl": "path", "hub": "datasets"}.get(source)
+    if needed and needed not in settings:
+        raise _Wrong(f"key '{key}.{needed}' is missing, expected with source {source}")
+    for other, its in _SOURCE_OF.items():
+        if other in settings and its != source:
+            raise _Wrong(f"key '{key}.{other}' is given, expected none with source {source}")
+    if source == "synthetic":
+        if settings["heldout"] >= settings["rows"]:
+            raise _Wrong(
+                f"key '{key}.heldout' is {settings['heldout']}, expected less than all "
+                f"{settings['rows']} rows"
+            )
+        for setting, shares in settings.items():
+            if isinstance(shares, dict) and not any(shares.values()):
+                raise _Wrong(f"key '{key}.{setting}' sums to 0, expected more")
+
+
+def _check_trainer(params: Params, path: Path) -> None:
+    """The case is one that the study's trainer can run, and the trainer is told what it needs."""
+    trainer = load_trainer(params["trainer"])
+    trainer.check(params, path)
+    if "environment" in params["command"]:
+        name = params["command"]["environment"]
+        _known(name, venv_names(), "command.environment", "environment")
+    case = params["cases"].get(params["case"], {})
+    stages = map(stage_broken, faults_of(case))
+    if missing := trainer.missing(stages, {**params["training"], **case.get("training", {})}):
+        raise _Wrong(
+            f"key 'cases.{params['case']}' asks for {', '.join(missing)}, which trainer "
+            f"{trainer.name} cannot be given"
+        )
+
+
+def _check_base_models(params: Params) -> None:
+    """Check that folders are there, and of a model on the hub the name, for it may not be fetched yet.
+
+    Without a checkout there are no folders, and parameters are read, but no study is run.
+    """
+    given = {"base_model": params["base_model"]}
+    given |= {f"base_models.{name}": text for name, text in params["base_models"].items()}
+    for key, text in given.items():
+        try:
+            model = base_model(text)
+        except InputError as error:
+            raise _Wrong(f"key '{key}': {error}") from None
+        if model.revision or not has_checkout():
+            continue
+        if missing := [file.name for file in model.beside(ROOT) if not file.is_file()]:
+            raise _Wrong(
+                f"key '{key}' is {typed(text)}, expected a folder with {missing[0]}, or "
+                "owner/name@revision on the hub"
+            )
+
+
+def _check_vllm(params: Params) -> None:
+    """vLLM can hold the base models as it is told to, and a reply in its context."""
+    told = params["vllm"]
+    length, parts = told["max_model_len"], told["tensor_parallel_size"]
+    used = dict.fromkeys(run.environment for run in runs(params))
+    for environment in used:
+        key = f"environments.{environment}.max_new_tokens"
+        reply = params["environments"][environment]["max_new_tokens"]
+        if 0 < length <= reply:
+            raise _Wrong(f"key 'vllm.max_model_len' is {length}, expected more than {key}, {reply}")
+    for environment in sorted(used):
+        config = config_of(base_model_of(params, environment), ROOT)
+        if config is None:
+            continue  # neither fetched nor known; the server will say
+        most, heads = config["max_position_embeddings"], config["num_attention_heads"]
+        if length > most:
+            raise _Wrong(
+                f"key 'vllm.max_model_len' is {length}, expected at most the base model's {most}"
+            )
+        if heads % parts:
+            raise _Wrong(
+                f"key 'vllm.tensor_parallel_size' is {parts}, expected a divisor of the base "
+                f"model's {heads} attention heads"
+            )
+    if not load_trainer(params["trainer"]).takes_sampler:
+        return
+    for arm in arms(params):
+        lora_r = arm.training["lora_r"]
+        config = config_of(base_model_of(params, arm.environment), ROOT)
+        found = f"key 'training.lora_r' is {lora_r} in arm '{arm.name}', expected"
+        if not lora_r and told["shared_by"] != "run":
+            raise _Wrong(
+                f"{found} more with vllm.shared_by {told['shared_by']}: one server has one model"
+            )
+        if not lora_r and (why := why_not_reloaded(config or {}, told)):
+            raise _Wrong(f"{found} more: {why}")
+        if lora_r > RANKS[-1]:
+            raise _Wrong(f"{found} at most {RANKS[-1]}, as vLLM has it")
+
+
+def _check_launch(params: Params) -> None:
+    """Several processes are started by something, and no GPU is given to two."""
+    launch, server = params["launch"], params["vllm"]
+    config, taken = launch["config"], positions(launch["devices"])
+    if not config and (launch["processes"] > 1 or taken):
+        raise _Wrong(
+            "key 'launch.config' is missing, expected a config of accelerate with "
+            "launch.processes and launch.devices"
+        )
+    if config and has_checkout() and not (ROOT / config).is_file():
+        raise _Wrong(f"key 'launch.config' is {typed(config)}, expected a file")
+    if taken and len(set(taken)) != launch["processes"]:
+        raise _Wrong(
+            f"key 'launch.devices' is {typed(launch['devices'])}, expected "
+            f"{launch['processes']}, one for each of launch.processes"
+        )
+    both = set(taken) & set(positions(server["devices"]))
+    if both and params["sampler"] == "vllm":
+        raise _Wrong(
+            f"key 'vllm.devices' has {min(both)}, which launch.devices has too, expected others"
+        )
+
+
+def _check_with(params: Params, key: str, arm: Mapping[str, Any], seen: tuple[str, ...]) -> None:
+    """Arms that are combined exist, and none is combined with itself."""
+    known = interventions(params)
+    for name in arm.get("with", []):
+        _known(name, known, key, "arm")
+        if name in seen:
+            raise _Wrong(f"key '{key}' leads back to '{name}', expected other arms")
+        _check_with(params, key, known[name], (*seen, name))
+
+
+def _check_rollouts(arm: Mapping[str, Any], key: str, settings: Mapping[str, Any]) -> None:
+    """An arm changes settings that its environment has."""
+    for name, value in arm.get("rollouts", {}).items():
+        _known(name, settings, f"{key}.rollouts", "setting")
+        if isinstance(value, dict):
+            for part in value:
+                _known(part, settings[name], f"{key}.rollouts.{name}", "reward part")
+            if not sum(value.values()):
+                raise _Wrong(f"key '{key}.rollouts.{name}' sums to 0, expected more")
+
+
+def _check_budget(arm: Arm, case: Arm) -> None:
+    """No arm wins because it samples or trains more than the case."""
+    for name, value, allowed in (
+        ("steps", arm.training["steps"], case.training["steps"]),
+        ("rollouts per step", arm.rollouts_per_step, case.rollouts_per_step),
+        ("num_iterations", arm.training["num_iterations"], case.training["num_iterations"]),
+    ):
+        if arm.hypothesis and value > allowed:
+            raise _Wrong(
+                f"arm '{arm.name}' of {arm.hypothesis} has {value} {name}, expected at most "
+                f"the case's {allowed}: an arm with a larger budget shows nothing"
+            )
+
+
+# the KL comes off the sum of the parts, and the loss has no term of it that a ratio could weight
+_FOR_KL_IN_REWARD = {
+    "multi_objective_aggregation": "sum_then_normalize",
+    "use_bias_correction_kl": False,
+}
+
+
+def _check_training(arm: Arm, processes: int) -> None:
+    training, batch = arm.training, arm.rollouts_per_step
+    parts = training["gradient_accumulation_steps"]
+    if parts > batch:
+        raise _Wrong(
+            f"key 'training.gradient_accumulation_steps' is {parts} in arm '{arm.name}', "
+            f"expected at most a batch's {batch} rollouts"
+        )
+    # a repair of the adapter alone has no counterpart in a control without one
+    no_adapter = not training["lora_r"] and arm.design != "alone"
+    if no_adapter and training["lora_alpha"] != _LORA_ALPHA:
+        raise _Wrong(
+            f"key 'training.lora_alpha' is {training['lora_alpha']} in arm '{arm.name}', "
+            f"expected {_LORA_ALPHA} with lora_r 0: full fine-tuning has no adapter"
+        )
+    if training["kl_place"] == "reward":
+        for key, right in _FOR_KL_IN_REWARD.items():
+            if training[key] != right:
+                raise _Wrong(
+                    f"key 'training.{key}' is {typed(training[key])} in arm '{arm.name}', "
+                    f"expected {right} with kl_place reward"
+                )
+    # every process has as many sequences as any other
+    if batch % processes:
+        raise _Wrong(
+            f"key 'launch.processes' is {processes}, expected a divisor of a batch's {batch} "
+            f"rollouts in arm '{arm.name}'"
+        )

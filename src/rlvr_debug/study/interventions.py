@@ -1,0 +1,94 @@
+"""A cause's interventions as arms of a study: what params.yaml leaves to the cause's folder is filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.causes import hypothesis_names, load_hypothesis
+from rlvr_debug.causes.base import Intervention, Times
+from rlvr_debug.errors import InputError, hint
+
+__all__ = ["ALL", "arm_of", "filled", "value_of"]
+
+ALL = "all"
+_DIGITS = 12  # of a product, so that 3 times 4e-4 is 1.2e-3
+Params = dict[str, Any]
+
+
+def filled(params: Params, path: Path) -> Params:
+    """Return the parameters with every arm spelled out.
+
+    `hypotheses: all` stands for every cause, a hypothesis without `arms` for all of its own, and an arm `{}` for
+    the cause's arm of that name. path: the file that an error names. Raises InputError for an arm `{}` that the
+    cause does not have.
+    """
+    given = params["hypotheses"]
+    if given == ALL:
+        given = {slug: {} for slug in hypothesis_names()}
+    hypotheses = {slug: {"arms": _arms(params, slug, told, path)} for slug, told in given.items()}
+    return {**params, "hypotheses": hypotheses}
+
+
+def _arms(params: Params, slug: str, told: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    if slug not in hypothesis_names():
+        return dict(told.get("arms", {}))  # the check of references names it
+    known = {arm.name: arm for arm in load_hypothesis(slug).arms_on(params["trainer"])}
+    if "arms" not in told:
+        return {name: arm_of(arm, params) for name, arm in known.items() if _applies(arm, params)}
+    arms = {}
+    for name, arm in told["arms"].items():
+        if not arm and name not in known:
+            raise InputError(
+                f"{path}: key 'hypotheses.{slug}.arms.{name}' changes nothing, expected what it does to the "
+                f"case, or {{}} for an arm of the cause's own: {hint(name, known)}"
+            )
+        arms[name] = arm or arm_of(known[name], params)
+    return arms
+
+
+def _applies(arm: Intervention, params: Params) -> bool:
+    """Whether the study's environment has what the arm changes."""
+    weights = params["environments"][params["environment"]]["weights"]
+    return arm.environment != params["environment"] and set(arm.rollouts.get("weights", ())) <= set(
+        weights
+    )
+
+
+def arm_of(arm: Intervention, params: Params) -> dict[str, Any]:
+    """Return the intervention as params.yaml would say it, with values for this study's case.
+
+    A trainer that is not ours cannot swap stages: of an arm that changes settings too, only these are left.
+    """
+    case = params["cases"].get(params["case"], {})
+    healthy = {
+        "training": params["training"],
+        "rollouts": params["environments"][params["environment"]],
+        "options": params["options"],
+    }
+    swap = () if arm.settings and params["trainer"] != "own" else arm.swap
+    changed = {
+        kind: {
+            name: value_of(
+                value, case.get(kind, {}).get(name, control.get(name)), control.get(name)
+            )
+            for name, value in getattr(arm, kind).items()
+        }
+        for kind, control in healthy.items()
+    }
+    told = {"environment": arm.environment, "with": list(arm.combined), "swap": list(swap)}
+    return {key: value for key, value in {**told, **changed}.items() if value}
+
+
+def value_of(value: Any, case: Any, control: Any) -> Any:
+    """Return an intervention's value of one setting. case, control: what these have; None where they have none."""
+    if not isinstance(value, Times):
+        return value
+    if case is None:
+        return value.otherwise
+    factor = value.times
+    if not case:
+        case, factor = control, factor if value.of_zero is None else value.of_zero
+    product = float(f"{case * factor:.{_DIGITS}g}")
+    return round(product) if isinstance(case, int) else product

@@ -1,0 +1,47 @@
+"""What Snakemake is told of the code that jobs run, and what they inherit from it."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import os
+import sys
+from pathlib import Path
+
+from rlvr_debug.files import digest_of
+from rlvr_debug.processes import PARENT
+
+__all__ = ["code_digest", "set_up_jobs"]
+
+
+def set_up_jobs() -> None:
+    """Jobs run in Snakemake's own environment, activated or not, on the library that this file is of,
+    with one thread each, and end with it."""
+    _first("PATH", os.path.dirname(sys.executable))
+    _first("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ[PARENT] = str(os.getpid())
+    # Snakemake's objects stay to the end: to look for rubbish among them, as it goes and once more when all is
+    # done, is a tenth of a large dry run
+    gc.set_threshold(1_000_000, 50, 50)
+    atexit.register(gc.freeze)
+
+
+@functools.cache
+def code_digest(place: Path) -> str:
+    """Return 12 digits of the name and content of a file, or of all Python in a folder and in those below it.
+
+    Raises FileNotFoundError where there are none.
+    """
+    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    if not files:
+        raise FileNotFoundError(f"{place}: no Python files")
+    return digest_of(files)
+
+
+def _first(variable: str, folder: str) -> None:
+    """Search there before anywhere else."""
+    others = filter(None, [os.environ.get(variable)])
+    os.environ[variable] = os.pathsep.join([folder, *others])

@@ -1,0 +1,239 @@
+"""params.yaml: reading, overlays, checks.
+
+One schema (schema.py) holds every key with its description and default.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from rlvr_debug.checkout import ROOT, checkout, has_checkout
+from rlvr_debug.environments import environment_names
+from rlvr_debug.errors import InputError, hint, typed
+from rlvr_debug.study.checks import check_references
+from rlvr_debug.study.interventions import filled
+from rlvr_debug.study.schema import environment_defaults, schema
+
+__all__ = ["default_params", "load_params", "merge", "parse_params", "study_params"]
+
+Params = dict[str, Any]
+
+# in the sources a link to the checkout's params.yaml, in a wheel a copy of it
+_SHIPPED = Path(__file__).with_name("params.yaml")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 as PyYAML reads it, but `1e-5` is a number and a repeated key is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key.value, str):
+                raise yaml.MarkedYAMLError(
+                    problem="a key of several values, expected a word", problem_mark=key.start_mark
+                )
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key '{key.value}' stands twice, expected once",
+                    problem_mark=key.start_mark,
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = copy.deepcopy(yaml.SafeLoader.yaml_implicit_resolvers)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def study_params(overlay: Path | None = None) -> Params:
+    """Read the params.yaml of the checkout and merge the overlay over it.
+
+    Raise InputError where there is no checkout: a study cannot be run without one.
+    """
+    return load_params(checkout() / "params.yaml", overlay)
+
+
+def default_params(overlay: Path | None = None) -> Params:
+    """Do as `study_params` does; where there is no checkout, with the params.yaml that was shipped."""
+    return load_params(ROOT / "params.yaml" if has_checkout() else _SHIPPED, overlay)
+
+
+def load_params(path: Path, overlay: Path | None = None) -> Params:
+    """Read params.yaml, merge the overlay over it, check both and the result."""
+    params = _read(path)
+    _fill(params)
+    _check_schema(params, path)
+    if overlay is not None:
+        over = _read(overlay)
+        if not isinstance(over.get("study"), str):
+            raise InputError(f"{overlay}: key 'study' is missing, expected the name of the study")
+        if over["study"] == params["study"]:
+            raise InputError(
+                f"{overlay}: key 'study' is '{over['study']}' as in {path}, expected another name"
+            )
+        _check_removals(params, over, "", overlay)
+        params = merge(params, over)
+        _check_schema(params, overlay)
+    params = filled(params, overlay or path)
+    check_references(params, overlay or path)
+    return params
+
+
+def _read(path: Path) -> Params:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}, expected parameters in YAML") from None
+    except ValueError as error:
+        raise InputError(f"{path}: expected YAML, found: {error}") from None
+    return parse_params(text, str(path))
+
+
+def parse_params(text: str, place: str) -> Params:
+    """The keys and values of a params.yaml as they stand there, not checked against the schema.
+
+    place: the file, as errors name it.
+    """
+    try:
+        value = _string_keys(yaml.load(text, _Loader))
+    except RecursionError:
+        raise InputError(f"{place}: expected YAML, found values nested too deep") from None
+    except (yaml.YAMLError, ValueError) as error:  # a value such as 2024-13-45 is a ValueError
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise InputError(f"{place}{line}: expected YAML, found: {problem}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{place}: expected keys and values, found {type(value).__name__}")
+    return value
+
+
+def _fill(params: Params) -> None:
+    """Put in the defaults of environments that params.yaml says nothing about."""
+    for block in ("data", "environments"):
+        if isinstance(params.get(block), dict):
+            for name in environment_names():
+                params[block].setdefault(name, environment_defaults(block, name))
+
+
+def _string_keys(value: Any) -> Any:
+    """YAML reads `{2: 0.7}` with a number for a key; JSON and the schema know strings only."""
+    if isinstance(value, dict):
+        return {str(key): _string_keys(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_string_keys(item) for item in value]
+    return value
+
+
+def merge(base: Any, over: Any) -> Any:
+    """`over` on `base`: mappings key by key, anything else replaced. `~` removes a key."""
+    if not (isinstance(base, dict) and isinstance(over, dict)):
+        return over
+    merged = {key: value for key, value in base.items() if key not in over}
+    merged |= {
+        key: merge(base.get(key, {} if isinstance(value, dict) else None), value)
+        for key, value in over.items()
+        if value is not None
+    }
+    return {key: merged[key] for key in [*base, *over] if key in merged}
+
+
+def _check_removals(base: Params, over: Params, above: str, path: Path) -> None:
+    """A `~` for a key that is not there removes nothing, such as a misspelt one."""
+    for key, value in over.items():
+        full = f"{above}{key}"
+        if value is None and key not in base:
+            raise InputError(f"{path}: key '{full}' is not there to remove: {hint(key, base)}")
+        if isinstance(value, dict):
+            below = base.get(key)
+            _check_removals(below if isinstance(below, dict) else {}, value, f"{full}.", path)
+
+
+def _is_integer(_: Any, value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def _whole_pattern(
+    _: Any, pattern: str, value: Any, __: Any
+) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(value, str) and not re.fullmatch(pattern, value):
+        yield jsonschema.ValidationError(f"expected a match of {pattern}")
+
+
+# JSON Schema takes 3.0 for an integer and knows neither infinity nor NaN, which YAML can write; to
+# Python `$` is also the place before a line break at the end
+_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator,
+    {"pattern": _whole_pattern},
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_integer, "number": _is_number}
+    ),
+)
+
+
+@functools.cache
+def _validator() -> Any:
+    return _Validator(schema())
+
+
+def _check_schema(params: Params, path: Path) -> None:
+    # an unknown key first: a misspelt one is missing too, and only its own error has the hint
+    errors = sorted(
+        _validator().iter_errors(params),
+        key=lambda e: (list(map(str, e.path)), e.validator != "additionalProperties", e.message),
+    )
+    if errors:
+        raise InputError(f"{path}: {_explain(errors[0])}")
+
+
+def _explain(error: Any) -> str:
+    place = ".".join(map(str, error.path)) or "the top level"
+    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        known = list(error.schema.get("properties", {}))
+        unknown = next(key for key in error.instance if key not in known)
+        full = ".".join([*map(str, error.path), unknown])
+        return f"unknown key '{full}': {hint(unknown, known)}"
+    if "propertyNames" in error.schema_path:
+        full = ".".join([*map(str, error.path), error.instance])
+        return f"key '{full}' is no name for it, expected a match of {error.validator_value}"
+    if error.validator == "required":
+        missing = next(key for key in error.validator_value if key not in error.instance)
+        return f"key '{'.'.join([*map(str, error.path), missing])}' is missing"
+    wanted, expected = error.validator_value, str(error.message)
+    if isinstance(wanted, list):
+        wanted = (" or " if error.validator == "type" else ", ").join(map(str, wanted))
+    if error.validator in _EXPECTED:
+        expected = _EXPECTED[error.validator].format(wanted)
+    return f"key '{place}' is {typed(error.instance)}, {expected}"
+
+
+# by the schema's keyword
+_EXPECTED = {
+    "type": "expected {}",
+    "enum": "expected one of {}",
+    "minimum": "expected at least {}",
+    "maximum": "expected at most {}",
+    "exclusiveMinimum": "expected more than {}",
+    "exclusiveMaximum": "expected less than {}",
+    "minItems": "expected at least {} item",
+    "minProperties": "expected at least {} key",
+    "uniqueItems": "expected each item once",
+    "pattern": "expected a match of {}",
+}

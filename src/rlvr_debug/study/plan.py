@@ -1,0 +1,308 @@
+"""What a study will cost, before anything of it runs."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, mean
+from typing import Any
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.files import read_jsonl, read_table, read_yaml
+from rlvr_debug.models.architectures import architecture_of
+from rlvr_debug.models.places import base_model_of
+from rlvr_debug.study.arms import runs, trained_runs
+from rlvr_debug.study.folder import study_folder
+from rlvr_debug.study.params import study_params
+from rlvr_debug.study.snakemake import core_count, jobs_to_do, snakemake_command
+from rlvr_debug.trainers.base import Run
+
+__all__ = [
+    "Cost",
+    "Measured",
+    "Plan",
+    "Rates",
+    "environments_of",
+    "is_real",
+    "measured_runs",
+    "plan",
+    "plan_text",
+    "planned",
+    "rates",
+    "seconds_of",
+    "study_rates",
+]
+
+_WIDTH = 79
+# of musique with the shipped model on one core, seconds per rollout: sampled, and trained on twice
+_SECONDS_PER_ROLLOUT = 0.013
+_JOBS = read_yaml(Path(__file__).with_name("plan.yaml"))
+_SECONDS_OF_OTHERS = 1.5
+# rows and the report
+_BYTES_BESIDE_RUNS = 10_000_000
+# weights from which a model is worth a GPU
+_REAL = 10_000_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One finished training: CPU seconds per rollout, and the bytes of its folder."""
+
+    environment: str
+    seconds: float
+    size: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """CPU seconds per rollout by environment, `usual` where it has none; bytes per run."""
+
+    seconds: Mapping[str, float]
+    usual: float
+    size: float
+    source: str
+
+    def training(self, run: Run) -> float:
+        """CPU seconds of this run, scaled by steps and rollouts."""
+        rollouts = run.training.steps * run.rollouts_per_step
+        return rollouts * self.seconds.get(run.environment, self.usual)
+
+    @property
+    def evaluation(self) -> float:
+        """CPU seconds of one on held-out rows."""
+        return _seconds("evaluate_run")
+
+
+def measured_runs(results: Path) -> Iterator[Measured]:
+    """Of the trainings that the tables of a finished study name and whose timings are still theirs."""
+    table = results / "tables" / "runs.csv"
+    if not table.is_file():
+        return
+    rows = read_table(table)
+    if "trained_as" not in rows:
+        return
+    for row in rows[rows["arm"] == rows["trained_as"]].to_dict("records"):
+        folder = results / "runs" / row["environment"] / row["arm"] / str(row["seed"])
+        # a program that is not ours tells the seconds of all steps together
+        steps, seconds = seconds_of(folder)
+        if seconds and steps in (row["steps"], 0):
+            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            yield Measured(row["environment"], seconds / row["rollouts"], size)
+
+
+def seconds_of(folder: Path) -> tuple[int, float]:
+    """The last step in the timings that lie there, 0 where they are of all together, and their seconds."""
+    if not (folder / "timings.jsonl").is_file():
+        return 0, 0.0
+    timings = [timing for _, timing in read_jsonl(folder / "timings.jsonl")]
+    last = timings[-1].get("step", 0) if timings else 0
+    return last, sum(sum(timing.values()) - timing.get("step", 0) for timing in timings)
+
+
+def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
+    """From the first of these studies (name -> results) with measured runs, else documented constants."""
+    for name, results in studies.items():
+        if found := list(measured_runs(results)):
+            by_environment = {
+                environment: mean(run.seconds for run in found if run.environment == environment)
+                for environment in sorted({run.environment for run in found})
+            }
+            source = f"measured on {len(found)} runs of study {name}"
+            usual = mean(run.seconds for run in found)
+            return Rates(by_environment, usual, mean(run.size for run in found), source)
+    # weights are shipped in half the precision that they are trained in
+    size = 2 * sum(file.stat().st_size for file in base_model.glob("*.safetensors"))
+    source = "a constant of trainer own and the shipped model: no runs were measured here"
+    return Rates({}, _SECONDS_PER_ROLLOUT, size, source)
+
+
+def environments_of(params: Mapping[str, Any]) -> list[str]:
+    """Return the environments in which the study trains, by name."""
+    return sorted({run.environment for run in runs(dict(params))})
+
+
+def is_real(params: Mapping[str, Any]) -> bool:
+    """Whether some base model is more than the shipped one; one of which nothing is known may be."""
+    names = environments_of(params)
+    models = (architecture_of(base_model_of(params, name), ROOT) for name in names)
+    return any(model is None or model.parameters >= _REAL for model in models)
+
+
+def _disk_bytes(trained: Iterable[Run], params: Mapping[str, Any]) -> float:
+    """Mean over trainings: merged weights in single precision, and the adapter's."""
+    found = [
+        4 * (model.parameters + model.adapter(run.training.lora_r))
+        for run in trained
+        if (model := architecture_of(base_model_of(params, run.environment), ROOT))
+    ]
+    return fmean(found) if found else 0.0
+
+
+def _all_jobs(trained: Sequence[Run]) -> dict[str, int]:
+    environments = {run.environment for run in trained}
+    count = {"training": len(trained), "environment": len(environments), "study": 1}
+    return {rule: count[job["per"]] for rule, job in _JOBS.items()}
+
+
+def _seconds(rule: str) -> float:
+    return float(_JOBS.get(rule, {}).get("seconds", _SECONDS_OF_OTHERS))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """cpu_seconds: of all jobs; seconds: of wall time, on as many cores as the plan is for."""
+
+    trainings: int
+    cpu_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study will run. whole, left: all of it, and what is not done; None where only GPUs would tell
+    (gpus: a line that says where their estimate is to be had). seeds: the fewest and the most of an arm.
+    jobs: not done, by rule; disk, free: bytes.
+    """
+
+    study: str
+    case: str
+    environment: str
+    trainer: str
+    model: str
+    gated: bool
+    arms: int
+    seeds: tuple[int, int]
+    runs: int
+    trainings: int
+    trainings_left: int
+    cores: int
+    whole: Cost | None
+    left: Cost | None
+    jobs: Mapping[str, int]
+    disk: float
+    free: int
+    rates: Rates
+    gpus: str
+
+
+def _cost(jobs: Mapping[str, int], training: Sequence[float], cores: int) -> Cost:
+    """training: CPU seconds of each run of the study."""
+    trainings = jobs.get("train", 0)
+    seconds = trainings * mean(training)
+    seconds += sum(count * _seconds(rule) for rule, count in jobs.items())
+    # a training runs on one core
+    longest = max(training) if trainings else 0.0
+    return Cost(trainings, seconds, max(seconds / cores, longest))
+
+
+def planned(
+    params: Mapping[str, Any], to_do: Mapping[str, int], cores: int, found: Rates, free: int
+) -> Plan:
+    """to_do: jobs by rule that are not done; free: bytes on the disk."""
+    real = is_real(params)
+    every, trained = list(runs(dict(params))), trained_runs(dict(params))
+    training = [found.training(run) for run in trained]
+    seeds = Counter(run.arm for run in every).values()
+    # seconds of the shipped model say nothing of one that is a thousand times larger
+    whole, left = (
+        None if real else _cost(jobs, training, cores) for jobs in (_all_jobs(trained), to_do)
+    )
+    one = _disk_bytes(trained, params) if real else found.size
+    return Plan(
+        study=params["study"],
+        case=params["case"],
+        environment=params["environment"],
+        trainer=params["trainer"],
+        model=params["base_model"].partition("@")[0],
+        gated=params["phases"] == "gated",
+        arms=len({run.arm for run in every}),
+        seeds=(min(seeds), max(seeds)),
+        runs=len(every),
+        trainings=len(trained),
+        trainings_left=to_do.get("train", 0),
+        cores=cores,
+        whole=whole,
+        left=left,
+        jobs=dict(to_do),
+        disk=len(trained) * one + _BYTES_BESIDE_RUNS,
+        free=free,
+        rates=found,
+        gpus=_GPUS if real else "",
+    )
+
+
+def plan_text(found: Plan) -> str:
+    """At most 79 characters wide where no name is longer."""
+    shared = found.runs - found.trainings
+    rows: list[tuple[str, ...]] = [("trainings", f"{found.trainings}", f"{found.trainings_left}")]
+    if found.whole and found.left:
+        costs = (found.whole, found.left)
+        minutes = f"minutes on {found.cores} core{'s' if found.cores > 1 else ''}"
+        rows.append(("CPU hours", *(f"{cost.cpu_seconds / 3600:.2f}" for cost in costs)))
+        rows.append((minutes, *(f"{cost.seconds / 60:.1f}" for cost in costs)))
+    return "\n".join(
+        [
+            *_wrapped(
+                f"Study {found.study}: case {found.case} on {found.environment}, "
+                f"trainer {found.trainer}, model {found.model}."
+            ),
+            *_wrapped(
+                f"{found.arms} arms x {' to '.join(map(str, dict.fromkeys(found.seeds)))} seeds = {found.runs} runs, "
+                f"{found.trainings} of them trained"
+                + (f"; {shared} are told the same as another arm's." if shared else ".")
+            ),
+            "",
+            f"{'':<24}{'whole study':>16}{'not done yet':>16}",
+            *(f"{name:<24}{whole:>16}{left:>16}" for name, whole, left in rows),
+            f"{'disk, MB':<24}{found.disk / 1e6:>16.0f}  (free: {found.free / 1e6:.0f})",
+            "",
+            *_wrapped(found.gpus or _rate(found.rates)),
+            "Jobs not done yet:" if found.jobs else "Every job is done.",
+            *(f"  {rule:<22}{count:>16}" for rule, count in found.jobs.items()),
+            *(_wrapped(_GATED) if found.gated else []),
+        ]
+    )
+
+
+def _rate(found: Rates) -> str:
+    per_rollout = ", ".join(f"{name} {s:.4f}" for name, s in found.seconds.items())
+    return f"Seconds per rollout: {per_rollout or format(found.usual, '.4f')}, {found.source}."
+
+
+_GPUS = "python -m lab.scaling --overlay FILE estimates the GPUs (docs/scaling.md)."
+_GATED = (
+    "Phases are gated: the study ends after the first phase that finds a cause, and a later "
+    "phase's jobs are listed only once it is needed."
+)
+
+
+def _wrapped(text: str) -> Iterable[str]:
+    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def study_rates(params: Mapping[str, Any], overlay: Path | None) -> Rates:
+    """Of the study itself as far as it is run, else of the default one."""
+    studies = {params["study"]: study_folder(dict(params), overlay) / "results"}
+    if overlay:
+        studies["default"] = ROOT / "results"
+    return rates(studies, ROOT / base_model_of(params, params["environment"]).folder)
+
+
+def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) -> Plan:
+    """Of the default study or an overlay's: runs, cost, and what Snakemake would do now."""
+    count = core_count(cores)
+    params = study_params(overlay)
+    if every_phase:
+        params["phases"] = "all"
+    folder = study_folder(params, overlay)
+    return planned(
+        params,
+        jobs_to_do(snakemake_command(folder, overlay, every_phase)),
+        count,
+        study_rates(params, overlay),
+        shutil.disk_usage(ROOT).free,
+    )

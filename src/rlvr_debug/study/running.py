@@ -1,0 +1,184 @@
+"""A study run by Snakemake in its own working directory, held for one run at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import psutil
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.data.prepare import read_splits, rooted
+from rlvr_debug.processes import failure
+from rlvr_debug.study.folder import hold, study_folder
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.snakemake import core_count, events_to, profile, snakemake_command
+from rlvr_debug.study.tidy import unlock
+
+__all__ = ["Steps", "run_study"]
+
+# is told how many of how many jobs are done
+Steps = Callable[[int, int], None]
+
+_NEARLY_FULL = 1_000_000  # bytes
+_DRY = {"-n", "--dry-run", "--dryrun"}
+_PATIENCE = 20.0  # seconds for Snakemake to end its jobs, on a cluster too
+
+
+def run_study(
+    overlay: Path | None,
+    cores: str | None = None,
+    profile_name: str | None = None,
+    every_phase: bool = False,
+    passed_on: Sequence[str] = (),
+    steps: Steps | None = None,
+) -> int:
+    """Run the default study, or an overlay's in studies/<name>/; return Snakemake's exit status.
+
+    cores: as the profile says, without; passed_on: to Snakemake, options or files to make. steps: is told of
+    jobs that are done, instead of all that Snakemake says, which stays in its log. Raises InputError for
+    params and rows that are bad, and where the study is at work.
+    """
+    if cores:
+        core_count(cores)
+    if profile_name:
+        os.environ["SNAKEMAKE_PROFILE"] = profile(profile_name)
+    root = Path(os.path.relpath(ROOT))
+    params = load_params(root / "params.yaml", overlay)
+    _check_rows(params, root, asks_hub=not _DRY & set(passed_on))
+    folder = study_folder(params, overlay)
+    folder.mkdir(parents=True, exist_ok=True)
+    command = snakemake_command(folder, overlay, every_phase, cores)
+    with hold(folder):
+        unlock(folder, command)
+        ended = _run(command, passed_on, steps)
+        if ended.status and not _say_what_failed(folder, ended.failed) and steps:
+            logs = folder / ".snakemake" / "log"
+            print(f"error: Snakemake ended with status {ended.status}: {logs}", file=sys.stderr)
+        return ended.status
+
+
+@dataclass
+class _Ended:
+    """How a run of Snakemake ended. begun: it had jobs to do; failed: logs of jobs, in the study's folder."""
+
+    status: int = 0
+    begun: bool = False
+    failed: list[str] = field(default_factory=list)
+
+
+class _Terminated(KeyboardInterrupt):
+    """A supervisor's request to end."""
+
+
+def _run(command: Sequence[str], passed_on: Sequence[str], steps: Steps | None) -> _Ended:
+    """Run Snakemake to its end. When this process is interrupted, it and its jobs are ended first."""
+
+    def terminated(*_: object) -> None:
+        raise _Terminated
+
+    ours, theirs = os.pipe()
+    # of a dry run nothing is asked, and telling it takes a tenth of its time
+    told = [] if _DRY & set(passed_on) else events_to(f"/dev/fd/{theirs}")
+    words = [*command, *told, *passed_on]
+    before = signal.signal(signal.SIGTERM, terminated)
+    patience = _PATIENCE
+    with TemporaryFile() as said:
+        output: Any = said if steps else None
+        process = subprocess.Popen(words, stdout=output, stderr=output, pass_fds=[theirs])
+        os.close(theirs)
+        try:
+            ended = _follow(ours, steps)
+            ended.status = process.wait()
+        except _Terminated:
+            patience = 0.0  # of this, nobody else has told it
+            raise
+        finally:
+            _end(process, patience)
+            signal.signal(signal.SIGTERM, before)
+        if steps and ended.status and not ended.begun:
+            # it did not get as far as a job
+            said.seek(0)
+            sys.stderr.writelines(said.read().decode(errors="replace").splitlines(True)[-3:])
+        elif steps and not ended.begun:
+            steps(0, 0)
+    return ended
+
+
+def _follow(pipe: int, steps: Steps | None) -> _Ended:
+    """Read the events of a run until it ends."""
+    found = _Ended()
+    # closed with the context: where this is interrupted, Snakemake does not wait for a reader
+    with open(pipe, encoding="utf-8") as lines:
+        for event in map(json.loads, lines):
+            if event["event"] == "run_info":
+                found.begun = True
+                done, of = 0, event["stats"]["total"]
+            elif event["event"] == "progress":
+                done, of = event["done"], event["total"]
+            else:
+                if event["event"] == "job_error":
+                    # the rule's own, which a cluster's log of the job follows with the same line
+                    found.failed += event["log"][:1]
+                continue
+            if steps:
+                steps(done, of)
+    return found
+
+
+def _end(process: subprocess.Popen[bytes], patience: float) -> None:
+    """End Snakemake where it has not ended yet.
+
+    patience: seconds for what a terminal's Ctrl-C, which it got too, begins.
+    """
+    try:
+        if not _ends(process, patience):
+            # what a terminal does; under nohup and in a script's background all of them ignore that
+            ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+            for job in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    job.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
+            process.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
+            _ends(process, _PATIENCE)
+    finally:
+        process.kill()  # its jobs look after it, and end (processes.py)
+        process.wait()
+
+
+def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
+    return process.returncode is not None
+
+
+def _say_what_failed(folder: Path, logs: Sequence[str]) -> bool:
+    """Say once more at the end, in a line for each job, what failed, since Snakemake says much in between.
+
+    Returns whether there was anything to say.
+    """
+    # each attempt of a job is a failure of its own, and writes the same log
+    lines = [failure(folder / log) for log in dict.fromkeys(logs)]
+    # where the logs stand too, so that they cannot say it
+    if (free := shutil.disk_usage(folder).free) < _NEARLY_FULL:
+        lines.append(f"error: {folder}: {free} bytes free, expected more")
+    found = [line for line in lines if line]
+    for line in found:
+        print(line, file=sys.stderr)
+    return bool(found)
+
+
+def _check_rows(params: dict[str, Any], root: Path, asks_hub: bool) -> None:
+    """Check the user's own rows before anything starts: one line and not Snakemake's many."""
+    for environment, settings in params["data"].items():
+        if settings["source"] == "jsonl" or (settings["source"] == "hub" and asks_hub):
+            read_splits(environment, rooted(settings, root))

@@ -1,0 +1,262 @@
+"""How far a study is: its trainings, done and under way, from the files that they leave as they go."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, Literal, get_args
+
+from rlvr_debug.causes import phase_of
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, read_jsonl
+from rlvr_debug.metrics.summaries import SMOOTHED
+from rlvr_debug.processes import failure
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.folder import last_run
+from rlvr_debug.study.plan import Rates, is_real, seconds_of
+from rlvr_debug.study.snakemake import runs_to_do
+from rlvr_debug.trainers.base import Run
+
+__all__ = ["STATES", "RunStatus", "StudyStatus", "ToDo", "study_status", "to_do_now"]
+
+State = Literal[
+    "training", "evaluating", "failed", "interrupted", "trained", "done", "waiting", "later"
+]
+# what calls for a look comes first; later: of a phase that is run only if those before it find no cause
+STATES: tuple[State, ...] = get_args(State)
+_Key = tuple[str, str, int]
+_LEFT = ("training", "evaluating", "interrupted", "trained", "waiting")
+
+
+@dataclass(frozen=True)
+class ToDo:
+    """jobs: what Snakemake would have run (runs_to_do) at that time, in seconds of the epoch."""
+
+    jobs: frozenset[tuple[str, str, str, str]]
+    asked: float
+
+    def has(self, rule: str, run: Run, result: Path) -> bool:
+        """Whether that job of the run has still to be run, though its result may be there from before."""
+        try:
+            written = result.stat().st_mtime
+        except FileNotFoundError:
+            return True
+        job = (rule, run.environment, run.arm, str(run.seed))
+        return job in self.jobs and written < self.asked
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """step: the last one recorded; reward: mean of training's last five steps, where known.
+
+    seconds_left: of a processor, for training and held-out evaluation; None where nothing was measured.
+    """
+
+    environment: str
+    arm: str
+    seed: int
+    state: State
+    step: int
+    steps: int
+    reward: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """at_work: whether somebody runs it now; at_a_time: trainings and evaluations under way."""
+
+    study: str
+    at_work: bool
+    at_a_time: int
+    runs: Sequence[RunStatus]
+
+    def count(self) -> Mapping[State, int]:
+        """In the order of STATES, of those that there are."""
+        found = Counter(run.state for run in self.runs)
+        return {state: found[state] for state in STATES if state in found}
+
+    @property
+    def processor_seconds_left(self) -> float | None:
+        """For all that is not done; of a study at work, but for what failed."""
+        left = [run.seconds_left for run in self.runs if self._is_left(run)]
+        known = [seconds for seconds in left if seconds is not None]
+        return sum(known) if len(known) == len(left) else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of wall time, at as many at a time as now; None where none is under way, or nothing was measured."""
+        total = self.processor_seconds_left
+        if total == 0:
+            return 0.0
+        if total is None or not self.at_a_time:
+            return None
+        longest = max(run.seconds_left or 0.0 for run in self.runs if self._is_left(run))
+        return max(total / self.at_a_time, longest)
+
+    def _is_left(self, run: RunStatus) -> bool:
+        return run.state in _LEFT or (run.state == "failed" and not self.at_work)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "at_work": self.at_work,
+            "at_a_time": self.at_a_time,
+            "count": dict(self.count()),
+            "seconds_left": self.seconds_left,
+            "processor_seconds_left": self.processor_seconds_left,
+            "runs": [asdict(run) for run in self.runs],
+        }
+
+
+def to_do_now(command: list[str]) -> ToDo:
+    """command: snakemake_command's of the study. Takes seconds."""
+    asked = time.time()
+    return ToDo(frozenset(runs_to_do(command)), asked)
+
+
+def study_status(params: Mapping[str, Any], folder: Path, to_do: ToDo, usual: Rates) -> StudyStatus:
+    """folder: the study's; usual: for what nothing was measured of in this study yet."""
+    every = list(runs(dict(params)))
+    now = _Now(folder, to_do, *last_run(folder))
+    later = _later(params, folder, every)
+    seen = [now.look(run, _key(run) in later) for run in every if run.arm == run.trained_as]
+    speed = _Speed(seen, None if is_real(params) else usual)
+    found = [
+        RunStatus(
+            *(one.run.environment, one.run.arm, one.run.seed, one.state),
+            *(len(one.rows), one.run.training.steps, one.reward),
+            speed.left(one),
+        )
+        for one in seen
+    ]
+    at_a_time = sum(one.state in ("training", "evaluating") for one in seen)
+    return StudyStatus(params["study"], now.at_work, at_a_time, found)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Of one training: what it recorded, and the seconds of that, 0 where they are not told."""
+
+    run: Run
+    state: State
+    rows: Sequence[Mapping[str, Any]]
+    seconds: float
+
+    @property
+    def reward(self) -> float | None:
+        last = [row["reward"] for row in self.rows[-SMOOTHED:] if row.get("reward") is not None]
+        return mean(last) if last else None
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self.seconds / len(self.rows) if self.rows else 0.0
+
+
+@dataclass(frozen=True)
+class _Now:
+    """The study's files at this moment. begun: since when a log is of the run that is or was the last one."""
+
+    folder: Path
+    to_do: ToDo
+    at_work: bool
+    begun: float
+
+    def look(self, run: Run, later: bool) -> _Seen:
+        place = self.folder / "results" / "runs" / run.environment / run.arm / str(run.seed)
+        if not self.to_do.has("train", run, place / "metrics.jsonl"):
+            state: State = "done"
+            if self.to_do.has("evaluate_run", run, place / "heldout.json"):
+                state = self._under_way("evaluate_run", run) or "trained"
+            return _Seen(run, state, _read(place / "metrics.jsonl"), seconds_of(place)[1])
+        rows, seconds = _so_far(place)
+        state = self._under_way("train", run) or ("interrupted" if rows else "waiting")
+        return _Seen(run, "later" if later and state == "waiting" else state, rows, seconds)
+
+    def _under_way(self, rule: str, run: Run) -> State | None:
+        """What the log of that job says, if the job began in this run of the study."""
+        log = self.folder / "logs" / rule / run.environment / run.arm / f"{run.seed}.log"
+        try:
+            if log.stat().st_mtime < self.begun:
+                return None
+        except FileNotFoundError:
+            return None
+        if failure(log):
+            return "failed"
+        if not self.at_work:
+            return "interrupted" if rule == "train" else None
+        return "training" if rule == "train" else "evaluating"
+
+
+class _Speed:
+    """Seconds that are left of a training and its held-out evaluation.
+
+    usual: of a step, where none was measured in this study; None where that is not known.
+    """
+
+    def __init__(self, seen: Sequence[_Seen], usual: Rates | None) -> None:
+        self._usual = usual
+        self._measured: dict[str, list[float]] = {}
+        for one in seen:
+            if one.seconds_per_step:
+                per_rollout = one.seconds_per_step / one.run.rollouts_per_step
+                self._measured.setdefault(one.run.environment, []).append(per_rollout)
+
+    def left(self, one: _Seen) -> float | None:
+        if one.state == "done":
+            return 0.0
+        # of a model of which nothing is known, evaluation is not counted
+        evaluation = self._usual.evaluation if self._usual else 0.0
+        if one.state in ("trained", "evaluating"):
+            return evaluation
+        each = one.seconds_per_step or self._of_others(one.run)
+        steps = one.run.training.steps - len(one.rows)
+        return None if each is None else each * steps + evaluation
+
+    def _of_others(self, run: Run) -> float | None:
+        if run.environment in self._measured:
+            return mean(self._measured[run.environment]) * run.rollouts_per_step
+        return self._usual.training(run) / run.training.steps if self._usual else None
+
+
+def _so_far(place: Path) -> tuple[list[dict[str, Any]], float]:
+    """Of a training that is not done: what its last whole checkpoint has, or what a program wrote yet."""
+    for folder in sorted(place.glob("checkpoint/[0-9]*"), reverse=True):
+        # a checkpoint goes when the next one is whole
+        if rows := _read(folder / "metrics.jsonl"):
+            with suppress(InputError):
+                return rows, seconds_of(folder)[1]
+    return _read(place / "attempt" / "out" / "metrics.jsonl"), 0.0
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    """Up to a line that is not whole yet."""
+    rows: list[dict[str, Any]] = []
+    with suppress(InputError):
+        rows.extend(row for _, row in read_jsonl(file))
+    return rows
+
+
+def _later(params: Mapping[str, Any], folder: Path, every: Iterable[Run]) -> set[_Key]:
+    """Trainings that only phases need after the first that found a cause, or that is not decided yet."""
+    if params["phases"] != "gated":
+        return set()
+    phases = {slug: phase_of(slug, params["hypotheses"]) for slug in params["hypotheses"]}
+    last = 0
+    for last in sorted(set(phases.values())):
+        decided = folder / "results" / "tables" / f"phase_{last}.json"
+        if not decided.is_file() or read_json(decided)["causes"]:
+            break
+    every = list(every)
+    needed = {_key(run) for run in every if phases.get(run.hypothesis, 0) <= last}
+    return {_key(run) for run in every} - needed
+
+
+def _key(run: Run) -> _Key:
+    """Of the training whose results these are."""
+    return run.environment, run.trained_as, run.seed

@@ -1,0 +1,81 @@
+"""A study of an overlay under DVC: a stage as the default's, in the study's own folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_text
+from rlvr_debug.models.places import base_model_of
+from rlvr_debug.study.arms import own_programs, own_rows, runs
+from rlvr_debug.study.folder import study_folder
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.venvs import sampler_venvs
+
+__all__ = ["track"]
+
+Params = dict[str, Any]
+# but for what DVC keeps
+_IN_GIT = (".gitignore", "dvc.yaml", "dvc.lock", "results/")
+
+
+def track(overlay: Path, every_phase: bool = False, root: Path = ROOT) -> Path:
+    """Write dvc.yaml and .gitignore into the folder of the overlay's study, and return it.
+
+    From the default's stage, whose outs it has. Raises InputError for an overlay that is bad or not
+    in the project. every_phase: as the study is run.
+    """
+    params = load_params(root / "params.yaml", overlay)
+    root, overlay = root.resolve(), overlay.resolve()
+    if not overlay.is_relative_to(root):
+        raise InputError(f"{overlay}: not in {root}, expected an overlay that git can keep")
+    folder = study_folder(params, overlay, root)
+    default = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))
+    stage = _stage(default["stages"]["study"], params, overlay, folder, root, every_phase)
+    stages = yaml.safe_dump({**default, "stages": {"study": stage}}, sort_keys=False)
+    rules = [*(f"!/{name}" for name in _IN_GIT), *(f"/{path}" for path in _cached(stage))]
+    written = f"# Written by `make track` from the project's dvc.yaml and {overlay.name}.\n"
+    write_text(folder / "dvc.yaml", written + stages)
+    write_text(folder / ".gitignore", written + "".join(f"{rule}\n" for rule in rules))
+    return folder
+
+
+def _stage(
+    default: Params, params: Params, overlay: Path, folder: Path, root: Path, every_phase: bool
+) -> Params:
+    def here(path: str | Path) -> str:
+        return os.path.relpath(root / path, folder)
+
+    config = [f"overlay={here(overlay)}", *(["phases=all"] if every_phase else [])]
+    words = ["snakemake", "--snakefile", here("workflow/Snakefile"), "--config", *config]
+    used = {run.environment for run in runs(params)}
+    own = [path for name in sorted(used) for path in own_rows(params["data"][name])]
+    models = [base_model_of(params, name) for name in sorted(used)]
+    # what a revision names does not change
+    own += [model.folder for model in models if not model.revision]
+    own += own_programs(params, root)
+    venvs = load_trainer(params["trainer"]).venvs(params["command"])
+    venvs += sampler_venvs(params["sampler"], params["vllm"])
+    own += [f"envs/{name}.txt" for name in venvs]
+    return {
+        **default,
+        "desc": f"the study {params['study']}, from files to verdicts",
+        "cmd": shlex.join(words),
+        "params": [{here("params.yaml"): None}, {here(overlay): None}],
+        "deps": list(dict.fromkeys(map(here, [*default["deps"], *own]))),
+    }
+
+
+def _cached(stage: Params) -> Iterator[str]:
+    """The outs that DVC keeps, and git does not."""
+    for each in [*stage["outs"], *stage["metrics"]]:
+        outs = {each: {}} if isinstance(each, str) else each
+        yield from (path for path, options in outs.items() if options.get("cache", True))

@@ -1,0 +1,193 @@
+"""What every trainer is given, and what it says about itself. docs/extend.md shows how to add one."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.metrics.settings import DiagnosticSettings
+
+if TYPE_CHECKING:
+    from rlvr_debug.probes import Measurement
+
+__all__ = ["Job", "Run", "Trainer", "read_runs"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, wholly resolved: all that a training process is told.
+
+    trained_as: the first arm of the study that is told the same, and whose results these are: an arm
+    that mends what the case has right is the case.
+    """
+
+    arm: str
+    design: str
+    hypothesis: str
+    environment: str
+    seed: int
+    trainer: str
+    faults: tuple[str, ...]
+    rollouts: Mapping[str, Any]
+    options: Mapping[str, Any]
+    training: TrainingSettings
+    trained_as: str
+
+    @property
+    def rollouts_per_step(self) -> int:
+        return self.training.prompts_per_step * self.training.group_size
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "training": vars(self.training)}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Run:
+        return Run(
+            **{
+                **value,
+                "faults": tuple(value["faults"]),
+                "training": TrainingSettings(**value["training"]),
+            }
+        )
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Read a JSON list of what `Run.to_json` returns."""
+    return [Run.from_json(run) for run in json.loads(path.read_text(encoding="utf-8"))]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a trainer is given to train one run, or to probe it.
+
+    environment: the run's block of `environments` in params.yaml. rows: the file of training rows. out: the
+    folder that a training writes to, or the file that a probe writes. diagnostics, command, sampler: as in
+    params.yaml. server: the settings of that sampler. endpoint: the file of a server that several runs share.
+    """
+
+    run: Run
+    environment: Mapping[str, Any]
+    base_model: Path
+    rows: Path
+    out: Path
+    diagnostics: DiagnosticSettings = field(default_factory=DiagnosticSettings)
+    command: Mapping[str, Any] = field(default_factory=dict)
+    sampler: str = "in-process"
+    server: Mapping[str, Any] = field(default_factory=dict)
+    endpoint: Path | None = None
+
+    @property
+    def trained_in(self) -> dict[str, Any]:
+        """The environment's settings in training, which a run may change."""
+        return {**self.environment, **self.run.rollouts}
+
+
+class Trainer(ABC):
+    """A trainer of a study's runs. A folder beside this file exports one as TRAINER.
+
+    Importing that folder must not import torch, since checking params.yaml imports it: `train` and `probe`
+    import what they need.
+    """
+
+    name: str
+    # the stages of GRPO that a study can break or mend in it
+    stages: tuple[str, ...] = ()
+    # the keys of `command` in params.yaml that it reads
+    command_keys: tuple[str, ...] = ()
+    # whether a case may bring a reward function of the user's
+    takes_reward = False
+    # whether `launch` starts it, in several processes
+    takes_launch = False
+    # whether sampler vllm answers its training rollouts too
+    takes_sampler = False
+    # whether a study may give it options; which of them it may not, as they follow from other settings
+    takes_options = True
+    taken_options: frozenset[str] = frozenset()
+    # whether it is this project's, so that reports need not name it
+    ours = False
+    # what diagnose asks the user to add to a study that it writes, and what stands there until then; a trainer
+    # that asks for nothing is not offered
+    to_fill_in: str = ""
+    placeholders: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The code of this package that only this trainer's results depend on: files, and folders without what
+        lies deeper."""
+        return ("trainers/base.py", f"trainers/{self.name}")
+
+    def unmapped(self, training: Mapping[str, Any]) -> list[str]:
+        """Return the settings of `training` that it has no counterpart for, as `key value`."""
+        return []
+
+    def missing(self, stages: Iterable[str], training: Mapping[str, Any]) -> list[str]:
+        """Return which of these stages, broken or swapped, and of these settings it has no counterpart for."""
+        unknown = [f"stage {stage}" for stage in stages if stage not in self.stages]
+        return unknown + self.unmapped(training)
+
+    def check(self, params: Mapping[str, Any], path: Path) -> None:
+        """Raise InputError where params.yaml says what this trainer cannot be told. path: for the error."""
+        case = params["case"]
+        known = ("stall_seconds", *self.command_keys)
+        given = [f"command.{key}" for key in sorted(params["command"]) if key not in known]
+        if "reward" in params["cases"].get(case, {}) and not self.takes_reward:
+            given.append(f"cases.{case}.reward")
+        if (params["launch"]["config"] or params["launch"]["devices"]) and not self.takes_launch:
+            given.append("launch")
+        options = list(_all_options(params))
+        if not self.takes_options:
+            given += [key for key, _ in options]
+        if given:
+            raise InputError(
+                f"{path}: key '{given[0]}' is given, expected none with trainer {self.name}"
+            )
+        for key, option in options:
+            if option in self.taken_options:
+                raise InputError(
+                    f"{path}: key '{key}.{option}' follows from other settings, expected it not to be given "
+                    "(docs/trainers.md)"
+                )
+
+    def venvs(self, command: Mapping[str, Any]) -> list[str]:
+        """Return the environments of envs/ that it runs in beside the main one. command: params.yaml's."""
+        return []
+
+    def random_reward(
+        self, options: Mapping[str, Any], command: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], dict[str, Any]] | None:
+        """Return the faults and options of the control with random rewards, or None where it can have none.
+
+        options, command: params.yaml's.
+        """
+        return (("random-reward",), dict(options)) if "score" in self.stages else None
+
+    @abstractmethod
+    def train(self, job: Job) -> None:
+        """Write model.safetensors, timings.jsonl, rollouts.jsonl and metrics.jsonl to job.out.
+
+        Raises InputError, in one line that names the run, where it cannot; metrics.jsonl is not written then.
+        """
+
+    @abstractmethod
+    def probe(self, job: Job) -> list[Measurement]:
+        """Check the trainer's components at step 0. What it needs to write goes beside job.out."""
+
+
+def _all_options(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the options of params.yaml wherever they may stand: the key that they stand under, and their own."""
+    places = {"options": params}
+    places |= {f"cases.{name}.options": case for name, case in params["cases"].items()}
+    places |= {
+        f"hypotheses.{slug}.arms.{name}.options": arm
+        for slug, hypothesis in params["hypotheses"].items()
+        for name, arm in hypothesis["arms"].items()
+    }
+    for key, holder in places.items():
+        for option in holder.get("options", {}):
+            yield key, option

@@ -1,0 +1,44 @@
+"""A program of the user's, named by `command` in params.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.trainers.program import ProgramTrainer
+
+__all__ = ["TRAINER"]
+
+
+class _Command(ProgramTrainer):
+    name = "command"
+    command_keys = ("program", "environment", "stall_seconds", "random_reward")
+    to_fill_in = "command.program, your trainer's command (docs/trainers.md: the protocol)"
+    placeholders: ClassVar = {"command": {"program": ["python", "./train.py"]}}
+
+    def check(self, params: Mapping[str, Any], path: Path) -> None:
+        if "program" not in params["command"]:
+            raise InputError(
+                f"{path}: key 'command.program' is missing, expected with trainer command"
+            )
+        super().check(params, path)
+
+    def venvs(self, command: Mapping[str, Any]) -> list[str]:
+        return [command["environment"]] if "environment" in command else []
+
+    def words(self, command: Mapping[str, Any]) -> Sequence[str]:
+        words: Sequence[str] = command["program"]
+        return words
+
+    def random_reward(
+        self, options: Mapping[str, Any], command: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], dict[str, Any]] | None:
+        """The stages of a program cannot be swapped, but its options may say how it rewards at random."""
+        if "random_reward" not in command:
+            return None
+        return (), {**options, **command["random_reward"]}
+
+
+TRAINER = _Command()

@@ -1,0 +1,133 @@
+"""One training run by our own trainer, as a job of a study: files in, files out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr_debug.causes import stages_with
+from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.environments import build_environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import sha256, write_jsonl
+from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.processes import Processes, current_processes
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.sync_check import SyncCheck
+from rlvr_debug.grpo.trainer import train
+from rlvr_debug.grpo.training import Training
+from rlvr_debug.metrics.observer import RunObserver
+from rlvr_debug.metrics.trackers import open_trackers
+from rlvr_debug.models.base_model import load_model, one_thread, save_weights
+from rlvr_debug.models.places import weight_files
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.serving.choose import base_sampler, served_policy
+from rlvr_debug.trainers.base import Job, Run
+
+__all__ = ["load_policy", "train_run", "training_of"]
+
+
+def load_policy(base_model: Path, training: TrainingSettings) -> tuple[Any, Any]:
+    """The model that is trained and its reference, which an adapter does without.
+
+    Weights that nothing moves are held in the precision that they are computed in.
+    """
+    if training.lora_r:
+        dtype = torch.bfloat16 if training.bf16 else torch.float32
+        return load_model(base_model, training.attn_implementation, dtype), None
+    model, reference = (load_model(base_model, training.attn_implementation) for _ in range(2))
+    return model, reference
+
+
+def training_of(job: Job) -> Training:
+    """What a training of the job's run is given, in one process. Raises InputError for too few rows."""
+    run = job.run
+    rows = read_rows(run.environment, job.rows)
+    if len(rows) < run.training.prompts_per_step:
+        raise InputError(
+            f"{job.rows}: {len(rows)} training rows, expected at least "
+            f"training.prompts_per_step ({run.training.prompts_per_step})"
+        )
+    environment = build_environment(run.environment, job.trained_in)
+    stages = stages_with(run.faults)
+    return Training(Chat(job.base_model), environment, rows, run.training, run.seed, stages)
+
+
+def train_run(job: Job) -> None:
+    """Train one arm with one seed. Write model.safetensors, metrics.jsonl, rollouts.jsonl and, apart,
+    timings.jsonl; with LoRA, `adapter` beside the merged weights.
+
+    job.out holds a `checkpoint` until the run is done: the same run, interrupted, goes on from there. Of the
+    samplers that are servers only vLLM's answers in training. Several processes may run it together, on the
+    same files.
+    """
+    one_thread()
+    run, out, diagnostics = job.run, job.out, job.diagnostics
+    processes = current_processes(run.training)
+    training = training_of(job)
+    checkpoints = _checkpoints(job)
+    name = f"{run.environment}-{run.arm}-{run.seed}"
+    trackers = diagnostics.trackers if processes.main else ()
+    with (
+        open_trackers(trackers, out / "trackers", name, _flat(run)) as log,
+        _sampling(job, name, training.chat, processes) as (sampler, check),
+    ):
+        training = replace(training, processes=processes, check=check)
+        model, reference = load_policy(job.base_model, run.training)
+        observer = RunObserver(diagnostics, log)
+        result = train(training, model, reference, sampler, checkpoints, observer)
+    if not processes.main:
+        return
+    if result.adapter:
+        result.adapter.save(out / "adapter")
+    save_weights(result.weights, out / "model.safetensors")
+    write_jsonl(out / "timings.jsonl", result.seconds)
+    write_jsonl(out / "rollouts.jsonl", result.rollouts)
+    write_jsonl(out / "metrics.jsonl", result.metrics)
+    if checkpoints:
+        checkpoints.remove()
+
+
+@contextmanager
+def _sampling(
+    job: Job, name: str, chat: Chat, processes: Processes
+) -> Iterator[tuple[Any, SyncCheck | None]]:
+    """Yield the sampler of the process that rolls out, and the check of every update, where that is a server's."""
+    if job.sampler != "vllm":
+        yield base_sampler(job.base_model, chat), None
+        return
+    bound = job.server["vllm"]["sync_bound"]
+    if not processes.main:
+        # the check needs all processes for the trainer's side of it
+        yield None, SyncCheck(lambda ids: [], bound)
+        return
+    lora_r = job.run.training.lora_r
+    with served_policy(job.server, job.base_model, job.endpoint, name, lora_r, chat) as asked:
+        yield asked, SyncCheck(asked.logprobs, bound)
+
+
+def _checkpoints(job: Job) -> Checkpoints | None:
+    every = job.run.training.save_steps
+    if not every:
+        return None
+    weights = weight_files(job.base_model / "model.safetensors")
+    files = [*weights, job.base_model / "tokenizer.json", job.rows]
+    told = [job.run.to_json(), job.environment, asdict(job.diagnostics)]
+    given = json.dumps([*told, *map(sha256, files)], sort_keys=True)
+    fingerprint = hashlib.sha256(given.encode()).hexdigest()
+    return Checkpoints(job.out / "checkpoint", fingerprint, every)
+
+
+def _flat(run: Run) -> dict[str, Any]:
+    """What the run was told, without nesting: all that a tracker can hold."""
+    told = run.to_json()
+    training = told.pop("training")
+    nested = {key: json.dumps(told.pop(key), sort_keys=True) for key in ("rollouts", "options")}
+    return {**told, "faults": ",".join(told["faults"]), **nested, **training}

@@ -1,0 +1,182 @@
+"""One run by a program: it is started and watched, and its files are checked and put where our trainer's would be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import sha256, write_json, write_jsonl
+from rlvr_debug.metrics.rollouts import as_sampled
+from rlvr_debug.models.base_model import save_weights
+from rlvr_debug.models.places import weight_files
+from rlvr_debug.processes import guarded, last_line, without_our_packages
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers.conversation import rebuilt
+from rlvr_debug.trainers.program import Program
+from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
+
+__all__ = ["Recording", "record", "train_with_program"]
+
+_POLL = 0.2  # seconds
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a program left behind, checked. lines: of its rollouts.jsonl; rollouts: the same ones, scored by
+    our environment; weights: the trained ones by the base model's names."""
+
+    metrics: list[dict[str, Any]]
+    lines: list[dict[str, Any]]
+    rollouts: list[Rollout]
+    weights: dict[str, Tensor]
+    seconds: float
+    environment: Environment
+    chat: Chat
+
+
+def train_with_program(job: Job, program: Program) -> None:
+    """Write what our own trainer writes: model.safetensors, timings, rollouts and, last, metrics.jsonl.
+
+    Raises InputError, in one line that names the run, for a program that fails, hangs or writes what is
+    not as docs/trainers.md says; nothing is written then.
+    """
+    found = record(job, program)
+    save_weights(found.weights, job.out / "model.safetensors")
+    write_jsonl(job.out / "timings.jsonl", [{"seconds": round(found.seconds, 3)}])
+    write_jsonl(job.out / "rollouts.jsonl", _rows(found, job.run.training.group_size))
+    write_jsonl(job.out / "metrics.jsonl", found.metrics)
+    shutil.rmtree(job.out / "attempt")
+
+
+def _rows(recording: Recording, size: int) -> Iterator[dict[str, Any]]:
+    """Yield lines as our own trainer writes them (docs/diagnostics.md): what a program did not record is null,
+    reward and parts are the environment's."""
+    place, step = 0, 0
+    for line, current in zip(recording.lines, recording.rollouts, strict=True):
+        place = place + 1 if line["step"] == step else 0
+        step = line["step"]
+        values = iter(line.get("logprobs", ()))
+        sampler = [next(values, None) if bit else None for bit in line["sampled"]]
+        said = as_sampled(current, sampler, recording.chat)
+        yield {
+            "step": step,
+            "group": place // size,
+            "rollout": place,
+            "row": line["row"],
+            "reward": current.reward,
+            "trained_reward": line["reward"],
+            "parts": current.parts,
+            "advantage": line.get("advantage"),
+            **said,
+            "trained": {
+                **said["sampled"],
+                "loss": "".join(map(str, line["loss"])) if "loss" in line else None,
+                **dict.fromkeys(("attention", "trainer", "reference", "advantage")),
+            },
+        }
+
+
+def record(job: Job, program: Program, what: str = "run") -> Recording:
+    """Run the program in job.out/attempt and check what it wrote. What it says goes to attempt/log.txt.
+
+    what: is being done, for the line of an error.
+    """
+    run, attempt = job.run, job.out / "attempt"
+    written = attempt / "out"
+    shutil.rmtree(written, ignore_errors=True)
+    written.mkdir(parents=True)
+    told = Told(
+        run=run.to_json(),
+        environment=job.trained_in,
+        base_model=str(job.base_model.resolve()),
+        rows=str(job.rows.resolve()),
+        out=str(written.resolve()),
+        checkpoint="",
+        rollouts_every=job.diagnostics.rollouts_every,
+        rollouts_kept=job.diagnostics.rollouts_kept,
+    )
+    told = replace(told, checkpoint=str(_checkpoint(attempt, told, program).resolve()))
+    write_json(attempt / "params.json", asdict(told))
+    name = f"{what} {run.environment}/{run.arm}/{run.seed}"
+    try:
+        seconds = _watched(program, attempt, run.training.steps)
+        metrics = checked_metrics(written / "metrics.jsonl", run.training.steps)
+        lines = checked_rollouts(written / "rollouts.jsonl")
+        known = {row.id: row for row in read_rows(run.environment, job.rows)}
+        for number, line in enumerate(lines, start=1):
+            if line["row"] not in known:
+                raise InputError(
+                    f"{written / 'rollouts.jsonl'}:{number}: row '{line['row']}' is not in {job.rows}"
+                )
+        weights = checked_weights(written, job.base_model)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    environment = build_environment(run.environment, job.trained_in)
+    chat = Chat(job.base_model)
+    rollouts = [
+        rebuilt(
+            known[line["row"]],
+            line["ids"],
+            line["sampled"],
+            line.get("logprobs", [0.0] * sum(line["sampled"])),
+            environment,
+            chat,
+        )
+        for line in lines
+    ]
+    return Recording(metrics, lines, rollouts, weights, seconds, environment, chat)
+
+
+def _checkpoint(attempt: Path, told: Told, program: Program) -> Path:
+    """A folder that only the same run finds again: those of a run that was told otherwise are removed."""
+    files = [*weight_files(Path(told.base_model, "model.safetensors")), Path(told.rows)]
+    given = [asdict(told), program.argv, *map(sha256, files)]
+    name = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
+    for other in attempt.glob("checkpoint-*"):
+        if other.name != f"checkpoint-{name}":
+            shutil.rmtree(other)
+    folder = attempt / f"checkpoint-{name}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _watched(program: Program, attempt: Path, steps: int) -> float:
+    """Run it to its end. Returns seconds. Raises InputError if it fails, makes no progress or no end."""
+    log, metrics = attempt / "log.txt", attempt / "out" / "metrics.jsonl"
+    argv = (*program.argv, str(attempt / "params.json"))
+    environment = without_our_packages() if program.apart else dict(os.environ)
+    begin = progress = time.monotonic()
+    size = -1
+    with guarded(argv, log, environment) as process:
+        while process.poll() is None:
+            time.sleep(_POLL)
+            now = metrics.stat().st_size if metrics.exists() else -1
+            if now != size:
+                size, progress = now, time.monotonic()
+                if now >= 0 and metrics.read_bytes().count(b"\n") > steps:
+                    raise InputError(f"{metrics}: more than {steps} rows, expected {steps}")
+            if time.monotonic() - progress > program.stall_seconds:
+                raise InputError(
+                    f"no row was added to metrics.jsonl for {program.stall_seconds:g} s, and the "
+                    "program was killed (command.stall_seconds)"
+                )
+    if process.returncode:
+        raise InputError(
+            f"the program ended with status {process.returncode}: {last_line(log)} (all of it: {log})"
+        )
+    return time.monotonic() - begin

@@ -1,0 +1,40 @@
+"""TRL's GRPOTrainer, in an environment of its own. callback.py serves scripts that are not this project's, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlvr_debug.trainers.program import ProgramTrainer
+from rlvr_debug.trainers.trl.config import FIXED, TAKEN
+
+__all__ = ["TRAINER"]
+
+
+class _TRL(ProgramTrainer):
+    name = "trl"
+    # what a reward function and GRPOConfig can change about TRL's own stages
+    stages = ("max_new_tokens", "score")
+    takes_reward = True
+    taken_options = TAKEN
+    to_fill_in = "cases.mine.reward, your reward function as file.py:name (docs/trainers.md)"
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        return (*super().code, "trainers/trl/config.yaml")
+
+    def unmapped(self, training: Mapping[str, Any]) -> list[str]:
+        return [
+            f"{key} {training[key]}"
+            for key, value in FIXED.items()
+            if training.get(key, value) != value
+        ]
+
+    def venvs(self, command: Mapping[str, Any]) -> list[str]:
+        return ["trl"]
+
+    def words(self, command: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("python", "-m", "rlvr_debug.trainers.trl.program")
+
+
+TRAINER = _TRL()

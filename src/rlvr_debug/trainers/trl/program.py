@@ -1,0 +1,149 @@
+"""One run of TRL's GRPOTrainer, told by params.json: `python -m rlvr_debug.trainers.trl.program params.json`.
+
+It runs in TRL's own environment (envs/trl.txt).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.causes import stages_with, variant_names
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.errors import InputError
+from rlvr_debug.grpo.policy import lora_config
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.models.base_model import save_weights
+from rlvr_debug.processes import run_main
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers.protocol import Told
+from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
+from rlvr_debug.trainers.trl.config import config_of
+from rlvr_debug.trainers.trl.environment import environment_class
+
+__all__ = ["main", "train"]
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        raise InputError(f"{len(sys.argv) - 1} arguments, expected the path of params.json")
+    train(Told.read(Path(sys.argv[1])))
+
+
+def train(told: Told) -> None:
+    """Write metrics.jsonl, rollouts.jsonl and model.safetensors, or adapter/, to told.out."""
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # of environment_factory
+    import torch
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    torch.set_num_threads(1)
+    run, out = Run.from_json(told.run), Path(told.out)
+    chat = Chat(told.base_model)
+    environment = build_environment(run.environment, told.environment)
+    rows = read_rows(run.environment, Path(told.rows))
+    stages = stages_with([fault for fault in run.faults if fault in variant_names()])
+    judge = Judge(environment, rows, chat)
+    recorded = DiagnosticSettings(told.rollouts_every, told.rollouts_kept)
+    recorder = RunRecorder(out, judge, recorded)
+    options = config_of(run.training, environment, stages.max_new_tokens(environment))
+    config = GRPOConfig(
+        output_dir=str(out / "trl"),
+        save_strategy="no",  # TRL's checkpoints are pickles
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=not torch.cuda.is_available(),
+        seed=run.seed,
+        **{**options, **run.options},
+    )
+    tools = {}
+    if environment.tools:
+        tools["environment_factory"] = environment_class(environment, rows)
+        _make_parse_calls(chat)
+    trainer = GRPOTrainer(
+        model=told.base_model,
+        reward_funcs=[recorder.watched(_reward(run, judge, stages))],
+        args=config,
+        train_dataset=Dataset.from_list(
+            [_columns(row, index, environment) for index, row in enumerate(rows)]
+        ),
+        processing_class=chat.tokenizer,
+        callbacks=[recorder],
+        peft_config=lora_config(run.training) if run.training.lora_r else None,
+        **tools,
+    )
+    recorder.attach(trainer)
+    trainer.train()
+    _save(trainer.model, out)
+
+
+def _columns(row: Any, index: int, environment: Environment) -> dict[str, Any]:
+    """The prompt, and what a reward function may ask for beside prompts and completions."""
+    asked = {"question": row.question, "answer": row.answer, "row_id": row.id}
+    return {"prompt": environment.messages(row), "index": index, **asked}
+
+
+def _make_parse_calls(chat: Chat) -> None:
+    """Of a chat template that TRL does not know, calls are parsed as this family writes them."""
+    from trl import chat_template_utils
+
+    try:
+        chat_template_utils.add_response_schema(chat.tokenizer)
+    except ValueError:
+        if chat.parser != "hermes":
+            raise InputError(
+                "the tokenizer's chat template is unknown to TRL, expected one that it can parse calls of"
+            ) from None
+        chat.tokenizer.response_template = chat_template_utils.qwen3_template
+
+
+def _reward(run: Run, judge: Judge, stages: Stages) -> Callable[..., list[float]]:
+    """The user's reward function, where the run has one; else the environment's, through the score stage."""
+    for fault in run.faults:
+        if fault not in variant_names():
+            return user_function(fault)
+
+    def reward(completion_ids: Any, index: Any, **_: Any) -> list[float]:
+        rollouts = [judge.rollout(i, ids) for i, ids in zip(index, completion_ids, strict=True)]
+        environment = judge.environment
+        return [environment.reward(r.row, stages.score(r, environment)) for r in rollouts]
+
+    return reward
+
+
+def user_function(place: str) -> Callable[..., list[float]]:
+    """Of `file.py:name`, from the project's root. Raises InputError where there is none."""
+    path, _, name = place.rpartition(":")
+    file = ROOT / path
+    if not file.is_file():
+        raise InputError(f"{file}: no such file, expected one with the reward function '{name}'")
+    spec = importlib.util.spec_from_file_location("user_rewards", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function: Callable[..., list[float]] | None = getattr(module, name, None)
+    if not callable(function):
+        raise InputError(f"{file}: no function '{name}', expected a reward function")
+    return function
+
+
+def _save(model: Any, out: Path) -> None:
+    if hasattr(model, "peft_config"):
+        model.save_pretrained(str(out / "adapter"), safe_serialization=True)
+        return
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    save_weights(state, out / "model.safetensors")
+
+
+if __name__ == "__main__":
+    run_main(main)

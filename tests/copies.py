@@ -1,0 +1,87 @@
+"""Copies of the project, in which commands are run as a user would run them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+__all__ = ["call", "dry", "environment", "project"]
+
+ROOT = Path(__file__).parents[1]
+LOG = ROOT / "tests" / "logs" / "zero-rate"
+
+
+def project(folder: Path) -> Path:
+    """A git repository of the project with some commits, its environment, and what a user might have."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode:
+        pytest.skip("the checkout is no git repository: which files are the project's is not known")
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    setup = """
+        git init -q && git config user.name some && git config user.email some@one
+        git add . && git commit -qm project
+        for n in 1 2 3 4 5; do git commit -q --allow-empty -m "$n"; done
+        mkdir .venv && ln -s "$PREFIX"/* .venv/
+        touch .venv/.train-$(cat envs/train.txt pyproject.toml | cksum | tr -d ' ')
+        touch .venv/.test-$(cat envs/train.txt envs/test.txt | cksum | tr -d ' ')
+        mkdir -p checkpoint-500 outputs/my-run
+        for folder in checkpoint-500 outputs/my-run; do cp "$LOG/trainer_state.json" $folder; done
+    """
+    given = {"PREFIX": sys.prefix, "LOG": str(LOG)}
+    subprocess.run(
+        ["bash", "-ec", setup], cwd=folder, env={**environment(folder), **given}, check=True
+    )
+    # else it would install into the environment that the tests run in
+    assert "pip" not in dry("docs", folder) + dry("plan", folder)
+    return folder
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Nothing of whoever runs the tests, and nothing written there."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("SNAKEMAKE", "MAKE", "MFLAGS", "GIT_", "OVERLAY", "PYTEST"))
+    }
+    nowhere = str(root.parent / "settings")
+    return {
+        **kept,
+        "PATH": os.pathsep.join([str(root / ".venv" / "bin"), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        **dict.fromkeys(("DVC_GLOBAL_CONFIG_DIR", "DVC_SYSTEM_CONFIG_DIR"), nowhere),
+        "DVC_SITE_CACHE_DIR": nowhere,
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def call(command: str, root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=root,
+        env=environment(root),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def dry(target: str, root: Path) -> str:
+    """What make would run."""
+    done = call(f"make -n {target}", root)
+    assert done.returncode == 0, done.stdout
+    return done.stdout

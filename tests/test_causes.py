@@ -1,0 +1,144 @@
+"""Causes as folders: what each has, and how a study takes its arms from there."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr_debug.causes import (
+    cause_of,
+    hypothesis_names,
+    load_hypothesis,
+    load_variant,
+    log_checks,
+    stages_with,
+    variant_names,
+)
+from rlvr_debug.causes.base import Intervention, Times, mechanism_of
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.probes import PROBES
+from rlvr_debug.study.interventions import arm_of, value_of
+from rlvr_debug.study.params import load_params
+
+PARAMS = load_params(ROOT / "params.yaml")
+NAMES = {probe.__name__.replace("_", "-") for probe in PROBES}
+TRAINERS = ("own", "trl", "command")
+
+
+@pytest.mark.parametrize("slug", hypothesis_names())
+def test_a_causes_folder_names_itself_its_probes_and_arms_that_change_something(slug: str) -> None:
+    hypothesis = load_hypothesis(slug)
+    assert hypothesis.slug == slug
+    assert set(hypothesis.probes) <= NAMES
+    assert bool(hypothesis.probes) == (hypothesis.kind == "cause")
+    for trainer in TRAINERS:
+        arms = hypothesis.arms_on(trainer)
+        assert len({arm.name for arm in arms}) == len(arms) > 0
+        for arm in arms:
+            assert arm.settings or arm.swap or arm.combined
+            assert set(arm.swap) <= set(STAGES)
+            assert set(arm.training) <= set(TrainingSettings.__dataclass_fields__)
+
+
+def test_every_variant_implements_a_stage_of_grpo_and_stands_in_its_causes_folder() -> None:
+    for name in variant_names():
+        module = load_variant(name)
+        assert module.STAGE in STAGES
+        assert f".{cause_of(name).replace('-', '_')}." in module.__name__
+        assert getattr(stages_with([name]), module.STAGE) is module.implementation
+
+
+def test_a_check_of_a_log_belongs_to_the_cause_in_whose_folder_it_stands() -> None:
+    for check in log_checks():
+        module = f"rlvr_debug.causes.{check.slug.replace('-', '_')}.log_checks"
+        assert getattr(importlib.import_module(module), check.name.replace("-", "_")) is check.run
+    assert log_checks()[0].name == "learning-rate-zero"
+
+
+@pytest.mark.parametrize(
+    ("passed", "present"),
+    [((True, True), False), ((True, False), True), ((True, None), None), ((False, None), True)],
+)
+def test_a_mechanism_is_present_where_a_probe_fails_and_unknown_where_one_was_not_run(
+    passed: tuple[bool | None, ...], present: bool | None
+) -> None:
+    probes = load_hypothesis("kl-penalty").probes
+    measured = {
+        name: {"passed": p, "measured": {"error": 0.5}}
+        for name, p in zip(probes, passed, strict=True)
+        if p is not None
+    }
+    found = mechanism_of(load_hypothesis("kl-penalty"), measured)
+    assert found.present is present
+    assert found.text.count("probe ") == 2
+    assert ("was not run" in found.text) == (None in passed)
+
+
+# --- arms of a study
+
+
+def loaded(tmp_path: Path, **keys: Any) -> dict[str, Any]:
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text(yaml.safe_dump({"study": "mine", **keys}), encoding="utf-8")
+    return load_params(ROOT / "params.yaml", overlay)
+
+
+def test_an_empty_arm_is_the_causes_own_and_anything_else_is_the_arm_itself(tmp_path: Path) -> None:
+    arms = {"half-rate": {}, "clip-tenth": {"training": {"max_grad_norm": 0.5}}}
+    found = loaded(tmp_path, hypotheses={"gradient-explosion": {"arms": arms}})
+    assert found["hypotheses"]["gradient-explosion"]["arms"] == {
+        "half-rate": {"swap": ["importance_ratio"], "training": {"learning_rate": 2.0e-4}},
+        "clip-tenth": {"training": {"max_grad_norm": 0.5}},
+    }
+
+
+def test_all_hypotheses_are_every_cause_with_each_of_its_own_arms(tmp_path: Path) -> None:
+    found = loaded(tmp_path, hypotheses="all")["hypotheses"]
+    assert set(found) == set(hypothesis_names())
+    for slug, told in found.items():
+        assert list(told["arms"]) == [arm.name for arm in load_hypothesis(slug).arms_on("own")]
+
+
+def test_an_arm_whose_reward_parts_the_environment_lacks_is_left_out_of_all(tmp_path: Path) -> None:
+    found = loaded(tmp_path, hypotheses="all", environment="gsm8k", case="healthy")["hypotheses"]
+    assert list(found["reward-signal"]["arms"]) == ["own-scores"]
+    # another environment that is the study's own changes nothing
+    assert found["multi-step"]["arms"] == {}
+
+
+def test_an_empty_arm_that_the_cause_does_not_have_is_one_line_with_the_nearest(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match="did you mean 'half-rate'") as error:
+        loaded(tmp_path, hypotheses={"gradient-explosion": {"arms": {"halfrate": {}}}})
+    assert "hypotheses.gradient-explosion.arms.halfrate" in str(error.value)
+
+
+def test_a_trainer_that_is_not_ours_is_given_the_settings_of_an_arm_without_its_stages() -> None:
+    arm = Intervention("both", swap=("assign",), training={"group_size": Times(2)})
+    assert arm_of(arm, PARAMS) == {"swap": ["assign"], "training": {"group_size": 8}}
+    assert arm_of(arm, {**PARAMS, "trainer": "trl"}) == {"training": {"group_size": 8}}
+    alone = Intervention("alone", swap=("assign",))
+    assert arm_of(alone, {**PARAMS, "trainer": "trl"}) == {"swap": ["assign"]}
+
+
+@given(st.floats(1e-9, 1e3), st.floats(0.1, 10))
+def test_times_multiplies_the_cases_value_and_keeps_its_kind(case: float, factor: float) -> None:
+    assert value_of(Times(factor), case, None) == pytest.approx(case * factor, rel=1e-11)
+    assert type(value_of(Times(2), round(case) + 1, None)) is int
+
+
+def test_times_of_nothing_is_the_controls_or_what_stands_otherwise() -> None:
+    assert value_of(Times(3), 4e-4, None) == 1.2e-3
+    assert value_of(Times(10, of_zero=1), 0.0, 4e-4) == 4e-4
+    assert value_of(Times(0.1), 0.0, 4e-4) == 4e-5
+    assert value_of(Times(4, otherwise=1024), None, None) == 1024
+    assert value_of("k2", "k3", "k3") == "k2"

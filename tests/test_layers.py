@@ -1,0 +1,105 @@
+"""The packages point down: each imports from itself and from what is below, nothing from above."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlvr_debug.checkout import ROOT
+
+PACKAGE = ROOT / "src" / "rlvr_debug"
+
+# lowest first; what stands in one line may import each other
+LAYERS = (
+    (
+        "errors",
+        "files",
+        "git",
+        "processes",
+        "devices",
+        "venvs",
+        "checkout",
+        "launch",
+    ),
+    ("models",),
+    ("environments", "data"),
+    ("sampling",),
+    ("grpo",),
+    ("serving",),
+    ("metrics",),
+    ("logs",),
+    ("causes",),
+    ("probes",),
+    ("verdicts",),
+    ("evaluation", "audit"),
+    ("trainers",),
+    ("study",),
+    ("diagnosis",),
+    ("report",),
+    ("cli", "tasksets"),
+)
+
+
+def level(package: str) -> int:
+    """Return the layer's number, 0 for the lowest."""
+    for number, names in enumerate(LAYERS):
+        if package in names:
+            return number
+    raise AssertionError(f"src/rlvr_debug/{package} has no place in LAYERS: give it one")
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield our packages that are imported anywhere, but for types alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            names = []
+            yield from imported(node)
+        for name in names:
+            first, *rest = name.split(".")
+            if first == "rlvr_debug" and rest:
+                yield rest[0]
+
+
+def upward(folder: Path) -> set[tuple[str, str]]:
+    """Return the modules that import from above, each with the package that it should not know."""
+    found = set()
+    for path in sorted(folder.rglob("*.py")):
+        module = path.relative_to(folder).with_suffix("")
+        if module.parts == ("__init__",):
+            continue
+        own = level(module.parts[0])
+        tree = ast.parse(path.read_text("utf-8"))
+        found |= {
+            (module.as_posix(), package) for package in imported(tree) if level(package) > own
+        }
+    return found
+
+
+def test_no_package_imports_from_one_above_it() -> None:
+    assert upward(PACKAGE) == set()
+
+
+def test_an_import_from_above_is_seen_wherever_it_stands_and_types_are_not_counted(
+    tmp_path: Path,
+) -> None:
+    lines = (
+        "from typing import TYPE_CHECKING",
+        "if TYPE_CHECKING:",
+        "    from rlvr_debug.cli import main",
+        "def late():",
+        "    try:",
+        "        from rlvr_debug import metrics",
+        "    finally:",
+        "        import rlvr_debug.study.arms, rlvr_debug.errors",
+        "from rlvr_debug.sampling.chat import Chat",
+    )
+    (tmp_path / "grpo").mkdir()
+    (tmp_path / "grpo" / "x.py").write_text("\n".join(lines), "utf-8")
+    assert upward(tmp_path) == {("grpo/x", "metrics"), ("grpo/x", "study")}

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,13 @@ def test_defaults_are_those_of_params_yaml(name: str) -> None:
     assert config.task.own() == {**optional, **params["environments"][name]}
     rows = config.model_dump()
     assert {key: rows[key] for key in params["data"][name]} == params["data"][name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tool_server_finds_the_class_of_its_task_by_name(name: str) -> None:
+    """It is another process, told the module and the name: vf-eval waited forever for one that did not."""
+    data = type(tasks_of(name, 1)[0].data)
+    assert getattr(import_module(data.__module__), data.__qualname__) is data
 
 
 @pytest.mark.parametrize("name", NAMES)

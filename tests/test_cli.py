@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import app, main
 from rlvr_debug.files import write_json, write_jsonl, write_text
+from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates
 from rlvr_debug.study.status import StudyStatus, ToDo, study_status
@@ -99,6 +100,7 @@ def test_the_page_has_every_command_and_says_which_print_json() -> None:
     [
         (["plan", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory, expected parameters in YAML"),
         (["plan", "--cores", "none"], "error: --cores: found 'none', expected all or a number from 1"),
+        (["run", "studies/smoke.yaml"], "error: run: found 'studies/smoke.yaml', expected it after -- if it is "),
         (["run", "--cores", "none"], "error: --cores: found 'none', expected all or a number from 1"),
         (["probe", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory"),
         (["status", "--watch", "--json"], "error: --watch: found with --json, expected one of the two"),
@@ -569,6 +571,21 @@ def test_a_run_s_own_speed_counts_then_that_of_others_and_of_failures_none_at_wo
     both = 10 + 4 * 6 + 2 * evaluation
     assert now.at_a_time == 1
     assert now.processor_seconds_left == now.seconds_left == pytest.approx(both)
+
+
+def test_before_anything_is_measured_the_usual_seconds_count(
+    params: dict[str, Any], tmp_path: Path
+) -> None:
+    """Of a training half of whose steps are done, half of its seconds are left."""
+    params["training"]["group_size"] = 4
+    write_jsonl(
+        place_of(tmp_path, "control") / "checkpoint" / "00000002" / "metrics.jsonl", steps(0.1, 0.2)
+    )
+    left = {run.arm: run.seconds_left for run in look(params, tmp_path).runs}
+    whole = RATES.training(next(run for run in runs(params) if run.arm == "control"))
+    assert whole > 4
+    assert left["control"] == pytest.approx(whole / 2 + RATES.evaluation)
+    assert left["random-reward"] == pytest.approx(whole + RATES.evaluation)
 
 
 def test_of_a_model_that_was_never_timed_no_time_is_told(tmp_path: Path) -> None:

@@ -314,6 +314,15 @@ def test_a_chart_exported_from_weights_and_biases_is_read(tmp_path: Path) -> Non
     pd.testing.assert_frame_equal(log.steps, log_of(rows).steps, check_like=True)
 
 
+@pytest.mark.parametrize(("header", "said"), [("step,reward,", 1), ("step,reward,loss", 0)])
+def test_a_column_without_a_name_is_left_out_and_said(
+    header: str, said: int, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(f"{header}\n1,0.5,3\n2,0.6,4\n", encoding="utf-8")
+    notes = read_log(tmp_path / "a.csv").notes
+    assert notes.count("a column without a name was left out") == said
+
+
 def test_an_export_of_two_runs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text("Step,a - reward,b - reward\n1,0.1,0.2\n", encoding="utf-8")
     with pytest.raises(InputError, match="columns of 2 runs"):

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 import yaml
+from dvc.utils.hydra import apply_overrides  # type: ignore[import-untyped]
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
-from rlvr_debug.study.params import merge, parse_params
+from rlvr_debug.study.params import load_params, merge, parse_params
 from rlvr_debug.study.tracking import track
 from tests.test_workflow import MINI, PARTS, ROOT
 
@@ -30,10 +31,21 @@ PARAMS = merge(
     parse_params((ROOT / "params.yaml").read_text(encoding="utf-8"), "params.yaml"),
     {**MINI, "study": "default"},
 )
-KL_BETA = "hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta"
+KL_BETA = "++hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta"
 OVERLAY = {"study": "other", "seeds": [1], "hypotheses": {"kl-penalty": None}}
 # of an arm that is the only one to differ
 ONE_RUN = {"train": 1, "evaluate_run": 1}
+
+
+def test_the_documented_experiment_changes_the_shipped_parameters(tmp_path: Path) -> None:
+    """The arm is {} there: dvc refuses a key that is not, but for the two signs."""
+    path = tmp_path / "params.yaml"
+    shutil.copy(ROOT / "params.yaml", path)
+    [key] = re.findall(r"^KEY=(.*)$", (ROOT / "docs" / "dvc.md").read_text("utf-8"), re.MULTILINE)
+    assert key == KL_BETA
+    apply_overrides(path, [f"{key}=0.5"])
+    arms = load_params(path)["hypotheses"]["kl-penalty"]["arms"]
+    assert arms["kl-beta-0"]["training"] == {"kl_beta": 0.5}
 
 
 # with the interpreter of the tests, and the repository's own library

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from rlvr_debug import environments
 from rlvr_debug.audit import ScriptedSampler
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.environments import build_environment, task_of
@@ -67,6 +69,29 @@ def submitted(answer: str, citations: list[Any]) -> Transcript:
 
 
 # --- an environment is a folder
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("rollouts: []", "", "key 'rollouts' is missing"),
+        ("  synthetic:", "  syntetic:", "unknown key 'data.syntetic': did you mean 'synthetic'?"),
+        ("required: [", "required: [[", "expected YAML, found: "),
+    ],
+)
+def test_a_mistake_in_a_new_environments_settings_is_one_line(
+    old: str, new: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path(environments.__path__[0])
+    shutil.copy(here / "settings.schema.yaml", tmp_path)
+    (tmp_path / "mine").mkdir()
+    text = (here / "gsm8k" / "settings.yaml").read_text(encoding="utf-8")
+    assert old in text
+    (tmp_path / "mine" / "settings.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    monkeypatch.setattr(environments, "__path__", [str(tmp_path)])
+    with pytest.raises(InputError) as error:
+        environments.settings_of("mine")
+    assert f"mine/settings.yaml: {said}" in str(error.value)
 
 
 def test_environments_are_the_folders_beside_each_other_and_are_known_without_torch() -> None:

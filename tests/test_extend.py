@@ -104,8 +104,12 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
     ("old", "new", "said"),
     [
         ("claim:", "clam:", "unknown key 'clam': did you mean 'claim'?"),
-        ("kind: cause", "kind: guess", "key 'kind' is 'guess', expected one of cause, localiser"),
-        ("swap: [optimizer_step]", "swop: [sync]", "unknown key 'arms.every-step.swop'"),
+        (
+            "kind: cause",
+            "kind: guess",
+            "key 'kind' is str 'guess', expected one of cause, localiser",
+        ),
+        ("swap: [optimizer_step]", "swop: [sync]", "unknown key 'arms.0.swop'"),
         ("name: steps-skipped", "name: no-such", "key 'log_checks.no-such' has no function"),
         ("probes: [weights-move]", "probes: [weights", "expected YAML, found: "),
         ("[weights-move]", "[weight-move]", "key 'probes' names 'weight-move': did you mean"),
@@ -115,9 +119,10 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
         (
             "{times: 10}",
             "{tims: 10}",
-            "unknown key 'arms.clip-tenfold.training.max_grad_norm.tims'",
+            "unknown key 'arms.1.training.max_grad_norm.tims'",
         ),
         ("[[weights_moved]]", "[[weight_moved]]", "key 'log_checks.steps-skipped.needs' names 'we"),
+        ("order: 45", "order: late", "key 'log_checks.0.order' is str 'late', expected integer"),
     ],
 )
 def test_a_mistake_in_a_new_cause_is_one_line_that_names_file_and_key(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_debug.causes import Hypothesis, hypothesis_names, load_hypothesis, phase_of
-from rlvr_debug.causes.base import PRIORITIES, hypothesis_of
+from rlvr_debug.causes.base import hypothesis_of
 from rlvr_debug.causes.template import write_hypothesis
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
@@ -31,7 +31,6 @@ def test_there_are_the_sixteen_of_the_original_notes() -> None:
 def test_a_hypothesis_says_everything(slug: str) -> None:
     hypothesis = load_hypothesis(slug)
     assert hypothesis.slug == slug
-    assert hypothesis.priority in PRIORITIES
     texts = {k: v for k, v in asdict(hypothesis).items() if isinstance(v, str)}
     assert all(text.strip() and "TODO" not in text for text in texts.values())
     others = {*hypothesis.alternatives, *hypothesis.prerequisites, *hypothesis.interactions}
@@ -78,7 +77,7 @@ def test_prerequisites_that_a_study_does_not_test_hold_nothing_back() -> None:
 @pytest.mark.parametrize("kind", ["cause", "localiser"])
 def test_the_template_is_a_hypothesis_to_be_filled_in(tmp_path: Path, kind: str) -> None:
     path = write_hypothesis("learning-rate", kind, tmp_path)
-    found = hypothesis_of("learning-rate", read_yaml(path), path)
+    found = hypothesis_of("learning-rate", read_yaml(path))
     assert (found.slug, found.kind, found.claim) == ("learning-rate", kind, "TODO")
     assert len(found.arms) == 1
 

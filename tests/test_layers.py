@@ -21,6 +21,7 @@ LAYERS = (
         "venvs",
         "checkout",
         "launch",
+        "schemas",
     ),
     ("models",),
     ("environments", "data"),

@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -20,6 +20,7 @@ pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 import torch
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
+from rlvr_debug import tasksets
 from rlvr_debug.audit import ScriptedSampler
 from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.environments.base import Environment
@@ -137,10 +138,29 @@ def test_defaults_are_those_of_params_yaml(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_tool_server_finds_the_class_of_its_task_by_name(name: str) -> None:
-    """It is another process, told the module and the name: vf-eval waited forever for one that did not."""
-    data = type(tasks_of(name, 1)[0].data)
-    assert getattr(import_module(data.__module__), data.__qualname__) is data
+def test_another_process_finds_the_classes_of_a_task_by_name(name: str) -> None:
+    """A tool server is told the module and the name: vf-eval waited forever for one that did not find them."""
+    [task] = tasks_of(name, 1)
+    config = taskset_config_type(f"rlvr-debug-{name}")()
+    for kind in map(type, (task, task.data, task.config, config)):
+        assert getattr(import_module(kind.__module__), kind.__qualname__) is kind
+
+
+def test_settings_have_the_types_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number with a whole default takes a fraction, as in params.yaml; what has no default must be given."""
+    properties = {
+        "bonus": {"$ref": "#/$defs/bonus", "default": 1},
+        "rounds": {"type": "integer"},
+        "mode": {"enum": ["a", "b"], "default": "a"},
+    }
+    told = {
+        "$defs": {"bonus": {"type": "number"}},
+        "properties": {"environments": {"properties": {"toy": {"properties": properties}}}},
+    }
+    for module in ("rlvr_debug.tasksets", "rlvr_debug.study.schema"):
+        monkeypatch.setattr(f"{module}.schema", lambda: told)
+    fields = tasksets._settings("environments", "toy")
+    assert fields == {"bonus": (float, 1), "rounds": (int, ...), "mode": (Literal["a", "b"], "a")}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -106,7 +106,9 @@ class Project:
         events = self.root.with_name(f"{self.root.name}-events")
         done = self.run("--", "--dry-run", *events_to(str(events)))
         assert done.returncode == 0, done.stderr
-        return jobs_in(events)
+        jobs = jobs_in(events)
+        assert bool(jobs) != ("Nothing to be done" in done.stdout + done.stderr)
+        return jobs
 
     def tables(self) -> dict[str, bytes]:
         paths = [self.results / "metrics.json", *sorted((self.results / "tables").glob("*"))]

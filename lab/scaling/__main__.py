@@ -22,11 +22,9 @@ def main() -> None:
     parser.add_argument("--overlay", type=Path, help="a study's parameters, over params.yaml")
     parser.add_argument("--all", action="store_true", help="every phase, whatever one finds")
     args = parser.parse_args()
-    params = study_params(args.overlay)
+    params = study_params(args.overlay, args.all)
     if not is_real(params):
         return
-    if args.all:
-        params["phases"] = "all"
     folder = study_folder(params, args.overlay)
     to_do = jobs_to_do(snakemake_command(folder, args.overlay, args.all))
     print("\n".join(gpu_lines(params, to_do.get("train", 0), ROOT)))

@@ -30,6 +30,7 @@ __all__ = [
     "write_json",
     "write_jsonl",
     "write_text",
+    "written_since",
 ]
 
 
@@ -62,6 +63,11 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
             handle.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
+def written_since(path: Path, seconds: float) -> bool:
+    """Say whether the file is there and was written at or after that time, in seconds of the epoch."""
+    return path.exists() and path.stat().st_mtime >= seconds
+
+
 def read_json(path: Path) -> Any:
     """Raises InputError for a missing file or one that is not JSON."""
     try:
@@ -73,10 +79,15 @@ def read_json(path: Path) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file that the package brings: bad ones are not expected."""
+    """Read a YAML file of the package. Raise InputError for a missing file or one that is not YAML."""
     # ten times as fast as SafeLoader, where PyYAML was built with it
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), loader)
+    try:
+        return yaml.load(path.read_bytes(), loader)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}, expected a YAML file") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: expected YAML, found: {' '.join(str(error).split())}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ The settings and their defaults are those of an environment's settings.yaml.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import mcp_types
@@ -174,33 +174,30 @@ class LocalEnv(vf.SingleAgentEnv, vf.Env[LocalConfig]):
     shell), on this machine instead of a remote one."""
 
 
-def _field(told: Mapping[str, Any], default: Any) -> tuple[Any, Any]:
-    """Return type and default of a setting, as pydantic has them."""
-    if "enum" in told:
-        return Literal[tuple(told["enum"])], default
-    return dict[str, float] if isinstance(default, dict) else type(default), default
+_TYPES = {"boolean": bool, "integer": int, "number": float, "object": dict[str, float]}
 
 
 def _settings(block: str, name: str) -> dict[str, Any]:
-    """Return the fields of an environment's block of params.yaml."""
-    told = schema()["properties"][block]["properties"][name]["properties"]
-    return {
-        key: _field(told[key], default)
-        for key, default in environment_defaults(block, name).items()
-    }
+    """Return the fields of an environment's block of params.yaml, each as its type and default for pydantic."""
+    told, defaults = schema(), environment_defaults(block, name)
+    fields = {}
+    for key, each in told["properties"][block]["properties"][name]["properties"].items():
+        each = {**told["$defs"].get(each.get("$ref", "").removeprefix("#/$defs/"), {}), **each}
+        kind = Literal[tuple(each["enum"])] if "enum" in each else _TYPES.get(each["type"], str)
+        fields[key] = (kind, defaults.get(key, ...))
+    return fields
 
 
 def _taskset(name: str) -> type[EnvironmentTaskset]:
     """Make an environment's taskset, and the classes that verifiers wants with it."""
     task = task_of(name)
-    title = task.build.__name__
-    settings = create_model(
-        f"{title}Settings", __base__=Settings, **_settings("environments", name)
-    )
+    title = "".join(map(str.capitalize, name.split("_")))
+    options = _settings("environments", name)
+    settings = _named(create_model(f"{title}Settings", __base__=Settings, **options))
     settings.environment = name
     own = {k: v for k, v in _settings("data", name).items() if k not in RowsConfig.model_fields}
-    own["task"] = (settings, settings())
-    config = create_model(f"{title}Config", __base__=RowsConfig, **own)
+    own["task"] = (settings, settings.model_construct())
+    config = _named(create_model(f"{title}Config", __base__=RowsConfig, **own))
     data = _named(create_model(f"{title}Data", __base__=vf.TaskData, row=(task.row, ...)))
     one = _subclass(f"{title}Task", EnvironmentTask, vf.Task[data, vf.State, settings])
     made: type[EnvironmentTaskset] = _subclass(
@@ -214,7 +211,7 @@ def _subclass(name: str, *bases: Any) -> Any:
 
 
 def _named(made: Any) -> Any:
-    """Give a class its name in this module: a tool server imports its task's data by that name."""
+    """Give a class its name in this module: other processes import it by that name."""
     made.__module__ = __name__
     globals()[made.__name__] = made
     return made

@@ -109,7 +109,14 @@ PLANTED = sorted(
 VARIANTS = [
     f"causes/{variant_file(n).parent.name}/{variant_file(n).name}" for n in PLANTED
 ]
-TRAINING_CODE = (*ROLLOUT_CODE, "grpo", "metrics", *VARIANTS, *TRAINER.code)
+TRAINING_CODE = (
+    *ROLLOUT_CODE,
+    "causes/__init__.py",
+    "grpo",
+    "metrics",
+    *VARIANTS,
+    *TRAINER.code,
+)
 EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 # not what another trainer would read, so that changing it reruns nothing
 COMMAND = as_json(

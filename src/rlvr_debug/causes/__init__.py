@@ -15,14 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
 from rlvr_debug.causes.check import Check, check_of
-from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.logs.names import readable
+from rlvr_debug.schemas import check_schema, validator_of
 
 if TYPE_CHECKING:
     from rlvr_debug.grpo.stages import Stages
@@ -64,12 +62,8 @@ def _module(slug: str, file: str) -> ModuleType:
 @cache
 def _read(slug: str) -> Mapping[str, Any]:
     path = _file(slug)
-    try:
-        found = read_yaml(path)
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: expected YAML, found: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: expected keys and values, found {type(found).__name__}")
+    found: Mapping[str, Any] = read_yaml(path)
+    check_schema(found, validator_of(_HERE / "cause.schema.yaml"), path)
     return found
 
 
@@ -81,7 +75,7 @@ def load_hypothesis(slug: str) -> Hypothesis:
     """
     path = _file(slug)
     told = {key: value for key, value in _read(slug).items() if key != _CHECKS}
-    found = hypothesis_of(slug, told, path)
+    found = hypothesis_of(slug, told)
     check_names(path, "probes", found.probes, read_yaml(_PROBES))
     for key in ("alternatives", "prerequisites", "interactions"):
         check_names(path, key, getattr(found, key), hypothesis_names())
@@ -109,8 +103,9 @@ def log_checks() -> tuple[Check, ...]:
     Raise InputError for one without its function, or that names what does not exist.
     """
     found = [
-        check_of(slug, told, _module(slug, _CHECKS), _file(slug))
+        check_of(slug, told, _module(slug, _CHECKS) if code.is_file() else None, _file(slug))
         for slug in hypothesis_names()
+        for code in [_file(slug).with_name(f"{_CHECKS}.py")]
         for told in _read(slug).get(_CHECKS, ())
     ]
     for check in found:
@@ -118,6 +113,7 @@ def log_checks() -> tuple[Check, ...]:
         check_names(path, f"{place}.explains", check.explains, [other.name for other in found])
         for names in check.needs:
             check_names(path, f"{place}.needs", names, readable())
+        check_names(path, f"{place}.fewest", check.fewest, readable())
     return tuple(sorted(found, key=lambda check: check.order))
 
 

@@ -7,14 +7,13 @@ arms is judged alike for all (verdicts/decide.py), and so is its mechanism.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rlvr_debug.errors import InputError, hint
 
 __all__ = [
-    "PRIORITIES",
     "Hypothesis",
     "Intervention",
     "Mechanism",
@@ -26,7 +25,6 @@ __all__ = [
     "mechanism_of",
 ]
 
-PRIORITIES = ("critical", "high", "medium", "low")
 T = TypeVar("T")
 
 
@@ -124,49 +122,27 @@ class Hypothesis:
         )
 
 
-def hypothesis_of(slug: str, told: Mapping[str, Any], path: Path) -> Hypothesis:
-    """Return what a cause.yaml tells. Raise InputError, which names `path` and key, where that is no hypothesis."""
-    given = {"slug": slug, "arms": [], **told}
-    given["arms"] = tuple(_intervention(arm, path) for arm in given["arms"])
-    if "unseen" in given:
-        given["unseen"] = built(Unseen, given["unseen"], "unseen.", path)
-    found = built(Hypothesis, given, "", path)
-    for key, known in (("kind", ("cause", "localiser")), ("priority", PRIORITIES)):
-        if getattr(found, key) not in known:
-            raise InputError(
-                f"{path}: key '{key}' is {getattr(found, key)!r}, expected one of {', '.join(known)}"
-            )
-    return found
+def hypothesis_of(slug: str, told: Mapping[str, Any]) -> Hypothesis:
+    """Return what a cause.yaml tells that fits its schema."""
+    arms = tuple(map(_intervention, told.get("arms", ())))
+    unseen = built(Unseen, told["unseen"]) if "unseen" in told else None
+    return built(Hypothesis, {**told, "slug": slug, "arms": arms, "unseen": unseen})
 
 
-def _intervention(told: Mapping[str, Any], path: Path) -> Intervention:
-    def valued(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-        return {
-            name: built(Times, value, f"{where}{name}.", path)
-            if isinstance(value, dict) and name != "weights"
-            else value
-            for name, value in settings.items()
-        }
-
-    place = f"arms.{told.get('name')}."
+def _intervention(told: Mapping[str, Any]) -> Intervention:
     kinds = {
-        k: valued(told[k], f"{place}{k}.") for k in ("training", "rollouts", "options") if k in told
+        kind: {
+            name: built(Times, value) if isinstance(value, dict) and name != "weights" else value
+            for name, value in told[kind].items()
+        }
+        for kind in ("training", "rollouts", "options")
+        if kind in told
     }
-    return built(Intervention, {**told, **kinds}, place, path)
+    return built(Intervention, {**told, **kinds})
 
 
-def built(kind: type[T], told: Mapping[str, Any], place: str, path: Path) -> T:
-    """Return the data class with these values, lists as tuples.
-
-    Raise InputError, one line, for a key that it does not have or needs. place: what stands before its keys.
-    """
-    known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
-    for key in told:
-        if key not in known:
-            raise InputError(f"{path}: unknown key '{place}{key}': {hint(key, known)}")
-    for name, each in known.items():
-        if each.default is MISSING and each.default_factory is MISSING and name not in told:
-            raise InputError(f"{path}: key '{place}{name}' is missing")
+def built(kind: type[T], told: Mapping[str, Any]) -> T:
+    """Return the data class with these values, lists as tuples."""
     return kind(**{key: _tuples(value) for key, value in told.items()})
 
 

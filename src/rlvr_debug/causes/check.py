@@ -110,15 +110,15 @@ class Check:
         return found
 
 
-def check_of(slug: str, told: Mapping[str, Any], functions: ModuleType, path: Path) -> Check:
+def check_of(slug: str, told: Mapping[str, Any], functions: ModuleType | None, path: Path) -> Check:
     """Return a check that a cause.yaml tells. Raise InputError, which names `path`, where it is none."""
-    name = str(told.get("name"))
+    name = told["name"]
     run = getattr(functions, name.replace("-", "_"), None)
     if run is None:
         raise InputError(
             f"{path}: key 'log_checks.{name}' has no function, expected {name.replace('-', '_')} in log_checks.py"
         )
-    return built(Check, {"slug": slug, "run": run, **told}, f"log_checks.{name}.", path)
+    return built(Check, {"slug": slug, "run": run, **told})
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ __all__ = ["Gap", "gap", "other_context"]
 
 _OTHER_CONTEXT = {LARGE: 0.5}
 
-# what a log may have of the distance, the most telling first: quantity, name, its value where both agree, bound
+# what a log may have of the distance, the most telling first: quantity, name, its value where both agree, bound,
+# and whether it may be off to either side
 _DISTANCES = (
-    ("sampler_gap", "mean |difference| of log-probabilities, nats", 0, 0.05),
-    ("sampler_prob_gap", "mean |difference| of probabilities", 0, 0.01),
-    ("sampler_factor", "mean exp(|difference|), less 1", 1, 0.05),
-    ("sampler_kl", "KL of sampler and trainer, nats", 0, 0.05),
-    ("sampler_ratio", "mean ratio of probabilities, less 1", 1, 0.1),
+    ("sampler_gap", "mean |difference| of log-probabilities, nats", 0, 0.05, False),
+    ("sampler_prob_gap", "mean |difference| of probabilities", 0, 0.01, False),
+    ("sampler_factor", "mean exp(|difference|), less 1", 1, 0.05, False),
+    ("sampler_kl", "KL of sampler and trainer, nats", 0, 0.05, True),
+    ("sampler_ratio", "mean ratio of probabilities, less 1", 1, 0.1, True),
 )
 
 
@@ -37,9 +38,9 @@ class Gap:
 
 
 def gap(log: Log) -> Gap | None:
-    for quantity, name, agreement, bound in _DISTANCES:
-        if (values := log.series(quantity)).size:
-            return Gap(name, np.abs(values - agreement), bound)
+    for quantity, name, agreement, bound, both_sides in _DISTANCES:
+        if (values := log.series(quantity) - agreement).size:
+            return Gap(name, np.abs(values) if both_sides else values, bound)
     return None
 
 

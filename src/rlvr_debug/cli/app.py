@@ -72,11 +72,11 @@ def command(*examples: str) -> Callable[[_Command], _Command]:
     return app.command(epilog=f"\b\nExamples:\n{lines}")
 
 
-def study_of(overlay: Path | None) -> tuple[dict[str, Any], Path]:
+def study_of(overlay: Path | None, every_phase: bool = False) -> tuple[dict[str, Any], Path]:
     """Return the params and the folder of the default study or of an overlay's."""
     from rlvr_debug.study.params import study_params
 
-    params = study_params(overlay)
+    params = study_params(overlay, every_phase)
     # after that: what a wheel alone does without
     from rlvr_debug.study.folder import study_folder
 

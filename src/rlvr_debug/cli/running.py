@@ -24,6 +24,7 @@ from rlvr_debug.cli.app import (
     study_of,
     table,
 )
+from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def run(
 
     Only what is not done is run. Ctrl-C ends it; the same command takes it up again.
     """
+    if passed_on and "--" not in sys.argv:
+        raise InputError(
+            f"run: found {passed_on[0]!r}, expected it after -- if it is for Snakemake"
+        )
     speaks = verbose or bool(passed_on)
     results = _run(overlay, cores, profile, every_phase, speaks, passed_on or ())
     if not passed_on:

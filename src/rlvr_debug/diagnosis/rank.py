@@ -43,7 +43,7 @@ class Next:
 
 @dataclass(frozen=True)
 class Ranked:
-    """strength: as checks.base has it; checks: those that speak for it, the strongest first."""
+    """strength: as a check has it; checks: those that speak for it, the strongest first."""
 
     slug: str
     strength: int

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.files import read_yaml
+from rlvr_debug.schemas import check_schema, validator_of
 
 if TYPE_CHECKING:
     from rlvr_debug.environments.base import Environment
@@ -28,8 +29,11 @@ def task_of(name: str) -> Task:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return what the environment's settings.yaml says of its blocks in params.yaml."""
-    found: dict[str, Any] = read_yaml(Path(__path__[0], name, "settings.yaml"))
+    """Return what the environment's settings.yaml says of its blocks in params.yaml (docs/extend.md)."""
+    here = Path(__path__[0])
+    path = here / name / "settings.yaml"
+    found: dict[str, Any] = read_yaml(path)
+    check_schema(found, validator_of(here / "settings.schema.yaml"), path)
     return found
 
 

@@ -102,22 +102,17 @@ def _check(params: Params, path: Path) -> None:
         _check_budget(arm, case)
 
 
-_SOURCE_OF = {
-    "path": "jsonl",
-    "heldout_path": "jsonl",
-    "datasets": "hub",
-    "heldout_datasets": "hub",
-}
+_KEYS_OF = {"jsonl": ("path", "heldout_path"), "hub": ("datasets", "heldout_datasets")}
 
 
 def _check_data(name: str, settings: Mapping[str, Any]) -> None:
     """Rows come from where the source says, and some are left to train on."""
     source, key = settings["source"], f"data.{name}"
-    needed = {"jsonl": "path", "hub": "datasets"}.get(source)
-    if needed and needed not in settings:
-        raise _Wrong(f"key '{key}.{needed}' is missing, expected with source {source}")
-    for other, its in _SOURCE_OF.items():
-        if other in settings and its != source:
+    for needed in _KEYS_OF.get(source, ())[:1]:
+        if needed not in settings:
+            raise _Wrong(f"key '{key}.{needed}' is missing, expected with source {source}")
+    for other in (name for its, names in _KEYS_OF.items() if its != source for name in names):
+        if other in settings:
             raise _Wrong(f"key '{key}.{other}' is given, expected none with source {source}")
     if source == "synthetic":
         if settings["heldout"] >= settings["rows"]:

@@ -24,7 +24,7 @@ def filled(params: Params, path: Path) -> Params:
     the cause's arm of that name. path: the file that an error names. Raises InputError for an arm `{}` that the
     cause does not have.
     """
-    given = params["hypotheses"]
+    given = params.get("hypotheses", {})  # another revision has other keys
     if given == ALL:
         given = {slug: {} for slug in hypothesis_names()}
     hypotheses = {slug: {"arms": _arms(params, slug, told, path)} for slug, told in given.items()}
@@ -34,7 +34,7 @@ def filled(params: Params, path: Path) -> Params:
 def _arms(params: Params, slug: str, told: Mapping[str, Any], path: Path) -> dict[str, Any]:
     if slug not in hypothesis_names():
         return dict(told.get("arms", {}))  # the check of references names it
-    known = {arm.name: arm for arm in load_hypothesis(slug).arms_on(params["trainer"])}
+    known = {arm.name: arm for arm in load_hypothesis(slug).arms_on(params.get("trainer", "own"))}
     if "arms" not in told:
         return {name: arm_of(arm, params) for name, arm in known.items() if _applies(arm, params)}
     arms = {}

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import yaml
 
 from rlvr_debug.checkout import ROOT, checkout, has_checkout
 from rlvr_debug.environments import environment_names
-from rlvr_debug.errors import InputError, hint, typed
+from rlvr_debug.errors import InputError, hint
+from rlvr_debug.schemas import check_schema, validator
 from rlvr_debug.study.checks import check_references
-from rlvr_debug.study.interventions import filled
+from rlvr_debug.study.interventions import ALL, filled
 from rlvr_debug.study.schema import environment_defaults, schema
 
 __all__ = ["default_params", "load_params", "merge", "parse_params", "study_params"]
@@ -58,12 +56,13 @@ _Loader.add_implicit_resolver(
 )
 
 
-def study_params(overlay: Path | None = None) -> Params:
-    """Read the params.yaml of the checkout and merge the overlay over it.
+def study_params(overlay: Path | None = None, every_phase: bool = False) -> Params:
+    """Read the params.yaml of the checkout and merge the overlay over it. every_phase: whatever one finds.
 
     Raise InputError where there is no checkout: a study cannot be run without one.
     """
-    return load_params(checkout() / "params.yaml", overlay)
+    params = load_params(checkout() / "params.yaml", overlay)
+    return {**params, "phases": "all"} if every_phase else params
 
 
 def default_params(overlay: Path | None = None) -> Params:
@@ -75,7 +74,7 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
     """Read params.yaml, merge the overlay over it, check both and the result."""
     params = _read(path)
     _fill(params)
-    _check_schema(params, path)
+    check_schema(params, _validator(), path)
     if overlay is not None:
         over = _read(overlay)
         if not isinstance(over.get("study"), str):
@@ -84,9 +83,11 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
             raise InputError(
                 f"{overlay}: key 'study' is '{over['study']}' as in {path}, expected another name"
             )
+        if params["hypotheses"] != ALL:  # an overlay adds to a cause's own arm, {} in params.yaml
+            params = filled(params, path)
         _check_removals(params, over, "", overlay)
         params = merge(params, over)
-        _check_schema(params, overlay)
+        check_schema(params, _validator(), overlay)
     params = filled(params, overlay or path)
     check_references(params, overlay or path)
     return params
@@ -162,78 +163,6 @@ def _check_removals(base: Params, over: Params, above: str, path: Path) -> None:
             _check_removals(below if isinstance(below, dict) else {}, value, f"{full}.", path)
 
 
-def _is_integer(_: Any, value: Any) -> bool:
-    return type(value) is int
-
-
-def _is_number(_: Any, value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
-
-
-def _whole_pattern(
-    _: Any, pattern: str, value: Any, __: Any
-) -> Iterator[jsonschema.ValidationError]:
-    if isinstance(value, str) and not re.fullmatch(pattern, value):
-        yield jsonschema.ValidationError(f"expected a match of {pattern}")
-
-
-# JSON Schema takes 3.0 for an integer and knows neither infinity nor NaN, which YAML can write; to
-# Python `$` is also the place before a line break at the end
-_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
-    jsonschema.Draft202012Validator,
-    {"pattern": _whole_pattern},
-    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"integer": _is_integer, "number": _is_number}
-    ),
-)
-
-
 @functools.cache
 def _validator() -> Any:
-    return _Validator(schema())
-
-
-def _check_schema(params: Params, path: Path) -> None:
-    # an unknown key first: a misspelt one is missing too, and only its own error has the hint
-    errors = sorted(
-        _validator().iter_errors(params),
-        key=lambda e: (list(map(str, e.path)), e.validator != "additionalProperties", e.message),
-    )
-    if errors:
-        raise InputError(f"{path}: {_explain(errors[0])}")
-
-
-def _explain(error: Any) -> str:
-    place = ".".join(map(str, error.path)) or "the top level"
-    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        known = list(error.schema.get("properties", {}))
-        unknown = next(key for key in error.instance if key not in known)
-        full = ".".join([*map(str, error.path), unknown])
-        return f"unknown key '{full}': {hint(unknown, known)}"
-    if "propertyNames" in error.schema_path:
-        full = ".".join([*map(str, error.path), error.instance])
-        return f"key '{full}' is no name for it, expected a match of {error.validator_value}"
-    if error.validator == "required":
-        missing = next(key for key in error.validator_value if key not in error.instance)
-        return f"key '{'.'.join([*map(str, error.path), missing])}' is missing"
-    wanted, expected = error.validator_value, str(error.message)
-    if isinstance(wanted, list):
-        wanted = (" or " if error.validator == "type" else ", ").join(map(str, wanted))
-    if error.validator in _EXPECTED:
-        expected = _EXPECTED[error.validator].format(wanted)
-    return f"key '{place}' is {typed(error.instance)}, {expected}"
-
-
-# by the schema's keyword
-_EXPECTED = {
-    "type": "expected {}",
-    "enum": "expected one of {}",
-    "minimum": "expected at least {}",
-    "maximum": "expected at most {}",
-    "exclusiveMinimum": "expected more than {}",
-    "exclusiveMaximum": "expected less than {}",
-    "minItems": "expected at least {} item",
-    "minProperties": "expected at least {} key",
-    "uniqueItems": "expected each item once",
-    "pattern": "expected a match of {}",
-}
+    return validator(schema())

@@ -40,7 +40,8 @@ __all__ = [
 _WIDTH = 79
 # of musique with the shipped model on one core, seconds per rollout: sampled, and trained on twice
 _SECONDS_PER_ROLLOUT = 0.013
-_JOBS = read_yaml(Path(__file__).with_name("plan.yaml"))
+_TOLD = read_yaml(Path(__file__).with_name("plan.yaml"))
+_JOBS, _TEXTS = _TOLD["jobs"], _TOLD["texts"]
 _SECONDS_OF_OTHERS = 1.5
 # rows and the report
 _BYTES_BESIDE_RUNS = 10_000_000
@@ -231,7 +232,7 @@ def planned(
         disk=len(trained) * one + _BYTES_BESIDE_RUNS,
         free=free,
         rates=found,
-        gpus=_GPUS if real else "",
+        gpus=_TEXTS["gpus"] if real else "",
     )
 
 
@@ -263,7 +264,7 @@ def plan_text(found: Plan) -> str:
             *_wrapped(found.gpus or _rate(found.rates)),
             "Jobs not done yet:" if found.jobs else "Every job is done.",
             *(f"  {rule:<22}{count:>16}" for rule, count in found.jobs.items()),
-            *(_wrapped(_GATED) if found.gated else []),
+            *(_wrapped(_TEXTS["gated"]) if found.gated else []),
         ]
     )
 
@@ -271,13 +272,6 @@ def plan_text(found: Plan) -> str:
 def _rate(found: Rates) -> str:
     per_rollout = ", ".join(f"{name} {s:.4f}" for name, s in found.seconds.items())
     return f"Seconds per rollout: {per_rollout or format(found.usual, '.4f')}, {found.source}."
-
-
-_GPUS = "python -m lab.scaling --overlay FILE estimates the GPUs (docs/scaling.md)."
-_GATED = (
-    "Phases are gated: the study ends after the first phase that finds a cause, and a later "
-    "phase's jobs are listed only once it is needed."
-)
 
 
 def _wrapped(text: str) -> Iterable[str]:
@@ -295,9 +289,7 @@ def study_rates(params: Mapping[str, Any], overlay: Path | None) -> Rates:
 def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) -> Plan:
     """Of the default study or an overlay's: runs, cost, and what Snakemake would do now."""
     count = core_count(cores)
-    params = study_params(overlay)
-    if every_phase:
-        params["phases"] = "all"
+    params = study_params(overlay, every_phase)
     folder = study_folder(params, overlay)
     return planned(
         params,

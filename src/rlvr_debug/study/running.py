@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ import psutil
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_splits, rooted
+from rlvr_debug.files import written_since
 from rlvr_debug.processes import failure
 from rlvr_debug.study.folder import hold, study_folder
 from rlvr_debug.study.params import load_params
@@ -61,8 +63,9 @@ def run_study(
     command = snakemake_command(folder, overlay, every_phase, cores)
     with hold(folder):
         unlock(folder, command)
+        begin = time.time()
         ended = _run(command, passed_on, steps)
-        if ended.status and not _say_what_failed(folder, ended.failed) and steps:
+        if ended.status and not _say_what_failed(folder, ended.failed, begin) and steps:
             logs = folder / ".snakemake" / "log"
             print(f"error: Snakemake ended with status {ended.status}: {logs}", file=sys.stderr)
         return ended.status
@@ -161,13 +164,15 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return process.returncode is not None
 
 
-def _say_what_failed(folder: Path, logs: Sequence[str]) -> bool:
+def _say_what_failed(folder: Path, logs: Sequence[str], begin: float) -> bool:
     """Say once more at the end, in a line for each job, what failed, since Snakemake says much in between.
 
     Returns whether there was anything to say.
     """
-    # each attempt of a job is a failure of its own, and writes the same log
-    lines = [failure(folder / log) for log in dict.fromkeys(logs)]
+    # each attempt of a job is a failure of its own, and writes the same log; a job that was never begun leaves an
+    # earlier run's log as it was
+    wrote = [log for log in map(folder.joinpath, dict.fromkeys(logs)) if written_since(log, begin)]
+    lines = [failure(log) for log in wrote]
     # where the logs stand too, so that they cannot say it
     if (free := shutil.disk_usage(folder).free) < _NEARLY_FULL:
         lines.append(f"error: {folder}: {free} bytes free, expected more")

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from rlvr_debug.causes import phase_of
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, read_jsonl
+from rlvr_debug.files import read_json, read_jsonl, written_since
 from rlvr_debug.metrics.summaries import SMOOTHED
 from rlvr_debug.processes import failure
 from rlvr_debug.study.arms import runs
@@ -42,12 +42,8 @@ class ToDo:
 
     def has(self, rule: str, run: Run, result: Path) -> bool:
         """Whether that job of the run has still to be run, though its result may be there from before."""
-        try:
-            written = result.stat().st_mtime
-        except FileNotFoundError:
-            return True
         job = (rule, run.environment, run.arm, str(run.seed))
-        return job in self.jobs and written < self.asked
+        return not result.exists() or (job in self.jobs and not written_since(result, self.asked))
 
 
 @dataclass(frozen=True)
@@ -181,10 +177,7 @@ class _Now:
     def _under_way(self, rule: str, run: Run) -> State | None:
         """What the log of that job says, if the job began in this run of the study."""
         log = self.folder / "logs" / rule / run.environment / run.arm / f"{run.seed}.log"
-        try:
-            if log.stat().st_mtime < self.begun:
-                return None
-        except FileNotFoundError:
+        if not written_since(log, self.begun):
             return None
         if failure(log):
             return "failed"

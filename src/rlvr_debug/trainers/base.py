@@ -118,8 +118,7 @@ class Trainer(ABC):
 
     @property
     def code(self) -> tuple[str, ...]:
-        """The code of this package that only this trainer's results depend on: files, and folders without what
-        lies deeper."""
+        """The code of this package that only this trainer's results depend on: files, and whole folders."""
         return ("trainers/base.py", f"trainers/{self.name}")
 
     def unmapped(self, training: Mapping[str, Any]) -> list[str]:

@@ -127,7 +127,9 @@ def serve(
             write_endpoint(out, endpoint)
             was_ready = False
             while process.poll() is None:
-                was_ready = was_ready or is_ready(endpoint)
+                if not was_ready and is_ready(endpoint):
+                    was_ready = True
+                    print("the server is ready", file=sys.stderr, flush=True)
                 time.sleep(_POLL)
             status, said = process.wait(), first_error(log)
             ended = f"the server ended with status {status}: {said} (all of it: {log})"

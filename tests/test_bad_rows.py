@@ -29,6 +29,7 @@ from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_jsonl
+from tests.study_file import study_file
 
 ENVIRONMENTS = ["musique", "gsm8k", "calculator"]
 MUTANTS = 500  # of each environment
@@ -290,7 +291,8 @@ def test_the_script_takes_or_refuses_a_row_gone_wrong_and_never_breaks(
     codes = set()
     for number in range(PROCESSES):
         lines, out = write_mutant(environment, number, path), tmp_path / f"out{number}"
-        arguments = ["--environment", environment, "--settings", json.dumps(settings)]
+        study = study_file(tmp_path, {"data": {environment: settings}})
+        arguments = ["--environment", environment, "--study", str(study)]
         done = subprocess.run(
             [sys.executable, "scripts/prepare_data.py", *arguments, "--out", str(out)],
             cwd=ROOT,

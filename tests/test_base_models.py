@@ -26,6 +26,7 @@ from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.policy import build_policy
+from rlvr_debug.jobs import Evaluation, Sampling
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.models.places import BaseModel, base_model, base_model_of, weight_files
@@ -239,19 +240,9 @@ def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
     linear = {name for name in before if name.endswith("_proj.weight")}
     assert moved == linear
     for weights, name in ((None, "base.json"), (out / "model.safetensors", "trained.json")):
-        evaluate_model(
-            "musique",
-            environment,
-            folder,
-            weights,
-            tmp_path / "data" / "heldout.jsonl",
-            1.0,
-            0,
-            "in-process",
-            {},
-            None,
-            tmp_path / name,
-        )
+        heldout = tmp_path / "data" / "heldout.jsonl"
+        job = Evaluation("musique", environment, folder, weights, heldout, 1.0, 0, Sampling())
+        evaluate_model(job, tmp_path / name)
     assert read_json(tmp_path / "trained.json")["rows"] == 4
 
 

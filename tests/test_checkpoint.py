@@ -32,6 +32,7 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
 from tests import small
 from tests.small import small_training
+from tests.study_file import study_file
 
 PARAMS = load_params(ROOT / "params.yaml")
 SMALL: dict[str, Any] = {"steps": 6, "save_steps": 2, "prompts_per_step": 2, "group_size": 3}
@@ -157,12 +158,10 @@ def test_the_sampler_gives_back_what_it_was_given(talkative: Callable[[int], Any
 
 
 def job(run: Run, rows: Path, out: Path) -> list[str]:
-    environment = json.dumps(PARAMS["environments"]["musique"])
-    given = {"run": json.dumps(run.to_json()), "environment": environment}
-    given["diagnostics"] = json.dumps({"rollouts_every": 3, "rollouts_kept": 2})
-    given |= {"base-model": str(ROOT / "models" / "tiny"), "rows": str(rows), "out": str(out)}
-    flags = [part for name, value in given.items() for part in (f"--{name}", value)]
-    return [sys.executable, str(ROOT / "scripts" / "train.py"), *flags]
+    params = {**PARAMS, "diagnostics": {"rollouts_every": 3, "rollouts_kept": 2}}
+    study = study_file(rows.parent / "study", params, run, rows)
+    words = ["--study", str(study), "--run", run.name, "--out", str(out)]
+    return [sys.executable, str(ROOT / "scripts" / "train.py"), *words]
 
 
 @pytest.mark.heavy

@@ -10,7 +10,7 @@ import time
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,6 +29,7 @@ from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
 from rlvr_debug.environments.musique.synthetic import RELATIONS, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, sha256, write_jsonl
+from tests.study_file import study_file
 
 ROOT = Path(__file__).parents[1]
 MUSIQUE = {
@@ -476,23 +477,20 @@ def test_rows_of_train_that_share_with_a_heldout_file_are_dropped_and_counted(
     assert read_rows("gsm8k", tmp_path / "out" / "train.jsonl")[0].question == "Who?"
 
 
-@pytest.mark.parametrize("bad", ["row", "settings"])
+@pytest.mark.parametrize("bad", ["row", "study"])
 def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
     bad: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": "2+2?"')
-    settings = json.dumps({**GSM8K, "source": "jsonl", "path": path.name})
-    if bad == "settings":
-        settings = settings[:-1]
-    arguments = {
-        "--environment": "gsm8k",
-        "--settings": settings,
-        "--root": str(tmp_path),
-        "--out": str(tmp_path / "out"),
-    }
+    study = study_file(
+        tmp_path, {"data": {"gsm8k": {**GSM8K, "source": "jsonl", "path": str(path)}}}
+    )
+    if bad == "study":
+        study.write_text(study.read_text()[:-3])
+    arguments = ["--environment", "gsm8k", "--study", str(study), "--out", str(tmp_path / "out")]
     done = subprocess.run(
-        [sys.executable, "scripts/prepare_data.py", *chain.from_iterable(arguments.items())],
+        [sys.executable, "scripts/prepare_data.py", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -500,7 +498,7 @@ def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("error: " + (f"{path}:2: " if bad == "row" else "--settings: "))
+    assert done.stderr.startswith(f"error: {f'{path}:2' if bad == 'row' else study}: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
@@ -725,8 +723,9 @@ def test_twenty_thousand_synthetic_rows_share_so_much_and_can_be_split_all_the_s
 def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     """Whatever order a process gives to the members of a set."""
     for hash_seed in ("1", "2"):
-        settings = json.dumps({**MUSIQUE, "rows": 2000, "heldout": 200})
-        arguments = ["--environment", "musique", "--settings", settings]
+        settings = {**MUSIQUE, "rows": 2000, "heldout": 200}
+        study = study_file(tmp_path, {"data": {"musique": settings}})
+        arguments = ["--environment", "musique", "--study", str(study)]
         subprocess.run(
             [sys.executable, "scripts/prepare_data.py", *arguments, "--out", tmp_path / hash_seed],
             cwd=ROOT,

@@ -19,6 +19,7 @@ from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.study.params import load_params
+from tests.study_file import study_file
 
 KEY = "data.gsm8k.datasets"
 ROWS = [{"question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in range(20)]
@@ -210,8 +211,9 @@ def test_a_missing_library_is_an_error_that_says_how_to_install_it(
 
 
 def run_script(datasets: str, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = json.dumps({"source": "hub", "datasets": datasets, "heldout": 5, "seed": 0})
-    arguments = ["--environment", "gsm8k", "--settings", settings, "--out", str(out)]
+    settings = {"source": "hub", "datasets": datasets, "heldout": 5, "seed": 0}
+    study = study_file(out.parent, {"data": {"gsm8k": settings}})
+    arguments = ["--environment", "gsm8k", "--study", str(study), "--out", str(out)]
     return subprocess.run(
         [sys.executable, "scripts/prepare_data.py", *arguments],
         cwd=ROOT,

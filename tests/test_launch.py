@@ -247,33 +247,6 @@ def test_a_hub_that_cannot_be_reached_ends_a_study_with_one_line(
     assert not (project.root / ".models" / "owner--model-main" / "manifest.json").exists()
 
 
-def test_environments_with_other_base_models_are_trained_on_those(
-    launched: Callable[[dict[str, Any]], Project],
-) -> None:
-    project = launched(MINI)
-    shutil.copytree(project.root / "models" / "tiny", project.root / "models" / "other")
-    values = json.loads(json.dumps(MINI))
-    values["hypotheses"]["library-functionality"] = {"arms": {"gsm8k": {"environment": "gsm8k"}}}
-    values |= {"base_models": {"gsm8k": "models/other"}, "sampler": "server"}
-    project.overlay(values)
-    done = project.run("--", "-n", "-p")
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
-    commands = [line for line in said.splitlines() if "--base-model" in line]
-    assert len(commands) > 10
-    for command in commands:
-        other = "models/other" in command
-        assert other == ("gsm8k" in command.partition("--rows")[2].partition(" 2>")[0]), command
-    # the server has musique's; gsm8k's baseline starts its own
-    [served] = [line for line in said.splitlines() if "scripts/serve.py" in line and "exec" in line]
-    assert "--base-model ../../models/tiny" in served
-    baselines = [line for line in commands if "results/baseline/" in line]
-    assert len(baselines) == 2
-    assert [("--endpoint" in line) for line in sorted(baselines)] == [
-        "gsm8k" not in line for line in sorted(baselines)
-    ]
-
-
 @pytest.mark.parametrize("name", ["qwen2.5-7b", "qwen2.5-0.5b"])
 def test_the_study_of_a_real_model_is_planned_without_a_network(
     launched: Callable[[dict[str, Any]], Project], name: str

@@ -22,6 +22,7 @@ LAYERS = (
         "checkout",
         "launch",
         "schemas",
+        "jobs",
     ),
     ("models",),
     ("environments", "data"),

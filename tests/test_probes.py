@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import runpy
 import sys
 from dataclasses import asdict, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,7 @@ from tests.probe_subjects import (
     with_faults,
     with_settings,
 )
+from tests.study_file import study_file
 
 # which probes fail on which fault: all that are named, and no other
 FAILS = {
@@ -295,15 +294,10 @@ def run_of(design: str, **changes: Any) -> tuple[Run, dict[str, Any]]:
 def test_the_default_case_fails_where_its_three_defects_are(
     rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, environment = run_of("case")
-    options = {
-        "--run": json.dumps(run.to_json()),
-        "--environment": json.dumps(environment),
-        "--base-model": str(ROOT / "models" / "tiny"),
-        "--rows": str(rows),
-        "--out": str(tmp_path / "probes.json"),
-    }
-    monkeypatch.setattr(sys, "argv", ["probe.py", *chain.from_iterable(options.items())])
+    run, _ = run_of("case")
+    study = study_file(tmp_path, load_params(ROOT / "params.yaml"), run, rows)
+    options = ["--study", str(study), "--out", str(tmp_path / "probes.json")]
+    monkeypatch.setattr(sys, "argv", ["probe.py", *options])
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: None)
     runpy.run_path(str(ROOT / "scripts" / "probe.py"), run_name="probe")["main"]()
     found = read_json(tmp_path / "probes.json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -24,6 +23,7 @@ from rlvr_debug.models.base_model import load_model, load_weights
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
+from tests.study_file import study_file
 
 PARAMS = load_params(ROOT / "params.yaml")
 MODEL = ROOT / "models" / "tiny"
@@ -91,10 +91,8 @@ def train(launcher: str, run: Run, rows: Path, out: Path, *, descent: bool) -> P
     """One run, by scripts/train.py or by ranks.py. Returns `out`."""
     command = [part.format(port=free_port()) for part in LAUNCHERS[launcher]]
     command.append(str(ROOT / ("tests/ranks.py" if descent else "scripts/train.py")))
-    environment = json.dumps(PARAMS["environments"]["musique"])
-    command += ["--run", json.dumps(run.to_json()), "--environment", environment]
-    command += ["--diagnostics", json.dumps(PARAMS["diagnostics"])]
-    command += ["--base-model", str(MODEL), "--rows", str(rows), "--out", str(out)]
+    study = study_file(out.with_name(f"{out.name} study"), PARAMS, run, rows)
+    command += ["--study", str(study), "--run", run.name, "--out", str(out)]
     done = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,

@@ -25,6 +25,7 @@ from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_json
+from rlvr_debug.jobs import Evaluation, Sampling
 from rlvr_debug.models.base_model import load_weights, save_weights
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
@@ -38,11 +39,13 @@ from rlvr_debug.serving.endpoint import (
 )
 from rlvr_debug.serving.process import model_folder, served, server_of, started
 from rlvr_debug.study.params import load_params
+from tests.study_file import study_file
 
 TINY = ROOT / "models" / "tiny"
 SETTINGS = {"port": 0, "start_seconds": 120}
 PARAMS = load_params(ROOT / "params.yaml")
 CHAT = Chat(TINY)
+SERVER = Sampling("server", SETTINGS)
 
 
 def wait(found: Callable[[], Any], seconds: float = 60) -> Any:
@@ -69,7 +72,7 @@ def server_processes(there: Endpoint) -> list[psutil.Process]:
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """Of a server with the shipped model on a socket, which is ready."""
     log = tmp_path_factory.mktemp("server") / "log.txt"
-    with served(server_of("server", SETTINGS), TINY, log) as (there, _):
+    with served(server_of(SERVER), TINY, log) as (there, _):
         wait_until_ready(there)
         yield there
 
@@ -168,14 +171,14 @@ def test_the_key_is_in_no_command_line_and_in_no_file_that_others_read(
 
 def test_a_server_that_ends_while_it_loads_is_one_line_with_its_reason(tmp_path: Path) -> None:
     with (
-        served(server_of("server", SETTINGS), tmp_path, tmp_path / "log.txt") as (there, _),
+        served(server_of(SERVER), tmp_path, tmp_path / "log.txt") as (there, _),
         pytest.raises(InputError, match=r"ended before it was ready: error: .*config\.json"),
     ):
         wait_until_ready(there)
 
 
 def test_a_server_that_loads_for_too_long_is_given_up(tmp_path: Path) -> None:
-    server = server_of("server", {**SETTINGS, "start_seconds": 0.3})
+    server = server_of(Sampling("server", {**SETTINGS, "start_seconds": 0.3}))
     never = replace(server, argv=(sys.executable, "-c", "import time; time.sleep(600)"))
     with served(never, TINY, tmp_path / "log.txt") as (there, process):
         with pytest.raises(InputError, match=r"not ready within 0.3 s \(server.start_seconds\)"):
@@ -186,8 +189,9 @@ def test_a_server_that_loads_for_too_long_is_given_up(tmp_path: Path) -> None:
 
 def start(tmp_path: Path, port: int = 0, model: Path = TINY) -> subprocess.Popen[str]:
     """scripts/serve.py as the workflow calls it."""
-    words = ["--base-model", str(model), "--sampler", "server", "--log", str(tmp_path / "log.txt")]
-    words += ["--server", json.dumps({**SETTINGS, "port": port})]
+    params = {**PARAMS, "sampler": "server", "server": {**SETTINGS, "port": port}}
+    study = study_file(tmp_path, {**params, "base_model": str(model)})
+    words = ["--study", str(study), "--log", str(tmp_path / "log.txt")]
     words += ["--out", str(tmp_path / "endpoint.json")]
     return subprocess.Popen(
         [sys.executable, str(ROOT / "scripts" / "serve.py"), *words],
@@ -206,7 +210,7 @@ def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path
         f"error: server.port: {port} of 127.0.0.1 cannot be had (Address already in use), "
         "expected a free port, or 0 for none\n"
     )
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
 def test_a_port_that_is_asked_for_is_the_one_taken(tmp_path: Path) -> None:
@@ -303,7 +307,7 @@ def test_replies_that_had_come_are_kept_when_a_server_takes_another_s_place(
         return answer
 
     running: list[Endpoint] = []
-    with started(server_of("server", SETTINGS), TINY, tmp_path) as begin:
+    with started(server_of(SERVER), TINY, tmp_path) as begin:
 
         def again() -> Endpoint:
             running.append(begin())
@@ -335,8 +339,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def evaluated(rows: Path, out: Path, sampler: str, weights: Path | None, there: Path | None) -> Any:
     environment = PARAMS["environments"]["musique"]
-    given = ("musique", environment, TINY, weights, rows, 1.0, 0, sampler, SETTINGS, there, out)
-    evaluate_model(*given)
+    asked = Sampling(sampler, SETTINGS, there)
+    evaluate_model(Evaluation("musique", environment, TINY, weights, rows, 1.0, 0, asked), out)
     return read_json(out)
 
 
@@ -378,7 +382,7 @@ def test_a_shared_server_has_the_base_model_and_not_somebody_s_weights(tmp_path:
     there = tmp_path / "endpoint.json"
     with (
         pytest.raises(InputError, match="that server has the base model, expected none for"),
-        sampler_of("server", SETTINGS, TINY, tmp_path / "weights", there, CHAT),
+        sampler_of(replace(SERVER, endpoint=there), TINY, tmp_path / "weights", CHAT),
     ):
         pass
 
@@ -387,7 +391,7 @@ def test_a_server_that_is_killed_in_mid_rollout_is_one_line(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlvr_debug.serving.choose._NOTICED", 1.0)
-    with served(server_of("server", SETTINGS), TINY, tmp_path / "log.txt") as (there, process):
+    with served(server_of(SERVER), TINY, tmp_path / "log.txt") as (there, process):
         wait_until_ready(there)
         write_endpoint(tmp_path / "endpoint.json", there)
         killer = threading.Timer(0.05, os.killpg, (process.pid, signal.SIGKILL))

@@ -12,6 +12,7 @@ import pytest
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
+from rlvr_debug.jobs import Sampling
 from rlvr_debug.sampling.base import Sample
 from rlvr_debug.serving.client import sample_of
 from rlvr_debug.serving.endpoint import (
@@ -50,7 +51,7 @@ def test_the_server_asks_no_hub_and_sees_no_package_of_ours(
     python = tmp_path / "python"
     python.write_text("")
     monkeypatch.setattr("rlvr_debug.serving.process.python_of", lambda _: python)
-    server = server_of("vllm", {"port": 0, "start_seconds": 1, "vllm": CPU})
+    server = server_of(Sampling("vllm", {"port": 0, "start_seconds": 1, "vllm": CPU}))
     assert server.argv[0] == str(python)
     assert "PYTHONPATH" not in server.variables
     assert server.variables["HF_HUB_OFFLINE"] == "1"
@@ -61,7 +62,7 @@ def test_an_environment_that_is_not_built_is_one_line(
 ) -> None:
     monkeypatch.setattr("rlvr_debug.serving.process.python_of", lambda name: tmp_path / name)
     with pytest.raises(InputError, match=r"vllm: no such file, .*scripts/build_env.py vllm\)"):
-        server_of("vllm", {"port": 0, "start_seconds": 1, "vllm": GPU})
+        server_of(Sampling("vllm", {"port": 0, "start_seconds": 1, "vllm": GPU}))
 
 
 def test_only_a_study_with_vllm_needs_its_environment() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_json, read_jsonl
+from rlvr_debug.jobs import Evaluation, Sampling, Trained
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights, one_thread
 from rlvr_debug.processes import without_our_packages
@@ -41,12 +43,13 @@ from rlvr_debug.serving.endpoint import (
     write_endpoint,
 )
 from rlvr_debug.serving.process import served, server_of
-from rlvr_debug.serving.vllm import Trained, vllm_arguments
+from rlvr_debug.serving.vllm import vllm_arguments
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.venvs import build_venv
+from tests.study_file import study_file
 from tests.test_survival import ours
 from tests.test_workflow import MINI, Project, copy, end
 
@@ -162,7 +165,10 @@ LENGTH = 768
 def endpoint(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """Of a server with the shipped model, which is ready; its context holds the environment's rollouts."""
     log = tmp_path_factory.mktemp("vllm") / "log.txt"
-    with served(server_of("vllm", settings_of(max_model_len=LENGTH)), TINY, log) as (there, _):
+    with served(server_of(Sampling("vllm", settings_of(max_model_len=LENGTH))), TINY, log) as (
+        there,
+        _,
+    ):
         wait_until_ready(there)
         held = shared_memory(there.pid)
         yield there
@@ -252,7 +258,10 @@ def test_nobody_else_is_answered(endpoint: Endpoint) -> None:
 def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
     python: Path, tmp_path: Path
 ) -> None:
-    with served(server_of("vllm", settings_of()), TINY, tmp_path / "log.txt") as (there, process):
+    with served(server_of(Sampling("vllm", settings_of())), TINY, tmp_path / "log.txt") as (
+        there,
+        process,
+    ):
         wait_until_ready(there)
         started = psutil.Process(process.pid).children(recursive=True)
         [api] = psutil.Process(process.pid).children()
@@ -278,7 +287,9 @@ def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
 def policies(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The endpoint's file of a server for the adapters of two runs."""
     folder = tmp_path_factory.mktemp("policies")
-    server = server_of("vllm", settings_of(max_model_len=LENGTH), Trained(lora_r=8, policies=2))
+    server = server_of(
+        Sampling("vllm", settings_of(max_model_len=LENGTH)), Trained(lora_r=8, policies=2)
+    )
     with served(server, TINY, folder / "log.txt") as (there, _):
         wait_until_ready(there)
         write_endpoint(folder / "endpoint.json", there)
@@ -294,19 +305,20 @@ def lora_run(seed: int = 0, faults: tuple[str, ...] = (), steps: int = 5, lora_r
     return replace(control, training=training, seed=seed, faults=faults)
 
 
-def trained(run: Run, rows: Path, out: Path, **sampling: Any) -> list[dict[str, Any]]:
+def trained(
+    run: Run, rows: Path, out: Path, sampling: Sampling | None = None
+) -> list[dict[str, Any]]:
     """Its metrics by step."""
     out.mkdir()
     environment = PARAMS["environments"]["musique"]
     recorded = DiagnosticSettings(rollouts_every=1, rollouts_kept=100)
     train_rows = rows.with_name("train.jsonl")
-    train_run(Job(run, environment, TINY, train_rows, out, recorded, **sampling))
+    train_run(Job(run, environment, TINY, train_rows, out, recorded, {}, sampling or Sampling()))
     return [row for _, row in read_jsonl(out / "metrics.jsonl")]
 
 
-def on_vllm(endpoint: Path | None = None) -> dict[str, Any]:
-    settings = settings_of(max_model_len=LENGTH)
-    return {"sampler": "vllm", "server": settings, "endpoint": endpoint}
+def on_vllm(endpoint: Path | None = None) -> Sampling:
+    return Sampling("vllm", settings_of(max_model_len=LENGTH), endpoint)
 
 
 class Replaying(Qwen2Sampler):
@@ -330,7 +342,7 @@ def test_five_steps_on_the_server_train_the_policy_that_they_train_in_process(
         return said[-1]
 
     monkeypatch.setattr(ServedPolicy, "sample", recording)
-    served_by = trained(lora_run(), rows, tmp_path / "served", **on_vllm(policies))
+    served_by = trained(lora_run(), rows, tmp_path / "served", on_vllm(policies))
     assert all(row.pop("sync_gap") < 1e-5 for row in served_by)
 
     def replaying(base_model: Path, chat: Chat) -> Qwen2Sampler:
@@ -358,11 +370,15 @@ def test_two_runs_at_once_on_one_server_are_each_as_alone(
     policies: Path, rows: Path, tmp_path: Path
 ) -> None:
     def start(seed: int, name: str) -> subprocess.Popen[str]:
-        words = ["--run", json.dumps(lora_run(seed).to_json())]
-        words += ["--environment", json.dumps(PARAMS["environments"]["musique"])]
-        words += ["--sampler", "vllm", "--server", json.dumps(on_vllm()["server"])]
-        words += ["--endpoint", str(policies), "--base-model", str(TINY)]
-        words += ["--rows", str(rows.with_name("train.jsonl")), "--out", str(tmp_path / name)]
+        run, settings = lora_run(seed), settings_of(max_model_len=LENGTH)
+        vllm = {**settings["vllm"], "shared_by": "study"}
+        params = {**PARAMS, "sampler": "vllm", "server": settings, "vllm": vllm}
+        study = study_file(tmp_path / f"study {name}", params, run, rows.with_name("train.jsonl"))
+        # where the study looks for the server that its runs share
+        there = study.parent / "server" / "musique" / "study" / "endpoint.json"
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(policies, there)
+        words = ["--study", str(study), "--run", run.name, "--out", str(tmp_path / name)]
         script = [sys.executable, str(ROOT / "scripts" / "train.py")]
         return subprocess.Popen([*script, *words], stderr=subprocess.PIPE, text=True)
 
@@ -385,7 +401,7 @@ def test_an_adapter_that_is_not_passed_on_ends_the_run_at_its_first_update(
     run = lora_run(seed=3, faults=("stale-sampler",))
     run = replace(run, training=replace(run.training, learning_rate=5e-5))
     with pytest.raises(InputError, match=r"step 1: .* from what the trainer was before, expected"):
-        trained(run, rows, tmp_path / "stale", **on_vllm(policies))
+        trained(run, rows, tmp_path / "stale", on_vllm(policies))
     assert not (tmp_path / "stale" / "metrics.jsonl").exists()
 
 
@@ -397,7 +413,7 @@ def test_a_server_that_is_killed_in_mid_rollout_changes_nothing_of_a_training(
     run = lora_run(steps=3, lora_r=lora_r)
     run = replace(run, training=replace(run.training, learning_rate=2e-3 if lora_r else 4e-4))
     server = on_vllm(policies if lora_r else None)
-    expected = trained(run, rows, tmp_path / "undisturbed", **server)
+    expected = trained(run, rows, tmp_path / "undisturbed", server)
     replies: list[str] = []
     one = ServedPolicy._one
 
@@ -412,7 +428,7 @@ def test_a_server_that_is_killed_in_mid_rollout_changes_nothing_of_a_training(
 
     monkeypatch.setattr(ServedPolicy, "_one", killing)
     with pytest.warns(UserWarning, match="another one is waited for"):
-        found = trained(run, rows, tmp_path / "killed", **on_vllm())
+        found = trained(run, rows, tmp_path / "killed", on_vllm())
     sampled = [
         [row["sampled"]["ids"] for _, row in read_jsonl(tmp_path / name / "rollouts.jsonl")]
         for name in ("killed", "undisturbed")
@@ -430,8 +446,8 @@ def test_a_server_that_is_killed_in_mid_rollout_changes_nothing_of_a_training(
 def in_process(rows: Path, out: Path, weights: Path | None) -> Any:
     """Held-out evaluation of the base model, or of these weights."""
     environment = PARAMS["environments"]["musique"]
-    given: Any = ("musique", environment, TINY, weights, rows, 1.0, 0, "in-process", {}, None, out)
-    evaluate_model(*given)
+    job = Evaluation("musique", environment, TINY, weights, rows, 1.0, 0, Sampling())
+    evaluate_model(job, out)
     return read_json(out)
 
 

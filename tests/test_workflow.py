@@ -251,9 +251,13 @@ def test_another_seed_trains_only_that_seed(finished: Project) -> None:
 
 
 @pytest.mark.slow
-def test_another_threshold_trains_nothing(finished: Project) -> None:
+def test_another_threshold_trains_nothing_and_one_run_is_enough(finished: Project) -> None:
     finished.overlay({**MINI, "verdicts": {"minimum_effect": 0.2}})
     assert {"write_tables"} <= set(finished.to_do()) <= set(REPORTING)
+    assert finished.run().returncode == 0
+    assert finished.to_do() == {}
+    told = json.loads((finished.results / "study.json").read_text(encoding="utf-8"))
+    assert told["params"]["verdicts"]["minimum_effect"] == 0.2
 
 
 def gated(project: Project) -> None:
@@ -438,4 +442,4 @@ def test_a_bad_row_ends_a_study_with_one_line_before_it_starts(bad_row: Project)
 def test_a_bad_row_ends_snakemake_itself_and_leaves_nothing_half_written(bad_row: Project) -> None:
     done = bad_row.snakemake("--cores", "2")
     assert error_line(done).startswith(f"error: ../../{BAD_ROW}")
-    assert [path for path in bad_row.results.rglob("*") if path.is_file()] == []
+    assert [path.name for path in bad_row.results.rglob("*") if path.is_file()] == ["study.json"]

@@ -6,7 +6,7 @@ Reward that rises only when sampled is sharpening, not learning.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.files import write_json
+from rlvr_debug.jobs import Evaluation
 from rlvr_debug.models.base_model import one_thread
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
@@ -26,29 +27,16 @@ __all__ = ["evaluate", "evaluate_model"]
 _BATCH = 128  # rollouts in step; bounds memory
 
 
-def evaluate_model(
-    environment_name: str,
-    environment: Mapping[str, Any],
-    base_model: Path,
-    weights: Path | None,
-    rows: Path,
-    temperature: float,
-    seed: int,
-    sampler: str,
-    server: Mapping[str, Any],
-    endpoint: Path | None,
-    out: Path,
-) -> None:
-    """Held-out evaluation of the base model, or of trained `weights`, into a JSON file.
-
-    sampler, server: of params.yaml; endpoint: the file of a server that has the base model.
-    """
+def evaluate_model(job: Evaluation, out: Path) -> None:
+    """Evaluate the base model, or trained weights, on held-out rows into a JSON file."""
     one_thread()
-    chat = Chat(base_model)
-    heldout = read_rows(environment_name, rows)
-    built = build_environment(environment_name, environment)
-    with sampler_of(sampler, server, base_model, weights, endpoint, chat) as asked:
-        result = evaluate(heldout, built, chat, asked, temperature=temperature, seed=seed)
+    chat = Chat(job.base_model)
+    rows = read_rows(job.environment, job.rows)
+    environment = build_environment(job.environment, job.settings)
+    with sampler_of(job.sampling, job.base_model, job.weights, chat) as sampler:
+        result = evaluate(
+            rows, environment, chat, sampler, temperature=job.temperature, seed=job.seed
+        )
     write_json(out, result)
 
 

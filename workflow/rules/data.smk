@@ -21,12 +21,11 @@ rule prepare_data:
         "../../envs/train.yaml"
     params:
         code=code("data", "environments"),
-        settings=data_json,
-        root=ROOT,
+        told=lambda w: told(STUDY.data_settings(w.environment)),
         out=subpath(output.train, parent=True),
     shell:
-        "python {input.script} --environment {wildcards.environment} --settings {params.settings:q}"
-        " --root {params.root} --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        "python {input.script} --study results/study.json --environment {wildcards.environment}"
+        " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule fetch_model:

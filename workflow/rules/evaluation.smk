@@ -1,12 +1,5 @@
 """Held-out evaluation of the base model and of every run; the server that may answer in it; audit of the rewards."""
 
-EVALUATED = options(
-    temperature=PARAMS["training"]["temperature"],
-    seed=PARAMS["evaluation"]["seed"],
-    sampler=PARAMS["sampler"],
-    server=SERVER_JSON,
-)
-
 
 rule serve_base_model:
     # runs while its consumers do, in one group with them
@@ -23,14 +16,12 @@ rule serve_base_model:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=model_words(MAIN_MODEL),
         model=digest_of(MAIN_MODEL),
-        sampler=PARAMS["sampler"],
-        server=SERVER_JSON,
+        told=told(STUDY.serving()),
     shell:
         # exec: it is Snakemake's SIGTERM that ends it, and a shell would keep that to itself
-        "exec python {input.script} {params.base_model} --sampler {params.sampler}"
-        " --server {params.server:q} --log {log.server} --out {output} 2> {log[0]}"
+        "exec python {input.script} --study results/study.json --log {log.server} --out {output}"
+        " 2> {log[0]}"
 
 
 rule evaluate_baseline:
@@ -39,7 +30,7 @@ rule evaluate_baseline:
         sampler=SAMPLER_READY,
         base_model=by_environment(files_of),
         rows="results/data/{environment}/heldout.jsonl",
-        endpoint=shared_endpoint,
+        endpoint=lambda w: file_or_none(STUDY.baseline_server(w.environment)),
     output:
         "results/baseline/{environment}.json",
     log:
@@ -47,20 +38,14 @@ rule evaluate_baseline:
     conda:
         "../../envs/train.yaml"
     # the server has the core: those of all that ask it are summed
-    threads: lambda wildcards: 0 if shared_endpoint(wildcards) else 1
+    threads: lambda w: 0 if STUDY.baseline_server(w.environment) else 1
     params:
         code=code(*EVALUATION_CODE),
-        base_model=by_environment(model_words),
         model=by_environment(digest_of),
-        environment=environment_json,
-        settings=EVALUATED,
-        endpoint=lambda wildcards, input: (
-            f"--endpoint {input.endpoint[0]}" if input.endpoint else ""
-        ),
+        told=lambda w: told(STUDY.evaluation(w.environment)),
     shell:
-        "OMP_NUM_THREADS=1 python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} {params.base_model}"
-        " --rows {input.rows} {params.settings} {params.endpoint}"
+        "OMP_NUM_THREADS=1 python {input.script} --study results/study.json"
+        " --environment {wildcards.environment}"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
@@ -79,14 +64,11 @@ rule evaluate_run:
         "../../envs/train.yaml"
     params:
         code=code(*EVALUATION_CODE),
-        base_model=by_environment(model_words),
         model=by_environment(digest_of),
-        environment=environment_json,
-        settings=EVALUATED,
+        told=lambda w: told(STUDY.evaluation(w.environment, name_of(w))),
     shell:
-        "python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} {params.base_model}"
-        " --weights {input.weights} --rows {input.rows} {params.settings}"
+        "python {input.script} --study results/study.json --environment {wildcards.environment}"
+        " --run {wildcards.environment}/{wildcards.arm}/{wildcards.seed}"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
@@ -105,10 +87,10 @@ rule audit_rewards:
         "../../envs/train.yaml"
     params:
         code=code("data", "environments", "sampling", "audit.py"),
-        base_model=by_environment(model_words),
         model=by_environment(digest_of),
-        environment=environment_json,
+        told=lambda w: told(
+            STUDY.model_folder(w.environment), STUDY.settings(w.environment)
+        ),
     shell:
-        "python {input.script} --environment-name {wildcards.environment}"
-        " --environment {params.environment:q} {params.base_model}"
-        " --rows {input.rows} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        "python {input.script} --study results/study.json --environment {wildcards.environment}"
+        " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -39,16 +39,10 @@ rule serve_policies:
     # trainers wait while it works
     threads: 0
     params:
-        base_model=by_environment(model_words),
         model=by_environment(digest_of),
-        server=as_json({**SERVER, "port": 0}),
-        policies=lambda wildcards, output: len(trained_with(output[0])),
-        lora_r=lambda wildcards, output: max(
-            run.training.lora_r for run in trained_with(output[0])
-        ),
+        told=lambda w, output: told(STUDY.serving_policies(Path(output[0]))),
     shell:
-        "exec python {input.script} {params.base_model} --sampler vllm"
-        " --server {params.server:q} --policies {params.policies} --lora-r {params.lora_r}"
+        "exec python {input.script} --study results/study.json --policies"
         " --log {log.server} --out {output} 2> {log[0]}"
 
 
@@ -58,7 +52,7 @@ rule train:
         needed=TRAINER_FILES + LAUNCH_FILES + (SAMPLER_READY if TRAINED_ON_VLLM else []),
         base_model=by_environment(files_of),
         rows="results/data/{environment}/train.jsonl",
-        endpoint=policies_endpoint if SHARED else [],
+        endpoint=lambda w: file_or_none(STUDY.shared_server(STUDY.run(name_of(w)))),
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
         metrics="results/runs/{environment}/{arm}/{seed}/metrics.jsonl",
@@ -71,17 +65,12 @@ rule train:
     threads: LAUNCH["processes"]
     params:
         code=code(*TRAINING_CODE, *TRAINING_SERVER),
-        base_model=by_environment(model_words),
         model=by_environment(digest_of),
-        run=run_json,
-        environment=environment_json,
-        settings=options(diagnostics=as_json(PARAMS["diagnostics"]), command=COMMAND),
-        sampling=sampling_words if TRAINED_ON_VLLM else "",
+        told=lambda w: told(STUDY.training(name_of(w))),
     shell:
         f"{TRAINING_PYTHON} "
-        "{input.script} --run {params.run:q} --environment {params.environment:q}"
-        " {params.settings}"
-        " {params.base_model} --rows {input.rows} {params.sampling}"
+        "{input.script} --study results/study.json"
+        " --run {wildcards.environment}/{wildcards.arm}/{wildcards.seed}"
         " --out results/runs/{wildcards.environment}/{wildcards.arm}/{wildcards.seed}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
@@ -100,13 +89,8 @@ rule probe:
         "../../envs/train.yaml"
     params:
         code=code(*TRAINING_CODE, "probes", "probes/texts.yaml"),
-        base_model=model_words(MAIN_MODEL),
         model=digest_of(MAIN_MODEL),
-        run=as_json(ALL_RUNS[0].to_json()),
-        environment=as_json(PARAMS["environments"][PARAMS["environment"]]),
-        command=COMMAND,
+        told=told(STUDY.probing()),
     shell:
-        "python {input.script} --run {params.run:q} --environment {params.environment:q}"
-        " {params.base_model} --rows {input.rows} --out {output}"
-        " --command {params.command:q}"
+        "python {input.script} --study results/study.json --out {output}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -1,6 +1,5 @@
 """Tables, verdicts, charts and the report: what people read."""
 
-VERDICT_SETTINGS = as_json({**PARAMS["verdicts"], "environment": PARAMS["environment"]})
 VERDICT_CODE = (
     "causes/__init__.py",
     "causes/base.py",
@@ -42,17 +41,9 @@ checkpoint decide_phase:
     params:
         code=code(*VERDICT_CODE),
         causes=told_causes(),
-        runs=lambda w: as_json([run.to_json() for run in runs_until(int(w.phase))]),
-        hypotheses=lambda w: as_json(
-            sorted(slug for slug, phase in PHASE_OF.items() if phase <= int(w.phase))
-        ),
-        settings=VERDICT_SETTINGS,
+        told=lambda w: told(STUDY.until(int(w.phase)), STUDY.judged_by),
     shell:
-        # not an argument: the system limits each to 128 KiB
-        "printf %s {params.runs:q}"
-        " | python {input.script} --phase {wildcards.phase} --runs /dev/stdin"
-        " --hypotheses {params.hypotheses:q} --settings {params.settings:q}"
-        " --results results --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        "python {input.script} --study results/study.json --phase {wildcards.phase} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule write_tables:
@@ -78,15 +69,9 @@ rule write_tables:
     params:
         code=code(*VERDICT_CODE),
         causes=told_causes(),
-        runs=as_json([run.to_json() for run in ALL_RUNS]),
-        phases=as_json(PHASE_OF),
-        unmapped=as_json(unmapped(PARAMS)),
-        settings=VERDICT_SETTINGS,
+        told=told(STUDY.runs, STUDY.phases, STUDY.unmapped, STUDY.judged_by),
     shell:
-        # not an argument: the system limits each to 128 KiB
-        "printf %s {params.runs:q}"
-        " | python {input.script} --runs /dev/stdin --phases {params.phases:q}"
-        " --unmapped {params.unmapped:q} --gates {input.gates} --settings {params.settings:q} --results results"
+        "python {input.script} --study results/study.json --gates {input.gates}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
@@ -103,11 +88,10 @@ rule draw_charts:
         "../../envs/train.yaml"
     params:
         code=code("report/charts.py"),
-        minimum_effect=PARAMS["verdicts"]["minimum_effect"],
+        told=told(STUDY.judged_by),
         out=subpath(output[0], parent=True),
     shell:
-        "python {input.script} --tables results/tables --minimum-effect {params.minimum_effect}"
-        " --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        "python {input.script} --study results/study.json --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule write_report:
@@ -142,15 +126,7 @@ rule write_report:
             ),
         ),
         causes=told_causes(),
-        settings=as_json(
-            {
-                **{
-                    key: PARAMS[key]
-                    for key in ("study", "case", "trainer", "environment")
-                },
-                **PARAMS["verdicts"],
-            }
-        ),
+        told=told(STUDY.judged_by),
     shell:
-        "python {input.script} --results results --settings {params.settings:q}"
+        "python {input.script} --study results/study.json"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlvr_debug.causes.base import built
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, reason
 from rlvr_debug.logs.log import Array, Log
 
 __all__ = [
@@ -98,7 +98,13 @@ class Check:
             return None
         text = self.found if reading.strength else self.fine
         text = text if isinstance(text, str) else text[reading.says]
-        sentence = text.format_map(reading.values)
+        try:
+            sentence = text.format_map(reading.values)
+        except (LookupError, ValueError, TypeError) as error:
+            raise InputError(
+                f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}' cannot say "
+                f"'{text}' ({reason(error)}), expected values of its reading: {', '.join(reading.values)}"
+            ) from None
         return Shown(reading.strength, self._measured(reading.values), sentence, reading.amount)
 
     def _measured(self, values: Mapping[str, Any]) -> dict[str, float]:

@@ -109,7 +109,7 @@ def _steps(run: Run, results: Path) -> list[dict[str, Any]]:
 
 
 def _folder(run: Run, results: Path) -> Path:
-    return results / "runs" / run.environment / run.trained_as / str(run.seed)
+    return results / "runs" / run.name
 
 
 def _judge(

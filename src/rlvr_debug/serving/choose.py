@@ -7,18 +7,19 @@ module too, need not have it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import InputError
+from rlvr_debug.jobs import Sampling, Trained
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-from rlvr_debug.serving.vllm import Trained
 
 if TYPE_CHECKING:
     from rlvr_debug.serving.client import ServedPolicy
@@ -37,51 +38,39 @@ def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Q
 
 @contextmanager
 def sampler_of(
-    sampler: str,
-    settings: Mapping[str, Any],
-    base_model: Path,
-    weights: Path | None,
-    endpoint: Path | None,
-    chat: Chat,
+    asked: Sampling, base_model: Path, weights: Path | None, chat: Chat
 ) -> Iterator[Sampler]:
-    """Of the base model, or of trained `weights`, for as long as the context is open.
+    """Yield the sampler of the base model, or of trained `weights`, for as long as the context is open.
 
-    sampler, settings: as server_of wants them. endpoint: the file of a server that has the base
-    model, else one is started where the sampler is no process of ours. Raises InputError where that fails.
+    asked: its endpoint is that of a server with the base model. Raise InputError where no server can be had.
     """
-    if sampler == "in-process":
+    if not asked.served:
         yield base_sampler(base_model, chat, weights)
         return
     from rlvr_debug.serving.client import ServedSampler
     from rlvr_debug.serving.process import model_folder
 
-    if endpoint and weights:
-        raise InputError(f"{endpoint}: that server has the base model, expected none for {weights}")
-    with (
-        model_folder(base_model, weights) as model,
-        _server(sampler, settings, model, endpoint) as start,
-    ):
+    if asked.endpoint and weights:
+        raise InputError(
+            f"{asked.endpoint}: that server has the base model, expected none for {weights}"
+        )
+    with model_folder(base_model, weights) as model, _server(asked, model) as start:
         yield ServedSampler(start(), chat.eos_id, start)
 
 
 @contextmanager
 def served_policy(
-    settings: Mapping[str, Any],
-    base_model: Path,
-    endpoint: Path | None,
-    name: str,
-    lora_r: int,
-    chat: Chat,
+    asked: Sampling, base_model: Path, name: str, lora_r: int, chat: Chat
 ) -> Iterator[ServedPolicy]:
-    """vLLM's sampler of a policy that is trained, for as long as the context is open.
+    """Yield vLLM's sampler of a policy that is trained, for as long as the context is open.
 
-    endpoint: the file of a server for the adapters of several; without, one of this run's own is started.
-    name: of the run; lora_r: its adapter's rank, 0 where all weights are trained.
+    asked: its endpoint is that of a server for the adapters of several runs. name: of the run; lora_r: its
+    adapter's rank, 0 where all weights are trained.
     """
     from rlvr_debug.serving.client import ServedPolicy
 
     with (
-        _server("vllm", settings, base_model, endpoint, Trained(lora_r, 1)) as start,
+        _server(asked, base_model, Trained(lora_r, 1)) as start,
         TemporaryDirectory() as folder,
         closing(ServedPolicy(start(), chat.eos_id, name, Path(folder), start)) as policy,
     ):
@@ -90,20 +79,17 @@ def served_policy(
 
 @contextmanager
 def _server(
-    sampler: str,
-    settings: Mapping[str, Any],
-    model: Path,
-    endpoint: Path | None,
-    trained: Trained | None = None,
+    asked: Sampling, model: Path, trained: Trained | None = None
 ) -> Iterator[Callable[[], Endpoint]]:
-    """Each call returns a server that is ready, another one than before."""
-    if endpoint:
-        yield _following(endpoint)
+    """Yield what returns at each call a server that is ready, another one than before."""
+    if asked.endpoint:
+        yield _following(asked.endpoint)
         return
     from rlvr_debug.serving.process import server_of, started
 
     # the port of params.yaml is that of the server which jobs share
-    server = server_of(sampler, {**settings, "port": 0}, trained)
+    own = replace(asked, server={**asked.server, "port": 0})
+    server = server_of(own, trained)
     with TemporaryDirectory() as folder, started(server, model, Path(folder)) as start:
         yield start
 

@@ -14,9 +14,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rlvr_debug.errors import InputError
+from rlvr_debug.jobs import Sampling, Serving, Trained
 from rlvr_debug.models.places import index_of
 from rlvr_debug.processes import guarded, without_our_packages
 from rlvr_debug.serving.endpoint import (
@@ -26,7 +27,7 @@ from rlvr_debug.serving.endpoint import (
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.vllm import Trained, vllm_arguments, vllm_variables
+from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.venvs import python_of
 
 __all__ = ["Server", "model_folder", "serve", "served", "server_of", "started"]
@@ -48,13 +49,13 @@ class Server:
     start_seconds: float
 
 
-def server_of(sampler: str, settings: Mapping[str, Any], trained: Trained | None = None) -> Server:
-    """sampler: of params.yaml, not in-process; settings: its `server` and, for sampler vllm, its `vllm` in it.
-    trained: what policies it follows, which only vLLM's does.
+def server_of(asked: Sampling, trained: Trained | None = None) -> Server:
+    """Return how the server is started that answers, which is not in-process.
 
-    Raises InputError where vLLM is not installed.
+    trained: what policies it follows, which only vLLM's does. Raise InputError where vLLM is not installed.
     """
-    if sampler == "vllm":
+    settings = asked.server
+    if asked.sampler == "vllm":
         own = settings["vllm"]
         python = python_of(own["environment"])
         if not python.is_file():
@@ -103,27 +104,20 @@ def started(server: Server, model: Path, folder: Path) -> Iterator[Callable[[], 
         yield start
 
 
-def serve(
-    model: Path,
-    sampler: str,
-    settings: Mapping[str, Any],
-    trained: Trained | None,
-    log: Path,
-    out: Path,
-) -> None:
-    """Be the job whose server the jobs of a study share, until SIGTERM, which ends it with status 0. A server that was ready and ends is started once more.
+def serve(job: Serving, log: Path, out: Path) -> None:
+    """Be the job whose server the jobs of a study share, until SIGTERM, which ends it with status 0.
 
-    trained: as server_of wants it. out: the endpoint's file, written before the model is loaded: who waits
-    for it asks /health then. Raises InputError when the server ends by itself.
+    A server that was ready and ends is started once more. log: what it says. out: the endpoint's file, written
+    before the model is loaded: who waits for it asks /health then. Raise InputError when the server ends by itself.
     """
 
     def end(*_: object) -> NoReturn:
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    server = server_of(sampler, settings, trained)
+    server = server_of(job.sampling, job.trained)
     for last in (False, True):
-        with served(server, model, log) as (endpoint, process):
+        with served(server, job.base_model, log) as (endpoint, process):
             write_endpoint(out, endpoint)
             was_ready = False
             while process.poll() is None:

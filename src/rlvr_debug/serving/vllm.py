@@ -7,27 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rlvr_debug.devices import device_variables
+from rlvr_debug.jobs import Trained
 
-__all__ = ["RANKS", "Trained", "vllm_arguments", "vllm_variables", "why_not_reloaded"]
+__all__ = ["RANKS", "vllm_arguments", "vllm_variables", "why_not_reloaded"]
 
 _MODULE = "vllm.entrypoints.launchers.api_server.entry"
 # ranks that vLLM keeps room for
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a server must be ready for that follows policies while they are trained.
-
-    lora_r: the highest rank of their adapters, 0 where all weights are trained; policies: how many at once.
-    """
-
-    lora_r: int
-    policies: int
 
 
 def vllm_arguments(settings: Mapping[str, Any], trained: Trained | None = None) -> tuple[str, ...]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import hashlib
+import json
 import os
 import sys
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from rlvr_debug.files import digest_of
 from rlvr_debug.processes import PARENT
 
-__all__ = ["code_digest", "set_up_jobs"]
+__all__ = ["code_digest", "set_up_jobs", "told"]
 
 
 def set_up_jobs() -> None:
@@ -39,6 +43,19 @@ def code_digest(place: Path) -> str:
     if not files:
         raise FileNotFoundError(f"{place}: no Python files")
     return digest_of(files)
+
+
+def told(*values: Any) -> str:
+    """Return 12 digits of all that a job is told: it runs again where they are others.
+
+    values: data classes, paths, and what JSON can hold. The order of keys does not count.
+    """
+    text = json.dumps(values, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def _first(variable: str, folder: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.jobs import Sampling
 from rlvr_debug.metrics.settings import DiagnosticSettings
 
 if TYPE_CHECKING:
     from rlvr_debug.probes import Measurement
 
-__all__ = ["Job", "Run", "Trainer", "read_runs"]
+__all__ = ["Job", "Run", "Trainer"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Run:
     trained_as: str
 
     @property
+    def name(self) -> str:
+        """Return `environment/arm/seed` of the run that was trained: its results are in the folder of that name."""
+        return f"{self.environment}/{self.trained_as}/{self.seed}"
+
+    @property
     def rollouts_per_step(self) -> int:
         return self.training.prompts_per_step * self.training.group_size
 
@@ -57,18 +62,13 @@ class Run:
         )
 
 
-def read_runs(path: Path) -> list[Run]:
-    """Read a JSON list of what `Run.to_json` returns."""
-    return [Run.from_json(run) for run in json.loads(path.read_text(encoding="utf-8"))]
-
-
 @dataclass(frozen=True)
 class Job:
     """What a trainer is given to train one run, or to probe it.
 
     environment: the run's block of `environments` in params.yaml. rows: the file of training rows. out: the
-    folder that a training writes to, or the file that a probe writes. diagnostics, command, sampler: as in
-    params.yaml. server: the settings of that sampler. endpoint: the file of a server that several runs share.
+    folder that a training writes to, or the file that a probe writes. diagnostics, command: as in params.yaml.
+    sampling: who answers its rollouts; of servers only vLLM's do in training.
     """
 
     run: Run
@@ -78,9 +78,7 @@ class Job:
     out: Path
     diagnostics: DiagnosticSettings = field(default_factory=DiagnosticSettings)
     command: Mapping[str, Any] = field(default_factory=dict)
-    sampler: str = "in-process"
-    server: Mapping[str, Any] = field(default_factory=dict)
-    endpoint: Path | None = None
+    sampling: Sampling = field(default_factory=Sampling)
 
     @property
     def trained_in(self) -> dict[str, Any]:

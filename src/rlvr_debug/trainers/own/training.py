@@ -100,16 +100,16 @@ def _sampling(
     job: Job, name: str, chat: Chat, processes: Processes
 ) -> Iterator[tuple[Any, SyncCheck | None]]:
     """Yield the sampler of the process that rolls out, and the check of every update, where that is a server's."""
-    if job.sampler != "vllm":
+    if job.sampling.sampler != "vllm":
         yield base_sampler(job.base_model, chat), None
         return
-    bound = job.server["vllm"]["sync_bound"]
+    bound = job.sampling.server["vllm"]["sync_bound"]
     if not processes.main:
         # the check needs all processes for the trainer's side of it
         yield None, SyncCheck(lambda ids: [], bound)
         return
     lora_r = job.run.training.lora_r
-    with served_policy(job.server, job.base_model, job.endpoint, name, lora_r, chat) as asked:
+    with served_policy(job.sampling, job.base_model, name, lora_r, chat) as asked:
         yield asked, SyncCheck(asked.logprobs, bound)
 
 

@@ -1,0 +1,198 @@
+"""results/study.json: a study, wholly resolved. Each job is told this file and the name of its part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.causes import phase_of
+from rlvr_debug.data.prepare import rooted
+from rlvr_debug.errors import InputError, hint
+from rlvr_debug.files import read_json, write_json
+from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.models.places import BaseModel, base_model_of
+from rlvr_debug.study.arms import runs, unmapped
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import Job, Run, Trainer
+
+__all__ = ["Study", "read_study", "resolve", "write_study"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as its jobs see it, from its working directory.
+
+    params: checked, with the overlay merged in. root: the checkout. runs: in the order of the tables. phases: of
+    the hypotheses by slug. unmapped: by slug, why arms are not run. results: where files of results are.
+    """
+
+    params: Mapping[str, Any]
+    root: Path
+    runs: tuple[Run, ...]
+    phases: Mapping[str, int]
+    unmapped: Mapping[str, str]
+    results: Path = Path("results")
+
+    @cached_property
+    def trained(self) -> dict[str, Run]:
+        """The runs that are trained, one of all that are told the same, by `environment/arm/seed`."""
+        return {run.name: run for run in self.runs if run.arm == run.trained_as}
+
+    def run(self, name: str) -> Run:
+        """Return the trained run of that name. Raise InputError where the study has none."""
+        if name not in self.trained:
+            known = hint(name, self.trained)
+            raise InputError(f"{self.results / 'study.json'}: no run '{name}': {known}")
+        return self.trained[name]
+
+    @property
+    def environments(self) -> list[str]:
+        return sorted({run.environment for run in self.runs})
+
+    def settings(self, environment: str) -> dict[str, Any]:
+        """Return the environment's block of `environments` in params.yaml."""
+        found: dict[str, Any] = self.params["environments"][environment]
+        return found
+
+    def data_settings(self, environment: str) -> dict[str, Any]:
+        """Return the environment's block of `data`, with the paths of files as they are from here."""
+        return rooted(self.params["data"][environment], self.root)
+
+    def base_model(self, environment: str) -> BaseModel:
+        return base_model_of(self.params, environment)
+
+    def model_folder(self, environment: str) -> Path:
+        return self.root / self.base_model(environment).folder
+
+    def rows(self, environment: str, split: str) -> Path:
+        """Return the file of that environment's rows. split: train or heldout."""
+        return self.results / "data" / environment / f"{split}.jsonl"
+
+    @property
+    def _server(self) -> dict[str, Any]:
+        """The settings of a server, where the sampler is one."""
+        if not Sampling(self.params["sampler"]).served:
+            return {}
+        vllm = {"vllm": self.params["vllm"]} if self.params["sampler"] == "vllm" else {}
+        return {**self.params["server"], **vllm}
+
+    @property
+    def trains_on_vllm(self) -> bool:
+        """Whether vLLM answers in training, too: other trainers have samplers of their own."""
+        return self.params["sampler"] == "vllm" and self.trainer.takes_sampler
+
+    @property
+    def trainer(self) -> Trainer:
+        return load_trainer(self.params["trainer"])
+
+    def shared_server(self, run: Run) -> Path | None:
+        """Return the endpoint's file of the server that samples for this training and others, if one does."""
+        sharing = self.params["vllm"]["shared_by"]
+        if not self.trains_on_vllm or sharing == "run":
+            return None
+        name = "study" if sharing == "study" else run.arm
+        return self.results / "server" / run.environment / name / "endpoint.json"
+
+    def baseline_server(self, environment: str) -> Path | None:
+        """Return the endpoint's file of the server with the base model, where the environment has that one."""
+        main = self.params["environment"]
+        if not self._server or self.base_model(environment) != self.base_model(main):
+            return None
+        return self.results / "server" / "endpoint.json"
+
+    def serving(self) -> Serving:
+        """Return what the server with the base model is told, which baseline evaluations share."""
+        sampling = Sampling(self.params["sampler"], self._server)
+        return Serving(self.model_folder(self.params["environment"]), sampling, None)
+
+    def serving_policies(self, endpoint: Path) -> Serving:
+        """Return what a server is told that samples for several trainings. endpoint: its file (shared_server)."""
+        found = [run for run in self.trained.values() if self.shared_server(run) == endpoint]
+        if not found:
+            raise InputError(f"{endpoint}: no run of the study is sampled for there")
+        lora_r = max(run.training.lora_r for run in found)
+        # the port of params.yaml is that of the server with the base model
+        sampling = Sampling(self.params["sampler"], {**self._server, "port": 0})
+        return Serving(
+            self.model_folder(found[0].environment), sampling, Trained(lora_r, len(found))
+        )
+
+    def training(self, name: str) -> Job:
+        """Return what the training of that run is told."""
+        run = self.run(name)
+        sampling = Sampling()
+        if self.trains_on_vllm:
+            sampling = Sampling(self.params["sampler"], self._server, self.shared_server(run))
+        return self._job(run, self.results / "runs" / name, sampling)
+
+    def probing(self) -> Job:
+        """Return what the probes of the case are told."""
+        return self._job(self.runs[0], self.results / "probes.json", Sampling())
+
+    def _job(self, run: Run, out: Path, sampling: Sampling) -> Job:
+        keys = self.trainer.command_keys
+        return Job(
+            run,
+            self.settings(run.environment),
+            self.model_folder(run.environment),
+            self.rows(run.environment, "train"),
+            out,
+            DiagnosticSettings(**self.params["diagnostics"]),
+            {key: value for key, value in self.params["command"].items() if key in keys},
+            sampling,
+        )
+
+    def evaluation(self, environment: str, name: str | None = None) -> Evaluation:
+        """Return what the held-out evaluation of that run is told, or of the environment's base model."""
+        found = self.results / "runs" / name if name else None
+        endpoint = None if name else self.baseline_server(environment)
+        return Evaluation(
+            environment,
+            self.settings(environment),
+            self.model_folder(environment),
+            found / "model.safetensors" if found else None,
+            self.rows(environment, "heldout"),
+            self.params["training"]["temperature"],
+            self.params["evaluation"]["seed"],
+            Sampling(self.params["sampler"], self._server, endpoint),
+        )
+
+    def until(self, phase: int) -> tuple[list[Run], list[str]]:
+        """Return the runs of the controls and of all hypotheses up to that phase, and the slugs of these."""
+        runs = [run for run in self.runs if self.phases.get(run.hypothesis, 0) <= phase]
+        return runs, sorted(slug for slug, own in self.phases.items() if own <= phase)
+
+    @property
+    def judged_by(self) -> dict[str, Any]:
+        """What tables and report are told of the case and of how verdicts are reached."""
+        case = {key: self.params[key] for key in ("study", "case", "trainer", "environment")}
+        return {**case, **self.params["verdicts"]}
+
+
+def resolve(params: Mapping[str, Any], root: Path) -> Study:
+    """Return the study of checked parameters. root: the checkout, from the study's working directory."""
+    phases = {slug: phase_of(slug, params["hypotheses"]) for slug in params["hypotheses"]}
+    return Study(params, root, tuple(runs(dict(params))), phases, unmapped(dict(params)))
+
+
+def write_study(study: Study, path: Path) -> None:
+    """Write all that the study's jobs may be told. The same study gives the same bytes."""
+    runs_told = [run.to_json() for run in study.runs]
+    found = {"params": study.params, "root": str(study.root), "runs": runs_told}
+    write_json(path, {**found, "phases": study.phases, "unmapped": study.unmapped})
+
+
+def read_study(path: Path) -> Study:
+    """Read what write_study wrote; results are beside it. Raise InputError for any other file."""
+    found = read_json(path)
+    try:
+        found["runs"] = tuple(map(Run.from_json, found["runs"]))
+        return Study(**{**found, "root": Path(found["root"]), "results": path.parent})
+    except (TypeError, KeyError):
+        raise InputError(
+            f"{path}: expected a study as the workflow writes it, found other keys"
+        ) from None

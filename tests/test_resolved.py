@@ -1,0 +1,128 @@
+"""results/study.json: what is written is what every job reads, and a job's digest tells when it was told something else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.study.jobs import told
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
+
+DEFAULT = load_params(ROOT / "params.yaml")
+SHIPPED = sorted((ROOT / "studies").glob("*.yaml"))
+VLLM = {**DEFAULT["vllm"], "environment": "vllm-cpu"}
+
+
+def turned(value: Any) -> Any:
+    """With all keys in the opposite order."""
+    if isinstance(value, dict):
+        return {key: turned(value[key]) for key in reversed(value)}
+    return value
+
+
+def jobs_of(study: Study) -> dict[str, Any]:
+    """All that jobs are told, by job."""
+    found: dict[str, Any] = {f"train {name}": study.training(name) for name in study.trained}
+    for name, run in study.trained.items():
+        found[f"evaluate {name}"] = study.evaluation(run.environment, name)
+    for name in study.environments:
+        found[f"baseline {name}"] = study.evaluation(name)
+        found[f"data {name}"] = study.data_settings(name)
+    return {**found, "probe": study.probing(), "tables": study.judged_by}
+
+
+def digests(study: Study) -> dict[str, str]:
+    return {job: told(parts) for job, parts in jobs_of(study).items()}
+
+
+@pytest.mark.parametrize("overlay", [None, *SHIPPED], ids=lambda path: path.stem if path else "-")
+def test_a_job_reads_what_the_workflow_resolved(overlay: Path | None, tmp_path: Path) -> None:
+    study = resolve(load_params(ROOT / "params.yaml", overlay), Path("../.."))
+    write_study(study, tmp_path / "study.json")
+    read = read_study(tmp_path / "study.json")
+    assert read.results == tmp_path
+    assert jobs_of(replace(read, results=study.results)) == jobs_of(study)
+    assert (read.runs, read.phases, read.unmapped) == (study.runs, study.phases, study.unmapped)
+
+
+def test_the_order_of_keys_changes_neither_the_file_nor_what_a_job_is_told(tmp_path: Path) -> None:
+    both = [resolve(params, Path()) for params in (DEFAULT, turned(DEFAULT))]
+    texts = []
+    for study in both:
+        write_study(study, tmp_path / "study.json")
+        texts.append((tmp_path / "study.json").read_text(encoding="utf-8"))
+    assert texts[0] == texts[1]
+    assert digests(both[0]) == digests(both[1])
+
+
+def changed(**keys: Any) -> set[str]:
+    """The jobs of the default study that are told something else with these values of params.yaml."""
+    before, after = digests(resolve(DEFAULT, Path())), digests(resolve({**DEFAULT, **keys}, Path()))
+    return {job for job in before if before[job] != after.get(job)}
+
+
+def test_an_edit_reaches_the_jobs_that_it_touches_and_no_others() -> None:
+    hypotheses = json.loads(json.dumps(DEFAULT["hypotheses"]))
+    hypotheses["kl-penalty"]["arms"]["kl-beta-0"]["training"]["kl_beta"] = 0.01
+    assert {job.split("/")[1] for job in changed(hypotheses=hypotheses)} == {"kl-beta-0"}
+    assert changed(verdicts={**DEFAULT["verdicts"], "minimum_effect": 0.2}) == {"tables"}
+    assert changed(launch={**DEFAULT["launch"], "devices": "0"}) == set()
+    evaluations = changed(evaluation={**DEFAULT["evaluation"], "seed": 5})
+    assert {job.split()[0] for job in evaluations} == {"evaluate", "baseline"}
+    # what another trainer would read
+    assert changed(command={**DEFAULT["command"], "stall_seconds": 5}) == set()
+
+
+def test_an_environment_with_another_base_model_has_it_in_every_job_and_no_shared_server() -> None:
+    params = {**DEFAULT, "base_models": {"gsm8k": "models/other"}, "sampler": "server"}
+    study = resolve(params, Path("../.."))
+    assert {"musique", "gsm8k"} <= set(study.environments)
+    for name, run in study.trained.items():
+        model = "models/other" if run.environment == "gsm8k" else "models/tiny"
+        for job in (study.training(name), study.evaluation(run.environment, name)):
+            assert job.base_model == Path("../..", model)
+    assert study.serving().base_model == Path("../../models/tiny")
+    shared = Path("results/server/endpoint.json")
+    assert study.evaluation("musique").sampling.endpoint == shared
+    assert study.evaluation("gsm8k").sampling.endpoint is None
+
+
+@pytest.mark.parametrize("shared_by", ["run", "arm", "study"])
+def test_trainings_share_a_server_of_vllm_as_params_yaml_says(shared_by: str) -> None:
+    training = {**DEFAULT["training"], "lora_r": 8}
+    changes = {"sampler": "vllm", "vllm": {**VLLM, "shared_by": shared_by}, "training": training}
+    study = resolve({**DEFAULT, **changes}, Path())
+    run = study.run("musique/case/0")
+    endpoint = study.training(run.name).sampling.endpoint
+    place = {"run": None, "arm": "case", "study": "study"}[shared_by]
+    expected = Path(f"results/server/musique/{place}/endpoint.json") if place else None
+    assert endpoint == study.shared_server(run) == expected
+    if not expected:
+        return
+    serving = study.serving_policies(expected)
+    sharing = [r for r in study.trained.values() if study.shared_server(r) == expected]
+    assert serving.trained is not None
+    assert (serving.trained.policies, serving.trained.lora_r) == (len(sharing), 8)
+    assert serving.sampling.server["port"] == 0
+    assert {r.arm for r in sharing} == {"case"} if shared_by == "arm" else len(sharing) > 3
+    with pytest.raises(InputError, match="no run of the study is sampled for there"):
+        study.serving_policies(Path("results/server/musique/other/endpoint.json"))
+
+
+def test_a_run_that_the_study_does_not_have_is_one_line_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"no run 'musique/cas/0': did you mean 'musique/case/0'"):
+        resolve(DEFAULT, Path()).training("musique/cas/0")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": 3}', '{"runs": [{}], "root": "."}'])
+def test_a_file_that_is_no_study_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text(text)
+    with pytest.raises(InputError, match=r"study\.json: expected (JSON|a study)"):
+        read_study(tmp_path / "study.json")

@@ -6,6 +6,7 @@ Run it as `python -m lab.pages`.
 from __future__ import annotations
 
 import argparse
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from rlvr_debug.causes import (
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
+from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.logs.names import known_names
 from rlvr_debug.processes import run_main
 from rlvr_debug.study.params import load_params
@@ -100,11 +102,22 @@ def names_table() -> str:
     return "\n".join(lines)
 
 
+def stages_table() -> str:
+    """Return a table of every stage that a variant can implement, with its arguments."""
+    lines = ["| stage | what the right one returns, or does |", "| --- | --- |"]
+    for name, function in vars(Stages()).items():
+        names = ", ".join(inspect.signature(function).parameters)
+        does = str(function.__doc__).splitlines()[0].replace("|", r"\|")
+        lines.append(f"| `{name}({names})` | {does} |")
+    return "\n".join(lines)
+
+
 # by page: the marks, and what stands between the two ends of each
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "hypotheses.md": {"hypotheses": hypotheses_text},
     "diagnose.md": {"checks": checks_table, "names": names_table},
     "releases.md": {"releases": releases_text},
+    "trainer.md": {"stages": stages_table},
 }
 
 

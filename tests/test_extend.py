@@ -13,6 +13,7 @@ import yaml
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_table
+from rlvr_debug.report.charts import study_charts
 from tests.copies import call
 from tests.docs_commands import BLOCK
 
@@ -112,6 +113,16 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
         ("swap: [optimizer_step]", "swop: [sync]", "unknown key 'arms.0.swop'"),
         ("name: steps-skipped", "name: no-such", "key 'log_checks.no-such' has no function"),
         ("probes: [weights-move]", "probes: [weights", "expected YAML, found: "),
+        (
+            "{share:.0%}",
+            "{shar:.0%}",
+            "says 'shar', expected share, rest",
+        ),
+        (
+            "    order: 45",
+            "    order: 45\n    fewest: {completions: 4}",
+            "key 'log_checks.steps-skipped.fewest' names 'completions': did you mean",
+        ),
         ("[weights-move]", "[weight-move]", "key 'probes' names 'weight-move': did you mean"),
         ("[optimizer-no-op,", "[optimiser-no-op,", "key 'alternatives' names 'optimiser-no-op'"),
         ("[optimizer_step]", "[optimiser_step]", "key 'arms.every-step.swap' names 'optimiser_"),
@@ -264,7 +275,8 @@ def test_a_chart_is_one_function_and_one_entry(copied: Path) -> None:
         "Path('page.html').write_text(report_html(s.results, REPORT_SETTINGS))"
     )
     done = call(f'python -c "{made}"', copied)
-    assert done.stdout == "effects gains learning\n", done.stdout
+    drawn = done.stdout.split()
+    assert sorted({*(chart.name for chart in study_charts()), "gains"}) == drawn, done.stdout
     page = (copied / "page.html").read_text(encoding="utf-8")
     assert 'data-chart="gains"' in page
     assert "How to read it." in page

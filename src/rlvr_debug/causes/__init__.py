@@ -19,7 +19,7 @@ from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
 from rlvr_debug.causes.check import Check, check_of
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.logs.names import readable
+from rlvr_debug.logs.names import quantities, readable
 from rlvr_debug.schemas import check_schema, validator_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def log_checks() -> tuple[Check, ...]:
         check_names(path, f"{place}.explains", check.explains, [other.name for other in found])
         for names in check.needs:
             check_names(path, f"{place}.needs", names, readable())
-        check_names(path, f"{place}.fewest", check.fewest, readable())
+        check_names(path, f"{place}.fewest", check.fewest, quantities())
     return tuple(sorted(found, key=lambda check: check.order))
 
 

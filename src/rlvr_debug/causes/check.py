@@ -98,7 +98,11 @@ class Check:
             return None
         text = self.found if reading.strength else self.fine
         text = text if isinstance(text, str) else text[reading.says]
-        sentence = text.format_map(reading.values)
+        try:
+            sentence = text.format_map(reading.values)
+        except KeyError as name:
+            place = f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}'"
+            raise InputError(f"{place} says {name}, expected {', '.join(reading.values)}") from None
         return Shown(reading.strength, self._measured(reading.values), sentence, reading.amount)
 
     def _measured(self, values: Mapping[str, Any]) -> dict[str, float]:

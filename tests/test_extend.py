@@ -116,7 +116,7 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
         (
             "{share:.0%}",
             "{shar:.0%}",
-            "(KeyError: 'shar'), expected values of its reading: share, rest",
+            "says 'shar', expected share, rest",
         ),
         (
             "    order: 45",

@@ -17,10 +17,6 @@ from rlvr_debug.files import read_yaml
 __all__ = ["check_schema", "validator", "validator_of"]
 
 
-def _is_integer(_: Any, value: Any) -> bool:
-    return type(value) is int
-
-
 def _is_number(_: Any, value: Any) -> bool:
     return type(value) is int or (type(value) is float and math.isfinite(value))
 
@@ -38,7 +34,7 @@ _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
     {"pattern": _whole_pattern},
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"integer": _is_integer, "number": _is_number}
+        {"integer": lambda _, value: type(value) is int, "number": _is_number}
     ),
 )
 

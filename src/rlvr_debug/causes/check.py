@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlvr_debug.causes.base import built
-from rlvr_debug.errors import InputError, reason
+from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Array, Log
 
 __all__ = [
@@ -100,11 +100,9 @@ class Check:
         text = text if isinstance(text, str) else text[reading.says]
         try:
             sentence = text.format_map(reading.values)
-        except (LookupError, ValueError, TypeError) as error:
-            raise InputError(
-                f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}' cannot say "
-                f"'{text}' ({reason(error)}), expected values of its reading: {', '.join(reading.values)}"
-            ) from None
+        except KeyError as name:
+            place = f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}'"
+            raise InputError(f"{place} says {name}, expected {', '.join(reading.values)}") from None
         return Shown(reading.strength, self._measured(reading.values), sentence, reading.amount)
 
     def _measured(self, values: Mapping[str, Any]) -> dict[str, float]:

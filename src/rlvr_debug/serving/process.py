@@ -121,8 +121,7 @@ def serve(job: Serving, log: Path, out: Path) -> None:
             write_endpoint(out, endpoint)
             was_ready = False
             while process.poll() is None:
-                if not was_ready and is_ready(endpoint):
-                    was_ready = True
+                if not was_ready and (was_ready := is_ready(endpoint)):
                     print("the server is ready", file=sys.stderr, flush=True)
                 time.sleep(_POLL)
             status, said = process.wait(), first_error(log)

@@ -66,6 +66,7 @@ _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 _SEEN = {True: "present", None: "not tested", False: "absent"}
 # what a cause's verdict has from the row of its strongest arm
 _OF_ARM = ("arm", "seeds", "effect", "ci_low", "ci_high", "effect_greedy", "p_holm", "effect_in_sd")
+_RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  # statuses of an arm
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def _judge(
     found = str(status(now, mechanism))
     further = _further_seeds(found, status(later, mechanism), own["seeds"].min())
     rows = own.to_dict("records")
-    best = max(rows, key=lambda arm: (_strength(arm), arm["effect"]))
+    best = max(rows, key=lambda arm: (_RISING.index(arm["status"]), arm["effect"]))
     said = [*map(_sentence, rows), seen.text]
     if found == "inconclusive":
         said.append(_open(now, mechanism, further, minimum_effect))
@@ -306,10 +307,6 @@ def _confidence(
             mechanism == ABSENT or effects.p_equivalence.max() < alpha / 5
         )
     return "high" if sure else "medium"
-
-
-def _strength(arm: Mapping[Any, Any]) -> int:
-    return ("invalidated", "inconclusive", "partially_validated", "validated").index(arm["status"])
 
 
 def _sentence(arm: Mapping[Any, Any]) -> str:

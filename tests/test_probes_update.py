@@ -153,6 +153,18 @@ def test_k3_in_the_loss_is_biased_and_the_more_so_the_farther(healthy: Subject) 
     assert faulty["cosine_near"] == -found["cosine_near"]
 
 
+@pytest.mark.parametrize(("times", "passed"), [(1.3, True), (2.0, False)])
+def test_a_term_that_pulls_in_the_right_direction_but_too_hard_fails(
+    healthy: Subject, times: float, passed: bool
+) -> None:
+    def harder(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
+        return times * kl_estimate(logprobs, reference, estimator)
+
+    found = kl_gradient(with_stage(healthy, kl=harder))
+    assert found.measured["cosine_near"] > 0.99
+    assert found.passed == passed
+
+
 # --- micro-batch-invariance
 
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
+from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Sampling
+from rlvr_debug.models.base_model import load_model
 from rlvr_debug.sampling.base import Sample
-from rlvr_debug.serving.client import sample_of
-from rlvr_debug.serving.endpoint import (
-    first_error,
-)
+from rlvr_debug.serving.client import ServedPolicy, sample_of
+from rlvr_debug.serving.endpoint import Endpoint, first_error
 from rlvr_debug.serving.process import server_of
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
+from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.venvs import sampler_venvs
 
@@ -202,3 +207,57 @@ def test_runs_that_train_all_weights_cannot_share_a_server(tmp_path: Path, share
     overlay.write_text(json.dumps(told))
     with pytest.raises(InputError, match=f"expected more with vllm.shared_by {shared_by}: one"):
         load_params(ROOT / "params.yaml", overlay)
+
+
+# --- a policy that is followed
+
+
+class Told(BaseHTTPRequestHandler):
+    """What vLLM's server is told, by path, and of weights whether they were there then."""
+
+    heard: ClassVar[list[tuple[str, str]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        place = body.get("lora_path") or body.get("kwargs", {}).get("weights_path")
+        assert place is None or any(Path(place).iterdir())
+        said = body.get("lora_name") or (Path(place).name if place else "")
+        self.heard.append((self.path, said))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+
+@pytest.fixture
+def there() -> Iterator[Endpoint]:
+    """The endpoint of a server that listens to what it is told."""
+    Told.heard.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Told) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Endpoint(f"http://127.0.0.1:{server.server_port}", "", "policy", 0, "", 1)
+        server.shutdown()
+
+
+@pytest.mark.parametrize("lora_r", [0, 4])
+def test_a_run_that_goes_on_serves_its_policy_under_the_step_that_it_is_at(
+    there: Endpoint, tmp_path: Path, lora_r: int
+) -> None:
+    training = next(runs(PARAMS)).training
+    settings = replace(training, lora_r=lora_r, lora_alpha=8)
+    policy = build_policy(load_model(TINY, "sdpa"), None, settings, seed=0)
+    served = ServedPolicy(there, eos_id=0, name="run", folder=tmp_path)
+    served.begin(policy, {}, step=3)
+    assert served.served == "run@3"
+    served.follow(policy)
+    assert served.served == "run@4"
+    # the weights that are no longer served are gone
+    assert [place.name for place in tmp_path.iterdir()] == ["00000004"]
+    load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+    reload, reset = "/collective_rpc", "/reset_prefix_cache"
+    if lora_r:
+        assert Told.heard == [(load, "run@3"), (load, "run@4"), (unload, "run@3")]
+    else:
+        assert Told.heard == [
+            *((reload, "00000003"), (reset, "")),
+            *((reload, "00000004"), (reset, "")),
+        ]

@@ -24,6 +24,16 @@ for name in train test trl peers verifiers-0.1.3 verifiers-0.1.5.post0 verifiers
   # shellcheck disable=SC2086
   pin "$name" --universal $skip
 done
+# Snakemake copies this file elsewhere, so that it can name no other
+{
+  echo "# Written by lock.sh from train.txt, for snakemake --sdm conda; the Makefile's .venv has the same packages."
+  echo "channels: [conda-forge]"
+  echo "dependencies:"
+  echo "  - python=3.11"
+  echo "  - pip"
+  echo "  - pip:"
+  sed 's/.*/      - "&"/' train.txt
+} > train.yaml
 # servers run on Linux; the one for processors is pinned whole, for it is installed without dependencies
 server="--python-platform x86_64-manylinux_2_28"
 # shellcheck disable=SC2086

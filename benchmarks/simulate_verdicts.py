@@ -123,38 +123,40 @@ def draw(
     return rng.multivariate_normal(np.zeros(2), covariance, size=(studies, seeds))
 
 
-def simulate(
-    shape: Shape,
-    spreads: Spreads,
-    *,
-    effect: float,
-    seeds: int,
-    studies: int,
-    noise: str,
-    mechanism: int,
-    alpha: float,
-    minimum: float,
-    rng: np.random.Generator,
-) -> Simulated:
-    """mechanism: of every hypothesis, PRESENT or ABSENT. effect, minimum: in held-out reward."""
+@dataclass(frozen=True)
+class World:
+    """What is so in all the studies. mechanism: of every hypothesis, PRESENT or ABSENT. effect, minimum: in held-out
+    reward."""
+
+    effect: float
+    seeds: int
+    studies: int
+    noise: str
+    mechanism: int
+    alpha: float
+    minimum: float
+
+
+def simulate(shape: Shape, spreads: Spreads, world: World, rng: np.random.Generator) -> Simulated:
+    """Return what the rule says of that many studies in which one hypothesis has the effect."""
     gains = {
-        name: draw(spreads[name], studies, seeds, noise, rng)
+        name: draw(spreads[name], world.studies, world.seeds, world.noise, rng)
         for name in ("case", "control", *shape.names)
     }
-    planted = rng.integers(len(shape.names), size=studies)
-    truth = effect * (np.arange(len(shape.names)) == planted[:, None])
+    planted = rng.integers(len(shape.names), size=world.studies)
+    truth = world.effect * (np.arange(len(shape.names)) == planted[:, None])
     alone = shape.alone[:, None, None]
     own = np.stack([gains[name] for name in shape.names], axis=1)
     own = own + np.where(alone, -1, 1) * truth[..., None, None]
     better = np.where(alone, gains["control"][:, None], own)
     worse = np.where(alone, own, gains["case"][:, None])
-    effects = compare(measured(better), measured(worse), alpha, minimum)
-    interval = welch(better[..., 0], worse[..., 0], alpha)
+    effects = compare(measured(better), measured(worse), world.alpha, world.minimum)
+    interval = welch(better[..., 0], worse[..., 0], world.alpha)
     return Simulated(
         effects=effects,
         planted=planted,
         statuses=np.stack(
-            [status(effects.of(list(own)), mechanism) for own in shape.members], axis=-1
+            [status(effects.of(list(own)), world.mechanism) for own in shape.members], axis=-1
         ),
         covered=(interval.low <= truth) & (truth <= interval.high),
     )
@@ -198,18 +200,8 @@ def simulation_table(
     for (name, mechanism), noise, seeds, effect in itertools.product(
         (("present", PRESENT), ("absent", ABSENT)), NOISES, (3, 5), (0.0, 0.1, 0.2, 0.3)
     ):
-        found = simulate(
-            shape,
-            spreads,
-            effect=effect,
-            seeds=seeds,
-            studies=studies,
-            noise=noise,
-            mechanism=mechanism,
-            alpha=alpha,
-            minimum=minimum,
-            rng=rng,
-        )
+        world = World(effect, seeds, studies, noise, mechanism, alpha, minimum)
+        found = simulate(shape, spreads, world, rng)
         rows.append(
             {"mechanism": name, "noise": noise, "seeds": seeds, "effect": effect}
             | rates(shape, found, effect)

@@ -33,7 +33,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
-from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 from rlvr_debug.study.arms import HEALTHY, runs
 from rlvr_debug.study.params import load_params
 from tests.small import ROWS, SETTINGS, Train, small_environment, small_training
@@ -236,7 +236,9 @@ def test_a_reply_limit_too_low_leaves_no_answer_finished() -> None:
     def outcomes(stages: Stages) -> Counter[str]:
         sampler = Qwen2Sampler(model_config(base), weights, shipped.eos_id)
         limit = stages.max_new_tokens(built)
-        done = rollout(rows, built, shipped, sampler, temperature=1.0, seed=0, max_new_tokens=limit)
+        done = rollout(
+            rows, built, shipped, sampler, temperature=1.0, seed=0, limits=Limits(reply=limit)
+        )
         assert max(len(s.ids) for r in done for s in r.segments if s.role == "assistant") <= limit
         return Counter(r.outcome for r in done)
 

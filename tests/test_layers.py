@@ -43,6 +43,23 @@ LAYERS = (
 )
 
 
+_MOST = 7
+
+
+def test_no_function_outside_of_the_command_line_takes_more_than_seven_parameters() -> None:
+    """What would need more is a data class."""
+    found = []
+    for folder in ("src", "lab", "benchmarks", "scripts"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    own = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                    count = len([arg for arg in own if arg.arg not in ("self", "cls")])
+                    if count > _MOST and "cli" not in file.parts:
+                        found.append(f"{file.relative_to(ROOT)}: {node.name} takes {count}")
+    assert found == []
+
+
 def level(package: str) -> int:
     """Return the layer's number, 0 for the lowest."""
     for number, names in enumerate(LAYERS):

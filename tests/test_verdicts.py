@@ -19,6 +19,7 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW, ttost_ind
 from benchmarks.simulate_verdicts import (
     Shape,
     Simulated,
+    World,
     main,
     read_spreads,
     simulate,
@@ -776,9 +777,9 @@ def simulated(spread: float, effect: float = 0.0, **more: Any) -> tuple[Shape, S
         "mechanism": PRESENT,
         "alpha": ALPHA,
         "minimum": MINIMUM,
-        "rng": rng,
     }
-    return shape, simulate(shape, dict.fromkeys(names, residuals.T), **{**settings, **more})
+    world = World(**{**settings, **more})
+    return shape, simulate(shape, dict.fromkeys(names, residuals.T), world, rng)
 
 
 @pytest.mark.parametrize("noise", ["normal", "residuals"])

@@ -28,7 +28,7 @@ from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.probes.base import Subject
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.own.training import load_policy
@@ -140,9 +140,11 @@ def subject(place: Place) -> Subject:
         sampler,
         temperature=settings.temperature,
         seed=_PROBED_SEED,
-        max_prompt_length=settings.max_prompt_length,
-        truncation_side=settings.truncation_side,
-        max_new_tokens=stages.max_new_tokens(environment),
+        limits=Limits(
+            settings.max_prompt_length,
+            settings.truncation_side,
+            stages.max_new_tokens(environment),
+        ),
     )
     return Subject(policy, sampler, stages, settings, environment, place.chat, rollouts)
 

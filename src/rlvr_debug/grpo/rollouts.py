@@ -16,7 +16,7 @@ from rlvr_debug.grpo.kl import penalized
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.training import TrainerState, Training
 from rlvr_debug.sampling.base import Sampler
-from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 
 __all__ = ["sample_groups", "sample_rollouts", "trained_advantages", "trained_batch"]
 
@@ -41,9 +41,11 @@ def sample_groups(
         sampler,
         temperature=settings.temperature,
         seed=seed,
-        max_prompt_length=settings.max_prompt_length,
-        truncation_side=settings.truncation_side,
-        max_new_tokens=training.stages.max_new_tokens(training.environment),
+        limits=Limits(
+            settings.max_prompt_length,
+            settings.truncation_side,
+            training.stages.max_new_tokens(training.environment),
+        ),
     )
 
 

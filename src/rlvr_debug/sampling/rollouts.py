@@ -66,6 +66,19 @@ class Rollout:
         return sum(segment.role == "assistant" for segment in self.segments)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Tokens of a prompt, which loses the rest on truncation_side, and of a reply. 0: all of them, and as many as
+    the environment says."""
+
+    prompt: int = 0
+    truncation_side: str = "left"
+    reply: int = 0
+
+
+NO_LIMITS = Limits()
+
+
 def rollout(
     rows: Sequence[Row],
     environment: Environment,
@@ -74,19 +87,13 @@ def rollout(
     *,
     temperature: float,
     seed: int,
-    max_prompt_length: int = 0,
-    truncation_side: str = "left",
-    max_new_tokens: int = 0,
+    limits: Limits = NO_LIMITS,
 ) -> list[Rollout]:
-    """One rollout per row, all of them in step, turn by turn. Same seed, same rollouts.
-
-    Prompts of more tokens than max_prompt_length, unless it is 0, lose the rest on truncation_side.
-    Replies have at most max_new_tokens or, if that is 0, as many as the environment says.
-    """
+    """Return one rollout per row, all of them made in step, turn by turn. Same seed, same rollouts."""
     rollouts = []
     for row in rows:
         ids = chat.prompt(environment.messages(row), environment.tools)
-        kept = truncated(ids, max_prompt_length, truncation_side)
+        kept = truncated(ids, limits.prompt, limits.truncation_side)
         rollouts.append(Rollout(row, [Segment("prompt", kept)], prompt_cut=len(ids) - len(kept)))
     seeds = np.random.SeedSequence(seed).generate_state(environment.max_turns)
     active = list(range(len(rollouts)))
@@ -96,7 +103,7 @@ def rollout(
         samples = sampler.sample(
             [Request(slot, rollouts[slot].ids, rollouts[slot].row) for slot in active],
             temperature=temperature,
-            max_new_tokens=max_new_tokens or environment.max_new_tokens,
+            max_new_tokens=limits.reply or environment.max_new_tokens,
             seed=int(seeds[turn]),
         )
         for slot, sample in zip(active, samples, strict=True):

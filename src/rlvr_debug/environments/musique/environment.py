@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from rlvr_debug.environments import rewards
 from rlvr_debug.environments.base import Environment, ToolCall, ToolResult, Transcript, tool
@@ -40,37 +42,43 @@ _ANSWERED, _CITED = r"\s*<answer>[^<]*</answer>\s*", r"\s*<cite>[^<]*</cite>\s*"
 _FORMAT = re.compile(f"{_ANSWERED}{_CITED}|{_CITED}{_ANSWERED}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What params.yaml says of it; settings.yaml says what each key means."""
+
+    retrieval: str
+    top_n: int
+    max_turns: int
+    max_new_tokens: int
+    weights: Mapping[str, float]
+    retrieval_model: str = "sentence-transformers/all-MiniLM-L6-v2"
+    noise_rate: float = 1.0
+    noise_seed: int = 0
+    answer_by: str = "tags"
+    hop_factor: bool = False
+
+
 class MuSiQue(Environment):
     """The environment of the original case; reward weights as there (params.yaml).
 
-    answer_by: `tags` in the last reply, or a call of the tool `complete`. hop_factor: multiply the
-    reward by half the number of hops, as the original does. The rest: settings.yaml.
+    It is built with the keys of Settings. answer_by: `tags` in the last reply, or a call of the tool `complete`.
+    hop_factor: multiply the reward by half the number of hops, as the original does.
     """
 
     success = "exact_match"
 
-    def __init__(
-        self,
-        *,
-        retrieval: str,
-        top_n: int,
-        max_turns: int,
-        max_new_tokens: int,
-        weights: Mapping[str, float],
-        retrieval_model: str = "sentence-transformers/all-MiniLM-L6-v2",
-        noise_rate: float = 1.0,
-        noise_seed: int = 0,
-        answer_by: str = "tags",
-        hop_factor: bool = False,
-    ) -> None:
-        super().__init__(max_turns=max_turns, max_new_tokens=max_new_tokens, weights=weights)
-        self._by_call = answer_by == "complete"
+    def __init__(self, **told: Any) -> None:
+        settings = Settings(**told)
+        super().__init__(
+            max_turns=settings.max_turns,
+            max_new_tokens=settings.max_new_tokens,
+            weights=settings.weights,
+        )
+        self._settings = settings
+        self._by_call = settings.answer_by == "complete"
         self.system = SYSTEM_COMPLETE if self._by_call else SYSTEM
         self.tools = [TOOL, COMPLETE] if self._by_call else [TOOL]
-        self._build = build_retrieval(retrieval, retrieval_model)
-        self._top_n = top_n
-        self._noise_rate, self._noise_seed = noise_rate, noise_seed
-        self._hop_factor = hop_factor
+        self._build = build_retrieval(settings.retrieval, settings.retrieval_model)
         self._retrievers: dict[int, tuple[MuSiQueRow, Retriever, dict[str, ToolResult]]] = {}
 
     def call_tool(self, row: MuSiQueRow, call: ToolCall) -> ToolResult:
@@ -84,8 +92,9 @@ class MuSiQue(Environment):
         if entry is None:
             if len(self._retrievers) >= 4096:
                 self._retrievers.clear()
-            known = with_noise(row, self._noise_rate, self._noise_seed)
-            entry = (row, self._build(known, self._top_n), {})
+            told = self._settings
+            known = with_noise(row, told.noise_rate, told.noise_seed)
+            entry = (row, self._build(known, told.top_n), {})
             self._retrievers[id(row)] = entry
         _, retrieve, results = entry
         if query not in results:
@@ -134,4 +143,4 @@ class MuSiQue(Environment):
 
     def reward(self, row: MuSiQueRow, parts: Mapping[str, float]) -> float:
         reward = super().reward(row, parts)
-        return reward * row.hops / 2 if self._hop_factor else reward
+        return reward * row.hops / 2 if self._settings.hop_factor else reward

@@ -13,6 +13,7 @@ import yaml
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.errors import InputError, short
+from rlvr_debug.files import replacing
 from rlvr_debug.logs.log import Log
 from rlvr_debug.study.interventions import arm_of
 from rlvr_debug.study.params import default_params
@@ -99,12 +100,10 @@ def params_of(text: str) -> dict[str, Any]:
 def write_overlay(text: str, path: Path) -> None:
     """Write all of it or nothing, and never over what is there."""
     params_of(text)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        os.link(temporary, path)  # unlike a rename, it fails where the name is taken
-    except FileExistsError:
-        raise InputError(f"{path}: the file exists, expected a name that is free") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            # unlike a rename, it fails where the name is taken; the rename to the same file that follows does nothing
+            os.link(temporary, path)
+        except FileExistsError:
+            raise InputError(f"{path}: the file exists, expected a name that is free") from None

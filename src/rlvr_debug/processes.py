@@ -24,6 +24,7 @@ __all__ = [
     "failure",
     "guarded",
     "last_line",
+    "output_of",
     "run_main",
     "without_our_packages",
 ]
@@ -103,6 +104,25 @@ def _end_with(parent: int) -> None:
         except PermissionError:
             return  # the id belongs to somebody else's process: nothing can be told
         time.sleep(_LOOK)
+
+
+# --- a program that is waited for
+
+
+def output_of(words: Sequence[str], name: str, folder: Path | None = None) -> str:
+    """Run a program to its end and return what it writes. name: what an error calls it.
+
+    Raises InputError with the last line that it says where it fails.
+    """
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    if done.returncode:
+        from rlvr_debug.errors import InputError
+
+        said = done.stderr.strip() or done.stdout.strip() or "failed"
+        raise InputError(f"{name}: {said.splitlines()[-1]}")
+    return done.stdout
 
 
 # --- a program under the guard

@@ -57,12 +57,13 @@ def read_results(revision: str | None, root: Path = ROOT) -> Results:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{place}: expected results of a study, found: {error!r}") from None
 
+    columns = ["arm", "seed", "step", "reward"]
     return Results(
         revision or WORKING_TREE,
         read("results/tables/verdicts.csv", _verdicts),
         read("results/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
         read("params.yaml", lambda text, at: dict(_flat(filled(parse_params(text, at), Path(at))))),
-        read("results/tables/curves.csv", _curves),
+        read("results/tables/curves.csv", lambda text, _: parse_table(text)[columns]),
     )
 
 
@@ -79,11 +80,6 @@ def _read(path: Path, name: str) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}, expected results of a study") from None
-
-
-def _curves(text: str, _: str) -> pd.DataFrame:
-    curves: pd.DataFrame = parse_table(text)[["arm", "seed", "step", "reward"]]
-    return curves
 
 
 def _verdicts(text: str, _: str) -> dict[str, str]:

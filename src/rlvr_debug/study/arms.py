@@ -15,7 +15,6 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 
 __all__ = [
-    "DESIGNS",
     "HEALTHY",
     "Arm",
     "arms",
@@ -35,15 +34,13 @@ HEALTHY = "healthy"
 _SETTINGS = ("rollouts", "options", "training")
 Params = dict[str, Any]
 
-# case: as it is; control: healthy; random_reward: the control with a reward that says nothing; repair: the
-# case with one part as in the control; alone: the control with one part as in the case
-DESIGNS = ("case", "control", "random_reward", "repair", "alone")
-
 
 @dataclass(frozen=True)
 class Arm:
     """One way to run. `hypothesis` is "" for the case and the controls.
 
+    design: case, as it is; control, healthy; random_reward, the control with a reward that says nothing;
+    repair, the case with one part as in the control; alone, the control with one part as in the case.
     faults: names of planted ones, or of a user's own reward function, `file.py:name`.
     rollouts: what its training rollouts change about the environment's settings; evaluation never does.
     options: settings that only the study's trainer knows.

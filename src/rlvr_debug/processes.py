@@ -6,7 +6,6 @@ program arguments...`): at the top it imports nothing but the standard library.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import signal
@@ -15,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = [
@@ -213,7 +212,7 @@ def end_group(group: int) -> None:
 def _signal(group: int, number: signal.Signals, spared: bytes | None = None) -> None:
     """Signal those of the group whose command line does not hold `spared`."""
     for process in _others(group):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # it ended meanwhile
             if spared is None or spared not in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), number)
 

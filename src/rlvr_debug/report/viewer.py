@@ -23,14 +23,14 @@ def write_viewer(path: Path) -> None:
     write_text(path, page.render(script=vega_script()))
 
 
-def draw_plots(rev: str | None, root: Path = ROOT) -> Path:
+def draw_plots(rev: str | None) -> Path:
     """Let DVC draw the plots of the working tree, beside those of a revision; return the page.
 
     Raises InputError with the last line of what DVC says, where it fails.
     """
     template, out = Path(".dvc", "tmp", "viewer.html"), Path("results", "plots")
-    write_viewer(root / template)
+    write_viewer(ROOT / template)
     which = ["diff", rev] if rev else ["show"]
     words = ["plots", *which, "--html-template", str(template), "--out", str(out)]
-    output_of([sys.executable, "-m", "dvc", *words], "dvc plots", root)
-    return root / out / "index.html"
+    output_of([sys.executable, "-m", "dvc", *words], "dvc plots", ROOT)
+    return ROOT / out / "index.html"

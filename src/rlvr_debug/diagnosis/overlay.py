@@ -45,17 +45,12 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
         case["options"] = {"max_completion_length": limit}
         found["options"] = {"max_completion_length": 4 * limit}
     found |= {"case": "mine", "cases": {"mine": case}}
-    arms = _arms({**usual, **found, "options": found.get("options", {})}, slugs)
-    return {**found, "hypotheses": {**_removed(usual["hypotheses"], arms), **arms}}
-
-
-def _arms(params: dict[str, Any], slugs: Sequence[str]) -> dict[str, Any]:
-    """What each hypothesis' own arms change, with this case's values."""
-    trainer = params["trainer"]
-    return {
+    params = {**usual, **found, "options": found.get("options", {})}
+    arms: dict[str, Any] = {
         slug: {"arms": {a.name: arm_of(a, params) for a in load_hypothesis(slug).arms_on(trainer)}}
         for slug in slugs
     }
+    return {**found, "hypotheses": {**_removed(usual["hypotheses"], arms), **arms}}
 
 
 def _removed(usual: Mapping[str, Any], arms: dict[str, Any]) -> dict[str, None]:

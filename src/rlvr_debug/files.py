@@ -24,6 +24,7 @@ __all__ = [
     "read_json",
     "read_jsonl",
     "read_table",
+    "read_text",
     "read_yaml",
     "replacing",
     "sha256",
@@ -68,12 +69,19 @@ def written_since(path: Path, seconds: float) -> bool:
     return path.exists() and path.stat().st_mtime >= seconds
 
 
+def read_text(path: Path, expected: str, name: str = "") -> str:
+    """Raise InputError for a file that cannot be read. expected, name: as the error says, without name its path."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        said = error.strerror or error
+        raise InputError(f"{name or path}: {said}, expected {expected}") from None
+
+
 def read_json(path: Path) -> Any:
     """Raises InputError for a missing file or one that is not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}, expected a JSON file") from None
+        return json.loads(read_text(path, "a JSON file"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: expected JSON, found: {error}") from None
 
@@ -129,9 +137,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table of results. Raise InputError for a missing file or one that is not CSV."""
     try:
-        return parse_table(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}, expected a CSV file") from None
+        return parse_table(read_text(path, "a CSV file"))
     except ValueError as error:
         raise InputError(f"{path}: expected CSV, found: {error}") from None
 

@@ -6,7 +6,6 @@ program arguments...`): at the top it imports nothing but the standard library.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import signal
@@ -15,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "failure",
     "guarded",
     "last_line",
+    "output_of",
     "run_main",
     "without_our_packages",
 ]
@@ -103,6 +103,25 @@ def _end_with(parent: int) -> None:
         except PermissionError:
             return  # the id belongs to somebody else's process: nothing can be told
         time.sleep(_LOOK)
+
+
+# --- a program that is waited for
+
+
+def output_of(words: Sequence[str], name: str, folder: Path | None = None) -> str:
+    """Run a program to its end and return what it writes. name: what an error calls it.
+
+    Raises InputError with the last line that it says where it fails.
+    """
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    if done.returncode:
+        from rlvr_debug.errors import InputError
+
+        said = done.stderr.strip() or done.stdout.strip() or "failed"
+        raise InputError(f"{name}: {said.splitlines()[-1]}")
+    return done.stdout
 
 
 # --- a program under the guard
@@ -193,7 +212,7 @@ def end_group(group: int) -> None:
 def _signal(group: int, number: signal.Signals, spared: bytes | None = None) -> None:
     """Signal those of the group whose command line does not hold `spared`."""
     for process in _others(group):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # it ended meanwhile
             if spared is None or spared not in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), number)
 

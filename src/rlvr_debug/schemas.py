@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ def _whole_pattern(
         yield jsonschema.ValidationError(f"expected a match of {pattern}")
 
 
-# JSON Schema takes 3.0 for an integer and knows neither infinity nor NaN, which YAML can write; to
-# Python `$` is also the place before a line break at the end
-_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+# Makes of a schema what check_schema takes. JSON Schema takes 3.0 for an integer and knows neither infinity nor
+# NaN, which YAML can write; to Python `$` is also the place before a line break at the end
+validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
     {"pattern": _whole_pattern},
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
@@ -43,11 +43,6 @@ _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 def validator_of(path: Path) -> Any:
     """Return the validator of a schema that the package brings in YAML."""
     return validator(read_yaml(path))
-
-
-def validator(schema: Mapping[str, Any]) -> Any:
-    """Return what check_schema takes."""
-    return _Validator(schema)
 
 
 def check_schema(value: Any, found: Any, path: Path) -> None:

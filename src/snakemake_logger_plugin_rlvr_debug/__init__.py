@@ -38,6 +38,14 @@ class LogHandlerSettings(LogHandlerSettingsBase):
 class LogHandler(LogHandlerBase):
     """Write a line for each event of a kind in _FIELDS."""
 
+    writes_to_stream = False
+    # such a file would be named as a log to read
+    writes_to_file = False
+    # what --quiet hides from the terminal is an event all the same
+    has_filter = True
+    has_formatter = True
+    needs_rulegraph = False
+
     def __post_init__(self) -> None:
         assert isinstance(self.settings, LogHandlerSettings)
         # not buffered: whoever reads a pipe's other end sees each event as it happens
@@ -54,25 +62,3 @@ class LogHandler(LogHandlerBase):
     def close(self) -> None:
         self._file.close()
         super().close()
-
-    @property
-    def writes_to_stream(self) -> bool:
-        return False
-
-    @property
-    def writes_to_file(self) -> bool:
-        # such a file would be named as a log to read
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        # what --quiet hides from the terminal is an event all the same
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        return False

@@ -13,6 +13,7 @@ import yaml
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.errors import InputError, short
+from rlvr_debug.files import replacing
 from rlvr_debug.logs.log import Log
 from rlvr_debug.study.interventions import arm_of
 from rlvr_debug.study.params import default_params
@@ -44,17 +45,12 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
         case["options"] = {"max_completion_length": limit}
         found["options"] = {"max_completion_length": 4 * limit}
     found |= {"case": "mine", "cases": {"mine": case}}
-    arms = _arms({**usual, **found, "options": found.get("options", {})}, slugs)
-    return {**found, "hypotheses": {**_removed(usual["hypotheses"], arms), **arms}}
-
-
-def _arms(params: dict[str, Any], slugs: Sequence[str]) -> dict[str, Any]:
-    """What each hypothesis' own arms change, with this case's values."""
-    trainer = params["trainer"]
-    return {
+    params = {**usual, **found, "options": found.get("options", {})}
+    arms: dict[str, Any] = {
         slug: {"arms": {a.name: arm_of(a, params) for a in load_hypothesis(slug).arms_on(trainer)}}
         for slug in slugs
     }
+    return {**found, "hypotheses": {**_removed(usual["hypotheses"], arms), **arms}}
 
 
 def _removed(usual: Mapping[str, Any], arms: dict[str, Any]) -> dict[str, None]:
@@ -99,12 +95,10 @@ def params_of(text: str) -> dict[str, Any]:
 def write_overlay(text: str, path: Path) -> None:
     """Write all of it or nothing, and never over what is there."""
     params_of(text)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        os.link(temporary, path)  # unlike a rename, it fails where the name is taken
-    except FileExistsError:
-        raise InputError(f"{path}: the file exists, expected a name that is free") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            # unlike a rename, it fails where the name is taken; the rename to the same file that follows does nothing
+            os.link(temporary, path)
+        except FileExistsError:
+            raise InputError(f"{path}: the file exists, expected a name that is free") from None

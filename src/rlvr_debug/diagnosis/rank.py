@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.causes.base import Hypothesis, Unseen
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, UNSEEN, trend
 from rlvr_debug.diagnosis.checks import Finding, run_checks
 from rlvr_debug.diagnosis.cost import Timing, timing
@@ -130,21 +129,13 @@ def _ranked_slugs(
     if learns is False and not ceiling and not any(each[1] == STOPS for each in found):
         # what was measured and found sound is not suspected of it
         sound = {f.check.slug for f in findings if f.status == "fine" and f.check.clears}
-        found += [
-            (hypothesis.slug, UNSEEN, unseen.why, ())
-            for hypothesis, unseen in _unseen()
-            if hypothesis.slug not in sound and hypothesis.slug not in by_slug
-        ]
+        slugs = (slug for slug in hypothesis_names() if slug not in sound and slug not in by_slug)
+        unseen = [(slug, told) for slug in slugs if (told := load_hypothesis(slug).unseen)]
+        # first what fits a flat reward beside healthy metrics best
+        unseen.sort(key=lambda pair: pair[1].rank)
+        found += [(slug, UNSEEN, told.why, ()) for slug, told in unseen]
     # a mild finding beside a reward that rises is no reason for an experiment, but is shown
     return [each for each in found if each[1] >= LARGE or learns is not True]
-
-
-def _unseen() -> list[tuple[Hypothesis, Unseen]]:
-    """Hypotheses that no log shows, each with its reason: first what fits a flat reward beside healthy metrics best."""
-    known = map(load_hypothesis, hypothesis_names())
-    return sorted(
-        ((each, each.unseen) for each in known if each.unseen), key=lambda pair: pair[1].rank
-    )
 
 
 def _next(slug: str, params: Mapping[str, Any], clock: Timing) -> Next:

@@ -45,14 +45,29 @@ def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> A
     found = learns(case, settings["minimum_effect"])
     ordered = _found(verdicts).sort_values("effect", ascending=False).to_dict("records")
     slugs = tuple(row["hypothesis"] for row in ordered)
+    ours = load_trainer(settings["trainer"]).ours
     return Answer(
-        case=_case(case, int(tables["runs"]["steps"].iloc[0]), settings, found),
-        figures=_figures(case, control),
+        case=_TEXTS["case"].format(
+            case=settings["case"],
+            environment=settings["environment"],
+            trainer="" if ours else f" with the trainer {settings['trainer']}",
+            learns=_TEXTS["learns"][found],
+            steps=int(tables["runs"]["steps"].iloc[0]),
+            seeds=seed_counts(case),
+        ),
+        figures=_TEXTS["figures"].format(
+            case=_gain(case), control=_gain(control), seeds=seed_counts(case, control)
+        ),
         learns=found,
         causes=slugs,
         sentences=tuple(load_hypothesis(slug).answer for slug in slugs)
         or (_TEXTS["without_cause"][found],),
-        sure=tuple(_sure(row, by_arm.loc[row["arm"], "design"]) for row in ordered)
+        sure=tuple(
+            _TEXTS["sure"].format_map(
+                {**row, "acts": _TEXTS["acts"][by_arm.loc[row["arm"], "design"]]}
+            )
+            for row in ordered
+        )
         or (_counted(verdicts),),
         note=" ".join(_notes(slugs, found, control, arms, settings)),
     )
@@ -66,44 +81,15 @@ def interval(estimate: Sequence[float], digits: int = 3) -> str:
     return f"{value} [{low}, {high}]" if math.isfinite(estimate[1]) else f"{value} [one seed]"
 
 
-def _case(
-    case: Mapping[Any, Any], steps: int, settings: Mapping[str, Any], found: bool | None
-) -> str:
-    ours = load_trainer(settings["trainer"]).ours
-    return _said(
-        "case",
-        case=settings["case"],
-        environment=settings["environment"],
-        trainer="" if ours else f" with the trainer {settings['trainer']}",
-        learns=_TEXTS["learns"][found],
-        steps=steps,
-        seeds=seed_counts(case),
-    )
-
-
-def _said(which: str, **values: Any) -> str:
-    text: str = _TEXTS[which]
-    return text.format_map(values)
-
-
-def _figures(case: Mapping[Any, Any], control: Mapping[Any, Any]) -> str:
-    def gain(arm: Mapping[Any, Any]) -> str:
-        sampled = [arm[name] for name in ("gain", "gain_low", "gain_high")]
-        return f"{interval(sampled)} (greedy {arm['gain_greedy']:+.3f})"
-
-    seeds = seed_counts(case, control)
-    return _said("figures", case=gain(case), control=gain(control), seeds=seeds)
+def _gain(arm: Mapping[Any, Any]) -> str:
+    sampled = [arm[name] for name in ("gain", "gain_low", "gain_high")]
+    return f"{interval(sampled)} (greedy {arm['gain_greedy']:+.3f})"
 
 
 def seed_counts(*arms: Mapping[Any, Any]) -> str:
     """Of these arms, such as `3 and 5 seeds`."""
     counts = list(dict.fromkeys(int(arm["seeds"]) for arm in arms))
     return f"{' and '.join(map(str, counts))} seed{'s' if max(counts) > 1 else ''}"
-
-
-def _sure(verdict: Mapping[Any, Any], design: str) -> str:
-    """Of a validated cause. design: of its strongest arm."""
-    return _said("sure", **verdict, acts=_TEXTS["acts"][design])
 
 
 def _counted(verdicts: pd.DataFrame) -> str:

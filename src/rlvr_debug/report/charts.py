@@ -73,9 +73,12 @@ def curves_chart(
             *(alt.Tooltip(f"{name}:Q", format=".4g") for name in ("mean", "min", "max")),
         ],
     )
-    chart: alt.TopLevelMixin = (
-        alt.layer(areas, lines).properties(width=size[0], height=size[1]).configure(font=_FONT)
-    )
+    return _drawn(alt.layer(areas, lines).properties(width=size[0], height=size[1]))
+
+
+def _drawn(panels: Any) -> alt.TopLevelMixin:
+    """As a whole chart, in the report's font."""
+    chart: alt.TopLevelMixin = panels.configure(font=_FONT)
     return chart
 
 
@@ -90,12 +93,7 @@ def _band(curves: pd.DataFrame, metric: str, *by: str) -> pd.DataFrame:
 def _by_arm(panel: Any, arms: Sequence[str]) -> alt.TopLevelMixin:
     """Repeat this panel for each arm, in this order."""
     facet = alt.Facet("arm:N", title=None, sort=arms)
-    chart: alt.TopLevelMixin = (
-        panel.properties(**_LOOKS["panel"])
-        .facet(facet=facet, columns=_COLUMNS)
-        .configure(font=_FONT)
-    )
-    return chart
+    return _drawn(panel.properties(**_LOOKS["panel"]).facet(facet=facet, columns=_COLUMNS))
 
 
 def _thinned(curves: pd.DataFrame) -> pd.DataFrame:
@@ -189,12 +187,7 @@ def effects_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:
             (("alone",), "alone in the healthy control: loss against the control"),
         )
     ]
-    chart: alt.TopLevelMixin = (
-        alt.vconcat(*[panel for panel in panels if panel])
-        .resolve_scale(x="shared")
-        .configure(font=_FONT)
-    )
-    return chart
+    return _drawn(alt.vconcat(*filter(None, panels)).resolve_scale(x="shared"))
 
 
 def _effects(arms: pd.DataFrame, minimum_effect: float, title: str) -> Any:

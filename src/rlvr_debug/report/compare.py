@@ -12,7 +12,7 @@ import pandas as pd
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import parse_table
+from rlvr_debug.files import parse_table, read_text
 from rlvr_debug.git import git
 from rlvr_debug.report.charts import revisions_chart, write_svg
 from rlvr_debug.study.interventions import filled
@@ -48,7 +48,7 @@ def read_results(revision: str | None, root: Path = ROOT) -> Results:
 
     def read(path: str, parse: Callable[[str, str], T]) -> T:
         if revision is None:
-            place, text = path, _read(root / path, path)
+            place, text = path, read_text(root / path, "results of a study", path)
         else:
             place = f"{revision}:{path}"
             text = _of_git(place, "show", f"{revision}:./{path}", folder=root)
@@ -57,12 +57,13 @@ def read_results(revision: str | None, root: Path = ROOT) -> Results:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{place}: expected results of a study, found: {error!r}") from None
 
+    columns = ["arm", "seed", "step", "reward"]
     return Results(
         revision or WORKING_TREE,
         read("results/tables/verdicts.csv", _verdicts),
         read("results/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
         read("params.yaml", lambda text, at: dict(_flat(filled(parse_params(text, at), Path(at))))),
-        read("results/tables/curves.csv", _curves),
+        read("results/tables/curves.csv", lambda text, _: parse_table(text)[columns]),
     )
 
 
@@ -72,18 +73,6 @@ def _of_git(place: str, *arguments: str, folder: Path) -> str:
         return git(*arguments, folder=folder)
     except InputError:
         raise InputError(f"{place}: not found in git, expected results of a study") from None
-
-
-def _read(path: Path, name: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror}, expected results of a study") from None
-
-
-def _curves(text: str, _: str) -> pd.DataFrame:
-    curves: pd.DataFrame = parse_table(text)[["arm", "seed", "step", "reward"]]
-    return curves
 
 
 def _verdicts(text: str, _: str) -> dict[str, str]:

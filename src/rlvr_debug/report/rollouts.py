@@ -63,9 +63,7 @@ class Shown:
     left_out: int
 
 
-def shown_rollouts(
-    results: Path, tables: Mapping[str, pd.DataFrame], budget: int = _TOKENS
-) -> Shown:
+def shown_rollouts(results: Path, tables: Mapping[str, pd.DataFrame]) -> Shown:
     """Of every arm that was trained: the first seed's rollouts of the first and the last recorded step.
 
     The case and the control come first; what would pass the budget, in tokens of both sequences, is left out.
@@ -75,7 +73,7 @@ def shown_rollouts(
         (row["arm"], seed): _of_run(results / "runs" / place / row["arm"] / str(seed), texts)
         for row, place, seed in _first_runs(tables)
     }
-    left_out = 0
+    left_out, budget = 0, _TOKENS
     kept: dict[tuple[str, int], list[Aligned]] = {key: [] for key in found}
     for number in range(max(map(len, found.values()), default=0)):
         for key, rollouts in found.items():

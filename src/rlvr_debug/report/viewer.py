@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import jinja2
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
+from rlvr_debug.processes import output_of
 from rlvr_debug.report.charts import vega_script
 
 __all__ = ["draw_plots", "write_viewer"]
@@ -24,18 +23,14 @@ def write_viewer(path: Path) -> None:
     write_text(path, page.render(script=vega_script()))
 
 
-def draw_plots(rev: str | None, root: Path = ROOT) -> Path:
+def draw_plots(rev: str | None) -> Path:
     """Let DVC draw the plots of the working tree, beside those of a revision; return the page.
 
     Raises InputError with the last line of what DVC says, where it fails.
     """
     template, out = Path(".dvc", "tmp", "viewer.html"), Path("results", "plots")
-    write_viewer(root / template)
+    write_viewer(ROOT / template)
     which = ["diff", rev] if rev else ["show"]
     words = ["plots", *which, "--html-template", str(template), "--out", str(out)]
-    command = [sys.executable, "-m", "dvc", *words]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr.strip() or "failed").splitlines()[-1]
-        raise InputError(f"dvc plots: {said}")
-    return root / out / "index.html"
+    output_of([sys.executable, "-m", "dvc", *words], "dvc plots", ROOT)
+    return ROOT / out / "index.html"

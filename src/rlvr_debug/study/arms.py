@@ -15,7 +15,6 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 
 __all__ = [
-    "DESIGNS",
     "HEALTHY",
     "Arm",
     "arms",
@@ -35,15 +34,13 @@ HEALTHY = "healthy"
 _SETTINGS = ("rollouts", "options", "training")
 Params = dict[str, Any]
 
-# case: as it is; control: healthy; random_reward: the control with a reward that says nothing; repair: the
-# case with one part as in the control; alone: the control with one part as in the case
-DESIGNS = ("case", "control", "random_reward", "repair", "alone")
-
 
 @dataclass(frozen=True)
 class Arm:
     """One way to run. `hypothesis` is "" for the case and the controls.
 
+    design: case, as it is; control, healthy; random_reward, the control with a reward that says nothing;
+    repair, the case with one part as in the control; alone, the control with one part as in the case.
     faults: names of planted ones, or of a user's own reward function, `file.py:name`.
     rollouts: what its training rollouts change about the environment's settings; evaluation never does.
     options: settings that only the study's trainer knows.
@@ -87,12 +84,15 @@ def _changes(params: Params, arm: Mapping[str, Any]) -> _Changes:
         lambda a, b: _Changes(
             b.environment or a.environment,
             tuple(dict.fromkeys([*a.swap, *b.swap])),
-            {**a.rollouts, **b.rollouts},
-            {**a.options, **b.options},
-            {**a.training, **b.training},
+            **_settings(a, b),
         ),
         [*(_changes(params, known[name]) for name in arm.get("with", ())), own],
     )
+
+
+def _settings(first: Arm | _Changes, second: _Changes) -> dict[str, Any]:
+    """By field, what both say; the second one counts."""
+    return {kind: {**getattr(first, kind), **getattr(second, kind)} for kind in _SETTINGS}
 
 
 def faults_of(case: Mapping[str, Any]) -> tuple[str, ...]:
@@ -138,10 +138,9 @@ def arms(params: Params) -> list[Arm]:
     main = params["environment"]
     control = Arm("control", "control", "", main, (), {}, params["options"], params["training"])
     told = params["cases"].get(params["case"], {})
-    settings: dict[str, Any] = {
-        kind: {**getattr(control, kind), **told.get(kind, {})} for kind in _SETTINGS
-    }
-    case = replace(control, name="case", design="case", faults=faults_of(told), **settings)
+    own = _Changes(**{kind: told.get(kind, {}) for kind in _SETTINGS})
+    case = replace(control, name="case", design="case", faults=faults_of(told))
+    case = replace(case, **_settings(control, own))
 
     repairs, alone = [], []
     for slug, hypothesis in sorted(params["hypotheses"].items()):
@@ -153,20 +152,12 @@ def arms(params: Params) -> list[Arm]:
             environment = changed.environment or main
             # the case's rollouts are settings of its own environment
             kept = case if environment == main else replace(case, rollouts={})
-            mended = Arm(
-                name,
-                "repair",
-                slug,
-                environment,
-                tuple(fault for fault in case.faults if fault not in swapped),
-                **{kind: {**getattr(kept, kind), **getattr(changed, kind)} for kind in _SETTINGS},
-            )
-            repairs.append(mended)
-            departing = {kind: _departing(kind, changed, case, control) for kind in _SETTINGS}
-            if environment == main and (swapped or any(departing.values())):
-                settings = {
-                    kind: {**getattr(control, kind), **departing[kind]} for kind in _SETTINGS
-                }
+            left = tuple(fault for fault in case.faults if fault not in swapped)
+            settings = _settings(kept, changed)
+            repairs.append(Arm(name, "repair", slug, environment, left, **settings))
+            departing = _departing(changed, case, control)
+            if environment == main and (swapped or departing != _Changes()):
+                settings = _settings(control, departing)
                 alone.append(Arm(f"{name}-alone", "alone", slug, main, swapped, **settings))
     others = sorted({arm.environment for arm in repairs} - {main})
     controls = [replace(control, name=f"{name}-control", environment=name) for name in others]
@@ -178,12 +169,14 @@ def arms(params: Params) -> list[Arm]:
     return [case, control, *controls, *repairs, *alone]
 
 
-def _departing(kind: str, changed: _Changes, case: Arm, control: Arm) -> dict[str, Any]:
+def _departing(changed: _Changes, case: Arm, control: Arm) -> _Changes:
     """Of what an intervention changes: the settings of the case that are not the control's."""
-    own, right = getattr(case, kind), getattr(control, kind)
-    return {
-        key: own[key] for key in getattr(changed, kind) if key in own and own[key] != right.get(key)
-    }
+    found: dict[str, Any] = {}
+    for kind in _SETTINGS:
+        own, right = getattr(case, kind), getattr(control, kind)
+        keys = (key for key in getattr(changed, kind) if key in own)
+        found[kind] = {key: own[key] for key in keys if own[key] != right.get(key)}
+    return _Changes(**found)
 
 
 def seeds_of(params: Params, design: str) -> list[int]:

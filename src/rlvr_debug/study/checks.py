@@ -37,6 +37,12 @@ Params = dict[str, Any]
 class _Wrong(Exception):
     """What is wrong with a key. check_references names the file."""
 
+    @classmethod
+    def value(cls, key: str, found: Any, expected: Any, arm: Arm | None = None) -> _Wrong:
+        """Of a key that has a value which means nothing. arm: the one that has it, where only one may."""
+        place = f" in arm '{arm.name}'" if arm else ""
+        return cls(f"key '{key}' is {found}{place}, expected {expected}")
+
 
 def check_references(params: Params, path: Path) -> None:
     """Raise InputError for a name that does not exist and for what means nothing. path: the file, for the error."""
@@ -116,10 +122,8 @@ def _check_data(name: str, settings: Mapping[str, Any]) -> None:
             raise _Wrong(f"key '{key}.{other}' is given, expected none with source {source}")
     if source == "synthetic":
         if settings["heldout"] >= settings["rows"]:
-            raise _Wrong(
-                f"key '{key}.heldout' is {settings['heldout']}, expected less than all "
-                f"{settings['rows']} rows"
-            )
+            less = f"less than all {settings['rows']} rows"
+            raise _Wrong.value(f"{key}.heldout", settings["heldout"], less)
         for setting, shares in settings.items():
             if isinstance(shares, dict) and not any(shares.values()):
                 raise _Wrong(f"key '{key}.{setting}' sums to 0, expected more")
@@ -156,10 +160,8 @@ def _check_base_models(params: Params) -> None:
         if model.revision or not has_checkout():
             continue
         if missing := [file.name for file in model.beside(ROOT) if not file.is_file()]:
-            raise _Wrong(
-                f"key '{key}' is {typed(text)}, expected a folder with {missing[0]}, or "
-                "owner/name@revision on the hub"
-            )
+            one = f"a folder with {missing[0]}, or owner/name@revision on the hub"
+            raise _Wrong.value(key, typed(text), one)
 
 
 def _check_vllm(params: Params) -> None:
@@ -171,35 +173,31 @@ def _check_vllm(params: Params) -> None:
         key = f"environments.{environment}.max_new_tokens"
         reply = params["environments"][environment]["max_new_tokens"]
         if 0 < length <= reply:
-            raise _Wrong(f"key 'vllm.max_model_len' is {length}, expected more than {key}, {reply}")
+            raise _Wrong.value("vllm.max_model_len", length, f"more than {key}, {reply}")
     for environment in sorted(used):
         config = config_of(base_model_of(params, environment), ROOT)
         if config is None:
             continue  # neither fetched nor known; the server will say
         most, heads = config["max_position_embeddings"], config["num_attention_heads"]
         if length > most:
-            raise _Wrong(
-                f"key 'vllm.max_model_len' is {length}, expected at most the base model's {most}"
-            )
+            raise _Wrong.value("vllm.max_model_len", length, f"at most the base model's {most}")
         if heads % parts:
-            raise _Wrong(
-                f"key 'vllm.tensor_parallel_size' is {parts}, expected a divisor of the base "
-                f"model's {heads} attention heads"
-            )
+            divisor = f"a divisor of the base model's {heads} attention heads"
+            raise _Wrong.value("vllm.tensor_parallel_size", parts, divisor)
     if not load_trainer(params["trainer"]).takes_sampler:
         return
     for arm in arms(params):
         lora_r = arm.training["lora_r"]
         config = config_of(base_model_of(params, arm.environment), ROOT)
-        found = f"key 'training.lora_r' is {lora_r} in arm '{arm.name}', expected"
+        expected = ""
         if not lora_r and told["shared_by"] != "run":
-            raise _Wrong(
-                f"{found} more with vllm.shared_by {told['shared_by']}: one server has one model"
-            )
-        if not lora_r and (why := why_not_reloaded(config or {}, told)):
-            raise _Wrong(f"{found} more: {why}")
-        if lora_r > RANKS[-1]:
-            raise _Wrong(f"{found} at most {RANKS[-1]}, as vLLM has it")
+            expected = f"more with vllm.shared_by {told['shared_by']}: one server has one model"
+        elif not lora_r and (why := why_not_reloaded(config or {}, told)):
+            expected = f"more: {why}"
+        elif lora_r > RANKS[-1]:
+            expected = f"at most {RANKS[-1]}, as vLLM has it"
+        if expected:
+            raise _Wrong.value("training.lora_r", lora_r, expected, arm)
 
 
 def _check_launch(params: Params) -> None:
@@ -212,12 +210,10 @@ def _check_launch(params: Params) -> None:
             "launch.processes and launch.devices"
         )
     if config and has_checkout() and not (ROOT / config).is_file():
-        raise _Wrong(f"key 'launch.config' is {typed(config)}, expected a file")
+        raise _Wrong.value("launch.config", typed(config), "a file")
     if taken and len(set(taken)) != launch["processes"]:
-        raise _Wrong(
-            f"key 'launch.devices' is {typed(launch['devices'])}, expected "
-            f"{launch['processes']}, one for each of launch.processes"
-        )
+        each = f"{launch['processes']}, one for each of launch.processes"
+        raise _Wrong.value("launch.devices", typed(launch["devices"]), each)
     both = set(taken) & set(positions(server["devices"]))
     if both and params["sampler"] == "vllm":
         raise _Wrong(
@@ -271,24 +267,18 @@ def _check_training(arm: Arm, processes: int) -> None:
     training, batch = arm.training, arm.rollouts_per_step
     parts = training["gradient_accumulation_steps"]
     if parts > batch:
-        raise _Wrong(
-            f"key 'training.gradient_accumulation_steps' is {parts} in arm '{arm.name}', "
-            f"expected at most a batch's {batch} rollouts"
-        )
+        most = f"at most a batch's {batch} rollouts"
+        raise _Wrong.value("training.gradient_accumulation_steps", parts, most, arm)
     # a repair of the adapter alone has no counterpart in a control without one
     no_adapter = not training["lora_r"] and arm.design != "alone"
     if no_adapter and training["lora_alpha"] != _LORA_ALPHA:
-        raise _Wrong(
-            f"key 'training.lora_alpha' is {training['lora_alpha']} in arm '{arm.name}', "
-            f"expected {_LORA_ALPHA} with lora_r 0: full fine-tuning has no adapter"
-        )
+        right = f"{_LORA_ALPHA} with lora_r 0: full fine-tuning has no adapter"
+        raise _Wrong.value("training.lora_alpha", training["lora_alpha"], right, arm)
     if training["kl_place"] == "reward":
-        for key, right in _FOR_KL_IN_REWARD.items():
-            if training[key] != right:
-                raise _Wrong(
-                    f"key 'training.{key}' is {typed(training[key])} in arm '{arm.name}', "
-                    f"expected {right} with kl_place reward"
-                )
+        for key, needed in _FOR_KL_IN_REWARD.items():
+            if training[key] != needed:
+                right = f"{needed} with kl_place reward"
+                raise _Wrong.value(f"training.{key}", typed(training[key]), right, arm)
     # every process has as many sequences as any other
     if batch % processes:
         raise _Wrong(

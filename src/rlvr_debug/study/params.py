@@ -16,6 +16,7 @@ import yaml
 from rlvr_debug.checkout import ROOT, checkout, has_checkout
 from rlvr_debug.environments import environment_names
 from rlvr_debug.errors import InputError, hint
+from rlvr_debug.files import read_text
 from rlvr_debug.schemas import check_schema, validator
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.interventions import ALL, filled
@@ -95,9 +96,7 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
 
 def _read(path: Path) -> Params:
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}, expected parameters in YAML") from None
+        text = read_text(path, "parameters in YAML")
     except ValueError as error:
         raise InputError(f"{path}: expected YAML, found: {error}") from None
     return parse_params(text, str(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +11,7 @@ from typing import Any
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
+from rlvr_debug.processes import output_of
 
 __all__ = [
     "PROFILES",
@@ -96,9 +96,5 @@ def _dry_run(command: list[str]) -> list[dict[str, Any]]:
     with TemporaryDirectory() as folder:
         events = Path(folder, "events")
         events.touch()
-        words = [*command, "--dry-run", *events_to(str(events))]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            said = (done.stdout + done.stderr).strip() or "failed"
-            raise InputError(f"snakemake --dry-run: {said.splitlines()[-1]}")
+        output_of([*command, "--dry-run", *events_to(str(events))], "snakemake --dry-run")
         return [event for _, event in read_jsonl(events)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -122,12 +122,17 @@ def study_status(params: Mapping[str, Any], folder: Path, to_do: ToDo, usual: Ra
     now = _Now(folder, to_do, *last_run(folder))
     later = _later(params, folder, every)
     seen = [now.look(run, _key(run) in later) for run in every if run.arm == run.trained_as]
-    speed = _Speed(seen, None if is_real(params) else usual)
+    measured: dict[str, list[float]] = defaultdict(list)
+    for one in seen:
+        if one.seconds_per_step:
+            per_rollout = one.seconds_per_step / one.run.rollouts_per_step
+            measured[one.run.environment].append(per_rollout)
+    documented = None if is_real(params) else usual
     found = [
         RunStatus(
             *(one.run.environment, one.run.arm, one.run.seed, one.state),
             *(len(one.rows), one.run.training.steps, one.reward),
-            speed.left(one),
+            _seconds_left(one, measured.get(one.run.environment), documented),
         )
         for one in seen
     ]
@@ -186,35 +191,27 @@ class _Now:
         return "training" if rule == "train" else "evaluating"
 
 
-class _Speed:
-    """Seconds that are left of a training and its held-out evaluation.
+def _seconds_left(
+    one: _Seen, measured: Sequence[float] | None, usual: Rates | None
+) -> float | None:
+    """Of a training and its held-out evaluation. measured: seconds per rollout of others in its environment.
 
-    usual: of a step, where none was measured in this study; None where that is not known.
+    usual: where none was measured in this study; None where that is not known.
     """
-
-    def __init__(self, seen: Sequence[_Seen], usual: Rates | None) -> None:
-        self._usual = usual
-        self._measured: dict[str, list[float]] = {}
-        for one in seen:
-            if one.seconds_per_step:
-                per_rollout = one.seconds_per_step / one.run.rollouts_per_step
-                self._measured.setdefault(one.run.environment, []).append(per_rollout)
-
-    def left(self, one: _Seen) -> float | None:
-        if one.state == "done":
-            return 0.0
-        # of a model of which nothing is known, evaluation is not counted
-        evaluation = self._usual.evaluation if self._usual else 0.0
-        if one.state in ("trained", "evaluating"):
-            return evaluation
-        each = one.seconds_per_step or self._of_others(one.run)
-        steps = one.run.training.steps - len(one.rows)
-        return None if each is None else each * steps + evaluation
-
-    def _of_others(self, run: Run) -> float | None:
-        if run.environment in self._measured:
-            return mean(self._measured[run.environment]) * run.rollouts_per_step
-        return self._usual.training(run) / run.training.steps if self._usual else None
+    if one.state == "done":
+        return 0.0
+    # of a model of which nothing is known, evaluation is not counted
+    evaluation = usual.evaluation if usual else 0.0
+    if one.state in ("trained", "evaluating"):
+        return evaluation
+    each, steps = one.seconds_per_step, one.run.training.steps
+    if not each and measured:
+        each = mean(measured) * one.run.rollouts_per_step
+    elif not each and usual:
+        each = usual.training(one.run) / steps
+    elif not each:
+        return None
+    return each * (steps - len(one.rows)) + evaluation
 
 
 def _so_far(place: Path) -> tuple[list[dict[str, Any]], float]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.errors import InputError
 from rlvr_debug.git import git
+from rlvr_debug.processes import output_of
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.folder import WRITTEN, hold, nobody_works_in, study_folder
 from rlvr_debug.study.snakemake import snakemake_command
@@ -71,10 +70,7 @@ def unlock(folder: Path, command: list[str]) -> bool:
         return False
     nobody_works_in(folder)
     words = [*command, "--unlock", "--quiet", "all"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines() or ["failed"]
-        raise InputError(f"{folder}: its lock stays, snakemake --unlock: {said[-1]}")
+    output_of(words, f"{folder}: its lock stays, snakemake --unlock")
     return True
 
 

@@ -157,9 +157,9 @@ def from_the_start(shares: NDArray[Any]) -> float:
     return float(min(shares[: max(1, shares.size // 20)].mean(), shares.mean()))
 
 
-def trend(values: Array, fewest: int = 9) -> Trend | None:
-    """None for fewer than `fewest` values: a third would have none to speak of."""
-    if values.size < fewest:
+def trend(values: Array) -> Trend | None:
+    """None for fewer than 9 values: a third would have none to speak of."""
+    if values.size < 9:
         return None
     third = values.size // 3
     first, last = values[:third], values[-third:]

@@ -32,10 +32,6 @@ class Gap:
     values: Array
     bound: float
 
-    @property
-    def median(self) -> float:
-        return float(np.median(self.values))
-
 
 def gap(log: Log) -> Gap | None:
     for quantity, name, agreement, bound, both_sides in _DISTANCES:

@@ -104,12 +104,10 @@ class Environment(ABC):
     @abstractmethod
     def outcome(self, transcript: Transcript) -> str:
         """How a rollout ended that the model itself ended: answered, no_answer or what is between."""
-        ...
 
     @abstractmethod
     def score(self, row: Any, transcript: Transcript) -> dict[str, float]:
         """Reward parts, each in [0, 1]: one per weight, and others that are only recorded."""
-        ...
 
     def reward(self, row: Any, parts: Mapping[str, float]) -> float:
         """Return the weighted mean of the parts, in [0, 1]."""

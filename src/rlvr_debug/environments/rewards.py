@@ -50,7 +50,7 @@ def token_f1(prediction: str, answers: Sequence[str]) -> float:
     )
 
 
-def _f1(predicted: list[str], expected: list[str]) -> float:
+def _f1(predicted: Collection[object], expected: Collection[object]) -> float:
     if not predicted or not expected:
         return float(predicted == expected)
     common = sum((Counter(predicted) & Counter(expected)).values())
@@ -67,8 +67,7 @@ def precision(found: Collection[int], relevant: Collection[int]) -> float:
 
 def citation_f1(cited: Collection[object], supporting: Collection[object]) -> float:
     """Harmonic mean of the precision and recall of the cited paragraphs; order does not matter."""
-    common = len(set(cited) & set(supporting))
-    return 2 * common / (len(set(cited)) + len(set(supporting)))
+    return _f1(set(cited), set(supporting))
 
 
 def numbers_equal(prediction: str, answer: str) -> float:

@@ -40,13 +40,12 @@ class Checkpoints:
         unfinished = self.folder / f".{done.name}.{os.getpid()}.tmp"
         unfinished.mkdir(parents=True)
         save_weights(_tensors(state), unfinished / "state.safetensors")
-        version, internal, gauss = state.rng.getstate()
         write_json(
             unfinished / "state.json",
             {
                 "fingerprint": self.fingerprint,
                 "step": state.step,
-                "rng": [version, list(internal), gauss],
+                "rng": state.rng.getstate(),
                 "param_groups": state.optimizer.state_dict()["param_groups"],
                 # its functions are made anew with it
                 "scheduler": {**state.scheduler.state_dict(), "lr_lambdas": []},
@@ -103,9 +102,8 @@ def _trained(state: TrainerState) -> dict[str, Tensor]:
 
 
 def _put_back(state: TrainerState, tensors: Mapping[str, Tensor], kept: Mapping[str, Any]) -> None:
-    with torch.no_grad():
-        for name, parameter in _trained(state).items():
-            parameter.copy_(tensors[f"policy/{name}"])
+    for name, parameter in _trained(state).items():
+        parameter.copy_(tensors[f"policy/{name}"])
     others: dict[str, Tensor] = {}
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():

@@ -8,8 +8,8 @@ the whole batch, so the gradient is that of one process.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -167,15 +167,13 @@ class LaunchedProcesses(Processes):
         # DeepSpeed has clipped and stepped by now, and gives the norm before
         return float(self._accelerator.clip_grad_norm_(policy.trained, norm))
 
-    @contextmanager
-    def whole(self, policy: Policy) -> Iterator[None]:
+    def whole(self, policy: Policy) -> AbstractContextManager[Any]:
         if not self.sharded:
-            yield
-            return
+            return super().whole(policy)
         from deepspeed.runtime.zero import GatheredParameters
 
-        with GatheredParameters(list(policy.model.parameters())):
-            yield
+        gathered: AbstractContextManager[Any] = GatheredParameters([*policy.model.parameters()])
+        return gathered
 
 
 def current_processes(settings: TrainingSettings) -> Processes:

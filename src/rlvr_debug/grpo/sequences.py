@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.stages import Stages
@@ -72,14 +73,10 @@ def build_batch(
     mask_truncated: whether the loss leaves out the rollouts that the token limit cut.
     """
     sequences = [trained_sequence(rollout, stages, environment, chat) for rollout in rollouts]
-    width = max(len(ids) for ids, _ in sequences)
-    ids = torch.zeros(len(sequences), width, dtype=torch.long)
-    sampled = torch.zeros(len(sequences), width, dtype=torch.bool)
-    real = torch.zeros(len(sequences), width, dtype=torch.bool)
-    for b, (tokens, mask) in enumerate(sequences):
-        ids[b, : len(tokens)] = torch.tensor(tokens)
-        sampled[b, : len(tokens)] = torch.tensor(mask)
-        real[b, : len(tokens)] = True
+    ids = pad_sequence([torch.tensor(tokens) for tokens, _ in sequences], batch_first=True)
+    sampled = pad_sequence([torch.tensor(mask) for _, mask in sequences], batch_first=True)
+    lengths = torch.tensor([len(tokens) for tokens, _ in sequences])
+    real = torch.arange(ids.shape[1]) < lengths[:, None]
     sampler = torch.zeros(ids.shape)
     sampler[sampled] = torch.tensor([x for r in rollouts for s in r.segments for x in s.logprobs])
     loss = stages.loss_mask(sampled, real)

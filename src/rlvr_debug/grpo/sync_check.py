@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from rlvr_debug.grpo.training import Training
 from rlvr_debug.grpo.update import shared_logprobs
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["SyncCheck", "Watched"]
+__all__ = ["SyncCheck"]
 
 _SEQUENCES = 4
 
@@ -38,8 +39,11 @@ class SyncCheck:
     ask: Callable[[list[list[int]]], list[list[float]]]
     bound: float
 
-    def watch(self, training: Training, policy: Policy, rollouts: list[Rollout]) -> Watched:
-        """Choose some rollouts and note the trainer's log-probabilities of them, before the update.
+    def watch(
+        self, training: Training, policy: Policy, rollouts: list[Rollout]
+    ) -> Callable[[Policy, int], float | None]:
+        """Choose some rollouts, note the trainer's log-probabilities of them before the update, and return
+        what compares them after it: policy and step -> `_gap`.
 
         They are taken as they were sampled: what a stage makes of them is not the server's.
         """
@@ -52,36 +56,26 @@ class SyncCheck:
             return build_batch(some, Stages(), training.environment, training.chat)
 
         batch = training.processes.broadcast(chosen)
-        return Watched(self, training, batch, _logprobs(training, policy, batch))
+        return partial(self._gap, training, batch, _logprobs(training, policy, batch))
 
-
-@dataclass(frozen=True)
-class Watched:
-    """Some of a step's sequences, and the trainer's log-probabilities of them before the update, [B, T]."""
-
-    check: SyncCheck
-    training: Training
-    batch: Batch
-    before: Tensor
-
-    def gap(self, policy: Policy, step: int) -> float | None:
+    def _gap(
+        self, training: Training, batch: Batch, before: Tensor, policy: Policy, step: int
+    ) -> float | None:
         """Return how far the server is from the trainer after the update, None but in the main process.
 
         It is the mean absolute difference over sampled tokens, in nats. Raise InputError where it is above
         the bound, or where the server is nearer to what the trainer was than to what it is: an update may
         move less than the bound, and the arithmetic of a policy that is sure of much is coarser.
         """
-        after = _logprobs(self.training, policy, self.batch)
-        if not self.training.processes.main:
+        after = _logprobs(training, policy, batch)
+        if not training.processes.main:
             return None
-        batch, bound = self.batch, self.check.bound
         ids = [row[real].tolist() for row, real in zip(batch.ids, batch.real, strict=True)]
         answered = torch.zeros(batch.ids.shape)
-        for row, values in zip(answered, self.check.ask(ids), strict=True):
+        for row, values in zip(answered, self.ask(ids), strict=True):
             row[1 : len(values) + 1] = torch.tensor(values)
         gap, behind = (
-            float((answered - logprobs)[batch.sampled].abs().mean())
-            for logprobs in (after, self.before)
+            float((answered - logprobs)[batch.sampled].abs().mean()) for logprobs in (after, before)
         )
         found = f"step {step}: after the update the server is {gap:.2g} nats from the trainer on average"
         if 2 * behind < gap:
@@ -89,9 +83,9 @@ class Watched:
                 f"{found}, and {behind:.2g} from what the trainer was before, expected to follow: "
                 "it has not got the trained weights"
             )
-        if not gap <= bound:
+        if not gap <= self.bound:
             raise InputError(
-                f"{found}, expected at most {bound:g} (vllm.sync_bound): it has not got all of "
+                f"{found}, expected at most {self.bound:g} (vllm.sync_bound): it has not got all of "
                 "the trained weights, or computes otherwise"
             )
         return gap

@@ -111,7 +111,7 @@ def train_step(
     observer.end_stage("update")
 
     processes.on_main(policy, lambda: stages.sync(policy, state.sampler))
-    gap = watched.gap(policy, step) if watched else None
+    gap = watched(policy, step) if watched else None
     observer.end_stage("sync")
 
     done = Step(step, training, policy, rollouts, experience, reference, update, gap)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout
 
 __all__ = ["Measurement", "Subject", "borrowed", "measurement", "readable", "shift_weights"]
+
+_TEXTS: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("texts.yaml"))
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,9 @@ def measurement(
     probe: str, measured: dict[str, float], passed: bool, **numbers: float
 ) -> Measurement:
     """Return it with the bound and reason of texts.yaml. numbers: what stands in braces there."""
-    text = _texts()[probe]
+    text = _TEXTS[probe]
     bound, reason = (text[key].format(**numbers) for key in ("bound", "reason"))
     return Measurement(probe, measured, bound, reason, passed)
-
-
-@functools.cache
-def _texts() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("texts.yaml"))
-    return found
 
 
 def readable(found: Measurement) -> str:
@@ -119,9 +114,9 @@ def borrowed(policy: Policy) -> Iterator[None]:
                 parameter.grad = gradient
 
 
-def shift_weights(policy: Policy, size: float, seed: int = 0) -> None:
+def shift_weights(policy: Policy, size: float) -> None:
     """Add noise of this standard deviation to every weight that is trained."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in policy.trained:
             parameter += size * torch.randn(parameter.shape, generator=generator)

@@ -40,7 +40,6 @@ class Sampler(Protocol):
         self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
     ) -> list[Sample]:
         """One sample per request. Temperature 0 is greedy; its log-probabilities are at 1."""
-        ...
 
 
 class PolicySampler(Sampler, Protocol):
@@ -49,20 +48,15 @@ class PolicySampler(Sampler, Protocol):
     @property
     def served(self) -> str:
         """What samples now, as a server calls it: run and step. Empty in process."""
-        ...
 
     def follow(self, policy: Policy) -> None:
         """Sample with the policy's weights from now on."""
-        ...
 
     def begin(self, policy: Policy, others: Mapping[str, Tensor], step: int) -> None:
         """Sample with the policy's weights after that many steps, or with `others` where it held others."""
-        ...
 
     def weights(self) -> Mapping[str, Tensor]:
         """Those that it holds in this process, by the model's names."""
-        ...
 
     def reset(self) -> None:
         """Give back the memory of what it has read."""
-        ...

@@ -49,28 +49,27 @@ class Qwen2Sampler:
     @torch.no_grad()
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Copy new weights in and forget every cache, which the old ones had computed."""
-        given = {name.removeprefix("model."): tensor.cpu() for name, tensor in weights.items()}
         self._views: dict[str, Tensor] = {}
 
         def copied(*names: str) -> Tensor:
             """One tensor with these weights in a row, which `weights` gives back as views of it."""
-            parts = [given[name] for name in names]
+            parts = [weights[name].cpu() for name in names]
             copy = torch.cat(parts)
             self._views |= zip(names, torch.split(copy, [len(part) for part in parts]), strict=True)
             return copy
 
-        self._embedding = copied("embed_tokens.weight")
+        self._embedding = copied("model.embed_tokens.weight")
         self._head = self._embedding if self._sizes.tied else copied("lm_head.weight")
-        self._norm = copied("norm.weight")
+        self._norm = copied("model.norm.weight")
         self._blocks = [
             _Block(
-                input_norm=copied(f"layers.{i}.input_layernorm.weight"),
-                qkv=copied(*(f"layers.{i}.self_attn.{n}_proj.weight" for n in "qkv")),
-                qkv_bias=copied(*(f"layers.{i}.self_attn.{n}_proj.bias" for n in "qkv")),
-                out=copied(f"layers.{i}.self_attn.o_proj.weight"),
-                mlp_norm=copied(f"layers.{i}.post_attention_layernorm.weight"),
-                gate_up=copied(*(f"layers.{i}.mlp.{n}_proj.weight" for n in ("gate", "up"))),
-                down=copied(f"layers.{i}.mlp.down_proj.weight"),
+                input_norm=copied(f"model.layers.{i}.input_layernorm.weight"),
+                qkv=copied(*(f"model.layers.{i}.self_attn.{n}_proj.weight" for n in "qkv")),
+                qkv_bias=copied(*(f"model.layers.{i}.self_attn.{n}_proj.bias" for n in "qkv")),
+                out=copied(f"model.layers.{i}.self_attn.o_proj.weight"),
+                mlp_norm=copied(f"model.layers.{i}.post_attention_layernorm.weight"),
+                gate_up=copied(*(f"model.layers.{i}.mlp.{n}_proj.weight" for n in ("gate", "up"))),
+                down=copied(f"model.layers.{i}.mlp.down_proj.weight"),
             )
             for i in range(self._sizes.layers)
         ]
@@ -84,10 +83,7 @@ class Qwen2Sampler:
 
     def weights(self) -> dict[str, Tensor]:
         """What was loaded, by the model's names. Views: a caller changes nothing in them."""
-        return {
-            name if name == "lm_head.weight" else f"model.{name}": view
-            for name, view in self._views.items()
-        }
+        return dict(self._views)
 
     def reset(self) -> None:
         self._caches.clear()

@@ -15,17 +15,13 @@ _ENTROPY_DOWN = 0.1
 
 def dead_groups(log: Log) -> Reading | None:
     shares = log.series("dead_groups")
-    share = from_the_start(shares) if shares.size else _dead_share(log)
-    if share is None:
+    if shares.size:
+        share = from_the_start(shares)
+    elif (groups := groups_of(log)) is not None and "reward" in log.completions:
+        share = of_early_groups(dead(log, groups))
+    else:
         return None
     return Reading(graded(share, DEAD), {"share": share}, share)
-
-
-def _dead_share(log: Log) -> float | None:
-    groups = groups_of(log)
-    if groups is None or "reward" not in log.completions:
-        return None
-    return of_early_groups(dead(log, groups))
 
 
 def duplicates(log: Log) -> Reading | None:

@@ -5,8 +5,8 @@ It runs in TRL's own environment (envs/trl.txt).
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -126,12 +126,8 @@ def user_function(place: str) -> Callable[..., list[float]]:
     file = ROOT / path
     if not file.is_file():
         raise InputError(f"{file}: no such file, expected one with the reward function '{name}'")
-    spec = importlib.util.spec_from_file_location("user_rewards", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    function: Callable[..., list[float]] | None = getattr(module, name, None)
+    found = runpy.run_path(str(file), run_name="user_rewards")
+    function: Callable[..., list[float]] | None = found.get(name)
     if not callable(function):
         raise InputError(f"{file}: no function '{name}', expected a reward function")
     return function

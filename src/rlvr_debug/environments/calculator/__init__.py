@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from rlvr_debug.environments.calculator.environment import Calculator
+from rlvr_debug.environments.calculator.policies import POLICIES
 from rlvr_debug.environments.calculator.rows import CalculatorRow
 from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
-from rlvr_debug.environments.policies import number_policies, tool_call
 from rlvr_debug.environments.shares import shares
 from rlvr_debug.environments.task import Lengths, Task
 
 __all__ = ["TASK"]
 
-_said = "<answer>{}</answer>".format
-
-
-def _oracle(row: CalculatorRow, turn: int) -> str:
-    """Compute the answer from itself, then say it."""
-    return _said(row.answer) if turn else tool_call("calculate", expression=row.answer)
-
-
 TASK = Task(
     row=CalculatorRow,
     synthetic=lambda s: synthetic_calculator(s["rows"], steps=shares(s["steps"]), seed=s["seed"]),
     build=Calculator,
-    policies=number_policies(_oracle, lambda row: row.answer, _said),
+    policies=POLICIES,
     # prompts and number of replies from rows (docs/scaling.md), replies assumed
     lengths=Lengths(prompt=150, reply=60, turns=3.5, tool=20),
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rlvr_debug.environments.gsm8k.environment import GSM8K
+from rlvr_debug.environments.gsm8k.policies import POLICIES
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
-from rlvr_debug.environments.policies import number_policies
 from rlvr_debug.environments.shares import shares
 from rlvr_debug.environments.task import Lengths, Task
 
@@ -17,8 +17,7 @@ TASK = Task(
     numbered=True,
     synthetic=lambda s: synthetic_gsm8k(s["rows"], steps=shares(s["steps"]), seed=s["seed"]),
     build=GSM8K,
-    # the oracle works it out as the row says
-    policies=number_policies(lambda row, turn: row.answer, lambda row: row.final, "#### {}".format),
+    policies=POLICIES,
     # prompts from rows (docs/scaling.md), replies assumed
     lengths=Lengths(prompt=95, reply=250, turns=1, tool=0),
     datasets="openai/gsm8k,main,train",

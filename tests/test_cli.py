@@ -28,6 +28,7 @@ from rlvr_debug.files import write_json, write_jsonl, write_text
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates
+from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.status import StudyStatus, ToDo, study_status
 from rlvr_debug.trainers.base import Run
 from tests.test_workflow import ARMS, MINI, Project, copy, end, wait_for
@@ -423,7 +424,7 @@ def params(tmp_path: Path) -> dict[str, Any]:
 
 
 def look(params: dict[str, Any], folder: Path, to_do: ToDo = NOTHING_ASKED) -> StudyStatus:
-    return study_status(params, folder, to_do, RATES)
+    return study_status(resolve(params, ROOT), folder, to_do, RATES)
 
 
 def steps(*rewards: float) -> list[dict[str, float]]:
@@ -504,7 +505,7 @@ def test_results_that_snakemake_would_make_again_are_not_done_until_they_are_mad
 ) -> None:
     for arm in ARMS:
         finish(tmp_path, arm)
-    jobs = {("train", "musique", "case", "0"), ("evaluate_run", "musique", "control", "0")}
+    jobs = {("train", "musique/case/0"), ("evaluate_run", "musique/control/0")}
     to_do = ToDo(frozenset(jobs), time.time() + 1)
     states = {run.arm: run.state for run in look(params, tmp_path, to_do).runs}
     assert states == {**dict.fromkeys(ARMS, "done"), "case": "waiting", "control": "trained"}

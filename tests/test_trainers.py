@@ -51,7 +51,7 @@ FAULTS = {
     "crash": "status 3: ValueError: the batch is empty",
     "hang": "no row was added to metrics.jsonl for 2 s",
     "no-end": "metrics.jsonl: more than 3 rows, expected 3",
-    "nan": "metrics.jsonl:3: key 'reward' is nan, expected a finite number",
+    "nan": "metrics.jsonl:3: key 'reward' is float nan, expected number",
     "half-written": "metrics.jsonl:3: expected one JSON object",
     "wrong-columns": "metrics.jsonl:3: key 'grad_norm' is missing",
     "fewer-steps": "metrics.jsonl: 2 steps, expected 3",
@@ -243,9 +243,9 @@ def _alive(pid: int) -> bool:
         ({"sampled": [0, 1]}, "key 'sampled' has 2 items, expected 3"),
         ({"logprobs": [-1.0]}, "key 'logprobs' has 1 items, expected 2"),
         ({"sampled": [1, 1, 1]}, "key 'sampled' begins with 1, expected a prompt"),
-        ({"ids": []}, "key 'ids' is \\[\\], expected"),
-        ({"ids": [1, "2", 3]}, "key 'ids.1' is '2', expected type integer"),
-        ({"rewards": 1.0}, "unknown key 'rewards', expected step, row"),
+        ({"ids": []}, "key 'ids' is list \\[\\], expected at least"),
+        ({"ids": [1, "2", 3]}, "key 'ids.1' is str '2', expected integer"),
+        ({"rewards": 1.0}, "unknown key 'rewards': did you mean 'reward'"),
     ],
 )
 def test_a_bad_row_of_rollouts_names_its_line_and_key(

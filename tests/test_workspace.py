@@ -329,8 +329,8 @@ def test_jobs_of_runs_are_known_by_their_run_and_those_of_other_rules_are_left_o
         job("write_tables"),
     )
     assert runs_to_do(command) == {
-        ("train", "musique", "kl-beta-0", "2"),
-        ("evaluate_run", "gsm8k", "case", "0"),
+        ("train", "musique/kl-beta-0/2"),
+        ("evaluate_run", "gsm8k/case/0"),
     }
     assert jobs_to_do(command) == {"train": 1, "evaluate_run": 1}
 

@@ -45,7 +45,7 @@ def validator_of(path: Path) -> Any:
     return validator(read_yaml(path))
 
 
-def check_schema(value: Any, found: Any, path: Path) -> None:
+def check_schema(value: Any, found: Any, path: Path | str) -> None:
     """Raise InputError for the first place where the value breaks the schema. path: the file that it names."""
     # an unknown key first: a misspelt one is missing too, and only its own error has the hint
     errors = sorted(

@@ -99,12 +99,14 @@ def status(
 def _looks(overlay: Path | None, every_phase: bool) -> Callable[[], StudyStatus]:
     params, folder = study_of(overlay, every_phase)
     from rlvr_debug.study.plan import study_rates
+    from rlvr_debug.study.resolved import resolve
     from rlvr_debug.study.snakemake import snakemake_command
     from rlvr_debug.study.status import study_status, to_do_now
 
     rates = study_rates(params, overlay)
     to_do = to_do_now(snakemake_command(folder, overlay, every_phase))
-    return lambda: study_status(params, folder, to_do, rates)
+    study = resolve(params, checkout())
+    return lambda: study_status(study, folder, to_do, rates)
 
 
 def _watched(look: Callable[[], StudyStatus]) -> Iterator[StudyStatus]:

@@ -82,13 +82,13 @@ def jobs_to_do(command: list[str]) -> dict[str, int]:
     return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")}
 
 
-def runs_to_do(command: list[str]) -> set[tuple[str, str, str, str]]:
-    """Return rule, environment, arm and seed of each training and its evaluation that would run now."""
+def runs_to_do(command: list[str]) -> set[tuple[str, str]]:
+    """Return rule and name (environment/arm/seed) of each training and its evaluation that would run now."""
     found = set()
     for event in _dry_run(command):
         if event["event"] == "job_info" and event["rule_name"] in ("train", "evaluate_run"):
             job = event["wildcards"]
-            found.add((event["rule_name"], job["environment"], job["arm"], job["seed"]))
+            found.add((event["rule_name"], f"{job['environment']}/{job['arm']}/{job['seed']}"))
     return found
 
 

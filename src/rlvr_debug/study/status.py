@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal, get_args
 
-from rlvr_debug.causes import phase_of
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, written_since
 from rlvr_debug.metrics.summaries import SMOOTHED
 from rlvr_debug.processes import failure
-from rlvr_debug.study.arms import runs
 from rlvr_debug.study.folder import last_run
 from rlvr_debug.study.plan import Rates, is_real, seconds_of
+from rlvr_debug.study.resolved import Study
 from rlvr_debug.study.snakemake import runs_to_do
 from rlvr_debug.trainers.base import Run
 
@@ -29,7 +28,6 @@ State = Literal[
 ]
 # what calls for a look comes first; later: of a phase that is run only if those before it find no cause
 STATES: tuple[State, ...] = get_args(State)
-_Key = tuple[str, str, int]
 _LEFT = ("training", "evaluating", "interrupted", "trained", "waiting")
 
 
@@ -37,13 +35,13 @@ _LEFT = ("training", "evaluating", "interrupted", "trained", "waiting")
 class ToDo:
     """jobs: what Snakemake would have run (runs_to_do) at that time, in seconds of the epoch."""
 
-    jobs: frozenset[tuple[str, str, str, str]]
+    jobs: frozenset[tuple[str, str]]
     asked: float
 
     def has(self, rule: str, run: Run, result: Path) -> bool:
         """Whether that job of the run has still to be run, though its result may be there from before."""
-        job = (rule, run.environment, run.arm, str(run.seed))
-        return not result.exists() or (job in self.jobs and not written_since(result, self.asked))
+        asked_for = (rule, run.name) in self.jobs and not written_since(result, self.asked)
+        return asked_for or not result.exists()
 
 
 @dataclass(frozen=True)
@@ -116,18 +114,20 @@ def to_do_now(command: list[str]) -> ToDo:
     return ToDo(frozenset(runs_to_do(command)), asked)
 
 
-def study_status(params: Mapping[str, Any], folder: Path, to_do: ToDo, usual: Rates) -> StudyStatus:
-    """folder: the study's; usual: for what nothing was measured of in this study yet."""
-    every = list(runs(dict(params)))
+def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> StudyStatus:
+    """Look at what the study's runs left so far.
+
+    folder: the study's; usual: for what nothing was measured of in this study yet.
+    """
     now = _Now(folder, to_do, *last_run(folder))
-    later = _later(params, folder, every)
-    seen = [now.look(run, _key(run) in later) for run in every if run.arm == run.trained_as]
+    later = _later(study, folder)
+    seen = [now.look(run, name in later) for name, run in study.trained.items()]
     measured: dict[str, list[float]] = defaultdict(list)
     for one in seen:
         if one.seconds_per_step:
             per_rollout = one.seconds_per_step / one.run.rollouts_per_step
             measured[one.run.environment].append(per_rollout)
-    documented = None if is_real(params) else usual
+    documented = None if is_real(study.params) else usual
     found = [
         RunStatus(
             *(one.run.environment, one.run.arm, one.run.seed, one.state),
@@ -137,7 +137,7 @@ def study_status(params: Mapping[str, Any], folder: Path, to_do: ToDo, usual: Ra
         for one in seen
     ]
     at_a_time = sum(one.state in ("training", "evaluating") for one in seen)
-    return StudyStatus(params["study"], now.at_work, at_a_time, found)
+    return StudyStatus(study.params["study"], now.at_work, at_a_time, found)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class _Now:
     begun: float
 
     def look(self, run: Run, later: bool) -> _Seen:
-        place = self.folder / "results" / "runs" / run.environment / run.arm / str(run.seed)
+        place = self.folder / "results" / "runs" / run.name
         if not self.to_do.has("train", run, place / "metrics.jsonl"):
             state: State = "done"
             if self.to_do.has("evaluate_run", run, place / "heldout.json"):
@@ -181,7 +181,7 @@ class _Now:
 
     def _under_way(self, rule: str, run: Run) -> State | None:
         """What the log of that job says, if the job began in this run of the study."""
-        log = self.folder / "logs" / rule / run.environment / run.arm / f"{run.seed}.log"
+        log = self.folder / "logs" / rule / f"{run.name}.log"
         if not written_since(log, self.begun):
             return None
         if failure(log):
@@ -232,21 +232,13 @@ def _read(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _later(params: Mapping[str, Any], folder: Path, every: Iterable[Run]) -> set[_Key]:
-    """Trainings that only phases need after the first that found a cause, or that is not decided yet."""
-    if params["phases"] != "gated":
+def _later(study: Study, folder: Path) -> set[str]:
+    """Return names of trainings that only phases need after the first that found a cause, or is not decided yet."""
+    if study.params["phases"] != "gated":
         return set()
-    phases = {slug: phase_of(slug, params["hypotheses"]) for slug in params["hypotheses"]}
     last = 0
-    for last in sorted(set(phases.values())):
+    for last in sorted(set(study.phases.values())):
         decided = folder / "results" / "tables" / f"phase_{last}.json"
         if not decided.is_file() or read_json(decided)["causes"]:
             break
-    every = list(every)
-    needed = {_key(run) for run in every if phases.get(run.hypothesis, 0) <= last}
-    return {_key(run) for run in every} - needed
-
-
-def _key(run: Run) -> _Key:
-    """Of the training whose results these are."""
-    return run.environment, run.trained_as, run.seed
+    return set(study.trained) - {run.name for run in study.until(last)[0]}

@@ -79,7 +79,7 @@ def unnamed(params: Params, folder: Path) -> list[Path]:
 
     Of an arm without any seed left, it is the whole folder.
     """
-    trained = {(run.environment, run.trained_as, str(run.seed)) for run in runs(params)}
+    trained = [tuple(run.name.split("/")) for run in runs(params)]
     needed = {key[:depth] for key in trained for depth in (1, 2, 3)}
     places = [folder / "results" / "runs"]
     places += [folder / "logs" / rule for rule in ("train", "evaluate_run")]

@@ -13,11 +13,10 @@ import yaml
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.models.places import base_model_of
-from rlvr_debug.study.arms import own_programs, own_rows, runs
+from rlvr_debug.study.arms import own_programs, own_rows
 from rlvr_debug.study.folder import study_folder
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers import load_trainer
+from rlvr_debug.study.resolved import resolve
 from rlvr_debug.venvs import sampler_venvs
 
 __all__ = ["track"]
@@ -56,13 +55,13 @@ def _stage(
 
     config = [f"overlay={here(overlay)}", *(["phases=all"] if every_phase else [])]
     words = ["snakemake", "--snakefile", here("workflow/Snakefile"), "--config", *config]
-    used = {run.environment for run in runs(params)}
-    own = [path for name in sorted(used) for path in own_rows(params["data"][name])]
-    models = [base_model_of(params, name) for name in sorted(used)]
+    study = resolve(params, root)
+    own = [path for name in study.environments for path in own_rows(params["data"][name])]
+    models = map(study.base_model, study.environments)
     # what a revision names does not change
     own += [model.folder for model in models if not model.revision]
     own += own_programs(params, root)
-    venvs = load_trainer(params["trainer"]).venvs(params["command"])
+    venvs = study.trainer.venvs(params["command"])
     venvs += sampler_venvs(params["sampler"], params["vllm"])
     own += [f"envs/{name}.txt" for name in venvs]
     return {

@@ -5,21 +5,18 @@ The schemas are the *.schema.json beside this file; docs/trainers.md explains th
 
 from __future__ import annotations
 
-import functools
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import torch
 from torch import Tensor
 
-from rlvr_debug.errors import InputError, short
-from rlvr_debug.files import read_jsonl
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.models.base_model import load_model, load_weights, read_tensors
+from rlvr_debug.schemas import check_schema, validator_of
 
 __all__ = ["PROTOCOL", "Told", "checked_metrics", "checked_rollouts", "checked_weights"]
 
@@ -42,11 +39,8 @@ class Told:
 
     @staticmethod
     def read(path: Path) -> Told:
-        """Raises InputError for what is not a params.json."""
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}, expected params.json") from None
+        """Raise InputError for what is not a params.json."""
+        value = read_json(path)
         _check(value, "params", str(path))
         return Told(**value)
 
@@ -132,25 +126,5 @@ def _merged(adapter: Path, base_model: Path) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in merged.state_dict().items()}
 
 
-@functools.cache
-def _schema(name: str) -> Any:
-    text = Path(__file__).with_name(f"{name}.schema.json").read_text(encoding="utf-8")
-    return jsonschema.Draft202012Validator(json.loads(text))
-
-
 def _check(value: Any, name: str, place: str) -> None:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if isinstance(item, float) and not math.isfinite(item):
-                raise InputError(f"{place}: key '{key}' is {item}, expected a finite number")
-    for error in sorted(_schema(name).iter_errors(value), key=lambda e: list(map(str, e.path))):
-        key = ".".join(map(str, error.path))
-        if error.validator == "required":
-            missing = next(key for key in error.validator_value if key not in error.instance)
-            raise InputError(f"{place}: key '{missing}' is missing")
-        if error.validator == "additionalProperties" and not key:
-            known = ", ".join(error.schema["properties"])
-            unknown = next(k for k in error.instance if k not in error.schema["properties"])
-            raise InputError(f"{place}: unknown key '{unknown}', expected {known}")
-        expected = f"{error.validator} {error.validator_value}"
-        raise InputError(f"{place}: key '{key}' is {short(error.instance)}, expected {expected}")
+    check_schema(value, validator_of(Path(__file__).with_name(f"{name}.schema.json")), place)

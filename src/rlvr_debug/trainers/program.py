@@ -31,6 +31,8 @@ class Program:
 class ProgramTrainer(Trainer):
     """A subclass says which program; what it writes is checked, and probed as far as its files tell."""
 
+    command_keys: tuple[str, ...] = ("stall_seconds",)
+
     @property
     def code(self) -> tuple[str, ...]:
         return ("trainers", f"trainers/{self.name}")

@@ -14,7 +14,7 @@ __all__ = ["TRAINER"]
 
 class _Command(ProgramTrainer):
     name = "command"
-    command_keys = ("program", "environment", "random_reward")
+    command_keys = ("program", "environment", "stall_seconds", "random_reward")
     to_fill_in = "command.program, your trainer's command (docs/trainers.md: the protocol)"
     placeholders: ClassVar = {"command": {"program": ["python", "./train.py"]}}
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis, stage_of, variant_names
-from rlvr_debug.environments.musique.environment import MuSiQue
+from rlvr_debug.environments.musique.environment import Settings
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.study import checks
@@ -439,7 +439,7 @@ OPTIONAL = {
 
 def test_what_may_be_left_out_of_musique_has_the_default_that_the_schema_tells() -> None:
     described = SCHEMA["properties"]["environments"]["properties"]["musique"]["properties"]
-    parameters = inspect.signature(MuSiQue).parameters
+    parameters = inspect.signature(Settings).parameters
     optional = {k: p.default for k, p in parameters.items() if p.default is not p.empty}
     assert optional == OPTIONAL
     assert {key: described[key]["default"] for key in optional} == optional

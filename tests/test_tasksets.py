@@ -24,6 +24,7 @@ from rlvr_debug import tasksets
 from rlvr_debug.audit import ScriptedSampler
 from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.environments.musique.environment import Settings
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
@@ -130,7 +131,9 @@ def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_defaults_are_those_of_params_yaml(name: str) -> None:
     params = load_params(ROOT / "params.yaml")
     config = taskset_config_type(f"rlvr-debug-{name}")()
-    constructor = inspect.signature(type(build_environment(name, params["environments"][name])))
+    environment = type(build_environment(name, params["environments"][name]))
+    # MuSiQue takes its settings as a data class
+    constructor = inspect.signature(Settings if name == "musique" else environment)
     optional = {k: p.default for k, p in constructor.parameters.items() if p.default is not p.empty}
     assert config.task.own() == {**optional, **params["environments"][name]}
     rows = config.model_dump()

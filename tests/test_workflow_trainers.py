@@ -53,7 +53,7 @@ def test_the_study_says_which_run_went_wrong_and_why_and_once_mended_runs_that_a
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     lines = [line for line in done.stderr.splitlines() if line]
-    why = "key 'reward' is nan, expected a finite number"
+    why = "key 'reward' is float nan, expected number"
     for line in lines[-2:]:
         assert line.startswith(("error: run gsm8k/case/0: ", "error: probe of gsm8k/case/0: "))
         assert line.endswith(why)

@@ -191,11 +191,24 @@ def start(
     words = ["--base-model", str(model), "--sampler", "server", "--log", str(tmp_path / "log.txt")]
     words += ["--server", json.dumps({**SETTINGS, "port": port})]
     words += ["--out", str(tmp_path / "endpoint.json")]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(ROOT / "scripts" / "serve.py"), *words],
         stderr=said.open("w", encoding="utf-8") if said else subprocess.PIPE,
         text=True,
     )
+    SERVICES.append(process)
+    return process
+
+
+SERVICES: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _services_end() -> Iterator[None]:
+    """Those of a test that failed, too."""
+    yield
+    while SERVICES:
+        SERVICES.pop().kill()
 
 
 def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rlvr_debug.causes import (
 )
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_text
+from rlvr_debug.files import read_yaml, write_text
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.logs.names import known_names
 from rlvr_debug.processes import run_main
@@ -28,7 +28,8 @@ from rlvr_debug.study.params import load_params
 
 __all__ = ["PAGES", "written"]
 
-_PRIORITIES = ("critical", "high", "medium", "low")
+_CAUSE = read_yaml(ROOT / "src" / "rlvr_debug" / "causes" / "cause.schema.yaml")
+_PRIORITIES = _CAUSE["properties"]["priority"]["enum"]
 
 
 def main() -> None:

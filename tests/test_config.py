@@ -544,8 +544,8 @@ def test_what_only_resembles_a_number_with_an_exponent_is_text(written: str, stu
     ids=lambda text: repr(text[:20]),
 )
 def test_what_is_no_yaml_or_no_mapping_is_one_line(text: str, study: Study) -> None:
-    study.error(text)
-    study.error(PARAMS, text)
+    assert "expected" in study.error(text)
+    assert "expected" in study.error(PARAMS, text)
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:

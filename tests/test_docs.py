@@ -28,7 +28,7 @@ from rlvr_debug.causes import cause_of, hypothesis_names, load_hypothesis, varia
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.probes import PROBES
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.study.params import load_params
+from rlvr_debug.study.params import load_params, parse_params
 from tests.copies import call, dry
 from tests.docs_commands import (
     BLOCK,
@@ -322,7 +322,7 @@ def test_what_is_not_run_says_why_and_names_targets_that_exist(original: Path) -
 def test_an_overlay_that_is_shown_is_a_study(text: str, tmp_path: Path) -> None:
     path = tmp_path / "overlay.yaml"
     path.write_text(text, encoding="utf-8")
-    load_params(ROOT / "params.yaml", path)
+    assert load_params(ROOT / "params.yaml", path)["study"] == parse_params(text, "page")["study"]
 
 
 # --- what is written from the code, or held to it

@@ -110,7 +110,7 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
             "kind: guess",
             "key 'kind' is str 'guess', expected one of cause, localiser",
         ),
-        ("swap: [optimizer_step]", "swop: [sync]", "unknown key 'arms.0.swop'"),
+        ("swap: [optimizer_step]", "swop: [sync]", "unknown key 'arms.every-step.swop'"),
         ("name: steps-skipped", "name: no-such", "key 'log_checks.no-such' has no function"),
         ("probes: [weights-move]", "probes: [weights", "expected YAML, found: "),
         (
@@ -130,10 +130,14 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
         (
             "{times: 10}",
             "{tims: 10}",
-            "unknown key 'arms.1.training.max_grad_norm.tims'",
+            "unknown key 'arms.clip-tenfold.training.max_grad_norm.tims'",
         ),
         ("[[weights_moved]]", "[[weight_moved]]", "key 'log_checks.steps-skipped.needs' names 'we"),
-        ("order: 45", "order: late", "key 'log_checks.0.order' is str 'late', expected integer"),
+        (
+            "order: 45",
+            "order: late",
+            "key 'log_checks.steps-skipped.order' is str 'late', expected integer",
+        ),
     ],
 )
 def test_a_mistake_in_a_new_cause_is_one_line_that_names_file_and_key(
@@ -147,6 +151,19 @@ def test_a_mistake_in_a_new_cause_is_one_line_that_names_file_and_key(
     assert len(done.stdout.splitlines()) == 1
     assert "skipped_steps/cause.yaml: " in done.stdout
     assert said in done.stdout
+
+
+def test_the_log_check_that_is_shown_is_that_of_the_example() -> None:
+    files = [ROOT / "examples" / "skipped_steps" / name for name in ("cause.yaml", "log_checks.py")]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    shown = [
+        body for language, body in BLOCK.findall(section("A cause")) if "steps_skipped" in body
+    ]
+    shown += [body for _, body in BLOCK.findall(section("A cause")) if "log_checks:" in body]
+    function, entry = shown
+    assert entry in texts[0]
+    for part in function.split("\n\n"):
+        assert part.strip("\n") in texts[1]
 
 
 def test_a_new_hypothesis_is_written_with_all_that_one_says(copied: Path) -> None:

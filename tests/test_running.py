@@ -15,11 +15,9 @@ from rlvr_debug.study.params import load_params
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize(("asks_hub", "source"), [(False, "jsonl"), (True, "jsonl")])
-def test_a_file_of_rows_that_is_missing_ends_a_study_before_it_begins(
-    asks_hub: bool, source: str
-) -> None:
-    params = told(source, path="none.jsonl")
+@pytest.mark.parametrize("asks_hub", [False, True])
+def test_a_file_of_rows_that_is_missing_ends_a_study_before_it_begins(asks_hub: bool) -> None:
+    params = told("jsonl", path="none.jsonl")
     with pytest.raises(InputError, match=r"none\.jsonl: No such file"):
         running._check_rows(params, ROOT, asks_hub)
 

@@ -187,17 +187,32 @@ def test_a_server_that_loads_for_too_long_is_given_up(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def start(tmp_path: Path, port: int = 0, model: Path = TINY) -> subprocess.Popen[str]:
-    """scripts/serve.py as the workflow calls it."""
+def start(
+    tmp_path: Path, port: int = 0, model: Path = TINY, said: Path | None = None
+) -> subprocess.Popen[str]:
+    """scripts/serve.py as the workflow calls it. said: a file for what it says, else it is read from the process."""
     params = {**PARAMS, "sampler": "server", "server": {**SETTINGS, "port": port}}
     study = study_file(tmp_path, {**params, "base_model": str(model)})
     words = ["--study", str(study), "--log", str(tmp_path / "log.txt")]
     words += ["--out", str(tmp_path / "endpoint.json")]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(ROOT / "scripts" / "serve.py"), *words],
-        stderr=subprocess.PIPE,
+        stderr=said.open("w", encoding="utf-8") if said else subprocess.PIPE,
         text=True,
     )
+    SERVICES.append(process)
+    return process
+
+
+SERVICES: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _services_end() -> Iterator[None]:
+    """Those of a test that failed, too."""
+    yield
+    while SERVICES:
+        SERVICES.pop().kill()
 
 
 def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
@@ -245,10 +260,15 @@ def test_a_service_that_is_ended_leaves_no_server(tmp_path: Path, how: str) -> N
         wait(lambda place=place: not processes_with(place), 5)  # type: ignore[misc]
 
 
-def service_sees_that_it_is_ready(process: subprocess.Popen[str]) -> None:
-    """A server is started once more only after that; /health may answer us before."""
-    assert process.stderr
-    assert process.stderr.readline() == "the server is ready\n"
+def service_says(said: Path, count: int) -> list[str]:
+    """What it has said, once that is so many lines. A server is started once more only after the first of them, that
+    it is ready; /health may answer us before."""
+
+    def lines() -> list[str]:
+        return said.read_text(encoding="utf-8").splitlines()
+
+    wait(lambda: len(lines()) >= count)
+    return lines()
 
 
 def kill(there: Endpoint) -> None:
@@ -260,25 +280,25 @@ def kill(there: Endpoint) -> None:
 def test_a_server_that_is_killed_is_started_once_more_and_then_ends_its_service(
     tmp_path: Path,
 ) -> None:
-    process = start(tmp_path)
+    said = tmp_path / "said.txt"
+    process = start(tmp_path, said=said)
     file = tmp_path / "endpoint.json"
     wait(file.exists)
     first = read_endpoint(file)
-    service_sees_that_it_is_ready(process)
+    assert service_says(said, 1) == ["the server is ready"]
     asked: Any = {"temperature": 1.0, "max_new_tokens": 16, "seed": 1}
     replies = ServedSampler(first, CHAT.eos_id).sample(prompts(4), **asked)
     kill(first)
     wait(lambda: read_endpoint(file) != first)
     second = read_endpoint(file)
-    assert process.stderr
-    once = process.stderr.readline()
-    service_sees_that_it_is_ready(process)
+    _, once, again = service_says(said, 3)
+    assert once.startswith("the server ended with status 137: ")
+    assert once.endswith("; it is started once more")
+    assert again == "the server is ready"
     assert ServedSampler(second, CHAT.eos_id).sample(prompts(4), **asked) == replies
     kill(second)
-    _, ended = process.communicate(timeout=30)
-    assert process.returncode == 2
-    assert once.startswith("the server ended with status 137: ")
-    assert once.endswith("; it is started once more\n")
+    assert process.wait(timeout=30) == 2
+    *_, ended = service_says(said, 4)
     assert ended.startswith("error: the server ended with status 137: ")
 
 

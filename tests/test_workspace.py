@@ -293,7 +293,8 @@ def test_who_only_looks_is_waited_for(tmp_path: Path) -> None:
     with (tmp_path / ".run.lock").open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         threading.Timer(0.02, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
-        hold(tmp_path).close()
+        with hold(tmp_path):
+            assert last_run(tmp_path)[0]
 
 
 def test_a_snakemake_that_was_started_by_hand_is_at_work(tmp_path: Path) -> None:

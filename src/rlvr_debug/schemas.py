@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import jsonschema
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.files import read_yaml
 
-__all__ = ["check_schema", "validator", "validator_of"]
+__all__ = ["Validator", "check_schema", "validator_of"]
 
 
 def _is_number(_: Any, value: Any) -> bool:
@@ -28,9 +28,9 @@ def _whole_pattern(
         yield jsonschema.ValidationError(f"expected a match of {pattern}")
 
 
-# Makes of a schema what check_schema takes. JSON Schema takes 3.0 for an integer and knows neither infinity nor
-# NaN, which YAML can write; to Python `$` is also the place before a line break at the end
-validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+# JSON Schema takes 3.0 for an integer and knows neither infinity nor NaN, which YAML can write; to
+# Python `$` is also the place before a line break at the end
+Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
     {"pattern": _whole_pattern},
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
@@ -42,33 +42,40 @@ validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 @functools.cache
 def validator_of(path: Path) -> Any:
     """Return the validator of a schema that the package brings in YAML."""
-    return validator(read_yaml(path))
+    return Validator(read_yaml(path))
 
 
-def check_schema(value: Any, found: Any, path: Path | str) -> None:
-    """Raise InputError for the first place where the value breaks the schema. path: the file that it names."""
+def check_schema(value: Any, validator: Any, path: Path | str) -> None:
+    """Raise InputError for the first place where the value breaks the validator's schema. path: the file that it names."""
     # an unknown key first: a misspelt one is missing too, and only its own error has the hint
     errors = sorted(
-        found.iter_errors(value),
+        validator.iter_errors(value),
         key=lambda e: (list(map(str, e.path)), e.validator != "additionalProperties", e.message),
     )
     if errors:
-        raise InputError(f"{path}: {_explain(errors[0])}")
+        raise InputError(f"{path}: {_explain(errors[0], list(_names(value, errors[0].path)))}")
 
 
-def _explain(error: Any) -> str:
-    place = ".".join(map(str, error.path)) or "the top level"
+def _names(value: Any, path: Iterable[Any]) -> Iterator[str]:
+    """Yield what leads to a place: keys, and of lists an item's own name or its number."""
+    for part in path:
+        named, value = isinstance(value, list), value[part]
+        yield str(value["name"] if named and isinstance(value, dict) and "name" in value else part)
+
+
+def _explain(error: Any, names: list[str]) -> str:
+    place = ".".join(names) or "the top level"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         known = list(error.schema.get("properties", {}))
         unknown = next(key for key in error.instance if key not in known)
-        full = ".".join([*map(str, error.path), unknown])
+        full = ".".join([*names, unknown])
         return f"unknown key '{full}': {hint(unknown, known)}"
     if "propertyNames" in error.schema_path:
-        full = ".".join([*map(str, error.path), error.instance])
+        full = ".".join([*names, error.instance])
         return f"key '{full}' is no name for it, expected a match of {error.validator_value}"
     if error.validator == "required":
         missing = next(key for key in error.validator_value if key not in error.instance)
-        return f"key '{'.'.join([*map(str, error.path), missing])}' is missing"
+        return f"key '{'.'.join([*names, missing])}' is missing"
     wanted, expected = error.validator_value, str(error.message)
     if isinstance(wanted, list):
         wanted = (" or " if error.validator == "type" else ", ").join(map(str, wanted))

@@ -97,8 +97,8 @@ class Check:
         if reading is None:
             return None
         text = self.found if reading.strength else self.fine
-        text = text if isinstance(text, str) else text[reading.says]
         try:
+            text = text if isinstance(text, str) else text[reading.says]
             sentence = text.format_map(reading.values)
         except KeyError as name:
             place = f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}'"

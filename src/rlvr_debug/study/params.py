@@ -17,7 +17,7 @@ from rlvr_debug.checkout import ROOT, checkout, has_checkout
 from rlvr_debug.environments import environment_names
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_text
-from rlvr_debug.schemas import check_schema, validator
+from rlvr_debug.schemas import Validator, check_schema
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.interventions import ALL, filled
 from rlvr_debug.study.schema import environment_defaults, schema
@@ -164,4 +164,4 @@ def _check_removals(base: Params, over: Params, above: str, path: Path) -> None:
 
 @functools.cache
 def _validator() -> Any:
-    return validator(schema())
+    return Validator(schema())

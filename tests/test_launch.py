@@ -219,7 +219,7 @@ def test_two_processes_train_on_shards_through_the_rule(
     assert load_weights(folder / "model.safetensors").keys() == base.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @needs_deepspeed
 def test_what_a_launched_training_refuses_is_still_the_last_line(
     launched: Callable[[dict[str, Any]], Project],

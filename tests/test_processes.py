@@ -42,7 +42,7 @@ SMALL = {
 # DeepSpeed compiles its exchange of tensors on the CPU when it is first used
 NO_DEEPSPEED = find_spec("deepspeed") is None or shutil.which("g++") is None
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 
 def control(**changes: Any) -> Run:
@@ -121,13 +121,8 @@ def change(out: Path) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("launcher", "aggregation"),
     [
-        ("ddp", "dapo"),
-        *(
-            pytest.param("ddp", name, marks=pytest.mark.heavy)
-            for name in AGGREGATIONS
-            if name not in ("bnpo", "dapo")
-        ),
-        pytest.param("zero3", "dapo", marks=[needs_deepspeed, pytest.mark.heavy]),
+        *(("ddp", name) for name in AGGREGATIONS if name != "bnpo"),
+        pytest.param("zero3", "dapo", marks=needs_deepspeed),
     ],
 )
 def test_two_processes_have_the_gradient_of_one(
@@ -147,7 +142,6 @@ def test_two_processes_have_the_gradient_of_one(
     assert found["grad_norm"] > 1.1 * run.training.max_grad_norm  # it was clipped
 
 
-@pytest.mark.heavy
 @needs_deepspeed
 def test_zero_3_trains_and_saves_an_adapter_and_a_model_that_load_back_equal(
     rows: Path, tmp_path: Path
@@ -177,7 +171,6 @@ def test_rollouts_that_cannot_be_dealt_out_evenly_are_one_line(rows: Path, tmp_p
         )
 
 
-@pytest.mark.heavy
 @needs_deepspeed
 def test_the_original_s_command_runs_under_accelerate_launch(rows: Path, tmp_path: Path) -> None:
     command = f"""--num-processes 2 --main_process_port {free_port()} --config-file configs/zero3.yaml

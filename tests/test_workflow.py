@@ -161,7 +161,7 @@ def error_line(done: subprocess.CompletedProcess[str]) -> str:
 # --- a study from end to end
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_study_ends_with_everything_that_people_read(original: Project) -> None:
     results = original.results
     assert set(original.tables()) >= {"metrics.json", "runs.csv", "arms.csv", "verdicts.csv"}
@@ -182,14 +182,14 @@ def test_a_study_ends_with_everything_that_people_read(original: Project) -> Non
     assert not list(original.study.rglob("*.tmp"))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_overlay_s_study_leaves_the_default_one_alone(original: Project) -> None:
     assert sorted(path.name for path in original.root.iterdir()) == sorted(
         [*PARTS, "mini.yaml", "studies"]
     )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_every_cause_is_judged_by_a_probe_that_a_study_runs(original: Project) -> None:
     probes = json.loads((original.results / "probes.json").read_text(encoding="utf-8"))
     for hypothesis in map(load_hypothesis, hypothesis_names()):
@@ -200,7 +200,7 @@ def test_every_cause_is_judged_by_a_probe_that_a_study_runs(original: Project) -
 # --- what runs again
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_finished_study_has_nothing_to_do_even_in_another_place(finished: Project) -> None:
     assert finished.to_do() == {}
 
@@ -212,7 +212,7 @@ def turned(value: Any) -> Any:
     return value
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_comments_and_the_order_of_keys_rerun_nothing(finished: Project) -> None:
     params = finished.root / "params.yaml"
     before = yaml.safe_load(params.read_text(encoding="utf-8"))
@@ -225,7 +225,7 @@ def test_comments_and_the_order_of_keys_rerun_nothing(finished: Project) -> None
 REPORTING = ("write_tables", "draw_charts", "write_report", "all")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_changed_arm_reruns_that_arm_and_what_follows(finished: Project) -> None:
     changed = deepcopy(MINI)
     changed["hypotheses"]["kl-penalty"]["arms"]["kl-beta-0"]["training"]["kl_beta"] = 0.01
@@ -239,7 +239,7 @@ def test_a_changed_arm_reruns_that_arm_and_what_follows(finished: Project) -> No
     assert {"write_tables", "draw_charts", "write_report"} <= set(jobs)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_another_seed_trains_only_that_seed(finished: Project) -> None:
     finished.overlay({**MINI, "seeds": [0, 1]})
     jobs = finished.to_do()
@@ -250,7 +250,7 @@ def test_another_seed_trains_only_that_seed(finished: Project) -> None:
     assert set(jobs) <= {"train", "evaluate_run", *REPORTING}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_another_threshold_trains_nothing_and_one_run_is_enough(finished: Project) -> None:
     finished.overlay({**MINI, "verdicts": {"minimum_effect": 0.2}})
     assert {"write_tables"} <= set(finished.to_do()) <= set(REPORTING)
@@ -268,7 +268,7 @@ def gated(project: Project) -> None:
         (project.results / name).unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_gate_that_finds_no_cause_opens_the_next_phase(finished: Project) -> None:
     gated(finished)
     done = finished.run()
@@ -296,7 +296,7 @@ def test_a_gate_that_found_a_cause_leaves_the_next_phase_out(finished: Project) 
     assert set(pd.read_csv(finished.results / "tables" / "runs.csv")["arm"]) == {*ARMS}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_changed_code_reruns_what_it_computes(finished: Project) -> None:
     with (finished.root / "src/rlvr_debug/grpo/stages.py").open("a") as file:
         file.write("# another line\n")
@@ -305,7 +305,7 @@ def test_changed_code_reruns_what_it_computes(finished: Project) -> None:
     assert not {"prepare_data", "evaluate_baseline"} & set(jobs)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("rule", ["prepare_data", "evaluate_baseline", "train", "probe"])
 def test_what_a_failed_job_removed_is_asked_for_again(finished: Project, rule: str) -> None:
     """Though tables from before stand, and nothing that is an input changed: the machine failed."""
@@ -355,7 +355,7 @@ def end(process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_killed_study_is_taken_up_again_and_ends_with_the_same_bytes(
     original: Project, project: Project, running: subprocess.Popen[str]
 ) -> None:

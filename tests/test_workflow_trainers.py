@@ -45,7 +45,7 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_study_says_which_run_went_wrong_and_why_and_once_mended_runs_that_alone(
     project: Project,
 ) -> None:

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlvr_debug.causes.base import built
 from rlvr_debug.errors import InputError
-from rlvr_debug.logs.log import Array, Log
+
+if TYPE_CHECKING:
+    from rlvr_debug.logs.log import Array, Log  # with pandas, which params are checked without
 
 __all__ = [
     "LARGE",

@@ -6,8 +6,6 @@ import copy
 import functools
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -29,12 +27,13 @@ from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_jsonl
+from tests.in_process import script
 from tests.study_file import study_file
 
 ENVIRONMENTS = ["musique", "gsm8k", "calculator"]
 MUTANTS = 500  # of each environment
 GOOD = 4  # rows beside each
-PROCESSES = 15  # mutants of each environment that go through the script
+PREPARED = 15  # mutants of each environment that go through the script
 
 HOLE = "a hole to fill with text that json.dumps would not write"
 # values, as JSON text, that a field might hold instead of its own
@@ -281,7 +280,6 @@ def test_a_row_gone_wrong_is_taken_whole_or_refused_by_its_line(
     assert MUTANTS * 0.4 < refused < MUTANTS * 0.9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_the_script_takes_or_refuses_a_row_gone_wrong_and_never_breaks(
     environment: str, tmp_path: Path
@@ -289,17 +287,11 @@ def test_the_script_takes_or_refuses_a_row_gone_wrong_and_never_breaks(
     path = tmp_path / "rows.jsonl"
     settings = {"source": "jsonl", "path": str(path), "heldout": 2, "seed": 0}
     codes = set()
-    for number in range(PROCESSES):
+    for number in range(PREPARED):
         lines, out = write_mutant(environment, number, path), tmp_path / f"out{number}"
         study = study_file(tmp_path, {"data": {environment: settings}})
         arguments = ["--environment", environment, "--study", str(study)]
-        done = subprocess.run(
-            [sys.executable, "scripts/prepare_data.py", *arguments, "--out", str(out)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = script("scripts/prepare_data.py", *arguments, "--out", str(out))
         codes.add(done.returncode)
         assert done.stdout == ""
         if done.returncode:

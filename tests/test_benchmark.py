@@ -6,7 +6,6 @@ import ast
 import json
 import re
 import subprocess
-import sys
 from collections import Counter
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -20,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.faults import case as cases_module
-from benchmarks.faults import planted, run, score, study
+from benchmarks.faults import jobs, planted, run, score, study
 from benchmarks.faults.case import Case, Task, Told, aliases, load_cases, module_of, told
 from benchmarks.faults.noise import noisy
 from benchmarks.faults.page import PAGES, read_results, written
@@ -35,6 +34,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.probes import PROBES
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
+from tests.in_process import called
 
 HERE = ROOT / "benchmarks" / "faults"
 ARMS = {arm.name: arm for arm in (CASE, CONTROL, *all_arms())}
@@ -193,7 +193,8 @@ def observed(case: Case, folder: Path) -> dict[str, Any]:
     """All that a study is given of a case: what the probes measure, its log, and its runs' outcomes."""
     folder.mkdir()
     place = Place(told(case, CASE), folder)
-    probes = [asdict(probe(subject(place))) for probe in PROBES]
+    trainer = subject(place)
+    probes = [asdict(probe(trainer)) for probe in PROBES]
     outcome = run.run(place, 5, folder / "log")
     outcome.pop("seconds")
     logs = {f.name: f.read_text(encoding="utf-8") for f in (folder / "log").iterdir()}
@@ -466,19 +467,8 @@ def test_a_job_goes_on_with_the_seed_that_is_missing(short: None, tmp_path: Path
     out = tmp_path / "outcomes.json"
     (tmp_path / "7.json").write_text('{"seed": 7, "sampled": 0.123}', encoding="utf-8")
     given_ = json.dumps(asdict(told(replace(BROKEN, task=Task("gsm8k"), faults=()), CONTROL)))
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.faults.jobs",
-        "runs",
-        "--told",
-        given_,
-        "--seeds",
-        "7",
-        "--out",
-        str(out),
-    ]
-    subprocess.run(command, cwd=ROOT, check=True)
+    words = ("runs", "--told", given_, "--seeds", "7", "--out", str(out))
+    assert called(jobs.main, "jobs", *words).returncode == 0
     assert json.loads(out.read_text(encoding="utf-8")) == [{"seed": 7, "sampled": 0.123}]
 
 

@@ -31,6 +31,7 @@ from rlvr_debug.study.plan import Rates
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.status import StudyStatus, ToDo, study_status
 from rlvr_debug.trainers.base import Run
+from tests.in_process import called
 from tests.test_workflow import ARMS, MINI, Project, copy, end, wait_for
 
 # in the order of --help
@@ -117,7 +118,7 @@ def test_the_page_has_every_command_and_says_which_print_json() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_bad_input_is_one_line_and_status_2(words: list[str], said: str) -> None:
-    done = call(*words)
+    done = called(main, "rlvr-debug", *words)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(said)

@@ -23,7 +23,6 @@ from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.study.arms import HEALTHY, runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job
-from rlvr_debug.trainers.own.training import train_run
 
 __all__ = ["train_by_flags"]
 
@@ -31,6 +30,8 @@ __all__ = ["train_by_flags"]
 def train_by_flags(environment: str, arguments: Sequence[str] | None = None) -> None:
     """Train a model on an environment as the flags say. Raises InputError for values out of range."""
     args = _parser(environment).parse_args(arguments)
+    from rlvr_debug.trainers.own.training import train_run  # with torch, which --help does without
+
     overlay = args.out / "params.yaml"
     write_text(overlay, yaml.safe_dump(_overlay(environment, args), sort_keys=False))
     params = load_params(ROOT / "params.yaml", overlay)

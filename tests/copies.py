@@ -30,6 +30,7 @@ def project(folder: Path) -> Path:
     setup = """
         git init -q && git config user.name some && git config user.email some@one
         git add . && git commit -qm project
+        python -m compileall -q src
         for n in 1 2 3 4 5; do git commit -q --allow-empty -m "$n"; done
         mkdir .venv && ln -s "$PREFIX"/* .venv/
         touch .venv/.train-$(cat envs/train.txt pyproject.toml | cksum | tr -d ' ')

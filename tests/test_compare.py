@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_json, write_text
 from rlvr_debug.report.charts import revisions_chart
 from rlvr_debug.report.compare import compare, read_results
+from tests.in_process import called
 
 ROOT = Path(__file__).parents[1]
 VERDICTS = "hypothesis,kind,status,confidence,effect,ci_low,ci_high\n"
@@ -210,14 +211,8 @@ def test_a_study_in_a_folder_of_a_larger_repository_is_found(repository: Reposit
 
 
 def test_the_command_ends_with_status_2_and_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rlvr_debug.cli", "compare", "no-such-revision"]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path / "x.svg")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("compare", "no-such-revision", "--out", str(tmp_path / "x.svg"))
+    done = called(main, "rlvr-debug", *words)
     assert done.returncode == 2
     said = "revision 'no-such-revision': not found in git, expected results of a study"
     assert done.stderr == f"error: {said}\n"

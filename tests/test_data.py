@@ -29,6 +29,7 @@ from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
 from rlvr_debug.environments.musique.synthetic import RELATIONS, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, sha256, write_jsonl
+from tests.in_process import script
 from tests.study_file import study_file
 
 ROOT = Path(__file__).parents[1]
@@ -489,13 +490,7 @@ def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
     if bad == "study":
         study.write_text(study.read_text()[:-3])
     arguments = ["--environment", "gsm8k", "--study", str(study), "--out", str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "scripts/prepare_data.py", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = script("scripts/prepare_data.py", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(f"error: {f'{path}:2' if bad == 'row' else study}: ")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from benchmarks.bench_diagnose import hypotheses_of
 from benchmarks.make_logs import LOGS
 from rlvr_debug.causes import hypothesis_names, log_checks
 from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.checks import run_checks
 from rlvr_debug.diagnosis.overlay import overlay_text, params_of, write_overlay
 from rlvr_debug.diagnosis.rank import diagnose_log
@@ -29,6 +29,7 @@ from rlvr_debug.logs.log import make_log, read_log
 from rlvr_debug.logs.names import known_names, names_of, quantities, resolve
 from rlvr_debug.logs.readers import Rows
 from rlvr_debug.study.params import load_params
+from tests.in_process import called
 
 REAL = ROOT / "tests" / "logs"
 SEEDS = st.integers(0, 2**32 - 1)
@@ -434,9 +435,8 @@ def test_findings_of_other_tools_stand_for_hypotheses_that_exist() -> None:
 
 
 def test_the_command_prints_text_json_and_one_line_for_bad_input(tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "rlvr_debug.cli", "diagnose", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    def run(*arguments: str) -> CompletedProcess[str]:
+        return called(main, "rlvr-debug", "diagnose", *arguments)
 
     name = next(iter(LOGS))
     overlay = tmp_path / "o.yaml"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -18,10 +16,10 @@ from lab.kl import (
     sequence_gradients,
     terms,
 )
-from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
+from tests.in_process import script
 from tests.probe_subjects import SETTINGS
 
 REFERENCE, POLICY, OLD = random_policies([0.5, 0.7])
@@ -136,16 +134,11 @@ def test_the_reports_say_so() -> None:
     assert "k3: the gradient is that of KL(reference || policy)" in text
 
 
-@pytest.mark.parametrize("script", ["verify_kl_direction", "verify_kl_importance_sampling"])
-def test_the_scripts_print_the_reports(script: str) -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / f"{script}.py"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+@pytest.mark.parametrize("name", ["verify_kl_direction", "verify_kl_importance_sampling"])
+def test_the_scripts_print_the_reports(name: str) -> None:
+    done = script(f"scripts/{name}.py")
     report = {
         "verify_kl_direction": direction_report([0.1, 1.0, 5.0]),
         "verify_kl_importance_sampling": importance_sampling_report(0.5, 0.3, SETTINGS),
     }
-    assert done.stdout == report[script] + "\n"
+    assert (done.returncode, done.stdout) == (0, report[name] + "\n")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,10 +9,12 @@ from rlvr_debug.causes import Hypothesis, hypothesis_names, load_hypothesis, pha
 from rlvr_debug.causes.base import hypothesis_of
 from rlvr_debug.causes.template import write_hypothesis
 from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
+from tests.in_process import called
 
 FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
 
@@ -98,8 +98,7 @@ def test_a_file_that_stands_there_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_wrote_or_why_not() -> None:
-    command = [sys.executable, "-m", "rlvr_debug.cli", "new-hypothesis", "kl-penalty"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = called(main, "rlvr-debug", "new-hypothesis", "kl-penalty")
     assert found.returncode == 2
     assert found.stderr.startswith("error: ")
     assert len(found.stderr.splitlines()) == 1

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.environments.musique import retrieval
 from rlvr_debug.environments.musique.retrieval import (
     STRATEGIES,
     Encoder,
@@ -300,22 +301,18 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
         sentence_encoder(str(tmp_path))
 
 
-@pytest.mark.slow
 @needs_package
-def test_a_hub_that_does_not_answer_is_given_up_on() -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        program = "from rlvr_debug.environments.musique.retrieval import sentence_encoder as load\n"
-        program += "from rlvr_debug.errors import InputError\n"
-        program += "try: load('owner/model')\nexcept InputError as error: print(error)"
+def test_a_hub_that_does_not_answer_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrieval, "_HUB_SECONDS", 0.5)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={"HF_ENDPOINT": address, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            timeout=60,  # a download's own retries take longer
-        )
-    assert done.stdout.startswith("retrieval_model owner/model: no such folder, and the hub does")
-    assert done.stdout.count("\n") == 1
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        begin = time.monotonic()
+        with pytest.raises(InputError) as caught:
+            sentence_encoder("owner/model")
+    said = str(caught.value)
+    assert said.startswith("retrieval_model owner/model: no such folder, and the hub does")
+    assert "\n" not in said
+    # a download's own retries take longer
+    assert time.monotonic() - begin < 30

@@ -108,18 +108,22 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     ),
     "make clean": Here(says="only what git tracks is left"),
     "make compare REV=HEAD~1": Here(says="have the same verdicts"),
-    "make compare REV=HEAD~5": Here(says="have the same verdicts"),
+    "make compare REV=HEAD~5": Here(says="have the same verdicts", heavy=True),
     "make docs": Here(leaves="site/index.html"),
     "make lint": InCI(),
     "make lock": NotHere("asks an index for the newest packages"),
     "make model": NotHere("trains for five minutes"),
     "make plan": Here(says="Study default: "),
     "make plan OVERLAY=skipped-steps.yaml": Elsewhere(_FOLLOWED, ("rlvr-debug plan", "--overlay")),
-    "make plan OVERLAY=studies/healthy.yaml": Here(says="Study healthy: "),
-    "make plan OVERLAY=studies/qwen2.5-0.5b.yaml": Here(says="GPUs, estimated by formula"),
-    "make plan OVERLAY=studies/qwen2.5-7b.yaml": Here(says="GPUs, estimated by formula"),
-    "make plots": Here(leaves="results/plots/index.html"),
-    "make plots REV=HEAD~1": Here(leaves="results/plots/index.html"),
+    "make plan OVERLAY=studies/healthy.yaml": Here(says="Study healthy: ", heavy=True),
+    "make plan OVERLAY=studies/qwen2.5-0.5b.yaml": Here(
+        says="GPUs, estimated by formula", heavy=True
+    ),
+    "make plan OVERLAY=studies/qwen2.5-7b.yaml": Here(
+        says="GPUs, estimated by formula", heavy=True
+    ),
+    "make plots": Here(leaves="results/plots/index.html", heavy=True),
+    "make plots REV=HEAD~1": Here(leaves="results/plots/index.html", heavy=True),
     "make probe-release": Elsewhere(
         "tests/test_releases.py::test_0_1_3_as_released_hides_the_context_and_trains_another_sequence",
         ("lab.releases.probe",),
@@ -177,7 +181,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make test": InCI(),
     "make test-heavy": InCI(),
     "make track": Here(says="OVERLAY is missing, expected a study's overlay", status=2),
-    "make track OVERLAY=studies/full.yaml": Here(leaves="studies/full/dvc.yaml"),
+    "make track OVERLAY=studies/full.yaml": Here(leaves="studies/full/dvc.yaml", heavy=True),
     "make track OVERLAY=studies/smoke.yaml": Here(leaves="studies/smoke/dvc.yaml"),
     "make unlock": Here(says="was not locked"),
 }
@@ -200,7 +204,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "hidden-prompt healthy-gsm8k healthy-musique": _SLOW_HELP,
     "python -m benchmarks.scaling": Here(says="cache beside 16 adapters"),
     "python -m benchmarks.simulate_verdicts": Here(
-        leaves="out/simulation.csv", adds="--studies 40 --out out"
+        leaves="out/simulation.csv", adds="--studies 40 --out out", heavy=True
     ),
     "python -m pytest -m slurm": Here(
         says="tests/test_slurm.py::", adds="--collect-only tests/test_slurm.py"
@@ -223,9 +227,9 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     ),
     "python scripts/probe.py --help": Here(says="usage:"),
     "python scripts/train_musique.py train --help": Here(says="--loss-type"),
-    "python scripts/verify_kl_direction.py": Here(says="KL"),
-    "python scripts/verify_kl_importance_sampling.py": Here(says="k3"),
-    "python -m lab.pages": Here(says="docs/hypotheses.md"),
+    "python scripts/verify_kl_direction.py": Here(says="KL", heavy=True),
+    "python scripts/verify_kl_importance_sampling.py": Here(says="k3", heavy=True),
+    "python -m lab.pages": Here(says="docs/hypotheses.md", heavy=True),
     "python -m lab.scaling": Here(says=""),
     "python -m lab.scaling --overlay studies/qwen2.5-7b.yaml": Here(
         says="GPUs, estimated by formula"
@@ -267,8 +271,10 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug run -- results/metrics.json --dry-run": Here(says="write_tables"),
     "rlvr-debug status --overlay studies/smoke.yaml --json": Here(says='"study": "smoke"'),
     "rlvr-debug status --overlay studies/smoke.yaml --watch": Here(says="not at work"),
-    "rlvr-debug status --watch": Here(says="not at work"),
-    "rlvr-debug track --overlay studies/smoke.yaml": Here(leaves="studies/smoke/dvc.yaml"),
+    "rlvr-debug status --watch": Here(says="not at work", heavy=True),
+    "rlvr-debug track --overlay studies/smoke.yaml": Here(
+        leaves="studies/smoke/dvc.yaml", heavy=True
+    ),
     "rlvr-debug unlock": Here(says="was not locked"),
 }
 
@@ -290,7 +296,7 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     ),
     "dvc exp show --only-changed": Here(says="workspace"),
     "dvc metrics diff": Here(),
-    "dvc metrics diff HEAD~1": Here(),
+    "dvc metrics diff HEAD~1": Here(heavy=True),
     "dvc params diff HEAD~1": Here(),
     "dvc plots": NotHere("a group of commands; the one that is used stands below it"),
     "dvc plots diff HEAD~1 --targets results/tables/curves.csv": Here(
@@ -308,7 +314,7 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "snakemake --cores 2": Here(says="train", adds="--dry-run"),
     "snakemake --lint": InCI(),
     "snakemake --profile": NotHere("a flag that the page warns of"),
-    "snakemake -n": Here(says="train"),
+    "snakemake -n": Here(says="train", heavy=True),
 }
 
 _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {

@@ -106,7 +106,8 @@ def test_a_run_that_died_in_any_step_ends_with_the_same_bytes(
     kind: str, interrupted: Interrupted, tmp_path: Path
 ) -> None:
     changes, faults = KINDS[kind]
-    settings, stages = replace(SETTINGS, **changes), stages_with(faults)
+    # before a checkpoint, after one, and in the step after that
+    settings, stages = replace(SETTINGS, steps=4, **changes), stages_with(faults)
     whole = interrupted(settings, stages)
     assert len(whole.metrics) == settings.steps
     for after in range(1, settings.steps):

@@ -147,9 +147,10 @@ def test_comparing_a_revision_with_itself_is_a_line_or_json_without_differences(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "curves.svg"
-    said = call("compare", "HEAD", "HEAD", "--out", str(out))
+    words = ("rlvr-debug", "compare", "HEAD", "HEAD", "--out", str(out))
+    said = called(main, *words)
     assert said.stdout == "HEAD and HEAD have the same verdicts, metrics, params and curves.\n"
-    found = json.loads(call("compare", "HEAD", "HEAD", "--out", str(out), "--json").stdout)
+    found = json.loads(called(main, *words, "--json").stdout)
     assert found == {
         "old": "HEAD",
         "new": "HEAD",

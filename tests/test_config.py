@@ -792,7 +792,7 @@ def loads(study: Study, params: Any) -> bool:
 def test_any_mutation_of_params_loads_or_is_one_line(tmp_path: Path) -> None:
     outcomes = []
 
-    @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
     @given(mutations())
     def mutate(params: Any) -> None:
         outcomes.append(loads(Study(tmp_path), params))

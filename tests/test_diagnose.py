@@ -136,7 +136,7 @@ def test_a_run_that_learns_with_nothing_wrong_gives_no_experiment(seed: int) -> 
     seed=SEEDS,
     drop=st.sets(st.sampled_from(sorted(set(healthy(0)) - {"step", "reward"})), max_size=8),
 )
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_a_planted_problem_is_ranked_first_whatever_else_is_logged(
     planted: str, seed: int, drop: set[str]
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_planted_problem_is_ranked_first_whatever_else_is_logged(
 
 
 @given(seed=SEEDS, data=st.data(), column=st.sampled_from(sorted(PLANTED)))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_renaming_columns_by_any_alias_changes_no_finding(
     seed: int, data: st.DataObject, column: str
 ) -> None:
@@ -164,7 +164,7 @@ def test_renaming_columns_by_any_alias_changes_no_finding(
 
 
 @given(seed=SEEDS, shuffle=st.randoms(use_true_random=False))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_the_order_of_rows_and_columns_changes_nothing(seed: int, shuffle: Any) -> None:
     rows = rows_of({**healthy(seed), "truncated": np.full(40, 0.6)})
     other = [dict(shuffle.sample(list(row.items()), len(row))) for row in rows]
@@ -175,7 +175,7 @@ def test_the_order_of_rows_and_columns_changes_nothing(seed: int, shuffle: Any) 
 
 
 @given(seed=SEEDS, scale=st.sampled_from([1e-3, 0.1, 10.0, 1e4]))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_the_unit_of_the_reward_changes_no_finding(seed: int, scale: float) -> None:
     run = {**healthy(seed), "dead_groups": np.full(40, 0.8)}
     scaled = {**run, "reward": scale * run["reward"], "reward_std": scale * run["reward_std"]}
@@ -183,7 +183,7 @@ def test_the_unit_of_the_reward_changes_no_finding(seed: int, scale: float) -> N
 
 
 @given(seed=SEEDS, name=st.sampled_from(SHARES), low=st.floats(0, 1), high=st.floats(0, 1))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_a_larger_share_is_never_the_weaker_finding(
     seed: int, name: str, low: float, high: float
 ) -> None:
@@ -202,7 +202,7 @@ def test_a_larger_share_is_never_the_weaker_finding(
 
 
 @given(seed=SEEDS)
-@settings(max_examples=50)
+@settings(max_examples=15)
 def test_noise_is_no_learning_and_a_quick_rise_is(seed: int) -> None:
     noise = 0.02 * np.random.default_rng(seed).standard_normal(40)
     flat, quick = 0.3 + noise, 0.9 + noise

@@ -204,6 +204,7 @@ def overlay_of(copied: Path) -> str:
     return "reverse.yaml"
 
 
+@pytest.mark.heavy
 def test_a_new_environment_is_prepared_and_audited(copied: Path) -> None:
     reverse(copied)
     overlay = overlay_of(copied)

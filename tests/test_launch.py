@@ -233,7 +233,7 @@ def test_what_a_launched_training_refuses_is_still_the_last_line(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_hub_that_cannot_be_reached_ends_a_study_with_one_line(
     launched: Callable[[dict[str, Any]], Project],
 ) -> None:

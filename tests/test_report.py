@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import html.parser
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,9 +83,22 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return study
 
 
+@pytest.fixture
+def other(study: Study, tmp_path: Path) -> Study:
+    """A copy of it, to be changed."""
+    copied = copy.copy(study)
+    copied.results = shutil.copytree(study.results, tmp_path / "results")
+    return copied
+
+
 @pytest.fixture(scope="module")
-def page(study: Study) -> Page:
-    return Page(study.report())
+def written(study: Study) -> str:
+    return study.report()
+
+
+@pytest.fixture(scope="module")
+def page(written: str) -> Page:
+    return Page(written)
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +129,10 @@ def test_the_first_screen_is_case_answer_how_sure_curve_and_verdicts(page: Page)
     ]
 
 
-def test_every_hypothesis_has_a_page_with_the_parts_of_the_template(study: Study) -> None:
-    page = study.report()
+def test_every_hypothesis_has_a_page_with_the_parts_of_the_template(written: str) -> None:
     for slug in SLUGS:
-        start = page.index(f'<section class="page hypothesis" id="{slug}">')
-        own = Page(page[start : page.index("</section>", start)])
+        start = written.index(f'<section class="page hypothesis" id="{slug}">')
+        own = Page(written[start : written.index("</section>", start)])
         parts = [f"{slug}:", "Setup", "Prediction", "Results", "Diagnostics", "Observations"]
         places = [own.text.index(part) for part in [*parts, "Conclusion", "Next steps"]]
         assert places == sorted(places)
@@ -130,10 +144,9 @@ def test_every_hypothesis_has_a_page_with_the_parts_of_the_template(study: Study
         assert not any(f"{other}:" in own.text for other in others)
 
 
-def test_a_page_shows_the_runs_of_its_own_arms_beside_case_and_control(study: Study) -> None:
-    page = study.report()
-    start = page.index('id="hidden-context"')
-    own = page[start : page.index("</section>", start)]
+def test_a_page_shows_the_runs_of_its_own_arms_beside_case_and_control(written: str) -> None:
+    start = written.index('id="hidden-context"')
+    own = written[start : written.index("</section>", start)]
     assert re.findall(r"<tr><td>([^<]+)<td>(\d)", own) == [
         (arm, str(seed))
         for arm in ("case", "control", "attention-mask", "attention-mask-alone")
@@ -184,8 +197,8 @@ def test_a_study_of_another_trainer_says_so_first(tmp_path: Path) -> None:
     assert "<h1>Study made-up: the case sick, trainer trl</h1>" in page
 
 
-def test_it_is_the_same_bytes_when_written_again(study: Study) -> None:
-    assert study.report() == study.report()
+def test_it_is_the_same_bytes_when_written_again(study: Study, written: str) -> None:
+    assert study.report() == written
 
 
 # --- nothing of it runs, and nothing is loaded
@@ -246,12 +259,10 @@ def test_the_case_and_the_control_come_first_and_no_run_comes_twice(page: Page) 
     assert len(arms) == len(set(arms)) == len(CAUSE_FOUND)
 
 
-def test_a_study_that_recorded_no_rollouts_says_so_and_has_no_viewer(tmp_path: Path) -> None:
-    study = Study(tmp_path, CAUSE_FOUND)
+def test_a_study_that_recorded_no_rollouts_says_so_and_has_no_viewer(other: Study) -> None:
     for arm in CAUSE_FOUND:
-        study.record(arm, [])
-    study.tables()
-    page = Page(study.report())
+        other.record(arm, [])
+    page = Page(other.report())
     assert "This study recorded no rollouts" in page.text
     assert "viewer" not in page.ids()
 
@@ -304,24 +315,20 @@ def test_long_rollouts_are_left_out_before_the_page_is_too_large(tmp_path: Path)
     ],
 )
 def test_a_damaged_rollout_is_named_by_its_line(
-    damage: Callable[[dict[str, Any]], Any], expected: str, tmp_path: Path
+    damage: Callable[[dict[str, Any]], Any], expected: str, other: Study
 ) -> None:
-    study = Study(tmp_path, CAUSE_FOUND)
     row: dict[str, Any] = json.loads(json.dumps(recorded()))
     damage(row)
-    study.record("control", [recorded(), row])
-    study.tables()
+    other.record("control", [recorded(), row])
     with pytest.raises(InputError, match=rf"control/0/rollouts.jsonl:2: .*{expected}"):
-        study.report()
+        other.report()
 
 
 @pytest.mark.parametrize("name", ["tables/verdicts.csv", "tables/curves.csv", "probes.json"])
-def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
-    study = Study(tmp_path, CAUSE_FOUND)
-    study.tables()
-    (tmp_path / name).unlink()
+def test_a_missing_file_is_named(name: str, other: Study) -> None:
+    (other.results / name).unlink()
     with pytest.raises(InputError, match=name):
-        study.report()
+        other.report()
 
 
 def test_what_nobody_recorded_is_not_made_up() -> None:
@@ -332,13 +339,11 @@ def test_what_nobody_recorded_is_not_made_up() -> None:
     assert found.says == "The trained sequence is the sampled one, token by token."
 
 
-def test_a_token_of_probability_0_is_shown_and_breaks_nothing(tmp_path: Path) -> None:
-    study = Study(tmp_path, CAUSE_FOUND)
+def test_a_token_of_probability_0_is_shown_and_breaks_nothing(other: Study) -> None:
     row = recorded()
     row["trained"]["trainer"] = [None, float("-inf"), float("nan")]
-    study.record("case", [row])
-    study.tables()
-    shown = Page(study.report()).data("rollouts-data")
+    other.record("case", [row])
+    shown = Page(other.report()).data("rollouts-data")
     assert shown["arms"][0]["rollouts"][0]["trainer"] == [None, "-inf", "nan"]
 
 
@@ -385,5 +390,5 @@ def test_the_viewer_says_what_a_planted_fault_did_to_a_rollout(
     assert any(re.search(expected, said) for said in faulty)
 
 
-def test_the_page_is_small(study: Study) -> None:
-    assert len(study.report().encode()) < LIMIT
+def test_the_page_is_small(written: str) -> None:
+    assert len(written.encode()) < LIMIT

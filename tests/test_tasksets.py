@@ -242,11 +242,8 @@ def test_a_call_that_ends_a_rollout_is_submitted(qwen3: Path) -> None:
     assert expected.parts["exact_match"] == expected.parts["citation"] == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["gsm8k", *(pytest.param(name, marks=pytest.mark.heavy) for name in NAMES if name != "gsm8k")],
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", NAMES)
 def test_vf_eval_gives_our_rewards(name: str, tmp_path: Path) -> None:
     if shutil.which("uv", path=_path()) is None:
         pytest.skip("uv is not installed: verifiers' runner needs it")

@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_environment_is_built_once_and_again_when_its_pins_change(project: Path) -> None:
     python = build_venv("mine", project)
     code = "import rlvr_debug, sys; print(rlvr_debug.__file__)"
@@ -40,7 +40,7 @@ def test_an_environment_is_built_once_and_again_when_its_pins_change(project: Pa
     assert not mark.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_pins_that_override_what_a_package_asks_for_are_all_that_is_installed(
     project: Path,
 ) -> None:
@@ -60,7 +60,7 @@ def test_pins_that_override_what_a_package_asks_for_are_all_that_is_installed(
     subprocess.run([build_venv("mine", project), "-c", "import asks"], check=True, env={})
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_cannot_be_installed_is_one_line_and_is_not_taken_for_built(project: Path) -> None:
     (project / "envs" / "mine.txt").write_text("./no-such-folder\n")
     with pytest.raises(InputError, match=r"^envs/mine.txt: it could not be installed: .*ERROR"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
 
     The case departs from a healthy run in what the log says: its learning rate and its limit of tokens.
     """
-    usual = default_params()
+    usual = _usual()
     found: dict[str, Any] = {"study": STUDY, "trainer": trainer}
     found |= load_trainer(trainer).placeholders
     case: dict[str, Any] = {"faults": []}
@@ -51,6 +52,12 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
         for slug in slugs
     }
     return {**found, "hypotheses": {**_removed(usual["hypotheses"], arms), **arms}}
+
+
+@cache
+def _usual() -> Mapping[str, Any]:
+    """Return the default study's parameters, not to be changed: they are asked for with every hypothesis."""
+    return default_params()
 
 
 def _removed(usual: Mapping[str, Any], arms: dict[str, Any]) -> dict[str, None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -224,6 +225,7 @@ def _effects(arms: pd.DataFrame, minimum_effect: float, title: str) -> Any:
     )
 
 
+@cache
 def vega_script() -> str:
     """Return Vega, Vega-Lite and their embedding as one script, as vl-convert has them."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")

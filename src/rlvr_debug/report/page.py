@@ -55,6 +55,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     """settings: study, case, trainer, environment, minimum_effect and alpha of params.yaml."""
     tables = _tables(results)
     probes = read_json(results / "probes.json")
+    rollouts = asdict(shown_rollouts(results, tables))
     arms = tables["arms"]
     mended = fix(arms)
     by_name = {arm["arm"]: arm for arm in arms.to_dict("records")}
@@ -85,7 +86,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
             style=Markup(_source("report.css")),
             scripts=scripts,
             specs={name: _spec(chart) for name, chart in charts.items()},
-            rollouts=asdict(shown_rollouts(results, tables)),
+            rollouts=rollouts,
             answer=answer(tables, settings),
             pages=pages,
             whole=whole,

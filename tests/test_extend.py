@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from rlvr_debug import causes
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
 from rlvr_debug.files import read_table
 from rlvr_debug.report.charts import study_charts
 from tests.copies import call
 from tests.docs_commands import BLOCK
+from tests.in_process import called
 
 
 def section(title: str) -> str:
@@ -101,6 +107,25 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
     }
 
 
+@pytest.fixture
+def with_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cause.yaml of that cause, in a copy of all causes which this process takes for the shipped ones."""
+    folder = shutil.copytree(Path(causes.__file__).parent, tmp_path / "causes")
+    shutil.copytree(ROOT / "examples" / "skipped_steps", folder / "skipped_steps")
+    monkeypatch.setattr(causes, "_HERE", folder)
+    monkeypatch.setattr(causes, "__path__", [str(folder)])
+    kept = [found for found in vars(causes).values() if hasattr(found, "cache_clear")]
+    before = dict(sys.modules)
+    for found in kept:
+        found.cache_clear()
+    yield folder / "skipped_steps" / "cause.yaml"
+    for found in kept:
+        found.cache_clear()
+    for name in set(sys.modules) - set(before):
+        if name.startswith(causes.__name__):
+            del sys.modules[name]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -141,16 +166,17 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
     ],
 )
 def test_a_mistake_in_a_new_cause_is_one_line_that_names_file_and_key(
-    old: str, new: str, said: str, copied: Path
+    old: str, new: str, said: str, with_skipped: Path, tmp_path: Path
 ) -> None:
-    file = skipped(copied) / "src/rlvr_debug/causes/skipped_steps/cause.yaml"
-    file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    log_of_skipped_steps(copied / "log.jsonl")
-    done = call("rlvr-debug diagnose log.jsonl", copied)
-    assert done.returncode == 2, done.stdout
-    assert len(done.stdout.splitlines()) == 1
-    assert "skipped_steps/cause.yaml: " in done.stdout
-    assert said in done.stdout
+    text = with_skipped.read_text(encoding="utf-8")
+    assert old in text
+    with_skipped.write_text(text.replace(old, new), encoding="utf-8")
+    log_of_skipped_steps(tmp_path / "log.jsonl")
+    done = called(main, "rlvr-debug", "diagnose", str(tmp_path / "log.jsonl"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "skipped_steps/cause.yaml: " in done.stderr
+    assert said in done.stderr
 
 
 def test_the_log_check_that_is_shown_is_that_of_the_example() -> None:

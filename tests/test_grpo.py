@@ -478,7 +478,7 @@ def test_the_sampler_gap_is_of_every_sampled_token_whatever_the_loss_counts(
 def test_a_model_without_training_learns_by_grpo_alone_and_not_through_a_stale_sampler(
     trained: Callable[..., TrainingResult],
 ) -> None:
-    budget = {"steps": 24, "prompts_per_step": 6, "group_size": 8, "kl_beta": 0.0}
+    budget = {"steps": 16, "prompts_per_step": 6, "group_size": 8, "kl_beta": 0.0}
     for stages, learns in ((Stages(), True), (stages_with(["stale-sampler"]), False)):
         rewards = [row["reward"] for row in trained(stages, **budget).metrics]
         assert (fmean(rewards[-6:]) > 2 * fmean(rewards[:6])) == learns

@@ -18,10 +18,12 @@ from typing import Any
 import psutil
 import pytest
 import torch
+import yaml
 from safetensors.torch import save_file
 
 from rlvr_debug import processes
 from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
@@ -40,6 +42,7 @@ from rlvr_debug.trainers.probing import probe_program
 from rlvr_debug.trainers.program import Program, ProgramTrainer
 from rlvr_debug.trainers.protocol import checked_rollouts, checked_weights
 from rlvr_debug.trainers.recording import train_with_program
+from tests.in_process import called
 from tests.small import ROWS, small_environment
 
 TINY = ROOT / "models" / "tiny"
@@ -380,11 +383,12 @@ def test_the_example_s_stale_sampler_fails_the_sync_probe_alone(
     assert found["case"]["group-integrity"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_same_seed_of_the_example_is_the_same_run(
     example: Program, rows: Path, tmp_path: Path
 ) -> None:
     run, environment = told(steps=2)
+    environment = {**environment, "max_new_tokens": 16}
     texts = []
     for name in ("one", "two"):
         recorded = DiagnosticSettings(rollouts_every=1, rollouts_kept=1)
@@ -396,19 +400,19 @@ def test_the_same_seed_of_the_example_is_the_same_run(
     assert first["parts"].keys() == {"correct"}
 
 
-@pytest.mark.slow
 def test_a_program_can_be_checked_before_a_study(tmp_path: Path) -> None:
     def check(program: str) -> subprocess.CompletedProcess[str]:
-        text = COMMAND.read_text(encoding="utf-8").replace("./examples/plain_grpo.py", program)
+        told = yaml.safe_load(COMMAND.read_text(encoding="utf-8"))
+        told["study"], told["command"]["program"][1] = "check", program
+        told["training"] |= {"prompts_per_step": 4, "group_size": 4}
+        told["environments"] = {"gsm8k": {"max_new_tokens": 16}}
         overlay = tmp_path / "overlay.yaml"
-        overlay.write_text(text.replace("study: command", "study: check"), encoding="utf-8")
-        command = [sys.executable, "-m", "rlvr_debug.cli", "check-program", "--overlay"]
-        command.append(str(overlay))
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        overlay.write_text(yaml.safe_dump(told), encoding="utf-8")
+        return called(main, "rlvr-debug", "check-program", "--overlay", str(overlay))
 
     done = check("./examples/plain_grpo.py")
     assert done.returncode == 0, done.stderr
-    assert "64 rollouts with ids, logprobs, reward, row, sampled, step" in done.stdout
+    assert "16 rollouts with ids, logprobs, reward, row, sampled, step" in done.stdout
     done = check("./examples/nothing.py")
     assert done.returncode == 2
     assert done.stderr.startswith("error: run gsm8k/case/0: the program ended with status 2: ")

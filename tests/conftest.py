@@ -119,7 +119,7 @@ def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], An
     return build
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, not to be changed."""
     return project(tmp_path_factory.mktemp("original"))

@@ -718,7 +718,7 @@ def test_twenty_thousand_synthetic_rows_share_so_much_and_can_be_split_all_the_s
 def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     """Whatever order a process gives to the members of a set."""
     for hash_seed in ("1", "2"):
-        settings = {**MUSIQUE, "rows": 2000, "heldout": 200}
+        settings = {**MUSIQUE, "rows": 500, "heldout": 50}
         study = study_file(tmp_path, {"data": {"musique": settings}})
         arguments = ["--environment", "musique", "--study", str(study)]
         subprocess.run(

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.releases import probe
 from lab.releases.fixes import apply_fixes, fix_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
+from rlvr_debug.processes import run_main
+from tests.in_process import called
 
 RELEASE = "verifiers-1.0"
 LINES = [f"line {number}\n" for number in range(20)]
@@ -150,25 +153,15 @@ def test_the_script_says_in_one_line_what_is_wrong(
 
 @pytest.mark.parametrize("options", [[], ["--wheel-folder", "{folder}"]], ids=["main", "empty"])
 def test_probing_without_a_release_is_refused_in_one_line(
-    options: list[str], tmp_path: Path
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("TQDM_DISABLE", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr("logging.disable", lambda level: None)
     out = tmp_path / "found.json"
     given = [option.format(folder=tmp_path) for option in options]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "lab.releases.probe",
-            "--release",
-            "0.1.3",
-            "--out",
-            str(out),
-            *given,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("--release", "0.1.3", "--out", str(out), *given)
+    done = called(lambda: run_main(probe.main), "probe", *words)
     [line] = done.stderr.splitlines()
     assert done.returncode == 2
     assert line.startswith("error: ")

@@ -455,6 +455,7 @@ def test_a_wide_interval_below_the_minimum_clears_nothing() -> None:
     assert verdict.status == "inconclusive"
 
 
+@settings(max_examples=40)
 @given(levels, spreads.filter(bool), levels, spreads.filter(bool))
 def test_further_seeds_are_those_at_which_the_same_means_and_spreads_decide(
     mean: float, sd: float, other: float, other_sd: float

@@ -38,7 +38,8 @@ def commands_of(page: str) -> Iterator[str]:
 class Here:
     """Run as it stands, in a copy of the project that is a git repository of some commits.
 
-    says: what its output holds; leaves: a file that it writes; adds: flags that make it short, after its own.
+    says: what its output holds; leaves: a file that it writes; adds: flags that make it short, after its own; heavy:
+    it takes long, or says what one that is not heavy says in other words.
     """
 
     says: str = ""

@@ -107,7 +107,8 @@ def test_every_fault_and_every_probe_is_in_the_table() -> None:
     assert set().union(*FAILS.values()) == NAMES
 
 
-@pytest.mark.parametrize("seed", DRAWS)
+# on the others those that a fault leaves alone do, below
+@pytest.mark.parametrize("seed", DRAWS[::2])
 def test_every_probe_passes_on_the_healthy_trainer(draws: list[Subject], seed: int) -> None:
     for probe in PROBES:
         found = probe(draws[seed])

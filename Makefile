@@ -23,10 +23,12 @@ FAULTS := benchmarks/faults
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench bench-faults bench-releases docs lint lock prune unlock clean help
+.PHONY: install run plan track compare plots test test-heavy run-real smoke model probe-release bench bench-faults bench-releases docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+install: $(TEST_ENV)  ## make .venv with all that is pinned for studies and tests, and this package; nothing is run
 
 run: $(RUN_ENV)  ## run the default study, or OVERLAY=file.yaml's; ALL=1 runs every phase; PROFILE=slurm, gpu or a path
 	@$(CLI) run $(HOW) $(OF) $(if $(ALL),--all)

@@ -110,6 +110,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make compare REV=HEAD~1": Here(says="have the same verdicts"),
     "make compare REV=HEAD~5": Here(says="have the same verdicts"),
     "make docs": Here(leaves="site/index.html"),
+    "make install": InCI(),
     "make lint": InCI(),
     "make lock": NotHere("asks an index for the newest packages"),
     "make model": NotHere("trains for five minutes"),

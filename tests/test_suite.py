@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.copies import dry
+
 SUITE = """
 import pytest
 
@@ -32,3 +34,16 @@ def test_a_test_that_would_begin_too_late_is_skipped_and_named(
     assert ending in done.stdout.splitlines()[-1]
     assert ("no time left: it would have begun after more than" in done.stdout) == (seconds == "-1")
     assert done.stdout.index("test_at_once") < done.stdout.index("test_with_an_environment")
+
+
+def test_make_install_installs_and_runs_nothing_else(copied: Path) -> None:
+    assert "pip" not in dry("install", copied)
+    for stamp in (copied / ".venv").glob(".t*-*"):
+        stamp.unlink()
+    installs = [line for line in dry("install", copied).splitlines() if not line.startswith("rm ")]
+    begin = ".venv/bin/python -m pip install -q "
+    assert [line.removeprefix(begin) for line in installs] == [
+        "-r envs/train.txt",
+        "--no-deps --no-build-isolation -e .",
+        "-r envs/test.txt",
+    ]

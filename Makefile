@@ -65,7 +65,7 @@ model: $(RUN_ENV)  ## build the tiny base model again and compare it with the sh
 
 probe-release: $(RUN_ENV)  ## probe the trainer of RELEASE=0.1.3 or 0.1.6.post0; WHEEL=folder runs an unpacked wheel
 	@python=$$($(BIN)/python scripts/build_env.py verifiers-$(RELEASE)) && \
-	  env -u PYTHONPATH $$python -m lab.releases.probe --release $(RELEASE) $(if $(WHEEL),--wheel-folder $(WHEEL)) \
+	  PYTHONPATH=src $$python -m lab.releases.probe --release $(RELEASE) $(if $(WHEEL),--wheel-folder $(WHEEL)) \
 	  --out $(or $(OUT),results/releases/verifiers-$(RELEASE).json)
 
 bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL

@@ -255,12 +255,15 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug plan --overlay studies/smoke.yaml": Here(says="Study smoke: "),
     "rlvr-debug plots HEAD~1": Here(leaves="results/plots/index.html"),
     "rlvr-debug prune --dry-run": Here(says="params.yaml names all that is there"),
-    "rlvr-debug probe": Elsewhere(f"{_CLI}::test_a_study_from_nothing_to_its_report", ("probe",)),
+    "rlvr-debug probe": Elsewhere(
+        f"{_CLI}::test_a_study_of_which_a_run_is_missing_is_taken_to_its_report", ("probe",)
+    ),
     "rlvr-debug report --overlay studies/smoke.yaml": Here(
         says="study smoke has no report yet", status=2
     ),
     "rlvr-debug run --overlay studies/smoke.yaml --cores 2": Elsewhere(
-        f"{_CLI}::test_a_study_from_nothing_to_its_report", ("run", "--overlay")
+        f"{_CLI}::test_a_study_of_which_a_run_is_missing_is_taken_to_its_report",
+        ("run", "--overlay"),
     ),
     "rlvr-debug run --overlay reverse.yaml -- results/audit/reverse.json": Elsewhere(
         "tests/test_extend.py::test_a_new_environment_is_prepared_and_audited", ("audit",)

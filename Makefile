@@ -23,7 +23,7 @@ FAULTS := benchmarks/faults
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: install run plan track compare plots test test-heavy run-real smoke model probe-release bench bench-faults bench-releases docs lint lock prune unlock clean help
+.PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke model probe-release bench bench-faults bench-releases docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -51,6 +51,9 @@ test: $(TEST_ENV)  ## run the tests
 
 test-heavy: $(TEST_ENV)  ## run those tests that run whole studies: killed, under DVC, on Slurm, and those that build environments
 	@$(BIN)/python -m pytest -m heavy -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+test-deep: $(TEST_ENV)  ## run those tests that take over five minutes each, one at a time; not in CI
+	@$(BIN)/python -m pytest -m deep $(PYTEST)
 
 run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
 	@if test -d ../shared/data; then \

@@ -70,6 +70,7 @@ class NotHere:
 
 
 _WORKFLOW = "tests/test_workflow.py"
+_PLAIN = "tests/test_plain.py"
 _DVC = "tests/test_dvc.py"
 _SLURM = "tests/test_slurm.py"
 _STUDY = Elsewhere(
@@ -176,6 +177,9 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make run-real": InCI(),
     "make smoke": InCI(),
     "make test": InCI(),
+    "make test-deep": NotHere(
+        "takes over five minutes a test; each of its tests has a shorter one"
+    ),
     "make test-heavy": InCI(),
     "make track": Here(says="OVERLAY is missing, expected a study's overlay", status=2),
     "make track OVERLAY=studies/full.yaml": Here(leaves="studies/full/dvc.yaml"),
@@ -309,8 +313,14 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "dvc repro": Elsewhere(_VALUES, ("repro",)),
     "dvc repro studies/smoke/dvc.yaml": Elsewhere(_BESIDE, ("repro",)),
     "dvc status": Here(says="study"),
-    "snakemake --cores 2": Here(says="train", adds="--dry-run"),
+    "snakemake --cores 2": Elsewhere(
+        f"{_PLAIN}::test_plain_snakemake_does_a_default_study_with_the_train_pins_alone",
+        ("snakemake --cores 2",),
+    ),
     "snakemake --lint": InCI(),
+    "snakemake --sdm conda": Elsewhere(
+        f"{_PLAIN}::test_sdm_conda_makes_one_environment_of_the_train_pins", ("--sdm conda",)
+    ),
     "snakemake --profile": NotHere("a flag that the page warns of"),
     "snakemake -n": Here(says="train"),
 }
@@ -353,6 +363,10 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "pip install -e '.[verifiers]'": _INSTALLS,
     "pip install rlvr_debug-*.whl": Elsewhere(
         "tests/test_wheel.py::test_the_wheel_in_an_empty_environment_diagnoses_a_log", ("install",)
+    ),
+    "pip install -r envs/train.txt -e .": Elsewhere(
+        f"{_PLAIN}::test_plain_snakemake_does_the_default_study_in_an_environment_made_by_pip",
+        ("install", "-r envs/train.txt -e ."),
     ),
     "pip wheel --no-deps .": Elsewhere("tests/test_wheel.py::built", ("wheel", "--no-deps")),
     "rlvr-debug diagnose checkpoint-500/trainer_state.json": Elsewhere(

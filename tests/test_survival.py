@@ -1,7 +1,5 @@
 """A study that is killed, whose disk is full or cannot be written, whose port is taken: nothing left running,
 nothing lost, and the same command takes it up again.
-
-    KILLS=20 make test-heavy PYTEST=tests/test_survival.py    # as many moments as that; else a few
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ SMALL: dict[str, Any] = {**MINI, "hypotheses": {**MINI["hypotheses"], "kl-penalt
 SERVED: dict[str, Any] = {**SMALL, "sampler": "server"}
 # what is compared: the charts and the report are made of it
 TABLES = ("--", "results/metrics.json")
-KILLS = int(os.environ.get("KILLS", "4"))
 # what is killed, by a word of its command line; the group is that of `make run`
 TARGETS = {
     "snakemake": r"-m snakemake .*--snakefile",
@@ -65,14 +62,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(once(tmp_path_factory, "undisturbed", make))
 
 
-@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "kills", [pytest.param(4, marks=pytest.mark.heavy), pytest.param(20, marks=pytest.mark.deep)]
+)
 def test_a_study_killed_at_random_moments_ends_with_the_same_tables(
-    undisturbed: Project, tmp_path: Path
+    kills: int, undisturbed: Project, tmp_path: Path
 ) -> None:
     """Each target in turn, and the same study taken up again after each; a new one where it was done."""
     chance = random.Random(20)
     project = served_copy(tmp_path / "0")
-    for number in range(KILLS):
+    for number in range(kills):
         target = list(TARGETS)[number % len(TARGETS)]
         killed = False
         while not killed:

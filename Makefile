@@ -23,10 +23,12 @@ FAULTS := benchmarks/faults
 # of verifiers
 RELEASE ?= 0.1.3
 
-.PHONY: run plan track compare plots test test-heavy run-real smoke model probe-release bench bench-faults bench-releases docs lint lock prune unlock clean help
+.PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke model probe-release bench bench-faults bench-releases docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+install: $(TEST_ENV)  ## make .venv with all that is pinned for studies and tests, and this package; nothing is run
 
 run: $(RUN_ENV)  ## run the default study, or OVERLAY=file.yaml's; ALL=1 runs every phase; PROFILE=slurm, gpu or a path
 	@$(CLI) run $(HOW) $(OF) $(if $(ALL),--all)
@@ -50,6 +52,9 @@ test: $(TEST_ENV)  ## run the tests
 test-heavy: $(TEST_ENV)  ## run those tests that run whole studies: killed, under DVC, on Slurm, and those that build environments
 	@$(BIN)/python -m pytest -m heavy -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
+test-deep: $(TEST_ENV)  ## run those tests that take over five minutes each, one at a time; not in CI
+	@$(BIN)/python -m pytest -m deep $(PYTEST)
+
 run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
 	@if test -d ../shared/data; then \
 	  $(CLI) run $(HOW) --overlay $(REAL); \
@@ -63,7 +68,7 @@ model: $(RUN_ENV)  ## build the tiny base model again and compare it with the sh
 
 probe-release: $(RUN_ENV)  ## probe the trainer of RELEASE=0.1.3 or 0.1.6.post0; WHEEL=folder runs an unpacked wheel
 	@python=$$($(BIN)/python scripts/build_env.py verifiers-$(RELEASE)) && \
-	  env -u PYTHONPATH $$python -m lab.releases.probe --release $(RELEASE) $(if $(WHEEL),--wheel-folder $(WHEEL)) \
+	  PYTHONPATH=src $$python -m lab.releases.probe --release $(RELEASE) $(if $(WHEEL),--wheel-folder $(WHEEL)) \
 	  --out $(or $(OUT),results/releases/verifiers-$(RELEASE).json)
 
 bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL

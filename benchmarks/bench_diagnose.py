@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from benchmarks.make_logs import LOGS
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.files import write_text
+from rlvr_debug.processes import variables_apart
 from rlvr_debug.venvs import build_venv
 
 __all__ = [
@@ -65,11 +65,14 @@ def ours(folder: Path) -> Said:
 
 def _run(command: Sequence[str]) -> tuple[str, str]:
     """Standard output, and the last line of the error if there was one."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {
-        "PYTHONPATH": str(ROOT)
-    }
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=variables_apart(),
+        timeout=120,
+        check=False,
     )
     if done.returncode:
         return "", (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]

@@ -9,7 +9,6 @@ is in the table, and why. Ends with status 1 where a known bug is not found, or 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from lab.releases.table import (
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
-from rlvr_debug.processes import run_main
+from rlvr_debug.processes import run_main, variables_apart
 from rlvr_debug.venvs import build_venv
 
 __all__ = ["probed"]
@@ -61,7 +60,6 @@ def probed(release: Release) -> Mapping[str, Any] | str:
         python = build_venv(release.environment)
     except InputError as error:
         return str(error)
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report.json"
         command = [
@@ -71,7 +69,7 @@ def probed(release: Release) -> Mapping[str, Any] | str:
             *("--temperature", str(release.temperature), "--out", str(out)),
         ]
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, env=clean, check=False
+            command, cwd=ROOT, capture_output=True, text=True, env=variables_apart(), check=False
         )
         if done.returncode:
             return done.stderr.strip().splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Build an environment of its own for a trainer: envs/<name>.txt into .envs/<name>/."""
+"""Build an environment of its own for a trainer: envs/<name>.txt, to which .envs/<name> is a link."""
 
 import argparse
 

@@ -14,6 +14,11 @@ from hypothesis import settings
 from tests.copies import project
 
 STARTED = time.monotonic()
+LONGEST = (
+    *("test_dvc.py", "test_survival.py", "test_slurm.py", "test_cli.py", "test_workflow.py"),
+    *("test_plain.py", "test_extend.py", "test_tasksets.py", "test_processes.py"),
+    *("test_vllm_server.py", "test_releases.py", "test_trl_releases.py"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,8 +28,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs an environment that must be built comes last, for there may be no time left for it."""
-    items.sort(key=lambda item: any(map(item.get_closest_marker, ("releases", "vllm"))))
+    """What needs an environment that must be built comes last, for there may be no time left for it.
+
+    Of heavy tests those files stand first that take longest, so that all workers end at about the same time.
+    """
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        last = any(map(item.get_closest_marker, ("releases", "vllm")))
+        heavy, file = item.get_closest_marker("heavy"), item.path.name
+        return last, LONGEST.index(file) if heavy and file in LONGEST else len(LONGEST)
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -71,6 +71,7 @@ class NotHere:
 
 
 _WORKFLOW = "tests/test_workflow.py"
+_PLAIN = "tests/test_plain.py"
 _DVC = "tests/test_dvc.py"
 _SLURM = "tests/test_slurm.py"
 _STUDY = Elsewhere(
@@ -111,6 +112,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make compare REV=HEAD~1": Here(says="have the same verdicts"),
     "make compare REV=HEAD~5": Here(says="have the same verdicts", heavy=True),
     "make docs": Here(leaves="site/index.html"),
+    "make install": InCI(),
     "make lint": InCI(),
     "make lock": NotHere("asks an index for the newest packages"),
     "make model": NotHere("trains for five minutes"),
@@ -180,6 +182,9 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make run-real": InCI(),
     "make smoke": InCI(),
     "make test": InCI(),
+    "make test-deep": NotHere(
+        "takes over five minutes a test; each of its tests has a shorter one"
+    ),
     "make test-heavy": InCI(),
     "make track": Here(says="OVERLAY is missing, expected a study's overlay", status=2),
     "make track OVERLAY=studies/full.yaml": Here(leaves="studies/full/dvc.yaml", heavy=True),
@@ -259,12 +264,15 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug plan --overlay studies/smoke.yaml": Here(says="Study smoke: "),
     "rlvr-debug plots HEAD~1": Here(leaves="results/plots/index.html"),
     "rlvr-debug prune --dry-run": Here(says="params.yaml names all that is there"),
-    "rlvr-debug probe": Elsewhere(f"{_CLI}::test_a_study_from_nothing_to_its_report", ("probe",)),
+    "rlvr-debug probe": Elsewhere(
+        f"{_CLI}::test_a_study_of_which_a_run_is_missing_is_taken_to_its_report", ("probe",)
+    ),
     "rlvr-debug report --overlay studies/smoke.yaml": Here(
         says="study smoke has no report yet", status=2
     ),
     "rlvr-debug run --overlay studies/smoke.yaml --cores 2": Elsewhere(
-        f"{_CLI}::test_a_study_from_nothing_to_its_report", ("run", "--overlay")
+        f"{_CLI}::test_a_study_of_which_a_run_is_missing_is_taken_to_its_report",
+        ("run", "--overlay"),
     ),
     "rlvr-debug run --overlay reverse.yaml -- results/audit/reverse.json": Elsewhere(
         "tests/test_extend.py::test_a_new_environment_is_prepared_and_audited", ("audit",)
@@ -312,8 +320,14 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "dvc repro": Elsewhere(_VALUES, ("repro",)),
     "dvc repro studies/smoke/dvc.yaml": Elsewhere(_BESIDE, ("repro",)),
     "dvc status": Here(says="study"),
-    "snakemake --cores 2": Here(says="train", adds="--dry-run"),
+    "snakemake --cores 2": Elsewhere(
+        f"{_PLAIN}::test_plain_snakemake_does_a_default_study_with_the_train_pins_alone",
+        ("snakemake --cores 2",),
+    ),
     "snakemake --lint": InCI(),
+    "snakemake --sdm conda": Elsewhere(
+        f"{_PLAIN}::test_sdm_conda_makes_one_environment_of_the_train_pins", ("--sdm conda",)
+    ),
     "snakemake --profile": NotHere("a flag that the page warns of"),
     "snakemake -n": Here(says="train", heavy=True),
 }
@@ -356,6 +370,10 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "pip install -e '.[verifiers]'": _INSTALLS,
     "pip install rlvr_debug-*.whl": Elsewhere(
         "tests/test_wheel.py::test_the_wheel_in_an_empty_environment_diagnoses_a_log", ("install",)
+    ),
+    "pip install -r envs/train.txt -e .": Elsewhere(
+        f"{_PLAIN}::test_plain_snakemake_does_the_default_study_in_an_environment_made_by_pip",
+        ("install", "-r envs/train.txt -e ."),
     ),
     "pip wheel --no-deps .": Elsewhere("tests/test_wheel.py::built", ("wheel", "--no-deps")),
     "rlvr-debug diagnose checkpoint-500/trainer_state.json": Elsewhere(

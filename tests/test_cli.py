@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,7 +33,16 @@ from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.status import StudyStatus, ToDo, study_status
 from rlvr_debug.trainers.base import Run
 from tests.in_process import called
-from tests.test_workflow import ARMS, MINI, Project, copy, end, wait_for
+from tests.test_workflow import (
+    ARMS,
+    MINI,
+    Project,
+    copy,
+    copy_finished,
+    end,
+    finished_mini,
+    wait_for,
+)
 
 # in the order of --help
 COMMANDS = (
@@ -319,8 +329,14 @@ def test_what_stops_snakemake_itself_is_status_1_and_said(failed: Project) -> No
 
 
 @pytest.mark.heavy
-def test_a_study_from_nothing_to_its_report(project: Project) -> None:
+def test_a_study_of_which_a_run_is_missing_is_taken_to_its_report(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """One after the other, for each needs what the one before it left."""
+    project = copy_finished(finished_mini(tmp_path_factory), tmp_path)
+    shutil.rmtree(project.results / "runs" / "musique" / "kl-beta-0")
+    for name in ("probes.json", "metrics.json", "report.html"):
+        (project.results / name).unlink()
     early = in_project(project, "report")
     assert early.returncode == 2
     assert early.stderr.endswith("finished study (rlvr-debug run --overlay mini.yaml)\n")
@@ -333,7 +349,9 @@ def test_a_study_from_nothing_to_its_report(project: Project) -> None:
     assert "context-sensitivity: FAILS\n    mean_change_prompt " in told.stdout
 
     before = json.loads(in_project(project, "status", "--json").stdout)
-    assert {run["state"] for run in before["runs"]} == {"waiting"}
+    assert {run["arm"]: run["state"] for run in before["runs"]} == {
+        arm: "waiting" if arm == "kl-beta-0" else "done" for arm in ARMS
+    }
 
     done = in_project(project, "run", "--cores", "2")
     assert done.returncode == 0, done.stderr
@@ -404,7 +422,9 @@ def _group(process: psutil.Process) -> int | None:
 def test_a_job_that_fails_is_status_1_and_its_error_stands_last(tmp_path: Path) -> None:
     project = copy(ROOT, tmp_path)
     project.overlay({**MINI, "training": {**MINI["training"], "prompts_per_step": 1000}})
-    done = in_project(project, "run", "--cores", "2")
+    target = "results/runs/musique/case/0/metrics.jsonl"
+    words = ("run", "--cores", "2", "--overlay", "mini.yaml", "--", target)
+    done = call(*words, root=project.root, environment=project.environment)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert "expected at least training.prompts_per_step (1000)" in done.stderr

@@ -24,6 +24,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
 from rlvr_debug.study.params import load_params, merge, parse_params
 from rlvr_debug.study.tracking import track
+from tests.shared import once
 from tests.test_workflow import MINI, PARTS, ROOT
 
 KEPT = (*PARTS, "dvc.yaml", ".dvc/config", ".dvc/plots", ".dvcignore", ".gitignore")
@@ -160,13 +161,16 @@ def copy(repository: Repository, place: Path) -> Repository:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     """The default study is run, recorded, committed and pushed; not to be changed."""
-    repository = project(tmp_path_factory.mktemp("original") / "project")
-    repository.dvc("remote", "add", "--default", "local", "../remote")
-    assert ran(repository.study()) == {"train": 4, "evaluate_run": 4}
-    assert ran(repository.dvc("repro")) == {}
-    repository.commit()
-    repository.dvc("push")
-    return repository
+
+    def make(place: Path) -> None:
+        repository = project(place / "project")
+        repository.dvc("remote", "add", "--default", "local", "../remote")
+        assert ran(repository.study()) == {"train": 4, "evaluate_run": 4}
+        assert ran(repository.dvc("repro")) == {}
+        repository.commit()
+        repository.dvc("push")
+
+    return Repository(once(tmp_path_factory, "dvc", make) / "project")
 
 
 @pytest.fixture
@@ -320,10 +324,13 @@ def put_under_dvc(repository: Repository) -> None:
 @pytest.fixture(scope="module")
 def beside(original: Repository, tmp_path_factory: pytest.TempPathFactory) -> Repository:
     """With a study of an overlay that is run, and not under DVC; not to be changed."""
-    repository = copy(original, tmp_path_factory.mktemp("beside"))
-    overlay(repository)
-    assert ran(repository.study(*OTHER)) == {"train": 3, "evaluate_run": 3}
-    return repository
+
+    def make(place: Path) -> None:
+        repository = copy(original, place)
+        overlay(repository)
+        assert ran(repository.study(*OTHER)) == {"train": 3, "evaluate_run": 3}
+
+    return Repository(once(tmp_path_factory, "dvc-beside", make) / "project")
 
 
 @pytest.mark.heavy

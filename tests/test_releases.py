@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from lab.releases.fixes import apply_fixes, fix_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
+from rlvr_debug.processes import variables_apart
 from rlvr_debug.venvs import build_venv
 
 pytestmark = [pytest.mark.releases, pytest.mark.heavy]
@@ -40,10 +40,6 @@ def python(release: str) -> Path:
     return found
 
 
-def clean() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
 def probe(release: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return run(
         python(release),
@@ -54,7 +50,7 @@ def probe(release: str, out: Path, *options: str) -> subprocess.CompletedProcess
 def run(interpreter: Path, *module: str) -> subprocess.CompletedProcess[str]:
     command = [str(interpreter), "-m", *module]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env=clean(), check=False
+        command, cwd=ROOT, capture_output=True, text=True, env=variables_apart(), check=False
     )
 
 

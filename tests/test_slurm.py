@@ -19,12 +19,18 @@ import yaml
 
 from rlvr_debug.study.params import load_params
 from tests.slurm import ask, missing, slurm, until
-from tests.test_workflow import MINI, ROOT, Project, copy, end, error_line, wait_for
+from tests.test_workflow import (
+    ARMS,
+    ROOT,
+    Project,
+    copy,
+    end,
+    error_line,
+    finished_mini,
+    wait_for,
+)
 
 PROFILES = ROOT / "workflow" / "profiles"
-# one hypothesis, whose only arm is the case
-SMALL = {**MINI, "hypotheses": {**MINI["hypotheses"], "kl-penalty": None}}
-ARMS = ("case", "control", "random-reward")
 WITH_GPU = ("train", "evaluate_run", "evaluate_baseline")
 BASELINE = "results/baseline/musique.json"
 SOON = ("--slurm-init-seconds-before-status-checks", "1")
@@ -43,7 +49,6 @@ def cluster() -> Iterator[dict[str, str]]:
 
 def small(folder: Path, cluster: dict[str, str]) -> Project:
     project = copy(ROOT, folder)
-    project.overlay(SMALL)
     project.environment.update(cluster)
     return project
 
@@ -63,7 +68,7 @@ NOTHING = "Nothing to be done (all requested files are present and up to date)."
 
 
 class Study(NamedTuple):
-    """A default study that `dvc repro` ran on Slurm; the cluster's jobs; the same study run without."""
+    """A default study that `dvc repro` ran on Slurm; the cluster's jobs; the same study run without, from an overlay."""
 
     project: Project
     said: str
@@ -72,9 +77,9 @@ class Study(NamedTuple):
 
 
 def default_study(folder: Path) -> Project:
-    """With SMALL for params.yaml."""
+    """With MINI for params.yaml."""
     project = copy(ROOT, folder)
-    params = load_params(ROOT / "params.yaml", project.overlay(SMALL))
+    params = load_params(ROOT / "params.yaml", project.overlay())
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     project.study, project.results = folder, folder / "results"
     return project
@@ -111,8 +116,7 @@ def study(cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     call(project, "-m", "dvc", "init", "-q")
     said = call(project, "-m", "dvc", "repro")
     jobs = ask(cluster, "scontrol", "show", "job", "--details").strip().split("\n\n")
-    local = default_study(tmp_path_factory.mktemp("local"))
-    call(local, "-m", "rlvr_debug.cli", "run", "--", "results/metrics.json")
+    local = finished_mini(tmp_path_factory)
     return Study(project, said, {comment_of(job): job for job in jobs}, local)
 
 

@@ -1,7 +1,5 @@
 """A study that is killed, whose disk is full or cannot be written, whose port is taken: nothing left running,
 nothing lost, and the same command takes it up again.
-
-    KILLS=20 make test-heavy PYTEST=tests/test_survival.py    # as many moments as that; else a few
 """
 
 from __future__ import annotations
@@ -20,10 +18,14 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.test_workflow import MINI, ROOT, Project, copy, end, error_line
+from tests.shared import once
+from tests.test_workflow import MINI, ROOT, Project, copy, end, error_line, finished_mini
 
-SERVED: dict[str, Any] = {**MINI, "sampler": "server"}
-KILLS = int(os.environ.get("KILLS", "4"))
+# one hypothesis, whose only arm is the case
+SMALL: dict[str, Any] = {**MINI, "hypotheses": {**MINI["hypotheses"], "kl-penalty": None}}
+SERVED: dict[str, Any] = {**SMALL, "sampler": "server"}
+# what is compared: the charts and the report are made of it
+TABLES = ("--", "results/metrics.json")
 # what is killed, by a word of its command line; the group is that of `make run`
 TARGETS = {
     "snakemake": r"-m snakemake .*--snakefile",
@@ -49,26 +51,31 @@ def ours(project: Project) -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A study with a server that was let alone."""
-    project = served_copy(tmp_path_factory.mktemp("undisturbed"))
-    done = project.run()
-    assert done.returncode == 0, done.stderr
-    assert ours(project) == []
-    return project
+    """A study with a server that was let alone; not to be changed."""
+
+    def make(root: Path) -> None:
+        project = served_copy(root)
+        done = project.run(*TABLES)
+        assert done.returncode == 0, done.stderr
+        assert ours(project) == []
+
+    return Project(once(tmp_path_factory, "undisturbed", make))
 
 
-@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "kills", [pytest.param(4, marks=pytest.mark.heavy), pytest.param(20, marks=pytest.mark.deep)]
+)
 def test_a_study_killed_at_random_moments_ends_with_the_same_tables(
-    undisturbed: Project, tmp_path: Path
+    kills: int, undisturbed: Project, tmp_path: Path
 ) -> None:
     """Each target in turn, and the same study taken up again after each; a new one where it was done."""
     chance = random.Random(20)
     project = served_copy(tmp_path / "0")
-    for number in range(KILLS):
+    for number in range(kills):
         target = list(TARGETS)[number % len(TARGETS)]
         killed = False
         while not killed:
-            process = project.start("--cores", "2")
+            process = project.start("--cores", "2", *TABLES)
             try:
                 killed = _kill(target, project, process, chance.uniform(0, 12))
                 _, said = process.communicate(timeout=300)
@@ -76,10 +83,10 @@ def test_a_study_killed_at_random_moments_ends_with_the_same_tables(
                 end(process)
             assert killed or process.returncode == 0, said
             assert _gone(project, 5)
-            if not project.to_do():
+            if not project.to_do(*TABLES[1:]):
                 assert project.tables() == undisturbed.tables()
                 project = served_copy(tmp_path / f"{number + 1}-{killed}")
-    done = project.run()
+    done = project.run(*TABLES)
     assert done.returncode == 0, done.stderr
     assert project.tables() == undisturbed.tables()
     assert not list(project.study.rglob("*.tmp"))
@@ -141,10 +148,10 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Project, Path]]:
 
 @pytest.mark.heavy
 def test_a_full_disk_is_said_and_a_larger_one_lets_the_study_end(
-    undisturbed: Project, small_disk: tuple[Project, Path]
+    small_disk: tuple[Project, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     project, disk = small_disk
-    done = project.run()
+    done = project.run(*TABLES)
     assert done.returncode == 1
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert any(re.search("model.safetensors: .*No space left on device", line) for line in lines)
@@ -155,10 +162,10 @@ def test_a_full_disk_is_said_and_a_larger_one_lets_the_study_end(
     assert not list(disk.rglob("*.tmp"))
     kept = (disk / "results/data/musique/train.jsonl").stat().st_mtime_ns
     subprocess.run(["mount", "-o", "remount,size=50m", str(disk)], check=True)
-    done = project.run()
+    done = project.run(*TABLES)
     assert done.returncode == 0, done.stderr
     assert (disk / "results/data/musique/train.jsonl").stat().st_mtime_ns == kept
-    assert set(project.tables()) == set(undisturbed.tables())
+    assert project.tables() == finished_mini(tmp_path_factory).tables()
 
 
 def test_a_disk_that_cannot_be_written_is_one_line(small_disk: tuple[Project, Path]) -> None:
@@ -189,16 +196,16 @@ def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         project.overlay({**SERVED, "server": {"port": port}})
-        done = project.run()
+        done = project.run(*TABLES)
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1] == (
             f"error: server.port: {port} of 127.0.0.1 cannot be had (Address already in use), "
             "expected a free port, or 0 for none"
         )
     runs = sorted(project.results.glob("runs/*/*/*/heldout.json"))
-    assert len(runs) == 4  # what does not need that server is done
+    assert len(runs) == 3  # what does not need that server is done
     times = [path.stat().st_mtime_ns for path in runs]
-    done = project.run()
+    done = project.run(*TABLES)
     assert done.returncode == 0, done.stderr
     assert [path.stat().st_mtime_ns for path in runs] == times
     assert project.tables() == undisturbed.tables()
@@ -210,8 +217,8 @@ def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path:
     project.overlay(SERVED)
     text = (project.root / "mini.yaml").read_text(encoding="utf-8")
     (project.root / "other.yaml").write_text(text.replace("study: mini", "study: other"))
-    first = project.start("--cores", "1")
-    second = project.start("--cores", "1", "--overlay", "other.yaml")
+    first = project.start("--cores", "1", *TABLES)
+    second = project.start("--cores", "1", "--overlay", "other.yaml", *TABLES)
     for process in (first, second):
         _, said = process.communicate(timeout=600)
         assert process.returncode == 0, said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -24,6 +23,7 @@ from lab.releases.table import (
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
+from rlvr_debug.processes import variables_apart
 from rlvr_debug.venvs import build_venv, venv_names
 
 TRL = [release for release in RELEASES if release.package == "trl"]
@@ -134,8 +134,9 @@ def test_what_is_broken_in_a_sound_release_is_found(what: str, tmp_path: Path) -
     out = tmp_path / "report.json"
     command = [str(interpreter), "-m", "lab.releases.probe", "--package", "trl"]
     command += ["--release", "0.22.2", "--out", str(out), "--wheel-folder", str(wheel)]
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=clean, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=variables_apart(), check=False
+    )
     assert done.returncode == 0, done.stderr
     assert probes <= failing(read_json(out))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -11,61 +12,104 @@ import yaml
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
+from rlvr_debug.processes import variables_apart
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.venvs import build_venv, venv_names
+from rlvr_debug.venvs import build_venv, python_of, venv_names
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "envs").mkdir()
-    (tmp_path / "envs" / "train.txt").write_text("torch\n")
-    (tmp_path / "envs" / "mine.txt").write_text("# nothing\n")
-    (tmp_path / "src" / "rlvr_debug").mkdir(parents=True)
-    (tmp_path / "src" / "rlvr_debug" / "__init__.py").write_text("")
-    return tmp_path
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout whose environments are kept beside it, where no installer asks any index."""
+    monkeypatch.setenv("RLVR_DEBUG_ENVS", str(tmp_path / "kept"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    (tmp_path / "wheels").mkdir()
+    for name in ("asks", "asked"):
+        with ZipFile(tmp_path / "wheels" / f"{name}-1-py3-none-any.whl", "w") as archive:
+            about = f"{name}-1.dist-info"
+            needs = "Requires-Dist: asked>1\n" if name == "asks" else ""
+            archive.writestr(f"{name}.py", "")
+            archive.writestr(f"{about}/RECORD", "")
+            archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            archive.writestr(
+                f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n{needs}"
+            )
+    return checkout(tmp_path / "project")
 
 
-@pytest.mark.heavy
-def test_an_environment_is_built_once_and_again_when_its_pins_change(project: Path) -> None:
+def checkout(root: Path) -> Path:
+    (root / "envs").mkdir(parents=True)
+    (root / "envs" / "train.txt").write_text("torch\n")
+    (root / "envs" / "mine.txt").write_text("asked==1\n")
+    return root
+
+
+def test_two_checkouts_share_an_environment_until_the_pins_of_one_change(
+    project: Path, tmp_path: Path
+) -> None:
     python = build_venv("mine", project)
-    code = "import rlvr_debug, sys; print(rlvr_debug.__file__)"
-    said = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env={})
-    assert Path(said.stdout.strip()).parent == project / "src" / "rlvr_debug"
-    mark = python.parent / "mark"
-    mark.write_text("")
-    assert build_venv("mine", project) == python
-    assert mark.exists()
-    (project / "envs" / "mine.txt").write_text("# nothing else\n")
-    build_venv("mine", project)
-    assert not mark.exists()
+    code = "import asked, rlvr_debug; print(rlvr_debug.__file__)"
+    variables = variables_apart()
+    said = subprocess.run([python, "-c", code], stdout=subprocess.PIPE, env=variables, check=True)
+    assert Path(said.stdout.decode().strip()).parents[1] == ROOT / "src"
+    built, before = python.resolve().stat(), (project / ".envs" / "mine.ready").stat()
+    other = checkout(tmp_path / "other")
+    place = build_venv("mine", other).parents[1].readlink()
+    assert place == python.parents[1].readlink()
+    assert python.resolve().stat() == built
+    assert (project / ".envs" / "mine.ready").stat() == before
+    (other / "envs" / "mine.txt").write_text("# nothing\n")
+    assert build_venv("mine", other).parents[1].readlink() != place == python.parents[1].readlink()
+    assert subprocess.run([python, "-c", "import asked"], env={}, check=False).returncode == 0
+    changed = [str(python_of("mine", other)), "-c", "import asked"]
+    assert subprocess.run(changed, capture_output=True, env={}, check=False).returncode == 1
 
 
-@pytest.mark.heavy
+KILLED = """
+import os, sys
+from pathlib import Path
+from rlvr_debug import venvs
+run = venvs._run
+venvs._run = lambda *told: (run(*told), os.kill(os.getpid(), 9))
+venvs.build_venv("mine", Path(sys.argv[1]))
+"""
+
+
+def test_an_installation_that_was_killed_starts_again(project: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", KILLED, str(project)]
+    assert subprocess.run(words, env=variables_apart(), check=False).returncode == -9
+    [left] = (tmp_path / "kept").glob("mine-*/pyvenv.cfg")
+    (left.parent / "half").write_text("")
+    python = build_venv("mine", project)
+    assert python.parents[1].readlink() == left.parent
+    assert not (left.parent / "half").exists()
+    subprocess.run([python, "-c", "import asked"], env={}, check=True)
+
+
+@pytest.mark.parametrize("uv_s", [{}, {"UV_FIND_LINKS": "no-such-folder"}], ids=["uv", "pip"])
+def test_uv_looks_where_pip_does_and_pip_is_asked_where_uv_fails(
+    uv_s: dict[str, str],
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in uv_s.items():
+        monkeypatch.setenv(name, value)
+    subprocess.run([build_venv("mine", project), "-c", "import asked"], env={}, check=True)
+    said = capsys.readouterr().err
+    assert ("pip is asked instead of uv" in said) == bool(uv_s)
+    assert said.count("\n") == len(uv_s)
+
+
 def test_pins_that_override_what_a_package_asks_for_are_all_that_is_installed(
     project: Path,
 ) -> None:
-    wheel = project / "asks-1-py3-none-any.whl"
-    with ZipFile(wheel, "w") as archive:
-        archive.writestr("asks.py", "")
-        archive.writestr("asks-1.dist-info/RECORD", "")
-        archive.writestr("asks-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr(
-            "asks-1.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: asks\nVersion: 1\nRequires-Dist: pip<0\n",
-        )
-    (project / "envs" / "mine.txt").write_text(f"{wheel}\n")
-    with pytest.raises(InputError, match="could not be installed"):
-        build_venv("mine", project)
-    (project / "envs" / "mine.overrides").write_text("pip ; sys_platform == 'never'\n")
-    subprocess.run([build_venv("mine", project), "-c", "import asks"], check=True, env={})
-
-
-@pytest.mark.heavy
-def test_what_cannot_be_installed_is_one_line_and_is_not_taken_for_built(project: Path) -> None:
-    (project / "envs" / "mine.txt").write_text("./no-such-folder\n")
+    (project / "envs" / "mine.txt").write_text("asks==1\n")
     with pytest.raises(InputError, match=r"^envs/mine.txt: it could not be installed: .*ERROR"):
         build_venv("mine", project)
-    assert not (project / ".envs" / "mine" / "ready").exists()
+    assert not python_of("mine", project).exists()
+    (project / "envs" / "mine.overrides").write_text("asked ; sys_platform == 'never'\n")
+    subprocess.run([build_venv("mine", project), "-c", "import asks"], env={}, check=True)
 
 
 def test_an_unknown_environment_is_an_error_that_names_those_there_are(project: Path) -> None:

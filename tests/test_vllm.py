@@ -49,23 +49,23 @@ def test_flags_of_a_gpu_and_of_processors_are_told_apart() -> None:
     assert not any(name.startswith("VLLM_CPU") for name in vllm_variables(GPU))
 
 
-def test_the_server_asks_no_hub_and_sees_no_package_of_ours(
+def test_the_server_asks_no_hub_and_sees_no_package_of_ours_but_the_library(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "ours")
     python = tmp_path / "python"
     python.write_text("")
-    monkeypatch.setattr("rlvr_debug.serving.process.python_of", lambda _: python)
+    monkeypatch.setattr("rlvr_debug.venvs.python_of", lambda _: python)
     server = server_of(Sampling("vllm", {"port": 0, "start_seconds": 1, "vllm": CPU}))
     assert server.argv[0] == str(python)
-    assert "PYTHONPATH" not in server.variables
+    assert server.variables["PYTHONPATH"] == str(ROOT / "src")
     assert server.variables["HF_HUB_OFFLINE"] == "1"
 
 
 def test_an_environment_that_is_not_built_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rlvr_debug.serving.process.python_of", lambda name: tmp_path / name)
+    monkeypatch.setattr("rlvr_debug.venvs.python_of", lambda name: tmp_path / name)
     with pytest.raises(InputError, match=r"vllm: no such file, .*scripts/build_env.py vllm\)"):
         server_of(Sampling("vllm", {"port": 0, "start_seconds": 1, "vllm": GPU}))
 

@@ -29,7 +29,7 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.jobs import Evaluation, Sampling, Trained
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights, one_thread
-from rlvr_debug.processes import without_our_packages
+from rlvr_debug.processes import variables_apart
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
@@ -106,7 +106,7 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
     names = [key for key in GPU if key not in ours]
     command = [str(python), "-c", PARSE, json.dumps(flags), json.dumps(names)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=without_our_packages(), check=False
+        command, capture_output=True, text=True, env=variables_apart(), check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "an unknown flag ends it with status 2"
@@ -464,9 +464,8 @@ STUDY = {
 
 @pytest.fixture
 def project(python: Path, tmp_path: Path) -> Project:
-    """With the environment that is built already."""
+    """python: the environment is built already."""
     project = copy(ROOT, tmp_path)
-    (project.root / ".envs").symlink_to(ROOT / ".envs")
     project.overlay(STUDY)
     return project
 

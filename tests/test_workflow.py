@@ -24,6 +24,7 @@ from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.causes.base import mechanism_of
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.snakemake import events_to
+from tests.shared import once
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("params.yaml", "workflow", "scripts", "src", "models", "envs")
@@ -101,10 +102,10 @@ class Project:
             timeout=600,
         )
 
-    def to_do(self) -> dict[str, int]:
-        """Jobs by rule that a dry run has."""
+    def to_do(self, *targets: str) -> dict[str, int]:
+        """Jobs by rule that a dry run has. targets: of all there are without any."""
         events = self.root.with_name(f"{self.root.name}-events")
-        done = self.run("--", "--dry-run", *events_to(str(events)))
+        done = self.run("--", *targets, "--dry-run", *events_to(str(events)))
         assert done.returncode == 0, done.stderr
         jobs = jobs_in(events)
         assert bool(jobs) != ("Nothing to be done" in done.stdout + done.stderr)
@@ -132,21 +133,31 @@ def project(tmp_path: Path) -> Project:
     return copy(ROOT, tmp_path)
 
 
+def finished_mini(factory: pytest.TempPathFactory) -> Project:
+    """A project whose mini study is finished, one for all tests; not to be changed."""
+
+    def make(root: Path) -> None:
+        done = copy(ROOT, root).run()
+        assert done.returncode == 0, done.stderr
+
+    return Project(once(factory, "mini", make))
+
+
+def copy_finished(original: Project, target: Path) -> Project:
+    """Results and all."""
+    project = copy(original.root, target)
+    shutil.copytree(original.study, project.study)
+    return project
+
+
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose mini study is finished; not to be changed."""
-    project = copy(ROOT, tmp_path_factory.mktemp("original"))
-    done = project.run()
-    assert done.returncode == 0, done.stderr
-    return project
+    return finished_mini(tmp_path_factory)
 
 
 @pytest.fixture
 def finished(original: Project, tmp_path: Path) -> Project:
-    """A copy of that project, results and all."""
-    project = copy(original.root, tmp_path)
-    shutil.copytree(original.study, project.study)
-    return project
+    return copy_finished(original, tmp_path)
 
 
 def error_line(done: subprocess.CompletedProcess[str]) -> str:

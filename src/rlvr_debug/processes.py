@@ -25,7 +25,7 @@ __all__ = [
     "last_line",
     "output_of",
     "run_main",
-    "without_our_packages",
+    "variables_apart",
 ]
 
 PARENT = "RLVR_DEBUG_PARENT"  # process id, set by workflow/rules/common.smk
@@ -166,9 +166,13 @@ def last_line(log: Path) -> str:
     return lines[-1][:300] if lines else "it said nothing"
 
 
-def without_our_packages() -> dict[str, str]:
-    """Return the environment variables for a program that has its own packages: PYTHONPATH would let ours in."""
-    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+def variables_apart() -> dict[str, str]:
+    """Return the environment variables for a program in an environment of its own: of ours it sees this library's sources alone.
+
+    It may write bytecode: uv leaves that to the first who imports a package.
+    """
+    sources = str(Path(__file__).resolve().parents[1])
+    return {**os.environ, "PYTHONPATH": sources, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 # --- the guard itself

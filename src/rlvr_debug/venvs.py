@@ -1,23 +1,43 @@
-"""Environments beside the main one, for programs whose packages it must not hold: envs/<name>.txt -> .envs/<name>/."""
+"""Environments beside the main one, for programs whose packages it must not hold.
+
+envs/<name>.txt is installed once for all checkouts, into a folder outside of them that is named for the digest of its pins; in
+each checkout `.envs/<name>` is a link to it. The library's own sources are not in it, as each checkout has its own: a program
+in such an environment is started with the variables of `processes.variables_apart`.
+"""
 
 from __future__ import annotations
 
+import ast
 import fcntl
+import hashlib
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import sha256, write_text
-from rlvr_debug.processes import without_our_packages
+from rlvr_debug.files import replacing, write_text
+from rlvr_debug.processes import variables_apart
 
-__all__ = ["build_venv", "python_of", "sampler_venvs", "venv_names"]
+__all__ = ["build_venv", "built_python", "python_of", "sampler_venvs", "venv_names"]
 
 _MAIN = ("train", "test")  # these are the main environment's
+_BIN = os.path.dirname(sys.executable)
+
+# what pip may be told of where packages are, as uv's variables, and what those have between several; uv reads nothing of pip's
+_UV_CALLS = {
+    "index-url": ("UV_DEFAULT_INDEX", ""),
+    "extra-index-url": ("UV_EXTRA_INDEX_URL", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+    "constraint": ("UV_CONSTRAINT", " "),
+    "no-index": ("UV_OFFLINE", ""),
+    "cert": ("SSL_CERT_FILE", ""),
+}
 
 
 def venv_names(root: Path = ROOT) -> list[str]:
@@ -34,40 +54,89 @@ def python_of(name: str, root: Path = ROOT) -> Path:
     return root / ".envs" / name / "bin" / "python"
 
 
-def build_venv(name: str, root: Path = ROOT) -> Path:
-    """Install envs/<name>.txt and this library's sources, unless that was done; returns the interpreter.
+def built_python(name: str) -> Path:
+    """Return its interpreter. Raise InputError where it is not built, or was removed since."""
+    python = python_of(name)
+    if not python.is_file():
+        expected = f"the environment {name} (python scripts/build_env.py {name})"
+        raise InputError(f"{python}: no such file, expected {expected}")
+    return python
 
-    A file `ready` with the digest of the requirements is written last, so that an interrupted
-    installation starts again. Raises InputError for an unknown name or a failed installation.
+
+def build_venv(name: str, root: Path = ROOT) -> Path:
+    """Install envs/<name>.txt, unless any checkout did, link to it, and return the interpreter.
+
+    A file `ready` is written last, so that an interrupted installation starts again. `.envs/<name>.ready` is this checkout's
+    alone, for who compares ages: that another one builds makes nothing here new. Raises InputError for an unknown name or
+    a failed installation.
     """
     if name not in venv_names(root):
         known = ", ".join(venv_names(root))
         raise InputError(f"envs/{name}.txt: no such file, expected one of {known}")
     requirements = root / "envs" / f"{name}.txt"
-    place, digest = root / ".envs" / name, sha256(requirements)
-    place.parent.mkdir(exist_ok=True)
-    with (place.parent / f".{name}.lock").open("w") as lock:
+    # pins that override what packages ask for are whole; an installer would go by what they ask for
+    whole = ("--no-deps",) if requirements.with_suffix(".overrides").is_file() else ()
+    told = (requirements.read_text(encoding="utf-8"), whole, sys.version, sys.base_prefix)
+    digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    place = _place() / f"{name}-{digest}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ready = place / "ready"
-        if ready.is_file() and ready.read_text(encoding="utf-8") == digest:
-            ready.touch()  # for who compares its age with that of the requirements
-        else:
+        if not (place / "ready").is_file():
             shutil.rmtree(place, ignore_errors=True)
-            _run(name, sys.executable, "-m", "venv", str(place))
-            # quiet: what pip says of itself would bury what went wrong
-            pip = (str(python_of(name, root)), "-m", "pip", "--disable-pip-version-check")
-            # pins that override what packages ask for are whole; pip would go by what they ask for
-            whole = ("--no-deps",) if requirements.with_suffix(".overrides").is_file() else ()
-            _run(name, *pip, "install", "-q", *whole, "-r", str(requirements))
-            [packages] = place.glob("lib/python*/site-packages")
-            write_text(packages / "rlvr_debug.pth", f"{root / 'src'}\n")
-            write_text(ready, digest)
+            _install(name, place, (*whole, "-r", str(requirements)))
+            write_text(place / "ready", "")
+        _link(root / ".envs" / name, place)
+    write_text(root / ".envs" / f"{name}.ready", f"{digest}\n")
     return python_of(name, root)
 
 
-def _run(name: str, *command: str) -> None:
-    variables = without_our_packages()
-    done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+def _place() -> Path:
+    """Where all checkouts of this user find them; it can be removed at any time."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("RLVR_DEBUG_ENVS") or Path(cache, "rlvr-debug", "envs")).absolute()
+
+
+def _link(link: Path, place: Path) -> None:
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)  # as it was built once, within the checkout
+    with replacing(link) as temporary:
+        temporary.symlink_to(place)
+
+
+def _install(name: str, place: Path, asked: Sequence[str]) -> None:
+    """Make the environment and install what is asked: by uv where there is one, or else, or where that fails, by pip."""
+    _run(name, (sys.executable, "-m", "venv", "--without-pip", str(place)))
+    python = str(place / "bin" / "python")
+    if uv := shutil.which("uv", path=f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"):
+        try:
+            _run(name, (uv, "pip", "install", "-q", "--python", python, *asked), _pip_s_settings())
+            return
+        except InputError as error:
+            print(f"{error}; pip is asked instead of uv", file=sys.stderr)
+    # quiet: what pip says of itself would bury what went wrong
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    _run(name, (*pip, "install", "-q", *asked))
+
+
+def _pip_s_settings() -> dict[str, str]:
+    """Return the indices and so on that pip is told, by files or variables, as uv's variables; those that are set stay."""
+    words = (sys.executable, "-m", "pip", "config", "list")
+    said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # of all indices, as pip does
+    # those of variables count for more than those of files
+    for line in sorted(said.splitlines(), key=lambda line: line.startswith(":env:")):
+        key, _, value = line.partition("=")
+        if called := _UV_CALLS.get(key.rpartition(".")[2]):
+            variable, between = called
+            told: str = ast.literal_eval(value)
+            found[variable] = between.join(told.split()) if between else told
+    return {name: value for name, value in found.items() if name not in os.environ}
+
+
+def _run(name: str, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+    env = {**variables_apart(), **(variables or {})}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
         said = next((line for line in lines if line.startswith("ERROR")), lines[-1])

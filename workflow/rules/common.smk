@@ -114,7 +114,7 @@ def told_causes():
 
 
 def ready(venvs):
-    return [str(Path(ROOT, ".envs", name, "ready")) for name in venvs]
+    return [str(Path(ROOT, ".envs", f"{name}.ready")) for name in venvs]
 
 
 # the trainer's environment, the user's program and reward function

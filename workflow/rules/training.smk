@@ -14,7 +14,7 @@ rule build_environment:
         requirements=str(Path(ROOT, "envs", "{name}.txt")),
     output:
         # kept while the rule runs: what it says may be installed already
-        update(str(Path(ROOT, ".envs", "{name}", "ready"))),
+        update(str(Path(ROOT, ".envs", "{name}.ready"))),
     log:
         "logs/build_environment/{name}.log",
     conda:

@@ -19,7 +19,7 @@ from typing import NoReturn
 from rlvr_debug.errors import InputError
 from rlvr_debug.jobs import Sampling, Serving, Trained
 from rlvr_debug.models.places import index_of
-from rlvr_debug.processes import guarded, without_our_packages
+from rlvr_debug.processes import guarded, variables_apart
 from rlvr_debug.serving.endpoint import (
     Endpoint,
     first_error,
@@ -28,7 +28,7 @@ from rlvr_debug.serving.endpoint import (
     write_endpoint,
 )
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
-from rlvr_debug.venvs import python_of
+from rlvr_debug.venvs import built_python
 
 __all__ = ["Server", "model_folder", "serve", "served", "server_of", "started"]
 
@@ -57,14 +57,8 @@ def server_of(asked: Sampling, trained: Trained | None = None) -> Server:
     settings = asked.server
     if asked.sampler == "vllm":
         own = settings["vllm"]
-        python = python_of(own["environment"])
-        if not python.is_file():
-            raise InputError(
-                f"{python}: no such file, expected vLLM's environment "
-                f"(python scripts/build_env.py {own['environment']})"
-            )
-        argv = (str(python), *vllm_arguments(own, trained))
-        variables = {**without_our_packages(), **vllm_variables(own, trained)}
+        argv = (str(built_python(own["environment"])), *vllm_arguments(own, trained))
+        variables = {**variables_apart(), **vllm_variables(own, trained)}
     else:
         argv = (sys.executable, "-m", "rlvr_debug.serving.small_server")
         variables = dict(os.environ)

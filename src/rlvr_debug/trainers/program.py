@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.trainers.base import Job, Trainer
-from rlvr_debug.venvs import python_of
+from rlvr_debug.venvs import built_python
 
 if TYPE_CHECKING:
     from rlvr_debug.probes import Measurement
@@ -44,7 +44,7 @@ class ProgramTrainer(Trainer):
 
     def program(self, command: Mapping[str, Any]) -> Program:
         [apart] = self.venvs(command) or [""]
-        python = str(python_of(apart)) if apart else sys.executable
+        python = str(built_python(apart)) if apart else sys.executable
         words = (python if word == "python" else word for word in self.words(command))
         argv = tuple(str(ROOT / word) if word.startswith("./") else word for word in words)
         return Program(argv, command["stall_seconds"], bool(apart))

@@ -22,7 +22,7 @@ from rlvr_debug.files import sha256, write_json, write_jsonl
 from rlvr_debug.metrics.rollouts import as_sampled
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.models.places import weight_files
-from rlvr_debug.processes import guarded, last_line, without_our_packages
+from rlvr_debug.processes import guarded, last_line, variables_apart
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.trainers.base import Job
@@ -159,7 +159,7 @@ def _watched(program: Program, attempt: Path, steps: int) -> float:
     """Run it to its end. Returns seconds. Raises InputError if it fails, makes no progress or no end."""
     log, metrics = attempt / "log.txt", attempt / "out" / "metrics.jsonl"
     argv = (*program.argv, str(attempt / "params.json"))
-    environment = without_our_packages() if program.apart else dict(os.environ)
+    environment = variables_apart() if program.apart else dict(os.environ)
     begin = progress = time.monotonic()
     size = -1
     with guarded(argv, log, environment) as process:

@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000, help="of each environment")
     args = parser.parse_args()
     total = 0.0
-    for environment, settings in load_params(ROOT / "params.yaml")["data"].items():
+    params = load_params(ROOT / "params.yaml")
+    for environment in params.data:
+        settings = params.data_settings(environment)
         total += _measure(environment, {**settings, "source": "synthetic", "rows": args.rows})
     # the largest so far of the whole process, imports included; ru_maxrss is in KiB, on macOS in bytes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

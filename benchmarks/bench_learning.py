@@ -9,12 +9,10 @@ least 90 % of the last. Two seeds at a time, one core each.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -30,6 +28,7 @@ from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.study.arms import runs
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
 
@@ -67,12 +66,12 @@ def reached(rewards: list[float]) -> int:
     return below[-1] + 1 if below else 0
 
 
-def rewards(params: Mapping[str, Any], run: Run, every: int) -> list[float]:
+def rewards(params: Params, run: Run, every: int) -> list[float]:
     """Held-out reward before the first step and after every `every`th."""
     torch.set_num_threads(1)
-    base = ROOT / params["base_model"]
-    splits, _ = read_splits(run.environment, params["data"][run.environment])
-    environment = build_environment(run.environment, params["environments"][run.environment])
+    base = ROOT / params.base_model
+    splits, _ = read_splits(run.environment, params.data_settings(run.environment))
+    environment = build_environment(run.environment, params.settings(run.environment))
     chat = Chat(base)
     sampler = Qwen2Sampler(
         model_config(base), load_weights(base / "model.safetensors"), chat.eos_id
@@ -91,7 +90,7 @@ def rewards(params: Mapping[str, Any], run: Run, every: int) -> list[float]:
             chat,
             sampler,
             temperature=1.0,
-            seed=params["evaluation"]["seed"],
+            seed=params.evaluation.seed,
         )
         sampler.reset()
         return float(found["sampled"]["reward"])

@@ -31,11 +31,11 @@ def main() -> None:
     design = "control" if args.case == HEALTHY else "case"
     run = next(run for run in runs(params) if run.design == design)
     with tempfile.TemporaryDirectory() as folder:
-        prepare(run.environment, params["data"][run.environment], Path(folder))
+        prepare(run.environment, params.data_settings(run.environment), Path(folder))
         rows = Path(folder) / "train.jsonl"
-        environment = params["environments"][run.environment]
+        environment = params.settings(run.environment)
         start = time.perf_counter()
-        job = Job(run, environment, ROOT / params["base_model"], rows, Path(folder))
+        job = Job(run, environment, ROOT / params.base_model, rows, Path(folder))
         subject = case_subject(job)
     print(f"{len(subject.rollouts)} rollouts: {time.perf_counter() - start:.2f} s")
     total = 0.0

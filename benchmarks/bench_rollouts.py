@@ -74,7 +74,7 @@ def main() -> None:
     found = (
         read_rows("musique", args.rows)
         if args.rows
-        else list(task_of("musique").synthetic(_PARAMS["data"]["musique"]))
+        else list(task_of("musique").synthetic(_PARAMS.data_settings("musique")))
     )
     rows: list[Any] = [row for row in found for _ in range(args.group)][: args.concurrent]
     tiny = Chat(ROOT / "models" / "tiny")
@@ -112,7 +112,7 @@ def _verifiers(rows: list[Any], tokenizer: Path) -> Run:
 
 def _measure(name: str, chat: Chat, rows: int, args: argparse.Namespace, run: Run) -> None:
     def once(profiler: cProfile.Profile | None = None) -> float:
-        environment = build_environment("musique", _PARAMS["environments"]["musique"])
+        environment = build_environment("musique", _PARAMS.settings("musique"))
         sampler = TimedSampler(chat)
         start = time.process_time()
         if profiler:

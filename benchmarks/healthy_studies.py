@@ -17,7 +17,7 @@ from scipy.stats import beta
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_json
 from rlvr_debug.report.tables import run_table
-from rlvr_debug.study.arms import runs
+from rlvr_debug.study.arms import runs, seeds_of
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.running import run_study
 from rlvr_debug.verdicts.decide import Evidence, arm_table, decide
@@ -40,15 +40,15 @@ def main() -> None:
     if run_study(_OVERLAY, args.cores, passed_on=passed_on):
         sys.exit(1)
 
-    results = ROOT / "studies" / params["study"] / "results"
+    results = ROOT / "studies" / params.study / "results"
     probes = read_json(results / "probes.json")
-    alpha, minimum = params["verdicts"]["alpha"], params["verdicts"]["minimum_effect"]
-    seeds, found = params["seeds"], []
+    alpha, minimum = params.verdicts.alpha, params.verdicts.minimum_effect
+    seeds, found = seeds_of(params, "control"), []
     for start in range(0, len(seeds), _SEEDS):
         three = seeds[start : start + _SEEDS]
         table = run_table([run for run in needed if run.seed in three], results)
-        arms = arm_table(table, params["environment"], alpha, minimum)
-        verdicts = decide(sorted(params["hypotheses"]), Evidence(probes, arms), alpha, minimum)
+        arms = arm_table(table, params.environment, alpha, minimum)
+        verdicts = decide(sorted(params.hypotheses), Evidence(probes, arms), alpha, minimum)
         statuses = Counter(verdict.status for verdict in verdicts)
         found.append("validated" in statuses)
         said = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))

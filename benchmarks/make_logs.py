@@ -24,7 +24,6 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.files import read_json, write_json, write_jsonl
-from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.trl.callback import Judge
@@ -153,12 +152,12 @@ def make(made: Made, out: Path) -> None:
 
     torch.set_num_threads(1)
     params = load_params(ROOT / "params.yaml")
-    settings = replace(TrainingSettings(**params["training"]), **{"steps": _STEPS, **made.training})
-    environment = build_environment(made.environment, params["environments"][made.environment])
-    chat = Chat(ROOT / params["base_model"])
+    settings = replace(params.training, **{"steps": _STEPS, **made.training})
+    environment = build_environment(made.environment, params.settings(made.environment))
+    chat = Chat(ROOT / params.base_model)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        prepare(made.environment, params["data"][made.environment], place)
+        prepare(made.environment, params.data_settings(made.environment), place)
         rows = read_rows(made.environment, place / "train.jsonl")
         judge = Judge(environment, rows, chat)
         config = GRPOConfig(
@@ -184,7 +183,7 @@ def make(made: Made, out: Path) -> None:
         if tools:
             _make_parse_calls(chat)
         trainer = GRPOTrainer(
-            model=str(ROOT / params["base_model"]),
+            model=str(ROOT / params.base_model),
             reward_funcs=[reward(name, judge, settings.group_size) for name in made.rewards],
             args=config,
             train_dataset=Dataset.from_list(

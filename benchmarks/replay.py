@@ -76,10 +76,10 @@ def recorded(prompts: int, group: int, seed: int = 0) -> list[Conversation]:
     sampler = Qwen2Sampler(
         model_config(TINY), load_weights(TINY / "model.safetensors"), chat.eos_id
     )
-    rows = list(task_of("musique").synthetic(PARAMS["data"]["musique"]))[:prompts]
+    rows = list(task_of("musique").synthetic(PARAMS.data_settings("musique")))[:prompts]
     found = rollout(
         [row for row in rows for _ in range(group)],
-        build_environment("musique", PARAMS["environments"]["musique"]),
+        build_environment("musique", PARAMS.settings("musique")),
         chat,
         sampler,
         temperature=1.0,

@@ -39,7 +39,6 @@ from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
-from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import Observer, TrainerState
 from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
@@ -48,7 +47,7 @@ __all__ = ["STAGES", "Clock", "Step", "our_step", "trl_step"]
 
 STAGES = ("rollout", "reference", "forward", "backward", "optimizer")
 # one update, as the other side makes
-SETTINGS = TrainingSettings(**{**PARAMS["training"], "num_iterations": 1})
+SETTINGS = replace(PARAMS.training, num_iterations=1)
 
 Step = Callable[[], None]
 

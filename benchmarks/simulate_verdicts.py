@@ -19,7 +19,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -32,6 +31,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
 from rlvr_debug.report.charts import write_svg
 from rlvr_debug.study.arms import arms, runs
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.verdicts.rule import (
     ABSENT,
@@ -72,14 +72,14 @@ class Simulated:
     covered: NDArray[np.bool_]
 
 
-def study_shape(params: Mapping[str, Any]) -> Shape:
-    changing = {run.arm for run in runs(dict(params)) if run.trained_as == run.arm}
+def study_shape(params: Params) -> Shape:
+    changing = {run.arm for run in runs(params) if run.trained_as == run.arm}
     tested = [
         arm
-        for arm in arms(dict(params))
+        for arm in arms(params)
         if arm.name in changing
         and arm.design in ("repair", "alone")
-        and arm.environment == params["environment"]
+        and arm.environment == params.environment
         and load_hypothesis(arm.hypothesis).kind == "cause"
     ]
     slugs = sorted({arm.hypothesis for arm in tested})
@@ -288,7 +288,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs")
     args = parser.parse_args()
     params = load_params(ROOT / "params.yaml", args.overlay)
-    alpha, minimum = params["verdicts"]["alpha"], params["verdicts"]["minimum_effect"]
+    alpha, minimum = params.verdicts.alpha, params.verdicts.minimum_effect
     shape = study_shape(params)
     spreads, missing = complete(read_spreads(args.spreads), ("case", "control", *shape.names))
     table = simulation_table(shape, spreads, args.studies, alpha, minimum, args.seed)

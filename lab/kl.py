@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -178,9 +179,8 @@ def terms(distance: float, off_policy: float, settings: TrainingSettings) -> lis
     for place in KL_PLACES:
         for name in KL_ESTIMATORS:
             for weighted in (False, True):
-                case = replace(
-                    settings, kl_estimator=name, kl_place=place, use_bias_correction_kl=weighted
-                )
+                told: dict[str, Any] = {"kl_estimator": name, "kl_place": place}
+                case = replace(settings, use_bias_correction_kl=weighted, **told)
                 gradient = term_gradient(policy, old, reference, case, Stages(), weighted=weighted)
                 tokens = policy.exp() if weighted else old.exp()
                 # in the reward the KL is computed once, before the updates

@@ -10,14 +10,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from lab.parameters import parameters_text, schema_text
 from lab.releases.table import releases_text
+from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
     Hypothesis,
     hypothesis_names,
     load_hypothesis,
-    log_checks,
     phase_of,
 )
+from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml, write_text
@@ -26,7 +28,7 @@ from rlvr_debug.logs.names import known_names
 from rlvr_debug.processes import run_main
 from rlvr_debug.study.params import load_params
 
-__all__ = ["PAGES", "written"]
+__all__ = ["PAGES", "SCHEMA", "written"]
 
 _CAUSE = read_yaml(ROOT / "src" / "rlvr_debug" / "causes" / "cause.schema.yaml")
 _PRIORITIES = _CAUSE["properties"]["priority"]["enum"]
@@ -38,6 +40,8 @@ def main() -> None:
         page = ROOT / "docs" / name
         write_text(page, written(page))
         print(page)
+    write_text(SCHEMA, schema_text())
+    print(SCHEMA)
 
 
 def hypotheses_text() -> str:
@@ -46,13 +50,13 @@ def hypotheses_text() -> str:
         map(load_hypothesis, hypothesis_names()),
         key=lambda each: (_PRIORITIES.index(each.priority), each.slug),
     )
-    arms = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")["hypotheses"]
+    arms = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml").arms
     rows = [
         "| hypothesis | number | kind | priority | phase | mechanism shown by |",
         "| --- | --- | --- | --- | --- | --- |",
         *map(_row, all_of_them),
     ]
-    parts = [_described(each, arms[each.slug]["arms"]) for each in all_of_them]
+    parts = [_described(each, told(arms[each.slug])) for each in all_of_them]
     return "\n\n".join(["\n".join(rows), *parts])
 
 
@@ -119,7 +123,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "diagnose.md": {"checks": checks_table, "names": names_table},
     "releases.md": {"releases": releases_text},
     "trainer.md": {"stages": stages_table},
+    "parameters.md": {"parameters": parameters_text},
 }
+SCHEMA = ROOT / "docs" / "params.schema.json"
 
 
 def written(page: Path) -> str:

@@ -19,7 +19,6 @@ from rlvr_debug.data.prepare import rows_of
 from rlvr_debug.environments import task_of
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl, write_text
-from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.study.arms import HEALTHY, runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job
@@ -38,16 +37,16 @@ def train_by_flags(environment: str, arguments: Sequence[str] | None = None) -> 
     run = next(run for run in runs(params) if run.environment == environment)
     key = "path" if args.rows else "datasets"
     rows = args.out / "rows.jsonl"
-    found = rows_of(environment, params["data"][environment], key)
+    found = rows_of(environment, params.data_settings(environment), key)
     write_jsonl(rows, (row.to_json() for row in found))
     train_run(
         Job(
             replace(run, seed=args.seed),
-            params["environments"][environment],
+            params.settings(environment),
             args.model,
             rows,
             args.out,
-            DiagnosticSettings(**params["diagnostics"]),
+            params.diagnostics,
         )
     )
 

@@ -4,7 +4,6 @@ import argparse
 import sys
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.processes import run_main
 from rlvr_debug.study.params import load_params
 
@@ -27,7 +26,7 @@ def main() -> None:
         help="of the policy that sampled from the one that is trained",
     )
     args = parser.parse_args()
-    settings = TrainingSettings(**load_params(ROOT / "params.yaml")["training"])
+    settings = load_params(ROOT / "params.yaml").training
     print(importance_sampling_report(args.distance, args.off_policy, settings))
 
 

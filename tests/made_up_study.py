@@ -8,12 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from rlvr_debug.blocks import checked, told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_table, write_json, write_jsonl
 from rlvr_debug.report.charts import study_charts, write_svg
 from rlvr_debug.report.page import report_html
 from rlvr_debug.report.tables import write_tables
 from rlvr_debug.study.arms import runs
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
 
@@ -96,16 +98,15 @@ class Study:
             "library-functionality": {"arms": {"gsm8k": {"environment": "gsm8k"}}},
             "lora-weight-sync": {"arms": {}},
         }
-        params = {
-            **PARAMS,
+        changes = {
             "case": "sick",
             "cases": {"sick": {"faults": ["attention-from-loss-mask", "eos-not-trained"]}},
             "seeds": list(seeds),
             "hypotheses": hypotheses,
-            "training": {**PARAMS["training"], "steps": 3, **training},
+            "training": {**told(PARAMS.training), "steps": 3, **training},
         }
         self.results = results
-        self.runs: list[Run] = list(runs(params))
+        self.runs: list[Run] = list(runs(checked(Params, {**told(PARAMS), **changes}, "params")))
         assert {run.arm for run in self.runs} == set(rewards)
         for environment in ("musique", "gsm8k"):
             write_json(results / "baseline" / f"{environment}.json", self._evaluation(BASELINE))

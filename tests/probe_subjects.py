@@ -12,7 +12,6 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.grpo.policy import build_policy
-from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.probes import PROBES, Subject
 from rlvr_debug.sampling.chat import Chat
@@ -35,15 +34,13 @@ __all__ = [
 
 Build = Callable[[int], Any]
 
-SETTINGS = TrainingSettings(
-    **{
-        **load_params(ROOT / "params.yaml")["training"],
-        "steps": 1,
-        "prompts_per_step": 4,
-        "group_size": 4,
-        "learning_rate": 1e-3,
-        "temperature": 0.9,
-    }
+SETTINGS = replace(
+    load_params(ROOT / "params.yaml").training,
+    steps=1,
+    prompts_per_step=4,
+    group_size=4,
+    learning_rate=1e-3,
+    temperature=0.9,
 )
 DRAWS = range(20)
 # seeds of models that call their tools rightly once in a while; others never do, earn nothing and have

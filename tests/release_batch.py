@@ -14,7 +14,7 @@ from rlvr_debug.study.params import load_params
 
 with tempfile.TemporaryDirectory() as scratch:
     subject, release = release_subject(Path(scratch), 1.0)
-stages = stages_with(load_params(ROOT / "params.yaml")["cases"]["verifiers-0.1.3"]["faults"])
+stages = stages_with(load_params(ROOT / "params.yaml").cases["verifiers-0.1.3"].faults)
 given = (subject.rollouts, stages, subject.environment, subject.chat)
 ours, theirs = build_batch(*given), release.build(*given)
 real = ours.real

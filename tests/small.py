@@ -12,28 +12,25 @@ from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.grpo.checkpoint import Checkpoints
-from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training, TrainingResult
 from rlvr_debug.metrics.observer import RunObserver
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.study.params import load_params
 
 __all__ = ["ROWS", "SETTINGS", "Train", "small_environment", "small_training"]
 
-SETTINGS = TrainingSettings(
-    **{
-        **load_params(ROOT / "params.yaml")["training"],
-        "steps": 2,
-        "prompts_per_step": 3,
-        "group_size": 4,
-        "learning_rate": 3e-3,
-        "warmup_steps": 0,
-        "num_iterations": 1,
-    }
+SETTINGS = replace(
+    load_params(ROOT / "params.yaml").training,
+    steps=2,
+    prompts_per_step=3,
+    group_size=4,
+    learning_rate=3e-3,
+    warmup_steps=0,
+    num_iterations=1,
 )
 ROWS: list[MuSiQueRow] = list(
     synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0)
@@ -54,7 +51,7 @@ def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
     def run(
         stages: Stages | None = None,
         checkpoints: Checkpoints | None = None,
-        diagnostics: DiagnosticSettings | None = None,
+        diagnostics: DiagnosticSettings = NO_ROLLOUTS,
         log: Callable[[Mapping[str, Any]], None] = lambda row: None,
         **changes: Any,
     ) -> TrainingResult:
@@ -62,7 +59,7 @@ def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
         sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
         settings = replace(SETTINGS, **changes)
         training = Training(chat, environment, ROWS, settings, 0, stages or Stages())
-        observer = RunObserver(diagnostics or DiagnosticSettings(), log)
+        observer = RunObserver(diagnostics, log)
         return train(training, model, reference, sampler, checkpoints, observer)
 
     return run

@@ -19,7 +19,7 @@ DOCS = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
 
 
 def audit(name: str, rows: list[Path], tmp_path: Path, **changes: Any) -> dict[str, Any]:
-    settings = {**PARAMS["environments"][name], **changes}
+    settings = {**PARAMS.settings(name), **changes}
     audit_rewards(name, settings, ROOT / "models" / "tiny", rows, tmp_path / "audit.json")
     found: dict[str, Any] = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
     return found
@@ -44,7 +44,7 @@ def test_on_real_musique_rows_the_oracle_earns_all_and_the_spoiler_loses_on_each
 
 def test_nobody_earns_a_number_but_by_knowing_it_or_by_chance(shared: Path, tmp_path: Path) -> None:
     gsm8k = audit("gsm8k", [shared / "gsm8k_test_sample.jsonl"], tmp_path)
-    prepare("calculator", PARAMS["data"]["calculator"], tmp_path)
+    prepare("calculator", PARAMS.data_settings("calculator"), tmp_path)
     rows = [tmp_path / f"{split}.jsonl" for split in ("train", "heldout")]
     calculator = audit("calculator", rows, tmp_path)
     assert (gsm8k["oracle"]["rows"], calculator["oracle"]["rows"]) == (500, 2000)
@@ -59,7 +59,7 @@ def test_nobody_earns_a_number_but_by_knowing_it_or_by_chance(shared: Path, tmp_
 
 @pytest.mark.parametrize("name", ["musique", "gsm8k", "calculator"])
 def test_every_policy_is_audited_on_synthetic_rows(name: str, tmp_path: Path) -> None:
-    prepare(name, {**PARAMS["data"][name], "rows": 60, "heldout": 20}, tmp_path)
+    prepare(name, {**PARAMS.data_settings(name), "rows": 60, "heldout": 20}, tmp_path)
     found = audit(name, [tmp_path / "heldout.jsonl"], tmp_path)
     assert {key.removesuffix(" bm25") for key in found} >= set(task_of(name).policies)
     best = found.get("oracle golden") or found["oracle"]

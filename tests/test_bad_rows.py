@@ -27,9 +27,11 @@ from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_jsonl
+from rlvr_debug.study.params import load_params
 from tests.in_process import script
-from tests.study_file import study_file
+from tests.study_file import changed, study_file
 
+PARAMS = load_params(ROOT / "params.yaml")
 ENVIRONMENTS = ["musique", "gsm8k", "calculator"]
 MUTANTS = 500  # of each environment
 GOOD = 4  # rows beside each
@@ -289,7 +291,7 @@ def test_the_script_takes_or_refuses_a_row_gone_wrong_and_never_breaks(
     codes = set()
     for number in range(PREPARED):
         lines, out = write_mutant(environment, number, path), tmp_path / f"out{number}"
-        study = study_file(tmp_path, {"data": {environment: settings}})
+        study = study_file(tmp_path, changed(PARAMS, data={environment: settings}))
         arguments = ["--environment", environment, "--study", str(study)]
         done = script("scripts/prepare_data.py", *arguments, "--out", str(out))
         codes.add(done.returncode)

@@ -27,7 +27,6 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Evaluation, Sampling
-from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.models.places import BaseModel, base_model, base_model_of, weight_files
 from rlvr_debug.sampling.base import Request
@@ -225,11 +224,11 @@ def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="50KB" if shards else "1GB")
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(TINY / name, folder / name)
-    settings = {**PARAMS["data"]["musique"], "rows": 40, "heldout": 4}
+    settings = {**PARAMS.data_settings("musique"), "rows": 40, "heldout": 4}
     prepare("musique", settings, tmp_path / "data")
     run = run_of(lora_r=4, bf16=True, learning_rate=1e-2, warmup_steps=0, save_steps=1)
-    environment = {**PARAMS["environments"]["musique"], "max_new_tokens": 8}
-    diagnostics = DiagnosticSettings(**PARAMS["diagnostics"])
+    environment = {**PARAMS.settings("musique"), "max_new_tokens": 8}
+    diagnostics = PARAMS.diagnostics
     out = tmp_path / "out"
     rows = tmp_path / "data" / "train.jsonl"
     train_run(Job(run, environment, folder, rows, out, diagnostics))
@@ -299,7 +298,7 @@ def test_a_name_that_is_none_of_the_hub_s_is_one_line(name: str) -> None:
 
 
 def test_an_environment_may_have_a_base_model_of_its_own() -> None:
-    params = {"base_model": "models/tiny", "base_models": {"gsm8k": "a/b@c"}}
+    params = replace(PARAMS, base_model="models/tiny", base_models={"gsm8k": "a/b@c"})
     assert base_model_of(params, "musique") == BaseModel("models/tiny")
     assert base_model_of(params, "gsm8k") == BaseModel("a/b", "c")
 

@@ -15,19 +15,20 @@ from typing import Any
 import pytest
 import yaml
 
+from rlvr_debug import blocks
 from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.study.arms import arms
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params, parse_params
-from rlvr_debug.study.schema import schema
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = schema()
+SCHEMA = blocks.json_schema(Params)
 OVERLAYS = [*sorted(ROOT.glob("studies/*.yaml")), *sorted(ROOT.glob("tests/studies/*.yaml"))]
 COUNT = 500
 Key = tuple[str, ...]
-Params = dict[str, Any]
+Raw = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,20 @@ class Document:
     """params.yaml, or an overlay over it. whole: what they say together, valid."""
 
     name: str
-    text: Params
-    whole: Params
+    text: Raw
+    whole: Raw
 
 
 def documents() -> list[Document]:
-    def read(path: Path) -> Params:
+    def read(path: Path) -> Raw:
         return parse_params(path.read_text(encoding="utf-8"), str(path))
 
     base = ROOT / "params.yaml"
-    overlaid = [Document(p.name, read(p), load_params(base, p)) for p in OVERLAYS]
+    overlaid = [Document(p.name, read(p), blocks.told(load_params(base, p))) for p in OVERLAYS]
     for document in overlaid:
         if document.text.get("hypotheses") == "all":  # spelled out, so that a mistake has a place
             document.text["hypotheses"] = deepcopy(document.whole["hypotheses"])
-    return [Document("params.yaml", read(base), load_params(base)), *overlaid]
+    return [Document("params.yaml", read(base), blocks.told(load_params(base))), *overlaid]
 
 
 def full(key: Key) -> str:
@@ -69,18 +70,15 @@ def node_at(key: Key) -> dict[str, Any]:
     """What the schema says of a key."""
     node = SCHEMA
     for part in key:
-        inner = resolved(node)
-        node = inner.get("properties", {}).get(part, inner.get("additionalProperties"))
-    return resolved(node)
+        names = [node.get("additionalProperties"), *node.get("patternProperties", {}).values()]
+        node = whole(node.get("properties", {}).get(part) or next(filter(None, names)))
+    return node
 
 
-def resolved(node: Any) -> dict[str, Any]:
-    if "$ref" not in node:
-        return dict(node)
-    found: Any = SCHEMA
-    for part in node["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return {**resolved(found), **node}
+def whole(node: dict[str, Any]) -> dict[str, Any]:
+    """With what it says of each type of value that the key may have."""
+    kinds = (*node.get("oneOf", ()), *node.get("anyOf", ()))
+    return {name: said for kind in (*kinds, node) for name, said in kind.items()}
 
 
 def values(value: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
@@ -92,7 +90,7 @@ def values(value: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
                 yield from values(item, (*key, name))
 
 
-def closed(params: Params) -> list[Key]:
+def closed(params: Raw) -> list[Key]:
     """The mappings whose keys are not names of the user's."""
     found = [(), *(key for key, value in values(params) if isinstance(value, dict))]
     return [key for key in found if node_at(key).get("additionalProperties") is False]
@@ -111,7 +109,7 @@ def misspelt(random_: random.Random, word: str) -> str:
 # --- one kind of mistake each; a function of a source of randomness and valid params
 
 
-def wrong_type(r: random.Random, params: Params) -> Mistake:
+def wrong_type(r: random.Random, params: Raw) -> Mistake:
     key, value = r.choice([(k, v) for k, v in values(params) if k != ("study",)])
     wrong: list[Any] = [[[1]], {"a": 1}]
     if isinstance(value, bool):
@@ -129,7 +127,7 @@ def wrong_type(r: random.Random, params: Params) -> Mistake:
     return Mistake(key, r.choice(wrong), (f"key '{full(key)}",))
 
 
-def out_of_range(r: random.Random, params: Params) -> Mistake:
+def out_of_range(r: random.Random, params: Raw) -> Mistake:
     limits: dict[str, Callable[[Any], Any]] = {
         "minimum": lambda limit: limit - 1,
         "maximum": lambda limit: limit + 1,
@@ -148,12 +146,12 @@ def out_of_range(r: random.Random, params: Params) -> Mistake:
     return Mistake(key, limits[limit](value), (f"key '{full(key)}' is ", "expected"))
 
 
-def unknown(r: random.Random, params: Params) -> Mistake:
+def unknown(r: random.Random, params: Raw) -> Mistake:
     key = (*r.choice(closed(params)), r.choice(["zzz", "qqq", "7", "Ωμέγα"]))
     return Mistake(key, r.choice([1, "a", [], {}]), (f"unknown key '{full(key)}': ",))
 
 
-def misspelt_key(r: random.Random, params: Params) -> Mistake:
+def misspelt_key(r: random.Random, params: Raw) -> Mistake:
     """Of a key that stands there; or in an arm, of one that could."""
     places = closed(params)
     known = [
@@ -171,7 +169,7 @@ def misspelt_key(r: random.Random, params: Params) -> Mistake:
     return Mistake((*key[:-1], wrong), value, (said,), key[-1])
 
 
-def removed(r: random.Random, params: Params) -> Mistake:
+def removed(r: random.Random, params: Raw) -> Mistake:
     """A required key."""
     found = [
         (*place, name) for place in closed(params) for name in node_at(place).get("required", ())
@@ -180,7 +178,7 @@ def removed(r: random.Random, params: Params) -> Mistake:
     return Mistake(key, None, (f"key '{full(key)}' is",))
 
 
-def misspelt_removal(r: random.Random, params: Params) -> Mistake:
+def misspelt_removal(r: random.Random, params: Raw) -> Mistake:
     """Of an overlay; in params.yaml itself `~` is a value of a wrong type."""
     slug = r.choice(list(params["hypotheses"]))
     key = ("hypotheses", misspelt(r, slug))
@@ -190,7 +188,7 @@ def misspelt_removal(r: random.Random, params: Params) -> Mistake:
 ARM = ("hypotheses", "kl-penalty", "arms", "extra")
 
 
-def no_such_name(r: random.Random, params: Params) -> Mistake:
+def no_such_name(r: random.Random, params: Raw) -> Mistake:
     known = [arm for h in params["hypotheses"].values() for arm in h["arms"]]
     arm = r.choice(known or ["none"])
     fault, stage, slug = r.choice(variant_names()), r.choice(STAGES), r.choice(hypothesis_names())
@@ -214,7 +212,7 @@ def no_such_name(r: random.Random, params: Params) -> Mistake:
     return Mistake(key, value, (f"key '{place}' names the {what} '", f"did you mean '{near}'?"))
 
 
-def bad_name(r: random.Random, params: Params) -> Mistake:
+def bad_name(r: random.Random, params: Raw) -> Mistake:
     name = r.choice(["Two Words", "-", "a/b", "../up", "new\nline", "end\n", "ümlaut", ""])
     place, value = r.choice(
         [(("cases",), {"faults": []}), (("hypotheses", "kl-penalty", "arms"), {"swap": ["kl"]})]
@@ -223,9 +221,10 @@ def bad_name(r: random.Random, params: Params) -> Mistake:
     return Mistake(key, value, (" ".join(f"key '{full(key)}' is no name".splitlines()),))
 
 
-def contradiction(r: random.Random, params: Params) -> Mistake:
+def contradiction(r: random.Random, params: Raw) -> Mistake:
     """Each key is right by itself, and they mean nothing together."""
-    repairs = [arm.name for arm in arms(params) if arm.design == "repair"]
+    every = arms(blocks.checked(Params, params, "params"))
+    repairs = [arm.name for arm in every if arm.design == "repair"]
     most = params["training"]["group_size"] * params["training"]["prompts_per_step"]
     data = params["data"]["gsm8k"]
     extra = f"key '{full(ARM)}"
@@ -297,7 +296,7 @@ KINDS = (
 )
 
 
-def broken(document: Document, mistake: Mistake) -> Params:
+def broken(document: Document, mistake: Mistake) -> Raw:
     """The document with the mistake; a mapping is merged into one that is there."""
     text = deepcopy(document.text)
     place = text
@@ -315,7 +314,7 @@ def broken(document: Document, mistake: Mistake) -> Params:
 
 @pytest.mark.parametrize("kind", dict.fromkeys(KINDS), ids=lambda kind: kind.__name__)
 def test_a_broken_study_is_refused_in_one_line_that_names_the_key(
-    kind: Callable[[random.Random, Params], Mistake], tmp_path: Path
+    kind: Callable[[random.Random, Raw], Mistake], tmp_path: Path
 ) -> None:
     r = random.Random(kind.__name__)
     every = documents()

@@ -28,7 +28,7 @@ from tests.small import small_training
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.chromium,
-    pytest.mark.slow,
+    pytest.mark.heavy,
     pytest.mark.skipif(
         not (CHROMIUM and DRIVER),
         reason="chromium or chromedriver is missing (Debian: chromium, chromium-driver)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,23 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
     cause_of,
     hypothesis_names,
     load_hypothesis,
     load_variant,
-    log_checks,
     stages_with,
     variant_names,
 )
 from rlvr_debug.causes.base import Intervention, Times, mechanism_of
+from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.probes import PROBES
 from rlvr_debug.study.interventions import arm_of, value_of
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 
 PARAMS = load_params(ROOT / "params.yaml")
@@ -85,7 +88,7 @@ def test_a_mechanism_is_present_where_a_probe_fails_and_unknown_where_one_was_no
 # --- arms of a study
 
 
-def loaded(tmp_path: Path, **keys: Any) -> dict[str, Any]:
+def loaded(tmp_path: Path, **keys: Any) -> Params:
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(yaml.safe_dump({"study": "mine", **keys}), encoding="utf-8")
     return load_params(ROOT / "params.yaml", overlay)
@@ -94,7 +97,7 @@ def loaded(tmp_path: Path, **keys: Any) -> dict[str, Any]:
 def test_an_empty_arm_is_the_causes_own_and_anything_else_is_the_arm_itself(tmp_path: Path) -> None:
     arms = {"half-rate": {}, "clip-tenth": {"training": {"max_grad_norm": 0.5}}}
     found = loaded(tmp_path, hypotheses={"gradient-explosion": {"arms": arms}})
-    assert found["hypotheses"]["gradient-explosion"]["arms"] == {
+    assert told(found.arms["gradient-explosion"]) == {
         "half-rate": {"swap": ["importance_ratio"], "training": {"learning_rate": 2.0e-4}},
         "clip-tenth": {"training": {"max_grad_norm": 0.5}},
     }
@@ -102,27 +105,27 @@ def test_an_empty_arm_is_the_causes_own_and_anything_else_is_the_arm_itself(tmp_
 
 def test_an_overlay_adds_to_an_arm_that_params_yaml_leaves_to_the_cause(tmp_path: Path) -> None:
     """Where params.yaml has {}, the cause's own stages and settings stay beside what the overlay says."""
-    told: dict[str, Any] = {"kl-penalty": {"arms": {"kl-beta-0": {"swap": ["kl"]}}}}
-    found = loaded(tmp_path, hypotheses=told)["hypotheses"]["kl-penalty"]["arms"]
-    assert found["kl-beta-0"] == {"training": {"kl_beta": 0.0}, "swap": ["kl"]}
-    told = {"hidden-context": {"arms": {"attention-mask": {"training": {"learning_rate": 1e-3}}}}}
-    found = loaded(tmp_path, hypotheses=told)["hypotheses"]["hidden-context"]["arms"]
-    assert found["attention-mask"]["swap"] == ["attention_mask"]
-    assert found["attention-mask"]["training"] == {"learning_rate": 1e-3}
+    over: dict[str, Any] = {"kl-penalty": {"arms": {"kl-beta-0": {"swap": ["kl"]}}}}
+    found = loaded(tmp_path, hypotheses=over).arms["kl-penalty"]
+    assert told(found["kl-beta-0"]) == {"training": {"kl_beta": 0.0}, "swap": ["kl"]}
+    over = {"hidden-context": {"arms": {"attention-mask": {"training": {"learning_rate": 1e-3}}}}}
+    found = loaded(tmp_path, hypotheses=over).arms["hidden-context"]
+    assert found["attention-mask"].swap == ("attention_mask",)
+    assert found["attention-mask"].training == {"learning_rate": 1e-3}
 
 
 def test_all_hypotheses_are_every_cause_with_each_of_its_own_arms(tmp_path: Path) -> None:
-    found = loaded(tmp_path, hypotheses="all")["hypotheses"]
+    found = loaded(tmp_path, hypotheses="all").arms
     assert set(found) == set(hypothesis_names())
-    for slug, told in found.items():
-        assert list(told["arms"]) == [arm.name for arm in load_hypothesis(slug).arms_on("own")]
+    for slug, own in found.items():
+        assert list(own) == [arm.name for arm in load_hypothesis(slug).arms_on("own")]
 
 
 def test_an_arm_whose_reward_parts_the_environment_lacks_is_left_out_of_all(tmp_path: Path) -> None:
-    found = loaded(tmp_path, hypotheses="all", environment="gsm8k", case="healthy")["hypotheses"]
-    assert list(found["reward-signal"]["arms"]) == ["own-scores"]
+    found = loaded(tmp_path, hypotheses="all", environment="gsm8k", case="healthy").arms
+    assert list(found["reward-signal"]) == ["own-scores"]
     # another environment that is the study's own changes nothing
-    assert found["multi-step"]["arms"] == {}
+    assert found["multi-step"] == {}
 
 
 def test_an_empty_arm_that_the_cause_does_not_have_is_one_line_with_the_nearest(
@@ -135,10 +138,11 @@ def test_an_empty_arm_that_the_cause_does_not_have_is_one_line_with_the_nearest(
 
 def test_a_trainer_that_is_not_ours_is_given_the_settings_of_an_arm_without_its_stages() -> None:
     arm = Intervention("both", swap=("assign",), training={"group_size": Times(2)})
-    assert arm_of(arm, PARAMS) == {"swap": ["assign"], "training": {"group_size": 8}}
-    assert arm_of(arm, {**PARAMS, "trainer": "trl"}) == {"training": {"group_size": 8}}
+    assert told(arm_of(arm, PARAMS)) == {"swap": ["assign"], "training": {"group_size": 8}}
+    trl = replace(PARAMS, trainer="trl")
+    assert told(arm_of(arm, trl)) == {"training": {"group_size": 8}}
     alone = Intervention("alone", swap=("assign",))
-    assert arm_of(alone, {**PARAMS, "trainer": "trl"}) == {"swap": ["assign"]}
+    assert told(arm_of(alone, trl)) == {"swap": ["assign"]}
 
 
 @given(st.floats(1e-9, 1e3), st.floats(0.1, 10))

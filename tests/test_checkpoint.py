@@ -159,7 +159,7 @@ def test_the_sampler_gives_back_what_it_was_given(talkative: Callable[[int], Any
 
 
 def job(run: Run, rows: Path, out: Path) -> list[str]:
-    params = {**PARAMS, "diagnostics": {"rollouts_every": 3, "rollouts_kept": 2}}
+    params = replace(PARAMS, diagnostics=DiagnosticSettings(rollouts_every=3, rollouts_kept=2))
     study = study_file(rows.parent / "study", params, run, rows)
     words = ["--study", str(study), "--run", run.name, "--out", str(out)]
     return [sys.executable, str(ROOT / "scripts" / "train.py"), *words]

@@ -14,9 +14,9 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -27,6 +27,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import app, main
 from rlvr_debug.files import write_json, write_jsonl, write_text
 from rlvr_debug.study.arms import runs
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates
 from rlvr_debug.study.resolved import resolve
@@ -223,6 +224,7 @@ def on_a_terminal(project: Project, *words: str, **variables: str) -> str:
     return said.decode()
 
 
+@pytest.mark.heavy
 def test_colours_are_for_terminals_and_for_who_wants_them(failed: Project) -> None:
     words = ("status", "--overlay", "mini.yaml")
     said = on_a_terminal(failed, *words)
@@ -275,6 +277,7 @@ def watched(project: Project) -> subprocess.Popen[str]:
     return started(project, "status", "--watch")
 
 
+@pytest.mark.heavy
 def test_watching_into_a_pipe_is_a_line_for_each_change(failed: Project) -> None:
     with (failed.study / ".run.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -294,6 +297,7 @@ def test_watching_into_a_pipe_is_a_line_for_each_change(failed: Project) -> None
     assert process.returncode == 0
 
 
+@pytest.mark.heavy
 def test_ctrl_c_while_watching_is_status_130(held: Project) -> None:
     process = watched(held)
     try:
@@ -306,6 +310,7 @@ def test_ctrl_c_while_watching_is_status_130(held: Project) -> None:
     assert (process.returncode, said) == (130, "interrupted\n")
 
 
+@pytest.mark.heavy
 def test_a_job_with_a_bug_is_status_1_and_a_line_that_names_its_log(failed: Project) -> None:
     (failed.root / "scripts" / "prepare_data.py").write_text("raise ValueError('broken')\n")
     done = in_project(failed, "run", "--cores", "1")
@@ -438,14 +443,14 @@ NOTHING_ASKED = ToDo(frozenset(), 0.0)
 
 
 @pytest.fixture
-def params(tmp_path: Path) -> dict[str, Any]:
+def params(tmp_path: Path) -> Params:
     overlay = tmp_path / "mini.yaml"
     training = {**MINI["training"], "steps": 4}
     overlay.write_text(yaml.safe_dump({**MINI, "training": training, "phases": "all"}))
     return load_params(ROOT / "params.yaml", overlay)
 
 
-def look(params: dict[str, Any], folder: Path, to_do: ToDo = NOTHING_ASKED) -> StudyStatus:
+def look(params: Params, folder: Path, to_do: ToDo = NOTHING_ASKED) -> StudyStatus:
     return study_status(resolve(params, ROOT), folder, to_do, RATES)
 
 
@@ -471,9 +476,7 @@ def finish(folder: Path, arm: str) -> None:
     write_json(place_of(folder, arm) / "heldout.json", {})
 
 
-def test_each_training_is_in_the_state_that_its_files_say(
-    params: dict[str, Any], tmp_path: Path
-) -> None:
+def test_each_training_is_in_the_state_that_its_files_say(params: Params, tmp_path: Path) -> None:
     case, control, random, kl = ARMS
     write_text(tmp_path / ".run.lock", "")
     finish(tmp_path, case)
@@ -508,14 +511,12 @@ def test_each_training_is_in_the_state_that_its_files_say(
     assert not look(params, tmp_path).at_work
 
 
-def test_a_bug_s_traceback_is_a_failure_too(params: dict[str, Any], tmp_path: Path) -> None:
+def test_a_bug_s_traceback_is_a_failure_too(params: Params, tmp_path: Path) -> None:
     write_text(log_of(tmp_path, "case"), "Traceback (most recent call last):\nValueError\n")
     assert look(params, tmp_path).count()["failed"] == 1
 
 
-def test_logs_of_an_earlier_run_of_the_study_say_nothing(
-    params: dict[str, Any], tmp_path: Path
-) -> None:
+def test_logs_of_an_earlier_run_of_the_study_say_nothing(params: Params, tmp_path: Path) -> None:
     write_text(log_of(tmp_path, "case"), "error: no space\n")
     os.utime(log_of(tmp_path, "case"), (1, 1))
     write_text(tmp_path / ".run.lock", "")
@@ -523,7 +524,7 @@ def test_logs_of_an_earlier_run_of_the_study_say_nothing(
 
 
 def test_results_that_snakemake_would_make_again_are_not_done_until_they_are_made(
-    params: dict[str, Any], tmp_path: Path
+    params: Params, tmp_path: Path
 ) -> None:
     for arm in ARMS:
         finish(tmp_path, arm)
@@ -537,9 +538,7 @@ def test_results_that_snakemake_would_make_again_are_not_done_until_they_are_mad
     assert look(params, tmp_path, to_do).runs[0].state == "done"
 
 
-def test_a_program_s_rows_are_read_while_it_writes_them(
-    params: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_program_s_rows_are_read_while_it_writes_them(params: Params, tmp_path: Path) -> None:
     rows = "".join(json.dumps(row) + "\n" for row in steps(0.2, 0.4))
     write_text(place_of(tmp_path, "case") / "attempt/out/metrics.jsonl", rows + '{"step": 3, "rew')
     run = look(params, tmp_path).runs[0]
@@ -548,7 +547,7 @@ def test_a_program_s_rows_are_read_while_it_writes_them(
 
 
 def test_the_time_left_falls_with_every_step_and_ends_at_nothing(
-    params: dict[str, Any], tmp_path: Path
+    params: Params, tmp_path: Path
 ) -> None:
     def left() -> float:
         found = look(params, tmp_path).processor_seconds_left
@@ -570,7 +569,7 @@ def test_the_time_left_falls_with_every_step_and_ends_at_nothing(
 
 
 def test_a_run_s_own_speed_counts_then_that_of_others_and_of_failures_none_at_work(
-    params: dict[str, Any], tmp_path: Path
+    params: Params, tmp_path: Path
 ) -> None:
     finish(tmp_path, "case")
     write_jsonl(place_of(tmp_path, "case") / "timings.jsonl", seconds(2, 4))
@@ -597,10 +596,10 @@ def test_a_run_s_own_speed_counts_then_that_of_others_and_of_failures_none_at_wo
 
 
 def test_before_anything_is_measured_the_usual_seconds_count(
-    params: dict[str, Any], tmp_path: Path
+    params: Params, tmp_path: Path
 ) -> None:
     """Of a training half of whose steps are done, half of its seconds are left."""
-    params["training"]["group_size"] = 4
+    params = replace(params, training=replace(params.training, group_size=4))
     write_jsonl(
         place_of(tmp_path, "control") / "checkpoint" / "00000002" / "metrics.jsonl", steps(0.1, 0.2)
     )
@@ -618,10 +617,8 @@ def test_of_a_model_that_was_never_timed_no_time_is_told(tmp_path: Path) -> None
     assert json.loads(json.dumps(found.to_json()))["seconds_left"] is None
 
 
-def test_a_later_phase_is_not_waited_for_until_it_is_needed(
-    params: dict[str, Any], tmp_path: Path
-) -> None:
-    gated = {**params, "phases": "gated"}
+def test_a_later_phase_is_not_waited_for_until_it_is_needed(params: Params, tmp_path: Path) -> None:
+    gated = replace(params, phases="gated")
     assert look(gated, tmp_path).count() == {"waiting": 3, "later": 1}
     gate = tmp_path / "results" / "tables" / "phase_1.json"
     write_json(gate, {"phase": 1, "causes": []})

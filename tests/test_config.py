@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import itertools
 import json
 import math
@@ -17,20 +16,23 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlvr_debug import blocks
 from rlvr_debug.causes import hypothesis_names, load_hypothesis, stage_of, variant_names
-from rlvr_debug.environments.musique.environment import Settings
+from rlvr_debug.environments.musique.settings import Settings
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.study import checks
 from rlvr_debug.study.arms import arms, runs, seeds_of
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params, merge
-from rlvr_debug.study.schema import schema
 from rlvr_debug.trainers.base import Run
+from tests.study_file import changed
 
 ROOT = Path(__file__).parents[1]
 PARAMS_FILE = ROOT / "params.yaml"
-PARAMS = load_params(PARAMS_FILE)
-SCHEMA = schema()
+LOADED = load_params(PARAMS_FILE)
+PARAMS: dict[str, Any] = blocks.told(LOADED)
+SCHEMA = blocks.json_schema(Params)
 KeyPath = tuple[Any, ...]
 
 
@@ -81,7 +83,7 @@ class Study:
     def __init__(self, folder: Path) -> None:
         self.params, self.overlay = folder / "params.yaml", folder / "overlay.yaml"
 
-    def load(self, params: Any, overlay: Any = None) -> dict[str, Any]:
+    def load(self, params: Any, overlay: Any = None) -> Params:
         """Each a mapping, or the text of the file."""
         given = {self.params: params, **({} if overlay is None else {self.overlay: overlay})}
         for path, value in given.items():
@@ -133,7 +135,7 @@ def test_seeds_by_design_are_those_of_each_arm_and_an_overlays_list_is_for_all(
     study: Study,
 ) -> None:
     by_design = {"others": [0, 1], "control": [0, 1, 2], "alone": [5]}
-    found = runs({**PARAMS, "seeds": by_design})
+    found = runs(changed(LOADED, seeds=by_design))
     seeds: dict[str, set[tuple[int, ...]]] = {}
     for design, group in itertools.groupby(found, lambda run: (run.design, run.arm)):
         seeds.setdefault(design[0], set()).add(tuple(run.seed for run in group))
@@ -153,7 +155,7 @@ def test_arms_that_are_told_the_same_share_all_their_runs() -> None:
     """The only defect of a case, alone, is the case: it was trained on the seeds of both anyway."""
     cases = {"one": {"faults": ["attention-from-loss-mask"]}}
     seeds = {"others": [0], "alone": [0, 1], "control": [2]}
-    found = list(runs({**PARAMS, "case": "one", "cases": cases, "seeds": seeds}))
+    found = list(runs(changed(LOADED, case="one", cases=cases, seeds=seeds)))
     of = {run.arm: [r.seed for r in found if r.arm == run.arm] for run in found}
     assert of["case"] == of["attention-mask-alone"] == [0, 1]
     assert of["attention-mask"] == of["control"] == [2, 0]
@@ -181,7 +183,7 @@ def test_the_schema_the_settings_and_the_stages_name_the_same_things() -> None:
     from rlvr_debug.sampling.rollouts import TRUNCATION_SIDES
 
     assert tuple(field.name for field in fields(Stages)) == STAGES
-    training = SCHEMA["$defs"]["training"]["properties"]
+    training = SCHEMA["properties"]["training"]["properties"]
     assert list(training) == [field.name for field in fields(TrainingSettings)]
     assert sorted(SCHEMA["properties"]["training"]["required"]) == sorted(training)
     for key, names in {
@@ -331,7 +333,7 @@ def test_what_kl_in_the_reward_leaves_no_meaning_is_refused(
         (
             ("training", "kl_estimator"),
             "k4",
-            "key 'training.kl_estimator' is str 'k4', expected one of k1, k2, k3",
+            "key 'training.kl_estimator' is str 'k4', expected one of 'k1', 'k2' or 'k3'",
         ),
         (
             ("training", "gradient_accumulation_steps"),
@@ -342,12 +344,12 @@ def test_what_kl_in_the_reward_leaves_no_meaning_is_refused(
         (
             ("training", "use_bias_correction_kl"),
             0,
-            "key 'training.use_bias_correction_kl' is int 0, expected boolean",
+            "key 'training.use_bias_correction_kl' is int 0, expected true or false",
         ),
         (
             ("training", "scale_rewards"),
             "groups",
-            "key 'training.scale_rewards' is str 'groups', expected one of group, batch, none",
+            "key 'training.scale_rewards' is str 'groups', expected one of 'group', 'batch' or 'none'",
         ),
     ],
 )
@@ -425,7 +427,7 @@ def test_an_environment_that_does_not_exist_is_an_error(
 ) -> None:
     said = study.error(params)
     assert said.startswith(f"key '{key}' is str ")
-    assert said.endswith("expected one of calculator, gsm8k, musique")
+    assert said.endswith("expected one of 'calculator', 'gsm8k' or 'musique'")
 
 
 OPTIONAL = {
@@ -439,11 +441,10 @@ OPTIONAL = {
 
 def test_what_may_be_left_out_of_musique_has_the_default_that_the_schema_tells() -> None:
     described = SCHEMA["properties"]["environments"]["properties"]["musique"]["properties"]
-    parameters = inspect.signature(Settings).parameters
-    optional = {k: p.default for k, p in parameters.items() if p.default is not p.empty}
-    assert optional == OPTIONAL
-    assert {key: described[key]["default"] for key in optional} == optional
-    assert set(parameters) == set(described)
+    settings = vars(Settings())
+    assert {key: settings[key] for key in Settings.may_lack} == OPTIONAL
+    assert {key: described[key]["default"] for key in OPTIONAL} == OPTIONAL
+    assert set(settings) == set(described)
 
 
 @pytest.mark.parametrize(
@@ -513,7 +514,7 @@ def test_a_repeated_key_is_an_error_with_its_line_and_not_the_last_one(study: St
 def test_a_number_with_an_exponent_is_a_number(written: str, study: Study) -> None:
     """YAML 1.1 reads 1e-5 as text."""
     overlay = f"study: other\ntraining: {{learning_rate: {written}}}\n"
-    assert study.load(PARAMS, overlay)["training"]["learning_rate"] == 1e-5
+    assert study.load(PARAMS, overlay).training.learning_rate == 1e-5
 
 
 @pytest.mark.parametrize("written", ["1e", "e-5", "0x1e-5", "v1e-5", "'1e-5'"])
@@ -570,16 +571,18 @@ def test_an_overlay_needs_a_name_of_its_own(study: Study) -> None:
 def test_an_overlay_changes_what_it_names_and_nothing_else(study: Study) -> None:
     path = ("environments", "musique", "weights", "f1")
     overlay = {"study": "other", "environments": {"musique": {"weights": {"f1": 0.25}}}}
-    assert study.load(PARAMS, overlay) == put(put(PARAMS, path, 0.25), ("study",), "other")
+    assert blocks.told(study.load(PARAMS, overlay)) == put(
+        put(PARAMS, path, 0.25), ("study",), "other"
+    )
 
 
 def test_a_list_in_an_overlay_replaces_and_does_not_extend(study: Study) -> None:
-    assert study.load(PARAMS, {"study": "other", "seeds": [7]})["seeds"] == [7]
+    assert study.load(PARAMS, {"study": "other", "seeds": [7]}).seeds == (7,)
 
 
 def test_null_in_an_overlay_removes_the_key(study: Study) -> None:
     overlay = {"study": "other", "hypotheses": {"kl-penalty": None}}
-    loaded = study.load(PARAMS, overlay)
+    loaded = blocks.told(study.load(PARAMS, overlay))
     assert loaded == put(without(PARAMS, ("hypotheses", "kl-penalty")), ("study",), "other")
     said = study.error(PARAMS, {"study": "other", "seeds": None})
     assert said == "key 'seeds' is missing"
@@ -603,12 +606,12 @@ def test_merging_changes_neither_of_the_two() -> None:
 
 def test_the_order_of_keys_changes_no_run(study: Study) -> None:
     turned = study.load(backwards(PARAMS))
-    assert list(turned) != list(PARAMS)
-    assert list(runs(turned)) == list(runs(PARAMS))
+    assert list(turned.arms) != list(LOADED.arms)
+    assert list(runs(turned)) == list(runs(LOADED))
 
 
 def test_a_run_survives_json() -> None:
-    for run in runs(PARAMS):
+    for run in runs(LOADED):
         assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
 
 
@@ -632,7 +635,7 @@ def test_a_control_has_neither_the_case_s_faults_nor_its_settings(study: Study) 
     }
     for run in controls:
         assert (run.faults, run.hypothesis) == ((), "")
-        assert run.training == TrainingSettings(**PARAMS["training"])
+        assert run.training == LOADED.training
 
 
 def test_a_repair_is_the_case_with_what_the_arm_changes(study: Study) -> None:

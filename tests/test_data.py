@@ -29,10 +29,12 @@ from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
 from rlvr_debug.environments.musique.synthetic import RELATIONS, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, sha256, write_jsonl
+from rlvr_debug.study.params import load_params
 from tests.in_process import script
-from tests.study_file import study_file
+from tests.study_file import changed, study_file
 
 ROOT = Path(__file__).parents[1]
+PARAMS = load_params(ROOT / "params.yaml")
 MUSIQUE = {
     "source": "synthetic",
     "path": None,
@@ -232,7 +234,7 @@ def musique_value(identity: str = "a") -> dict[str, Any]:
     }
 
 
-def changed(path: Sequence[str | int], value: Any) -> bytes:
+def changed_row(path: Sequence[str | int], value: Any) -> bytes:
     """A good row, its field at `path` replaced, or left out where `value` is None."""
     row: Any = musique_value("b")
     place = row
@@ -255,26 +257,38 @@ BAD_LINES = {
     "not an object": (b'["b"]', "expected a JSON object, found list"),
     "not UTF-8": (b'{"id": "\xff"}', "expected UTF-8"),
     "key twice": (b'{"id": "b", "answer": {"a": 1, "b": 2, "a": 3}}', "a key stands twice"),
-    "no paragraphs": (changed(["paragraphs"], None), "'paragraphs' is missing"),
-    "empty paragraphs": (changed(["paragraphs"], []), "'paragraphs' is empty"),
-    "paragraph not an object": (changed(["paragraphs", 1], "text"), "paragraphs[1] is str"),
-    "paragraph without idx": (changed(["paragraphs", 1, "idx"], None), "paragraphs[1]: key 'idx'"),
-    "idx twice": (changed(["paragraphs", 1, "idx"], 0), "'paragraphs' repeats an idx"),
-    "nothing supporting": (changed(SUPPORTING, False), "no paragraph has is_supporting true"),
-    "supporting not bool": (changed(SUPPORTING, 1), "'is_supporting' is int 1, expected bool"),
-    "answer not text": (changed(["answer"], 7), "'answer' is int 7, expected str"),
-    "answer true": (changed(["answer"], True), "'answer' is bool True, expected str"),
-    "answer empty": (changed(["answer"], " "), "'answer' is empty"),
-    "no question": (changed(["question"], None), "'question' is missing"),
-    "no decomposition": (changed(["question_decomposition"], []), "'question_decomposition' is"),
+    "no paragraphs": (changed_row(["paragraphs"], None), "'paragraphs' is missing"),
+    "empty paragraphs": (changed_row(["paragraphs"], []), "'paragraphs' is empty"),
+    "paragraph not an object": (changed_row(["paragraphs", 1], "text"), "paragraphs[1] is str"),
+    "paragraph without idx": (
+        changed_row(["paragraphs", 1, "idx"], None),
+        "paragraphs[1]: key 'idx'",
+    ),
+    "idx twice": (changed_row(["paragraphs", 1, "idx"], 0), "'paragraphs' repeats an idx"),
+    "nothing supporting": (changed_row(SUPPORTING, False), "no paragraph has is_supporting true"),
+    "supporting not bool": (changed_row(SUPPORTING, 1), "'is_supporting' is int 1, expected bool"),
+    "answer not text": (changed_row(["answer"], 7), "'answer' is int 7, expected str"),
+    "answer true": (changed_row(["answer"], True), "'answer' is bool True, expected str"),
+    "answer empty": (changed_row(["answer"], " "), "'answer' is empty"),
+    "no question": (changed_row(["question"], None), "'question' is missing"),
+    "no decomposition": (
+        changed_row(["question_decomposition"], []),
+        "'question_decomposition' is",
+    ),
     "support elsewhere": (
-        changed([*HOP, "paragraph_support_idx"], 9),
+        changed_row([*HOP, "paragraph_support_idx"], 9),
         "paragraph_support_idx is 9",
     ),
-    "support true": (changed([*HOP, "paragraph_support_idx"], True), "'paragraph_support_idx' is"),
-    "alias not text": (changed(["answer_aliases"], ["Roma", 1]), "answer_aliases[1]"),
-    "half a character": (changed(["paragraphs", 0, "title"], "\ud800"), "'title' holds a lone"),
-    "half an alias": (changed(["answer_aliases"], ["\ud800"]), "'answer_aliases[0]' holds a lone"),
+    "support true": (
+        changed_row([*HOP, "paragraph_support_idx"], True),
+        "'paragraph_support_idx' is",
+    ),
+    "alias not text": (changed_row(["answer_aliases"], ["Roma", 1]), "answer_aliases[1]"),
+    "half a character": (changed_row(["paragraphs", 0, "title"], "\ud800"), "'title' holds a lone"),
+    "half an alias": (
+        changed_row(["answer_aliases"], ["\ud800"]),
+        "'answer_aliases[0]' holds a lone",
+    ),
     "same id": (json.dumps(musique_value("a")).encode(), "bad.jsonl:1 too, expected each id once"),
 }
 
@@ -485,7 +499,7 @@ def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
     path = tmp_path / "rows.jsonl"
     path.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": "2+2?"')
     study = study_file(
-        tmp_path, {"data": {"gsm8k": {**GSM8K, "source": "jsonl", "path": str(path)}}}
+        tmp_path, changed(PARAMS, data={"gsm8k": {"source": "jsonl", "path": str(path)}})
     )
     if bad == "study":
         study.write_text(study.read_text()[:-3])
@@ -718,8 +732,8 @@ def test_twenty_thousand_synthetic_rows_share_so_much_and_can_be_split_all_the_s
 def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     """Whatever order a process gives to the members of a set."""
     for hash_seed in ("1", "2"):
-        settings = {**MUSIQUE, "rows": 500, "heldout": 50}
-        study = study_file(tmp_path, {"data": {"musique": settings}})
+        settings = {"rows": 500, "heldout": 50}
+        study = study_file(tmp_path, changed(PARAMS, data={"musique": settings}))
         arguments = ["--environment", "musique", "--study", str(study)]
         subprocess.run(
             [sys.executable, "scripts/prepare_data.py", *arguments, "--out", tmp_path / hash_seed],

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from benchmarks.bench_diagnose import hypotheses_of
 from benchmarks.make_logs import LOGS
-from rlvr_debug.causes import hypothesis_names, log_checks
+from rlvr_debug.causes import hypothesis_names
+from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.checks import run_checks
@@ -387,9 +388,9 @@ def test_without_timing_the_cost_is_in_multiples_of_one_run() -> None:
 def test_the_overlay_of_every_hypothesis_is_a_valid_study(slug: str, trainer: str) -> None:
     log = log_of(rows_of({**healthy(0), "learning_rate": np.zeros(40)}))
     params = params_of(overlay_text(log, [slug], trainer))
-    assert list(params["hypotheses"]) == [slug]
-    assert params["trainer"] == trainer
-    assert params["cases"]["mine"]["training"]["learning_rate"] == 0
+    assert list(params.arms) == [slug]
+    assert params.trainer == trainer
+    assert params.cases["mine"].training["learning_rate"] == 0
 
 
 def test_an_overlay_is_never_written_over_another_file(tmp_path: Path) -> None:
@@ -444,7 +445,7 @@ def test_the_command_prints_text_json_and_one_line_for_bad_input(tmp_path: Path)
     done = run(*told)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ranked"][0]["hypothesis"] == "optimizer-no-op"
-    assert load_params(ROOT / "params.yaml", overlay)["trainer"] == "trl"
+    assert load_params(ROOT / "params.yaml", overlay).trainer == "trl"
     again = run(*told)
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr.startswith(f"error: {overlay}: the file exists")

@@ -322,7 +322,7 @@ def test_what_is_not_run_says_why_and_names_targets_that_exist(original: Path) -
 def test_an_overlay_that_is_shown_is_a_study(text: str, tmp_path: Path) -> None:
     path = tmp_path / "overlay.yaml"
     path.write_text(text, encoding="utf-8")
-    assert load_params(ROOT / "params.yaml", path)["study"] == parse_params(text, "page")["study"]
+    assert load_params(ROOT / "params.yaml", path).study == parse_params(text, "page")["study"]
 
 
 # --- what is written from the code, or held to it

@@ -45,8 +45,8 @@ def test_the_documented_experiment_changes_the_shipped_parameters(tmp_path: Path
     [key] = re.findall(r"^KEY=(.*)$", (ROOT / "docs" / "dvc.md").read_text("utf-8"), re.MULTILINE)
     assert key == KL_BETA
     apply_overrides(path, [f"{key}=0.5"])
-    arms = load_params(path)["hypotheses"]["kl-penalty"]["arms"]
-    assert arms["kl-beta-0"]["training"] == {"kl_beta": 0.5}
+    arms = load_params(path).arms["kl-penalty"]
+    assert arms["kl-beta-0"].training == {"kl_beta": 0.5}
 
 
 # with the interpreter of the tests, and the repository's own library
@@ -361,7 +361,7 @@ def test_a_study_that_was_run_is_put_under_dvc_without_running_anything(
 
     clone = repository.clone()
     kept = {path.name for path in (clone.root / "studies/other/results").iterdir()}
-    assert kept == {"audit", "charts", "metrics.json", "probes.json", "tables"}
+    assert kept == {"audit", "charts", "metrics.json", "probes.json", "study.json", "tables"}
     clone.dvc("pull")
     assert clone.nothing_to_do(*OTHER, stage=stage)
     assert clone.nothing_to_do()

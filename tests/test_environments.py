@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from rlvr_debug import environments
 from rlvr_debug.audit import ScriptedSampler
+from rlvr_debug.blocks import checked, told
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused, tool
@@ -72,26 +72,20 @@ def submitted(answer: str, citations: list[Any]) -> Transcript:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("change", "said"),
     [
-        ("rollouts: []", "", "key 'rollouts' is missing"),
-        ("  synthetic:", "  syntetic:", "unknown key 'data.syntetic': did you mean 'synthetic'?"),
-        ("required: [", "required: [[", "expected YAML, found: "),
+        ({"max_new_tokens": 0}, "key 'max_new_tokens' is int 0, expected at least 1"),
+        ({"weights": {"corect": 1.0}}, "unknown key 'weights.corect': did you mean 'correct'?"),
+        ({"top_n": 1}, "unknown key 'top_n': expected one of max_new_tokens, weights"),
     ],
 )
-def test_a_mistake_in_a_new_environments_settings_is_one_line(
-    old: str, new: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_mistake_in_an_environments_block_of_params_yaml_is_one_line(
+    change: dict[str, Any], said: str
 ) -> None:
-    here = Path(environments.__path__[0])
-    shutil.copy(here / "settings.schema.yaml", tmp_path)
-    (tmp_path / "mine").mkdir()
-    text = (here / "gsm8k" / "settings.yaml").read_text(encoding="utf-8")
-    assert old in text
-    (tmp_path / "mine" / "settings.yaml").write_text(text.replace(old, new), encoding="utf-8")
-    monkeypatch.setattr(environments, "__path__", [str(tmp_path)])
+    block = environments.settings_of("gsm8k").Settings
     with pytest.raises(InputError) as error:
-        environments.settings_of("mine")
-    assert f"mine/settings.yaml: {said}" in str(error.value)
+        checked(block, {**told(block()), **change}, "params.yaml")
+    assert str(error.value) == f"params.yaml: {said}"
 
 
 def test_environments_are_the_folders_beside_each_other_and_are_known_without_torch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def test_the_kl_and_its_gradient_are_those_of_the_textbook() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("estimator", KL_ESTIMATORS)
 def test_a_term_of_the_loss_has_the_gradient_of_its_expectation(
-    estimator: str, weighted: bool, aggregation: str
+    estimator: Any, weighted: bool, aggregation: Any
 ) -> None:
     settings = replace(
         SETTINGS,
@@ -70,7 +71,7 @@ def test_a_term_of_the_loss_has_the_gradient_of_its_expectation(
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("estimator", KL_ESTIMATORS)
 def test_a_penalty_on_the_reward_has_the_gradient_of_a_score_function(
-    estimator: str, weighted: bool
+    estimator: Any, weighted: bool
 ) -> None:
     settings = replace(SETTINGS, kl_estimator=estimator, kl_place="reward")
     logits = leaf()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from rlvr_debug import causes
-from rlvr_debug.causes import hypothesis_names
+from rlvr_debug.causes import check, hypothesis_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.files import read_table
@@ -114,7 +114,8 @@ def with_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     shutil.copytree(ROOT / "examples" / "skipped_steps", folder / "skipped_steps")
     monkeypatch.setattr(causes, "_HERE", folder)
     monkeypatch.setattr(causes, "__path__", [str(folder)])
-    kept = [found for found in vars(causes).values() if hasattr(found, "cache_clear")]
+    known = {**vars(causes), **vars(check)}.values()
+    kept = [found for found in known if hasattr(found, "cache_clear")]
     before = dict(sys.modules)
     for found in kept:
         found.cache_clear()
@@ -251,7 +252,7 @@ def test_a_new_environment_has_a_study_with_the_defaults_of_its_settings(copied:
     shown = (
         "from rlvr_debug.study.params import *; from pathlib import Path; "
         "p = load_params(Path('params.yaml'), Path('reverse.yaml')); "
-        "print(p['data']['reverse'], p['environments']['reverse'])"
+        "print(p.data_settings('reverse'), p.settings('reverse'))"
     )
     assert call(f'python -c "{shown}"', copied).stdout == (
         "{'source': 'synthetic', 'rows': 500, 'heldout': 64, 'seed': 0} "
@@ -279,7 +280,10 @@ def test_a_new_environment_is_a_taskset_of_verifiers_by_the_module_that_the_page
 @pytest.mark.parametrize(
     ("overlay", "said"),
     [
-        ({"environment": "revers"}, "expected one of calculator, gsm8k, musique, reverse"),
+        (
+            {"environment": "revers"},
+            "expected one of 'calculator', 'gsm8k', 'musique' or 'reverse'",
+        ),
         (
             {"environments": {"reverse": {"max_new_token": 1}}},
             "unknown key 'environments.reverse.max_new_token': did you mean 'max_new_tokens'?",

@@ -35,6 +35,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 from rlvr_debug.study.arms import HEALTHY, runs
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from tests.small import ROWS, SETTINGS, Train, small_environment, small_training
 
@@ -145,7 +146,7 @@ def test_faults_are_checked_without_loading_torch() -> None:
 # --- none by accident
 
 
-def study(folder: Path, faults: list[str], case: str = "mine") -> dict[str, Any]:
+def study(folder: Path, faults: list[str], case: str = "mine") -> Params:
     params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     file = folder / "params.yaml"
     file.write_text(yaml.safe_dump({**params, "case": case, "cases": {"mine": {"faults": faults}}}))
@@ -229,7 +230,7 @@ def test_a_subtracted_kl_pulls_away_from_the_reference() -> None:
 def test_a_reply_limit_too_low_leaves_no_answer_finished() -> None:
     """Of the shipped model, which ends its rollouts with an answer."""
     params, base = load_params(ROOT / "params.yaml"), ROOT / "models" / "tiny"
-    built, shipped = build_environment("musique", params["environments"]["musique"]), Chat(base)
+    built, shipped = build_environment("musique", params.settings("musique")), Chat(base)
     weights = load_weights(base / "model.safetensors")
     rows = list(synthetic_musique(24, hops={2: 1}, paragraphs=12, same_relation=0.5, seed=0))
 

@@ -276,12 +276,12 @@ def test_hours_are_those_of_every_training_and_of_what_is_left() -> None:
 
 
 def test_a_model_of_which_nothing_is_known_is_said_to_be_so() -> None:
-    params = {**FULL, "base_model": "somebody/else@main", "base_models": {}}
+    params = replace(FULL, base_model="somebody/else@main", base_models={})
     text = "\n".join(gpu_lines(params, 3, ROOT))
     assert "musique, somebody/else: not fetched, and its sizes are not known" in text
 
 
 def test_rollouts_that_no_server_samples_are_not_estimated() -> None:
-    text = "\n".join(gpu_lines({**FULL, "sampler": "in-process"}, 3, ROOT))
+    text = "\n".join(gpu_lines(replace(FULL, sampler="in-process"), 3, ROOT))
     assert "Hours are estimated with sampler vllm alone." in text
     assert "GPU hours" not in text

@@ -27,12 +27,12 @@ from rlvr_debug.grpo.kl import kl_estimate
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.sequences import Batch, build_batch, trained_sequence
-from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training, TrainingResult
 from rlvr_debug.metrics.observer import RunObserver
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.settings import NO_ROLLOUTS
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
@@ -41,14 +41,12 @@ from rlvr_debug.study.params import load_params
 RandomModel = Callable[..., Any]
 Talkative = Callable[[int], Any]
 VOCABULARY = 40
-SETTINGS = TrainingSettings(
-    **{
-        **load_params(ROOT / "params.yaml")["training"],
-        "steps": 2,
-        "prompts_per_step": 3,
-        "group_size": 4,
-        "learning_rate": 3e-3,
-    }
+SETTINGS = replace(
+    load_params(ROOT / "params.yaml").training,
+    steps=2,
+    prompts_per_step=3,
+    group_size=4,
+    learning_rate=3e-3,
 )
 
 
@@ -251,7 +249,7 @@ def loss_of(
     reference: Tensor | None,
     gains: Tensor,
     mask: Tensor,
-    aggregation: str,
+    aggregation: Any,
     kl_beta: float,
 ) -> Tensor:
     unsampled = torch.zeros_like(mask)
@@ -398,7 +396,7 @@ def trained(
     def run(stages: Stages, seed: int = 0, **changes: Any) -> TrainingResult:
         model, reference = talkative(0), talkative(0)
         training = Training(chat, environment, rows, replace(SETTINGS, **changes), seed, stages)
-        observer = RunObserver(DiagnosticSettings())
+        observer = RunObserver(NO_ROLLOUTS)
         return train(training, model, reference, sampler_of(model, chat), observer=observer)
 
     return run

@@ -19,8 +19,9 @@ from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.study.params import load_params
-from tests.study_file import study_file
+from tests.study_file import changed, study_file
 
+PARAMS = load_params(ROOT / "params.yaml")
 KEY = "data.gsm8k.datasets"
 ROWS = [{"question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in range(20)]
 
@@ -212,7 +213,7 @@ def test_a_missing_library_is_an_error_that_says_how_to_install_it(
 
 def run_script(datasets: str, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     settings = {"source": "hub", "datasets": datasets, "heldout": 5, "seed": 0}
-    study = study_file(out.parent, {"data": {"gsm8k": settings}})
+    study = study_file(out.parent, changed(PARAMS, data={"gsm8k": settings}))
     arguments = ["--environment", "gsm8k", "--study", str(study), "--out", str(out)]
     return subprocess.run(
         [sys.executable, "scripts/prepare_data.py", *arguments],
@@ -260,5 +261,5 @@ def test_a_study_with_source_hub_needs_datasets(tmp_path: Path) -> None:
         "study: hub\ndata: {gsm8k: {source: hub, datasets: 'openai/gsm8k,main,train[:500]',"
         " heldout_datasets: 'openai/gsm8k,main,test[:100]'}}\n"
     )
-    settings = load_params(ROOT / "params.yaml", overlay)["data"]["gsm8k"]
+    settings = load_params(ROOT / "params.yaml", overlay).data_settings("gsm8k")
     assert settings["datasets"] == "openai/gsm8k,main,train[:500]"

@@ -40,7 +40,7 @@ def test_a_hypothesis_says_everything(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", hypothesis_names())
 def test_the_full_study_tests_every_hypothesis_with_at_least_one_arm(slug: str) -> None:
-    assert FULL["hypotheses"][slug]["arms"]
+    assert FULL.arms[slug]
     assert slug in {run.hypothesis for run in runs(FULL)}
 
 

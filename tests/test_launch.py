@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.devices import SEEN, VISIBLE, device_variables, narrowed, positions
 from rlvr_debug.errors import InputError
@@ -21,6 +22,7 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.launch import launch, launch_command
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.serving.vllm import vllm_variables
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from tests.test_workflow import MINI, Project, copy
 
@@ -71,24 +73,24 @@ def test_deepspeed_reads_the_shipped_config_with_the_full_study_s_settings(
     from accelerate.utils.launch import prepare_deepspeed_cmd_env
     from deepspeed.runtime.config import DeepSpeedConfig
 
-    args, read = parsed(ROOT / FULL["launch"]["config"], FULL["launch"]["processes"])
+    args, read = parsed(ROOT / FULL.launch.config, FULL.launch.processes)
     args.deepspeed_fields_from_accelerate_config = ",".join(read.deepspeed_config)
     _, environment = prepare_deepspeed_cmd_env(args)
     for name, value in environment.items():
         if name.startswith("ACCELERATE"):
             monkeypatch.setenv(name, value)
-    training = FULL["training"]
-    parts = training["gradient_accumulation_steps"]
+    training = FULL.training
+    parts = training.gradient_accumulation_steps
     plugin = DeepSpeedPlugin(
-        gradient_accumulation_steps=parts, gradient_clipping=training["max_grad_norm"]
+        gradient_accumulation_steps=parts, gradient_clipping=training.max_grad_norm
     )
-    told = {**plugin.deepspeed_config, "gradient_clipping": training["max_grad_norm"]}
+    written = {**plugin.deepspeed_config, "gradient_clipping": training.max_grad_norm}
     # of one process, which is as many as there are here
-    told |= {"train_micro_batch_size_per_gpu": 1, "train_batch_size": parts}
-    config = DeepSpeedConfig({**told, "bf16": {"enabled": training["bf16"]}})
+    written |= {"train_micro_batch_size_per_gpu": 1, "train_batch_size": parts}
+    config = DeepSpeedConfig({**written, "bf16": {"enabled": training.bf16}})
     assert config.zero_config.stage == 3
     assert config.gradient_accumulation_steps == parts
-    assert config.gradient_clipping == training["max_grad_norm"]
+    assert config.gradient_clipping == training.max_grad_norm
 
 
 # --- whose GPUs
@@ -123,18 +125,18 @@ def test_a_job_that_sees_too_few_gpus_has_them_to_itself_or_says_so() -> None:
 def test_without_devices_nothing_is_said_of_gpus() -> None:
     assert positions("") == []
     assert device_variables("", {VISIBLE: "5"}) == narrowed("", {VISIBLE: "5"}) == {}
-    assert VISIBLE not in vllm_variables(PARAMS["vllm"])
+    assert VISIBLE not in vllm_variables(told(PARAMS.vllm))
 
 
 def test_the_full_study_s_server_has_the_gpu_that_training_leaves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(VISIBLE, raising=False)
-    job = narrowed(FULL["launch"]["devices"], {})
+    job = narrowed(FULL.launch.devices, {})
     assert job == {VISIBLE: "0,1,2", SEEN: "all"}
     for name, value in job.items():
         monkeypatch.setenv(name, value)
-    assert vllm_variables(FULL["vllm"])[VISIBLE] == "3"
+    assert vllm_variables(told(FULL.vllm))[VISIBLE] == "3"
 
 
 def test_a_config_that_is_not_there_is_one_line(tmp_path: Path) -> None:
@@ -157,7 +159,7 @@ ZERO3 = "configs/zero3.yaml"
         ({"launch": {"config": ZERO3, "processes": 2, "devices": "1,1"}}, "key 'launch.devices' is str '1,1', expected 2, one for each of launch.processes"),
         ({"launch": {"config": ZERO3, "processes": 3}}, "key 'launch.processes' is 3, expected a divisor of a batch's 64 rollouts in arm 'case'"),
         ({"launch": {"config": ZERO3, "processes": 2, "devices": "0,1"}, "sampler": "vllm", "vllm": {"devices": "1"}}, "key 'vllm.devices' has 1, which launch.devices has too, expected others"),
-        ({"launch": {"config": ZERO3, "devices": "gpu0"}}, "key 'launch.devices' is str 'gpu0', expected a match of ([0-9]+(,[0-9]+)*)?"),
+        ({"launch": {"config": ZERO3, "devices": "gpu0"}}, "key 'launch.devices' is str 'gpu0', expected a match of ^([0-9]+(,[0-9]+)*)?$"),
         ({"launch": {"proceses": 2}}, "unknown key 'launch.proceses': did you mean 'processes'?"),
         ({"launch": {"config": ZERO3}, "trainer": "trl", "case": "healthy"}, "key 'launch' is given, expected none with trainer trl"),
         ({"base_model": "Qwen/Qwen2.5-7B-Instruct"}, "key 'base_model' is str 'Qwen/Qwen2.5-7B-Instruct', expected a folder with config.json, or owner/name@revision on the hub"),
@@ -257,7 +259,7 @@ def test_the_study_of_a_real_model_is_planned_without_a_network(
     project.study = project.root / "studies" / name
     jobs = project.to_do()
     params = load_params(ROOT / "params.yaml", ROOT / "studies" / f"{name}.yaml")
-    models = {params["base_model"], *params["base_models"].values()}
+    models = {params.base_model, *params.base_models.values()}
     assert jobs["fetch_model"] == len(models)
     assert jobs["train"] == jobs["evaluate_run"] > 30
     assert not (project.study / "results").exists()
@@ -266,8 +268,8 @@ def test_the_study_of_a_real_model_is_planned_without_a_network(
 def test_the_full_study_has_the_hypotheses_of_the_full_one() -> None:
     full = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
 
-    def arms(params: dict[str, Any]) -> dict[str, set[str]]:
-        return {slug: set(each["arms"]) for slug, each in params["hypotheses"].items()}
+    def arms(params: Params) -> dict[str, set[str]]:
+        return {slug: set(each) for slug, each in params.arms.items()}
 
     assert arms(FULL) == arms(full)
-    assert len(FULL["hypotheses"]) == 16
+    assert len(FULL.arms) == 16

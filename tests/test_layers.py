@@ -14,6 +14,7 @@ PACKAGE = ROOT / "src" / "rlvr_debug"
 LAYERS = (
     (
         "errors",
+        "blocks",
         "files",
         "git",
         "processes",

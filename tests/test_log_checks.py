@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rlvr_debug.causes import log_checks
-from rlvr_debug.causes.check import LARGE, MILD, STOPS
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, log_checks
 from rlvr_debug.logs.log import Log
 
 CHECKS = {check.name: check for check in log_checks()}

@@ -40,9 +40,7 @@ trl = pytest.importorskip("trl", reason="trl is not installed: no oracle for the
 datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
 
 TEMPERATURE = 0.7
-SETTINGS = TrainingSettings(
-    **{**load_params(ROOT / "params.yaml")["training"], "temperature": TEMPERATURE}
-)
+SETTINGS = replace(load_params(ROOT / "params.yaml").training, temperature=TEMPERATURE)
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 
 PROMPTS = (2, 5, 3, 7, 1, 4)
@@ -252,13 +250,15 @@ def every_pair(shift: int) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.parametrize("choices", ["pairs", pytest.param("all", marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_the_loss_and_its_whole_gradient_are_trl_s(
-    trainer: Any, policy: Policy, aggregation: str, level: str
+    trainer: Any, policy: Policy, aggregation: Any, level: Any, choices: str
 ) -> None:
     dtype = policy.model.dtype
-    settings = replace(SETTINGS, logprobs_dtype=str(dtype).removeprefix("torch."))
+    dtype_name: Any = str(dtype).removeprefix("torch.")
+    settings = replace(SETTINGS, logprobs_dtype=dtype_name)
     inputs = trl_inputs(policy.model.config.vocab_size, dtype)
     batch = our_batch(inputs)
     with torch.no_grad():
@@ -271,7 +271,8 @@ def test_the_loss_and_its_whole_gradient_are_trl_s(
     inputs["ref_per_token_logps"] = in_trl_s_layout(reference)
     assert ((values - old).exp() > 1.3)[batch.loss].any()
     shift = AGGREGATIONS.index(aggregation) + LEVELS.index(level)
-    for (beta, correct), (low, high, delta), (cap, first), parts in every_pair(shift):
+    every = every_pair(shift) if choices == "pairs" else product(KLS, CLIPS, UPDATES, CUTS)
+    for (beta, correct), (low, high, delta), (cap, first), parts in every:
         changed = replace(
             settings,
             aggregation=aggregation,
@@ -456,7 +457,7 @@ def test_what_is_recorded_of_rewards_is_what_trl_logs(trainer: Any, parts: Tenso
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_is_recorded_of_the_update_is_what_trl_logs(
-    trainer: Any, chat: Chat, random_model: Callable[..., Any], level: str
+    trainer: Any, chat: Chat, random_model: Callable[..., Any], level: Any
 ) -> None:
     inputs = trl_inputs(len(chat.tokenizer), torch.float32)
     # TRL divides by the tokens of each sequence, and would have none in the fifth

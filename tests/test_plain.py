@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from rlvr_debug.blocks import told
 from rlvr_debug.errors import InputError
 from rlvr_debug.study.params import load_params
 from rlvr_debug.venvs import build_venv
@@ -47,8 +48,7 @@ def plain(root: Path, environment: Path, *command: str) -> str:
 
 def assert_study_is_done(root: Path, environment: Path) -> None:
     verdicts = pd.read_csv(root / "results" / "tables" / "verdicts.csv")
-    asked = load_params(root / "params.yaml")["hypotheses"]
-    assert set(verdicts["hypothesis"]) == {name for name, told in asked.items() if told}
+    assert set(verdicts["hypothesis"]) == set(load_params(root / "params.yaml").arms)
     assert "</html>" in (root / "results" / "report.html").read_text(encoding="utf-8")
     assert "Nothing to be done" in plain(root, environment, "snakemake", "--cores", "2", "-n")
 
@@ -103,7 +103,7 @@ def test_plain_snakemake_does_a_default_study_with_the_train_pins_alone(
     overlay = tmp_path / "mini.yaml"
     overlay.write_text(yaml.safe_dump(MINI), encoding="utf-8")
     params = load_params(checkout / "params.yaml", overlay)
-    (checkout / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    (checkout / "params.yaml").write_text(yaml.safe_dump(told(params)), encoding="utf-8")
     plain(checkout, environment, "snakemake", "--cores", "2")
     assert_study_is_done(checkout, environment)
     usual = finished_mini(tmp_path_factory)

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl, write_text
 from rlvr_debug.study.arms import runs
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates, measured_runs, plan, plan_text, planned, rates
 from rlvr_debug.study.snakemake import jobs_to_do
@@ -32,13 +33,11 @@ def told(text: str, name: str) -> tuple[float, float]:
     return float(whole), float(left)
 
 
-def training(**changes: Any) -> dict[str, Any]:
-    return {**PARAMS, "training": {**PARAMS["training"], **changes}}
+def training(**changes: Any) -> Params:
+    return replace(PARAMS, training=replace(PARAMS.training, **changes))
 
 
-def text_of(
-    params: Mapping[str, Any], to_do: Mapping[str, int], cores: int = 2, found: Rates = RATES
-) -> str:
+def text_of(params: Params, to_do: Mapping[str, int], cores: int = 2, found: Rates = RATES) -> str:
     return plan_text(planned(params, to_do, cores, found, free=10**10))
 
 
@@ -163,7 +162,7 @@ def test_json_has_no_hours_of_a_processor_where_the_text_has_none() -> None:
 
 
 def test_a_gated_study_says_that_jobs_may_follow() -> None:
-    assert "Phases are gated" in text_of({**PARAMS, "phases": "gated"}, {})
+    assert "Phases are gated" in text_of(replace(PARAMS, phases="gated"), {})
     assert "gated" not in text_of(PARAMS, {})
 
 

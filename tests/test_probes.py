@@ -107,8 +107,12 @@ def test_every_fault_and_every_probe_is_in_the_table() -> None:
     assert set().union(*FAILS.values()) == NAMES
 
 
-# on the others those that a fault leaves alone do, below
-@pytest.mark.parametrize("seed", DRAWS[::2])
+HALVES = [0, pytest.param(1, marks=pytest.mark.heavy)]
+
+
+@pytest.mark.parametrize(
+    "seed", [*DRAWS[::2], *(pytest.param(s, marks=pytest.mark.heavy) for s in DRAWS[1::2])]
+)
 def test_every_probe_passes_on_the_healthy_trainer(draws: list[Subject], seed: int) -> None:
     for probe in PROBES:
         found = probe(draws[seed])
@@ -116,10 +120,13 @@ def test_every_probe_passes_on_the_healthy_trainer(draws: list[Subject], seed: i
         assert all(map(math.isfinite, found.measured.values()))  # another would measure nothing
 
 
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("fault", variant_names())
-def test_every_fault_fails_its_probes_on_every_other_draw(draws: list[Subject], fault: str) -> None:
+def test_every_fault_fails_its_probes_on_every_draw(
+    draws: list[Subject], fault: str, half: int
+) -> None:
     probes = {name_of(probe): probe for probe in PROBES}
-    for subject in draws[::2]:
+    for subject in draws[half::2]:
         for name in FAILS[fault]:
             found = probes[name](planted(subject, fault))
             assert not found.passed, readable(found)
@@ -289,7 +296,7 @@ def run_of(design: str, **changes: Any) -> tuple[Run, dict[str, Any]]:
     params = load_params(ROOT / "params.yaml")
     run = next(run for run in runs(params) if run.design == design)
     training = replace(run.training, prompts_per_step=4, **changes)
-    return replace(run, training=training), params["environments"][run.environment]
+    return replace(run, training=training), params.settings(run.environment)
 
 
 def test_the_default_case_fails_where_its_three_defects_are(

@@ -251,7 +251,7 @@ def test_every_arm_says_what_it_changes_and_its_budget(finished: Study) -> None:
     assert arms.loc[LONG, "changes"] == "kl_beta 0.04 → 0.0"
     runs = finished.read()["runs"]
     assert set(runs["rollouts"]) == {
-        3 * PARAMS["training"]["prompts_per_step"] * PARAMS["training"]["group_size"]
+        3 * PARAMS.training.prompts_per_step * PARAMS.training.group_size
     }
 
 

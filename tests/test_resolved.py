@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlvr_debug import blocks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.study.jobs import told
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
+from tests.study_file import changed
 
 DEFAULT = load_params(ROOT / "params.yaml")
 SHIPPED = sorted((ROOT / "studies").glob("*.yaml"))
-VLLM = {**DEFAULT["vllm"], "environment": "vllm-cpu"}
 
 
 def turned(value: Any) -> Any:
@@ -53,7 +54,10 @@ def test_a_job_reads_what_the_workflow_resolved(overlay: Path | None, tmp_path: 
 
 
 def test_the_order_of_keys_changes_neither_the_file_nor_what_a_job_is_told(tmp_path: Path) -> None:
-    both = [resolve(params, Path()) for params in (DEFAULT, turned(DEFAULT))]
+    both = [
+        resolve(params, Path())
+        for params in (DEFAULT, blocks.checked(Params, turned(blocks.told(DEFAULT)), "params"))
+    ]
     texts = []
     for study in both:
         write_study(study, tmp_path / "study.json")
@@ -62,26 +66,28 @@ def test_the_order_of_keys_changes_neither_the_file_nor_what_a_job_is_told(tmp_p
     assert digests(both[0]) == digests(both[1])
 
 
-def changed(**keys: Any) -> set[str]:
+def touched(**keys: Any) -> set[str]:
     """The jobs of the default study that are told something else with these values of params.yaml."""
-    before, after = digests(resolve(DEFAULT, Path())), digests(resolve({**DEFAULT, **keys}, Path()))
+    before, after = (
+        digests(resolve(DEFAULT, Path())),
+        digests(resolve(changed(DEFAULT, **keys), Path())),
+    )
     return {job for job in before if before[job] != after.get(job)}
 
 
 def test_an_edit_reaches_the_jobs_that_it_touches_and_no_others() -> None:
-    hypotheses = json.loads(json.dumps(DEFAULT["hypotheses"]))
-    hypotheses["kl-penalty"]["arms"]["kl-beta-0"]["training"]["kl_beta"] = 0.01
-    assert {job.split("/")[1] for job in changed(hypotheses=hypotheses)} == {"kl-beta-0"}
-    assert changed(verdicts={**DEFAULT["verdicts"], "minimum_effect": 0.2}) == {"tables"}
-    assert changed(launch={**DEFAULT["launch"], "devices": "0"}) == set()
-    evaluations = changed(evaluation={**DEFAULT["evaluation"], "seed": 5})
+    hypotheses = {"kl-penalty": {"arms": {"kl-beta-0": {"training": {"kl_beta": 0.01}}}}}
+    assert {job.split("/")[1] for job in touched(hypotheses=hypotheses)} == {"kl-beta-0"}
+    assert touched(verdicts={"minimum_effect": 0.2}) == {"tables"}
+    assert touched(launch={"devices": "0"}) == set()
+    evaluations = touched(evaluation={"seed": 5})
     assert {job.split()[0] for job in evaluations} == {"evaluate", "baseline"}
     # what another trainer would read
-    assert changed(command={**DEFAULT["command"], "stall_seconds": 5}) == set()
+    assert touched(command={"stall_seconds": 5}) == set()
 
 
 def test_an_environment_with_another_base_model_has_it_in_every_job_and_no_shared_server() -> None:
-    params = {**DEFAULT, "base_models": {"gsm8k": "models/other"}, "sampler": "server"}
+    params = changed(DEFAULT, base_models={"gsm8k": "models/other"}, sampler="server")
     study = resolve(params, Path("../.."))
     assert {"musique", "gsm8k"} <= set(study.environments)
     for name, run in study.trained.items():
@@ -96,9 +102,9 @@ def test_an_environment_with_another_base_model_has_it_in_every_job_and_no_share
 
 @pytest.mark.parametrize("shared_by", ["run", "arm", "study"])
 def test_trainings_share_a_server_of_vllm_as_params_yaml_says(shared_by: str) -> None:
-    training = {**DEFAULT["training"], "lora_r": 8}
-    changes = {"sampler": "vllm", "vllm": {**VLLM, "shared_by": shared_by}, "training": training}
-    study = resolve({**DEFAULT, **changes}, Path())
+    vllm = {"environment": "vllm-cpu", "shared_by": shared_by}
+    params = changed(DEFAULT, sampler="vllm", vllm=vllm, training={"lora_r": 8})
+    study = resolve(params, Path())
     run = study.run("musique/case/0")
     endpoint = study.training(run.name).sampling.endpoint
     place = {"run": None, "arm": "case", "study": "study"}[shared_by]

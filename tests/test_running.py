@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.study import running
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
+from tests.study_file import changed
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,10 +35,9 @@ def test_a_dry_run_asks_no_hub_and_synthetic_rows_are_not_made_to_be_checked(
     assert read == ["gsm8k"]
 
 
-def told(source: str, **keys: str) -> dict[str, Any]:
+def told(source: str, **keys: str) -> Params:
     params = load_params(ROOT / "params.yaml")
-    params["data"]["gsm8k"] |= {"source": source, **keys}
-    return params
+    return changed(params, data={"gsm8k": {"source": source, **keys}})
 
 
 def test_of_a_job_that_never_began_an_earlier_runs_log_is_not_read_again(

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from rlvr_debug.blocks import json_schema, told
+from rlvr_debug.schemas import Validator, check_schema
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.schema import schema
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = schema()
+SCHEMA = json_schema(Params)
 PARAMS = load_params(ROOT / "params.yaml")
 # names of the user's, and what they hold: what the study is about has no default
 OPEN = {"cases", "hypotheses"}
@@ -24,26 +26,17 @@ LEFT_OUT = {
 }
 
 
-def resolved(node: dict[str, Any]) -> dict[str, Any]:
-    """With what its `$ref` says, unless it says otherwise itself."""
-    if "$ref" not in node:
-        return node
-    found: Any = SCHEMA
-    for part in node["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return {**resolved(found), **node}
-
-
 def keys(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every key that the schema names, in full, and what it says of it; `*` is a name of the user's."""
-    node = resolved(node)
-    children = dict(node.get("properties", {}))
-    if isinstance(node.get("additionalProperties"), dict):
-        children["*"] = node["additionalProperties"]
-    for name, child in children.items():
-        full = f"{path}.{name}".removeprefix(".")
-        yield full, resolved(child)
-        yield from keys(child, full)
+    for kind in (node, *node.get("oneOf", ()), *node.get("anyOf", ())):
+        children = list(kind.get("properties", {}).items())
+        children += [("*", child) for child in kind.get("patternProperties", {}).values()]
+        if isinstance(kind.get("additionalProperties"), dict):
+            children.append(("*", kind["additionalProperties"]))
+        for name, child in children:
+            full = f"{path}.{name}".removeprefix(".")
+            yield full, child
+            yield from keys(child, full)
 
 
 def values(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -67,12 +60,16 @@ def test_every_key_has_a_description(key: str) -> None:
 
 
 def test_every_plain_value_of_params_is_the_default_that_the_schema_tells() -> None:
-    told = {
-        key: node["default"]
-        for key, node in KEYS.items()
-        if "default" in node and key.partition(".")[0] not in OPEN
-    }
-    shipped = dict(values(PARAMS))
-    told = {key: value for key, value in told.items() if key not in LEFT_OUT}
-    # as JSON: 1, 1.0 and true are not the same
-    assert json.dumps(told, sort_keys=True) == json.dumps(shipped, sort_keys=True)
+    defaults: dict[str, Any] = {}
+    for key, node in KEYS.items():
+        if "default" in node and key.partition(".")[0] not in OPEN:
+            defaults |= values({key: node["default"]})
+    defaults = {key: value for key, value in defaults.items() if key not in LEFT_OUT}
+    # as JSON: 1 and true are not the same
+    shipped = dict(values(told(PARAMS)))
+    assert json.dumps(defaults, sort_keys=True) == json.dumps(shipped, sort_keys=True)
+
+
+@pytest.mark.parametrize("key", [key for key, node in KEYS.items() if "default" in node])
+def test_every_default_is_a_value_that_the_key_may_have(key: str) -> None:
+    check_schema(KEYS[key]["default"], Validator(KEYS[key]), key)

@@ -39,7 +39,7 @@ from rlvr_debug.serving.endpoint import (
 )
 from rlvr_debug.serving.process import model_folder, served, server_of, started
 from rlvr_debug.study.params import load_params
-from tests.study_file import study_file
+from tests.study_file import changed, study_file
 
 TINY = ROOT / "models" / "tiny"
 SETTINGS = {"port": 0, "start_seconds": 120}
@@ -191,8 +191,8 @@ def start(
     tmp_path: Path, port: int = 0, model: Path = TINY, said: Path | None = None
 ) -> subprocess.Popen[str]:
     """scripts/serve.py as the workflow calls it. said: a file for what it says, else it is read from the process."""
-    params = {**PARAMS, "sampler": "server", "server": {**SETTINGS, "port": port}}
-    study = study_file(tmp_path, {**params, "base_model": str(model)})
+    given = {"sampler": "server", "server": {**SETTINGS, "port": port}, "base_model": str(model)}
+    study = study_file(tmp_path, changed(PARAMS, **given))
     words = ["--study", str(study), "--log", str(tmp_path / "log.txt")]
     words += ["--out", str(tmp_path / "endpoint.json")]
     process = subprocess.Popen(
@@ -228,6 +228,7 @@ def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
+@pytest.mark.heavy
 def test_a_port_that_is_asked_for_is_the_one_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -242,6 +243,7 @@ def test_a_port_that_is_asked_for_is_the_one_taken(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 def test_a_service_that_is_ended_leaves_no_server(tmp_path: Path, how: str) -> None:
     """SIGTERM is what Snakemake sends after the last consumer; while it loads, and when it is ready."""
@@ -277,6 +279,7 @@ def kill(there: Endpoint) -> None:
     child.kill()
 
 
+@pytest.mark.heavy
 def test_a_server_that_is_killed_is_started_once_more_and_then_ends_its_service(
     tmp_path: Path,
 ) -> None:
@@ -312,6 +315,7 @@ def test_a_server_that_never_was_ready_is_not_started_again(tmp_path: Path) -> N
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.heavy
 def test_replies_that_had_come_are_kept_when_a_server_takes_another_s_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,18 +357,18 @@ def test_replies_that_had_come_are_kept_when_a_server_takes_another_s_place(
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
-    prepare("musique", {**PARAMS["data"]["musique"], "rows": 80, "heldout": 24}, folder)
+    prepare("musique", {**PARAMS.data_settings("musique"), "rows": 80, "heldout": 24}, folder)
     return folder / "heldout.jsonl"
 
 
 def evaluated(rows: Path, out: Path, sampler: str, weights: Path | None, there: Path | None) -> Any:
-    environment = PARAMS["environments"]["musique"]
+    environment = PARAMS.settings("musique")
     asked = Sampling(sampler, SETTINGS, there)
     evaluate_model(Evaluation("musique", environment, TINY, weights, rows, 1.0, 0, asked), out)
     return read_json(out)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_greedy_held_out_evaluation_is_the_same_in_process_and_served(
     rows: Path, tmp_path: Path, endpoint: Endpoint
 ) -> None:
@@ -377,7 +381,7 @@ def test_greedy_held_out_evaluation_is_the_same_in_process_and_served(
     assert again == served_by
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_trained_weights_are_served_by_a_server_of_their_own_that_ends(
     rows: Path, tmp_path: Path
 ) -> None:
@@ -407,6 +411,7 @@ def test_a_shared_server_has_the_base_model_and_not_somebody_s_weights(tmp_path:
         pass
 
 
+@pytest.mark.heavy
 def test_a_server_that_is_killed_in_mid_rollout_is_one_line(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import yaml
 
+from rlvr_debug.blocks import told
 from rlvr_debug.study.params import load_params
 from tests.slurm import ask, missing, slurm, until
 from tests.test_workflow import (
@@ -80,7 +81,7 @@ def default_study(folder: Path) -> Project:
     """With MINI for params.yaml."""
     project = copy(ROOT, folder)
     params = load_params(ROOT / "params.yaml", project.overlay())
-    (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    (folder / "params.yaml").write_text(yaml.safe_dump(told(params)), encoding="utf-8")
     project.study, project.results = folder, folder / "results"
     return project
 
@@ -289,6 +290,7 @@ rule train:
 """
 
 
+@pytest.mark.heavy
 def test_jobs_that_need_the_gpu_of_one_machine_run_one_after_another(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(TRAIN, encoding="utf-8")
     command = [sys.executable, "-m", "snakemake", "--cores", "2"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.rollouts import truncated
 from rlvr_debug.study.params import load_params
 
-SETTINGS = TrainingSettings(**load_params(ROOT / "params.yaml")["training"])
+SETTINGS = load_params(ROOT / "params.yaml").training
 MAX_TOKENS = 7
 seeds = st.integers(0, 10_000)
 
@@ -248,7 +249,7 @@ def test_bnpo_alone_depends_on_how_the_batch_is_cut_and_uncut_is_dapo() -> None:
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_every_aggregation_weights_tokens_as_it_is_defined_to(aggregation: str) -> None:
+def test_every_aggregation_weights_tokens_as_it_is_defined_to(aggregation: Any) -> None:
     settings = replace(SETTINGS, aggregation=aggregation, clip=9.0, epsilon_high=9.0)
     values = torch.zeros(2, MAX_TOKENS, requires_grad=True)
     mask = torch.zeros(2, MAX_TOKENS, dtype=torch.bool)

@@ -16,7 +16,7 @@ from rlvr_debug.grpo.sync_check import SyncCheck
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.settings import NO_ROLLOUTS
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from tests.small import ROWS, SETTINGS, small_environment
@@ -46,7 +46,7 @@ def checked(chat: Chat, talkative: Callable[[int], Any]) -> Checked:
         environment, check = small_environment(), SyncCheck(ask, 0.01)
         settings = replace(SETTINGS, kl_beta=0.0)
         training = Training(chat, environment, ROWS, settings, 0, stages, check=check)
-        observer = RunObserver(DiagnosticSettings())
+        observer = RunObserver(NO_ROLLOUTS)
         return train(training, model, None, sampler, observer=observer).metrics
 
     return run

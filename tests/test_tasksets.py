@@ -17,14 +17,17 @@ import pytest
 
 pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 
+from dataclasses import dataclass
+
 import torch
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
 from rlvr_debug import tasksets
 from rlvr_debug.audit import ScriptedSampler
+from rlvr_debug.blocks import Block, Count, NonNegative
 from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.environments.musique.environment import Settings
+from rlvr_debug.environments.musique.settings import Settings
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
@@ -131,13 +134,13 @@ def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_defaults_are_those_of_params_yaml(name: str) -> None:
     params = load_params(ROOT / "params.yaml")
     config = taskset_config_type(f"rlvr-debug-{name}")()
-    environment = type(build_environment(name, params["environments"][name]))
+    environment = type(build_environment(name, params.settings(name)))
     # MuSiQue takes its settings as a data class
     constructor = inspect.signature(Settings if name == "musique" else environment)
     optional = {k: p.default for k, p in constructor.parameters.items() if p.default is not p.empty}
-    assert config.task.own() == {**optional, **params["environments"][name]}
+    assert config.task.own() == {**optional, **params.settings(name)}
     rows = config.model_dump()
-    assert {key: rows[key] for key in params["data"][name]} == params["data"][name]
+    assert {key: rows[key] for key in params.data_settings(name)} == params.data_settings(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,28 +152,26 @@ def test_another_process_finds_the_classes_of_a_task_by_name(name: str) -> None:
         assert getattr(import_module(kind.__module__), kind.__qualname__) is kind
 
 
-def test_settings_have_the_types_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number with a whole default takes a fraction, as in params.yaml; what has no default must be given."""
-    properties = {
-        "bonus": {"$ref": "#/$defs/bonus", "default": 1},
-        "rounds": {"type": "integer"},
-        "mode": {"enum": ["a", "b"], "default": "a"},
-    }
-    told = {
-        "$defs": {"bonus": {"type": "number"}},
-        "properties": {"environments": {"properties": {"toy": {"properties": properties}}}},
-    }
-    for module in ("rlvr_debug.tasksets", "rlvr_debug.study.schema"):
-        monkeypatch.setattr(f"{module}.schema", lambda: told)
-    fields = tasksets._settings("environments", "toy")
-    assert fields == {"bonus": (float, 1), "rounds": (int, ...), "mode": (Literal["a", "b"], "a")}
+@dataclass(frozen=True, kw_only=True)
+class Toy(Block):
+    """An environment's settings."""
+
+    bonus: NonNegative = 1
+    rounds: Count = 2
+    mode: Literal["a", "b"] = "a"
+
+
+def test_settings_have_the_types_of_their_block() -> None:
+    """A number with a whole default takes a fraction, as in params.yaml."""
+    fields = tasksets._settings(Toy)
+    assert fields == {"bonus": (float, 1), "rounds": (int, 2), "mode": (Literal["a", "b"], "a")}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_splits_are_those_of_a_study(name: str, tmp_path: Path) -> None:
     from rlvr_debug.data.prepare import prepare, read_rows
 
-    prepare(name, load_params(ROOT / "params.yaml")["data"][name], tmp_path)
+    prepare(name, load_params(ROOT / "params.yaml").data_settings(name), tmp_path)
     for split in ("train", "heldout"):
         config = taskset_config_type(f"rlvr-debug-{name}")(id=f"rlvr-debug-{name}", split=split)
         rows = [task.data.row for task in load_taskset(config)]

@@ -21,7 +21,7 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from rlvr_debug import processes
+from rlvr_debug import blocks, processes
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.data.prepare import prepare
@@ -47,7 +47,7 @@ from tests.small import ROWS, small_environment
 
 TINY = ROOT / "models" / "tiny"
 COMMAND = ROOT / "studies" / "command.yaml"
-RECORDED = DiagnosticSettings(rollouts_every=1)
+RECORDED = DiagnosticSettings(rollouts_every=1, rollouts_kept=0)
 MISBEHAVING = str(ROOT / "tests" / "programs" / "misbehaving.py")
 # each with a word of the line that a person sees
 FAULTS = {
@@ -65,7 +65,7 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rows")
-    settings = {**load_params(ROOT / "params.yaml", COMMAND)["data"]["gsm8k"], "rows": 80}
+    settings = {**load_params(ROOT / "params.yaml", COMMAND).data_settings("gsm8k"), "rows": 80}
     prepare("gsm8k", {**settings, "heldout": 8}, path)
     return path / "train.jsonl"
 
@@ -86,7 +86,7 @@ def told(arm: str = "control", **training: Any) -> tuple[Run, dict[str, Any]]:
     params = load_params(ROOT / "params.yaml", COMMAND)
     run = next(run for run in runs(params) if run.arm == arm)
     small = {"steps": 3, "prompts_per_step": 2, "group_size": 2, **training}
-    return replace(run, training=replace(run.training, **small)), params["environments"]["gsm8k"]
+    return replace(run, training=replace(run.training, **small)), params.settings("gsm8k")
 
 
 def misbehave(fault: str, rows: Path, out: Path, stall: float = 2) -> None:
@@ -149,6 +149,7 @@ def test_whoever_starts_a_program_and_is_killed_takes_all_of_it_along(tmp_path: 
     assert _wait(lambda: not any(_alive(pid) for pid in pids))
 
 
+@pytest.mark.heavy
 def test_ctrl_c_ends_a_program_that_knows_nothing_of_who_started_it(
     rows: Path, tmp_path: Path
 ) -> None:
@@ -345,7 +346,7 @@ def test_what_the_model_wrote_is_told_from_the_tools_by_ids_alone(
 
 def test_a_call_whose_result_had_no_room_counts_as_cut(chat: Chat) -> None:
     environment = build_environment(
-        "musique", load_params(ROOT / "params.yaml")["environments"]["musique"]
+        "musique", load_params(ROOT / "params.yaml").settings("musique")
     )
     prompt = chat.prompt(environment.messages(ROWS[0]), environment.tools)
     call = '<tool_call>\n{"name": "retrieve_documents", "arguments": {"query": "x"}}\n</tool_call>'
@@ -361,7 +362,8 @@ def test_a_call_whose_result_had_no_room_counts_as_cut(chat: Chat) -> None:
 def example() -> Program:
     trainer = load_trainer("command")
     assert isinstance(trainer, ProgramTrainer)
-    return trainer.program(load_params(ROOT / "params.yaml", COMMAND)["command"])
+    command = blocks.told(load_params(ROOT / "params.yaml", COMMAND).command)
+    return trainer.program(command)
 
 
 @pytest.mark.heavy

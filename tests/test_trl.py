@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlvr_debug.blocks import checked, told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.environments import build_environment
@@ -21,6 +22,7 @@ from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.arms import arms, runs, unmapped
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job, Run
@@ -42,7 +44,7 @@ PARAMS = load_params(ROOT / "params.yaml", OVERLAY)
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rows")
-    prepare("musique", {**PARAMS["data"]["musique"], "rows": 120, "heldout": 8}, path)
+    prepare("musique", {**PARAMS.data_settings("musique"), "rows": 120, "heldout": 8}, path)
     return path / "train.jsonl"
 
 
@@ -56,7 +58,7 @@ def control(**training: Any) -> Run:
 def train(run: Run, rows: Path, out: Path) -> list[dict[str, Any]]:
     """Returns the rows of metrics.jsonl."""
     out.mkdir()
-    environment = PARAMS["environments"]["musique"]
+    environment = PARAMS.settings("musique")
     told = Told(run.to_json(), environment, str(TINY), str(rows), str(out), str(out), 1, 0)
     trl_program.train(told)
     return checked_metrics(out / "metrics.jsonl", run.training.steps)
@@ -103,7 +105,7 @@ def test_trl_s_weights_are_saved_and_are_not_the_base_model_s(trained: Path) -> 
 @pytest.mark.slow
 def test_trl_s_prompts_are_those_of_evaluation(trained: Path, rows: Path) -> None:
     chat = Chat(TINY)
-    environment = build_environment("musique", PARAMS["environments"]["musique"])
+    environment = build_environment("musique", PARAMS.settings("musique"))
     questions = {row["id"]: row for _, row in read_jsonl(rows)}
     for row in checked_rollouts(trained / "rollouts.jsonl"):
         start = row["sampled"].index(1)
@@ -188,17 +190,17 @@ def test_every_setting_is_given_to_trl_or_refused() -> None:
 
 @pytest.mark.parametrize("environment", ["musique", "gsm8k"])
 def test_trl_takes_all_that_it_is_told(environment: str, tmp_path: Path) -> None:
-    built = build_environment(environment, PARAMS["environments"][environment])
+    built = build_environment(environment, PARAMS.settings(environment))
     told = trl_config.config_of(control().training, built, 24)
     assert set(told) <= trl_config.TAKEN
     config = trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **told)
-    assert config.beta == PARAMS["training"]["kl_beta"]
+    assert config.beta == PARAMS.training.kl_beta
     assert config.max_steps == 2
     assert config.generation_batch_size == 16
 
 
 def test_a_batch_that_trl_cannot_cut_is_refused() -> None:
-    built = build_environment("gsm8k", PARAMS["environments"]["gsm8k"])
+    built = build_environment("gsm8k", PARAMS.settings("gsm8k"))
     with pytest.raises(InputError, match="gradient_accumulation_steps is 3, expected a divisor"):
         trl_config.config_of(control(gradient_accumulation_steps=3).training, built, 24)
 
@@ -207,7 +209,7 @@ def test_a_batch_that_trl_cannot_cut_is_refused() -> None:
 def test_trl_shows_the_model_the_same_tools(environment: str) -> None:
     from transformers.utils import get_json_schema
 
-    built = build_environment(environment, PARAMS["environments"][environment])
+    built = build_environment(environment, PARAMS.settings(environment))
     instance = environment_class(built, [])()
     schemas = [get_json_schema(getattr(instance, t["function"]["name"])) for t in built.tools]
     assert json.dumps(schemas) == json.dumps(built.tools)
@@ -216,8 +218,8 @@ def test_trl_shows_the_model_the_same_tools(environment: str) -> None:
 # --- arms
 
 
-def study(**changes: Any) -> dict[str, Any]:
-    return {**PARAMS, **changes}
+def study(**changes: Any) -> Params:
+    return checked(Params, {**told(PARAMS), **changes}, "params")
 
 
 def test_what_trl_has_no_counterpart_for_is_said_and_not_run() -> None:
@@ -289,7 +291,10 @@ def test_a_case_that_trl_cannot_be_is_refused(
             {"trainer": "trl", "options": {"max_steps": 100}},
             "key 'options.max_steps' follows from other settings",
         ),
-        ({"trainer": "tlr"}, "key 'trainer' is str 'tlr', expected one of command, own, trl"),
+        (
+            {"trainer": "tlr"},
+            "key 'trainer' is str 'tlr', expected one of 'command', 'own' or 'trl'",
+        ),
     ],
 )
 def test_a_trainer_that_cannot_be_run_is_one_line(
@@ -331,10 +336,10 @@ def test_trl_runs_in_an_environment_of_its_own(rows: Path, tmp_path: Path) -> No
         if "could not be installed" not in str(error):
             raise
         pytest.skip(str(error))
-    environment = PARAMS["environments"]["musique"]
+    environment = PARAMS.settings("musique")
     recorded = DiagnosticSettings(rollouts_every=1, rollouts_kept=2)
     run = control(steps=1)
-    job = Job(run, environment, TINY, rows, tmp_path, recorded, PARAMS["command"])
+    job = Job(run, environment, TINY, rows, tmp_path, recorded, told(PARAMS.command))
     load_trainer("trl").train(job)
     [row] = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
     assert row["trainer_reward"] == pytest.approx(row["reward"], abs=1e-6)

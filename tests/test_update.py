@@ -118,7 +118,7 @@ def test_gradients_are_clipped_to_their_norm_and_no_smaller_one_is(trained: Trai
     ],
 )
 def test_the_learning_rate_warms_up_and_ends_with_the_last_update(
-    name: str, expected: list[float]
+    name: Any, expected: list[float]
 ) -> None:
     settings = replace(SETTINGS, steps=3, num_iterations=2, lr_scheduler_type=name, warmup_steps=2)
     optimizer = build_optimizer([torch.zeros(1, requires_grad=True)], settings)

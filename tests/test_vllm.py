@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
@@ -27,10 +28,11 @@ from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.venvs import sampler_venvs
+from tests.study_file import changed
 
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
-GPU: dict[str, Any] = PARAMS["vllm"]
+GPU: dict[str, Any] = told(PARAMS.vllm)
 CPU: dict[str, Any] = {**GPU, "environment": "vllm-cpu"}
 
 
@@ -71,9 +73,9 @@ def test_an_environment_that_is_not_built_is_one_line(
 
 
 def test_only_a_study_with_vllm_needs_its_environment() -> None:
-    assert sampler_venvs("in-process", GPU) == sampler_venvs("server", GPU) == []
-    assert sampler_venvs("vllm", GPU) == ["vllm"]
-    assert sampler_venvs("vllm", CPU) == ["vllm-cpu"]
+    assert sampler_venvs(PARAMS) == sampler_venvs(replace(PARAMS, sampler="server")) == []
+    assert sampler_venvs(replace(PARAMS, sampler="vllm")) == ["vllm"]
+    assert sampler_venvs(changed(PARAMS, sampler="vllm", vllm=CPU)) == ["vllm-cpu"]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +85,8 @@ def test_only_a_study_with_vllm_needs_its_environment() -> None:
         ({"max_model_len": 32769}, "key 'vllm.max_model_len' is 32769, expected at most the base model's 32768"),
         ({"tensor_parallel_size": 3}, "key 'vllm.tensor_parallel_size' is 3, expected a divisor of the base model's 4 attention heads"),
         ({"gpu_memory_utilization": 1.1}, "key 'vllm.gpu_memory_utilization' is float 1.1, expected at most 1"),
-        ({"environment": "trl"}, "key 'vllm.environment' is str 'trl', expected one of vllm, vllm-cpu"),
-        ({"tool_call_parser": "--trust"}, "key 'vllm.tool_call_parser' is str '--trust', expected a match of [a-z0-9_]*"),
+        ({"environment": "trl"}, "key 'vllm.environment' is str 'trl', expected one of 'vllm' or 'vllm-cpu'"),
+        ({"tool_call_parser": "--trust"}, "key 'vllm.tool_call_parser' is str '--trust', expected a match of ^[a-z0-9_]*$"),
         ({"dtyp": "float32"}, "unknown key 'vllm.dtyp': did you mean 'dtype'?"),
     ],
     ids=str,

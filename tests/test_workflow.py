@@ -34,7 +34,7 @@ MINI: dict[str, Any] = {
     "data": {name: {"rows": 60, "heldout": 8} for name in ("musique", "gsm8k")},
     "training": {"steps": 2, "prompts_per_step": 2, "group_size": 2},
     "hypotheses": {
-        **dict.fromkeys(load_params(ROOT / "params.yaml")["hypotheses"]),
+        **dict.fromkeys(load_params(ROOT / "params.yaml").arms),
         "kl-penalty": {"arms": {"kl-beta-0": {"training": {"kl_beta": 0.0}}}},
         "lora-weight-sync": {"arms": {"forced-sync": None}},
     },

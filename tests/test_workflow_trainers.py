@@ -78,7 +78,7 @@ def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
     [code] = [body for language, body in blocks if language == "python" and "TRAINER" in body]
     [text] = [body for language, body in blocks if language == "yaml" and "trainer: mine" in body]
     shown = yaml.safe_load(text)
-    others = dict.fromkeys(load_params(ROOT / "params.yaml")["hypotheses"])
+    others = dict.fromkeys(load_params(ROOT / "params.yaml").arms)
     changes = {"study": "mini", "seeds": [0, 1], "hypotheses": {**others, **shown["hypotheses"]}}
     overlay = {**shown, **changes}
     project.overlay(overlay)
@@ -86,7 +86,9 @@ def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
     folder.mkdir()
     unknown = project.run("--", "-n")
     assert unknown.returncode == 2
-    assert "key 'trainer' is str 'mine', expected one of command, own, trl" in unknown.stderr
+    assert (
+        "key 'trainer' is str 'mine', expected one of 'command', 'own' or 'trl'" in unknown.stderr
+    )
     (folder / "__init__.py").write_text(code, encoding="utf-8")
     shutil.copy(ROOT / "examples" / "plain_grpo.py", folder / "program.py")
     jobs = project.to_do()
@@ -97,4 +99,4 @@ def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
     project.overlay({**overlay, "trainer": "yours"})
     unknown = project.run("--", "-n")
     assert unknown.returncode == 2
-    assert "expected one of command, mine, own, trl" in unknown.stderr
+    assert "expected one of 'command', 'mine', 'own' or 'trl'" in unknown.stderr

@@ -24,6 +24,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.study.interventions import value_of
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 
 __all__ = [
@@ -179,13 +180,13 @@ def _values(
 
 
 def _healthy(task: Task) -> dict[str, Any]:
-    return {**_params()["training"], **SETTINGS[task.environment], **task.training}
+    return {**vars(_params().training), **SETTINGS[task.environment], **task.training}
 
 
 def _settings(task: Task) -> dict[str, Any]:
-    return {**_params()["environments"][task.environment], **task.settings}
+    return {**_params().settings(task.environment), **task.settings}
 
 
 @cache
-def _params() -> dict[str, Any]:
+def _params() -> Params:
     return load_params(ROOT / "params.yaml")

@@ -25,7 +25,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.probes.base import Subject
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
@@ -47,9 +47,11 @@ class Place:
     def __init__(self, told: Told, folder: Path) -> None:
         self.told, self.params = told, load_params(ROOT / "params.yaml")
         task = told.task
-        self.base_model = ROOT / self.params["base_model"]
+        self.base_model = ROOT / self.params.base_model
         self.chat = Chat(self.base_model)
-        prepare(task.environment, {**self.params["data"][task.environment], **task.data}, folder)
+        prepare(
+            task.environment, {**self.params.data_settings(task.environment), **task.data}, folder
+        )
         rows = read_rows(task.environment, folder / "train.jsonl")
         self.rows: list[Row] = rows[: told.first_rows or None]
         self.heldout = read_rows(task.environment, folder / "heldout.jsonl")
@@ -58,7 +60,7 @@ class Place:
         of_task = SETTINGS[self.told.task.environment]
         return TrainingSettings(
             **{
-                **self.params["training"],
+                **vars(self.params.training),
                 **of_task,
                 "save_steps": 0,
                 **self.told.task.training,
@@ -68,7 +70,7 @@ class Place:
 
     def environment(self, rollouts: Mapping[str, Any], noise: float) -> Environment:
         task = self.told.task
-        told = {**self.params["environments"][task.environment], **task.settings, **rollouts}
+        told = {**self.params.settings(task.environment), **task.settings, **rollouts}
         clean = build_environment(task.environment, told)
         return noisy(clean, noise) if noise else clean
 
@@ -87,7 +89,7 @@ def run(place: Place, seed: int, log: Path | None) -> dict[str, Any]:
         seed,
         _observed(stages_of(told.faults), scored),
     )
-    observer = RunObserver(_LOGGED if log else DiagnosticSettings())
+    observer = RunObserver(_LOGGED if log else NO_ROLLOUTS)
     model, reference = load_policy(place.base_model, settings)
     result = train(training, model, reference, sampler, observer=observer)
     if log:
@@ -101,7 +103,7 @@ def run(place: Place, seed: int, log: Path | None) -> dict[str, Any]:
         place.chat,
         sampler,
         temperature=1.0,
-        seed=place.params["evaluation"]["seed"],
+        seed=place.params.evaluation.seed,
     )
     metrics = json.dumps(result.metrics, sort_keys=True).encode()
     return {

@@ -52,18 +52,18 @@ def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -
     """Write config, weights (bfloat16) and tokenizer to `out`; return what was measured."""
     torch.set_num_threads(1)
     params = load_params(params_file)
-    for name, settings in params["data"].items():
-        if settings["source"] != "synthetic":
+    for name, settings in params.data.items():
+        if settings.source != "synthetic":
             raise InputError(
                 f"{params_file}: key 'data.{name}.source' must be synthetic to warm up"
             )
 
     def rows(name: str, count: int, data_seed: int) -> list[Row]:
-        settings = {**params["data"][name], "rows": count, "heldout": 0, "seed": data_seed}
+        settings = {**params.data_settings(name), "rows": count, "heldout": 0, "seed": data_seed}
         return list(task_of(name).synthetic(settings))
 
     environments = {
-        name: build_environment(name, params["environments"][name]) for name in ("musique", "gsm8k")
+        name: build_environment(name, params.settings(name)) for name in ("musique", "gsm8k")
     }
     heldout = {name: rows(name, _HELDOUT_ROWS, _HELDOUT_SEED) for name in environments}
     build_tokenizer().save_pretrained(out)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,9 +52,8 @@ def loss_gradient(
     errors = {}
     for aggregation in aggregations:
         for beta in _BETAS:
-            settings = replace(
-                subject.settings, aggregation=aggregation, kl_beta=beta, kl_place="loss"
-            )
+            told: dict[str, Any] = {"aggregation": aggregation, "kl_beta": beta, "kl_place": "loss"}
+            settings = replace(subject.settings, **told)
             held = replace(targets, reference=reference if beta else None)
             terms = (
                 loss_terms(logprobs, held, totals, settings, *which).values()

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -29,6 +28,7 @@ from rlvr_debug.environments.task import Lengths
 from rlvr_debug.models.architectures import Architecture, architecture_of
 from rlvr_debug.models.places import base_model_of
 from rlvr_debug.study.arms import trained_runs
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.plan import environments_of, is_real
 from rlvr_debug.trainers.base import Run
 
@@ -60,16 +60,16 @@ class RunCost:
 
 
 def setup_of(
-    run: Run, params: Mapping[str, Any], model: Architecture, root: Path, rank: int | None = None
+    run: Run, params: Params, model: Architecture, root: Path, rank: int | None = None
 ) -> Setup:
     """rank: of another adapter than the run's."""
-    training, launch = run.training, params["launch"]
+    training, launch = run.training, params.launch
     rollouts = run.rollouts_per_step
-    share = rollouts / launch["processes"] / training.gradient_accumulation_steps
+    share = rollouts / launch.processes / training.gradient_accumulation_steps
     return Setup(
         model,
-        launch["processes"],
-        bool(launch["config"]) and _shards(root / launch["config"]),
+        launch.processes,
+        bool(launch.config) and _shards(root / launch.config),
         training.lora_r if rank is None else rank,
         training.bf16,
         training.gradient_checkpointing,
@@ -85,38 +85,36 @@ def _shards(config: Path) -> bool:
     return bool(found.get("deepspeed_config", {}).get("zero_stage") == 3)
 
 
-def lengths_of(run: Run, params: Mapping[str, Any]) -> tuple[Lengths, Lengths]:
+def lengths_of(run: Run, params: Params) -> tuple[Lengths, Lengths]:
     """Return the lengths of a rollout as they are taken to be, and the longest that the environment allows."""
-    settings = {**params["environments"][run.environment], **run.rollouts}
+    settings = {**params.settings(run.environment), **run.rollouts}
     turns, reply = settings.get("max_turns", 1), settings["max_new_tokens"]
     usual = task_of(run.environment).lengths.within(turns, reply)
     return usual, replace(usual, turns=turns, reply=reply)
 
 
-def _gpus(params: Mapping[str, Any]) -> tuple[int, int]:
+def _gpus(params: Params) -> tuple[int, int]:
     """That a training holds, its server's among them, and that a server does."""
-    launch, vllm = params["launch"], params["vllm"]
-    server = vllm["tensor_parallel_size"] * vllm["data_parallel_size"]
-    apart = positions(launch["devices"]) and positions(vllm["devices"])
-    both = launch["processes"] + server if apart else max(launch["processes"], server)
+    launch, vllm = params.launch, params.vllm
+    server = vllm.tensor_parallel_size * vllm.data_parallel_size
+    apart = positions(launch.devices) and positions(vllm.devices)
+    both = launch.processes + server if apart else max(launch.processes, server)
     return both, server
 
 
-def run_cost(
-    run: Run, params: Mapping[str, Any], model: Architecture, gpu: Gpu, root: Path
-) -> RunCost:
+def run_cost(run: Run, params: Params, model: Architecture, gpu: Gpu, root: Path) -> RunCost:
     """With vLLM as the sampler of training and evaluation; the two halves of a step wait for each other."""
-    training, vllm = run.training, params["vllm"]
+    training, vllm = run.training, params.vllm
     setup, (lengths, _) = setup_of(run, params, model, root), lengths_of(run, params)
-    rollouts, width = run.rollouts_per_step, _WIDTHS[vllm["dtype"]]
+    rollouts, width = run.rollouts_per_step, _WIDTHS[vllm.dtype]
     held, server = _gpus(params)
-    at_once = vllm["max_num_seqs"] * vllm["data_parallel_size"]
+    at_once = vllm.max_num_seqs * vllm.data_parallel_size
     sampling = sampling_seconds(model, gpu, width, lengths, rollouts, at_once)
     flops = training_flops(setup, lengths, rollouts, training.num_iterations, training.kl_beta > 0)
     updating = training_seconds(flops, gpu, setup.processes)
     seconds = training.steps * (sampling + updating) + _START_SECONDS
     # greedy and sampled
-    rows = 2 * params["data"][run.environment]["heldout"]
+    rows = 2 * params.data[run.environment].heldout
     judging = sampling_seconds(model, gpu, width, lengths, rows, at_once) + _START_SECONDS
     every = training.steps * rollouts
     return RunCost(
@@ -129,7 +127,7 @@ def run_cost(
     )
 
 
-def gpu_lines(params: Mapping[str, Any], to_do: int, root: Path) -> list[str]:
+def gpu_lines(params: Params, to_do: int, root: Path) -> list[str]:
     """Of a study whose model is real; none of another's. to_do: trainings that are not done."""
     if not is_real(params):
         return []
@@ -139,15 +137,13 @@ def gpu_lines(params: Mapping[str, Any], to_do: int, root: Path) -> list[str]:
         model = base_model_of(params, environment)
         if found := architecture_of(model, root):
             known[environment] = found
-            first = next(
-                run for run in trained_runs(dict(params)) if run.environment == environment
-            )
+            first = next(run for run in trained_runs(params) if run.environment == environment)
             lines += [f"{environment}, {model.name}:", *_of_model(first, params, found, root)]
         else:
             lines.append(f"{environment}, {model.name}: not fetched, and its sizes are not known")
-    if params["sampler"] != "vllm":
+    if params.sampler != "vllm":
         return [*lines, "Hours are estimated with sampler vllm alone."]
-    trained = [run for run in trained_runs(dict(params)) if run.environment in known]
+    trained = [run for run in trained_runs(params) if run.environment in known]
     if trained:
         costs = {
             name: [run_cost(run, params, known[run.environment], gpu, root) for run in trained]
@@ -157,11 +153,9 @@ def gpu_lines(params: Mapping[str, Any], to_do: int, root: Path) -> list[str]:
     return lines
 
 
-def _of_model(
-    run: Run, params: Mapping[str, Any], model: Architecture, root: Path
-) -> Iterator[str]:
+def _of_model(run: Run, params: Params, model: Architecture, root: Path) -> Iterator[str]:
     setup, (usual, longest) = setup_of(run, params, model, root), lengths_of(run, params)
-    vllm, gpu = params["vllm"], next(iter(GPUS.values()))
+    vllm, gpu = params.vllm, next(iter(GPUS.values()))
     how = "ZeRO-3" if setup.sharded else "a copy each"
     yield (
         f"  {model.parameters / 1e9:.2f} B weights, {setup.trained / 1e6:.1f} M of them trained"
@@ -175,20 +169,20 @@ def _of_model(
         "sampled;"
     )
     yield f"  of a run {tokens * usual.total / 1e6:,.1f} M, {tokens * usual.sampled / 1e6:,.1f} M sampled"
-    if params["sampler"] != "vllm":
+    if params.sampler != "vllm":
         return
-    width, share = _WIDTHS[vllm["dtype"]], vllm["gpu_memory_utilization"]
-    room = cached_tokens(model, gpu, share, width, vllm["tensor_parallel_size"])
+    width, share = _WIDTHS[vllm.dtype], vllm.gpu_memory_utilization
+    room = cached_tokens(model, gpu, share, width, vllm.tensor_parallel_size)
     yield (
         f"  server: weights {width * model.parameters / _GB:.1f} GB, cache for {room:,} tokens of "
         f"{kv_bytes(model, width) / 1024:.0f} KiB"
     )
     if run.training.lora_r:
         rank = run.training.lora_r
-        busy = math.ceil(vllm["max_num_seqs"] * usual.total)
+        busy = math.ceil(vllm.max_num_seqs * usual.total)
         slots = adapter_slots(model, gpu, share, width, rank, busy)
         size = width * model.adapter(rank) / 1e6
-        yield f"  an adapter has {size:.0f} MB; {slots} fit beside {vllm['max_num_seqs']} conversations"
+        yield f"  an adapter has {size:.0f} MB; {slots} fit beside {vllm.max_num_seqs} conversations"
 
 
 def _memory(memory: Memory) -> Iterator[str]:

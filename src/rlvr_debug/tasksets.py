@@ -4,24 +4,28 @@ The only file that knows verifiers: nothing else imports it, and the package wor
 comes out is what our own rollouts give: messages, tools, tool results, reward parts and reward all
 come from the environment. Here is only the way from a trace to a `Transcript`.
 
-The settings and their defaults are those of an environment's settings.yaml.
+The settings and their defaults are those of an environment's settings.py.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_type_hints
 
 import mcp_types
 import verifiers.v1 as vf
 from pydantic import create_model
 
 from rlvr_debug.data.prepare import read_splits
-from rlvr_debug.environments import build_environment, environment_names, task_of
+from rlvr_debug.environments import (
+    build_environment,
+    environment_names,
+    settings_of,
+    task_of,
+)
 from rlvr_debug.environments.base import Environment, ToolCall, Transcript, answer, answer_calls
 from rlvr_debug.sampling.tool_calls import hermes
-from rlvr_debug.study.schema import environment_defaults, schema
 
 __all__ = [
     "TASKSETS",
@@ -174,28 +178,24 @@ class LocalEnv(vf.SingleAgentEnv, vf.Env[LocalConfig]):
     shell), on this machine instead of a remote one."""
 
 
-_TYPES = {"boolean": bool, "integer": int, "number": float, "object": dict[str, float]}
+def _settings(block: Any) -> dict[str, Any]:
+    """Return the fields of an environment's block of params.yaml, each as its type and default for pydantic.
 
-
-def _settings(block: str, name: str) -> dict[str, Any]:
-    """Return the fields of an environment's block of params.yaml, each as its type and default for pydantic."""
-    told, defaults = schema(), environment_defaults(block, name)
-    fields = {}
-    for key, each in told["properties"][block]["properties"][name]["properties"].items():
-        each = {**told["$defs"].get(each.get("$ref", "").removeprefix("#/$defs/"), {}), **each}
-        kind = Literal[tuple(each["enum"])] if "enum" in each else _TYPES.get(each["type"], str)
-        fields[key] = (kind, defaults.get(key, ...))
-    return fields
+    Words of a command line are no numbers yet, so that these types are less strict.
+    """
+    usual, types = vars(block()), get_type_hints(block)
+    return {name: (types[name], usual[name]) for name in usual}
 
 
 def _taskset(name: str) -> type[EnvironmentTaskset]:
     """Make an environment's taskset, and the classes that verifiers wants with it."""
-    task = task_of(name)
+    task, own_blocks = task_of(name), settings_of(name)
     title = "".join(map(str.capitalize, name.split("_")))
-    options = _settings("environments", name)
+    options = _settings(own_blocks.Settings)
     settings = _named(create_model(f"{title}Settings", __base__=Settings, **options))
     settings.environment = name
-    own = {k: v for k, v in _settings("data", name).items() if k not in RowsConfig.model_fields}
+    known = RowsConfig.model_fields
+    own = {k: v for k, v in _settings(own_blocks.Data).items() if k not in known}
     own["task"] = (settings, settings.model_construct())
     config = _named(create_model(f"{title}Config", __base__=RowsConfig, **own))
     data = _named(create_model(f"{title}Data", __base__=vf.TaskData, row=(task.row, ...)))

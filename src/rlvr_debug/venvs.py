@@ -16,12 +16,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import replacing, write_text
 from rlvr_debug.processes import variables_apart
+
+if TYPE_CHECKING:
+    from rlvr_debug.study.model import Params
 
 __all__ = ["build_venv", "built_python", "python_of", "sampler_venvs", "venv_names"]
 
@@ -44,9 +47,9 @@ def venv_names(root: Path = ROOT) -> list[str]:
     return sorted(f.stem for f in (root / "envs").glob("*.txt") if f.stem not in _MAIN)
 
 
-def sampler_venvs(sampler: str, vllm: Mapping[str, Any]) -> list[str]:
-    """The environment that a study's sampler needs beside the main one. vllm: params.yaml's."""
-    return [vllm["environment"]] if sampler == "vllm" else []
+def sampler_venvs(params: Params) -> list[str]:
+    """Return the environment that a study's sampler needs beside the main one."""
+    return [params.vllm.environment] if params.sampler == "vllm" else []
 
 
 def python_of(name: str, root: Path = ROOT) -> Path:
@@ -110,7 +113,7 @@ def _install(name: str, place: Path, asked: Sequence[str]) -> None:
     python = str(place / "bin" / "python")
     if uv := shutil.which("uv", path=f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"):
         try:
-            _run(name, (uv, "pip", "install", "-q", "--python", python, *asked), _pip_s_settings())
+            _run(name, (uv, "pip", "install", "-q", "--python", python, *asked), _settings_of_pip())
             return
         except InputError as error:
             print(f"{error}; pip is asked instead of uv", file=sys.stderr)
@@ -119,7 +122,7 @@ def _install(name: str, place: Path, asked: Sequence[str]) -> None:
     _run(name, (*pip, "install", "-q", *asked))
 
 
-def _pip_s_settings() -> dict[str, str]:
+def _settings_of_pip() -> dict[str, str]:
     """Return the indices and so on that pip is told, by files or variables, as uv's variables; those that are set stay."""
     words = (sys.executable, "-m", "pip", "config", "list")
     said = subprocess.run(words, capture_output=True, text=True, check=False).stdout

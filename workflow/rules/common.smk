@@ -8,6 +8,7 @@ from pathlib import Path
 # before an installed one: DVC runs experiments in copies of the checkout, each with its own code
 sys.path.insert(0, str(Path(workflow.basedir).parent / "src"))
 
+from rlvr_debug.blocks import told as plain
 from rlvr_debug.study.arms import own_programs, own_rows
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve, write_study
@@ -50,7 +51,7 @@ ENVIRONMENTS = STUDY.environments
 # after each of these it is decided whether the next is needed
 GATES = (
     sorted(set(STUDY.phases.values()))[:-1]
-    if config.get("phases", PARAMS["phases"]) == "gated"
+    if config.get("phases", PARAMS.phases) == "gated"
     else []
 )
 
@@ -118,16 +119,16 @@ def ready(venvs):
 
 
 # the trainer's environment, the user's program and reward function
-TRAINER_FILES = ready(TRAINER.venvs(PARAMS["command"])) + [
+TRAINER_FILES = ready(TRAINER.venvs(plain(PARAMS.command))) + [
     str(Path(ROOT, name)) for name in own_programs(PARAMS, Path(ROOT))
 ]
 TRAINED_ON_VLLM = STUDY.trains_on_vllm
 TRAINING_SERVER = ["serving"] if TRAINED_ON_VLLM else []
-SAMPLER_READY = ready(sampler_venvs(PARAMS["sampler"], PARAMS["vllm"]))
+SAMPLER_READY = ready(sampler_venvs(PARAMS))
 
 
 MODELS = {name: STUDY.base_model(name) for name in ENVIRONMENTS}
-MAIN_MODEL = MODELS[PARAMS["environment"]]
+MAIN_MODEL = MODELS[PARAMS.environment]
 # by folder under .models/
 FETCHED = {Path(m.folder).name: m for m in MODELS.values() if m.revision}
 
@@ -150,15 +151,15 @@ def by_environment(value):
 
 
 # one process, or several by accelerate
-LAUNCH = PARAMS["launch"]
+LAUNCH = PARAMS.launch
 LAUNCH_FILES = (
-    [script("launch"), str(Path(ROOT, LAUNCH["config"]))] if LAUNCH["config"] else []
+    [script("launch"), str(Path(ROOT, LAUNCH.config))] if LAUNCH.config else []
 )
 TRAINING_PYTHON = "python"
 if LAUNCH_FILES:
     TRAINING_PYTHON += (
-        f" {LAUNCH_FILES[0]} --config {LAUNCH_FILES[1]} --processes {LAUNCH['processes']}"
-        f" --devices '{LAUNCH['devices']}'"
+        f" {LAUNCH_FILES[0]} --config {LAUNCH_FILES[1]} --processes {LAUNCH.processes}"
+        f" --devices '{LAUNCH.devices}'"
     )
 
 
@@ -174,7 +175,7 @@ def file_or_none(path):
 
 def row_files(wildcards):
     """The user's own files, where the source is jsonl."""
-    return [str(Path(ROOT, n)) for n in own_rows(PARAMS["data"][wildcards.environment])]
+    return [str(Path(ROOT, n)) for n in own_rows(PARAMS.data[wildcards.environment])]
 
 
 def runs_until(phase):

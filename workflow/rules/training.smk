@@ -62,7 +62,7 @@ rule train:
         "logs/train/{environment}/{arm}/{seed}.log",
     conda:
         "../../envs/train.yaml"
-    threads: LAUNCH["processes"]
+    threads: LAUNCH.processes
     params:
         code=code(*TRAINING_CODE, *TRAINING_SERVER),
         model=by_environment(digest_of),
@@ -80,7 +80,7 @@ rule probe:
         script=script("probe"),
         needed=TRAINER_FILES,
         base_model=files_of(MAIN_MODEL),
-        rows=f"results/data/{PARAMS['environment']}/train.jsonl",
+        rows=f"results/data/{PARAMS.environment}/train.jsonl",
     output:
         "results/probes.json",
     log:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from lab.releases.loss_gradient import loss_gradient
 from lab.releases.report import NAMED, Probe, ReleaseCase
@@ -50,7 +51,7 @@ _APART = (
 _ONCE = "it makes one update of a batch, and no more"
 _AGGREGATIONS = ("bnpo", "dapo", "dr_grpo", "grpo")
 # the only aggregation of the releases whose loss has no types
-_ONLY = {"0.14.0": "grpo", "0.15.2": "grpo", "0.16.1": "bnpo"}
+_ONLY: dict[str, Any] = {"0.14.0": "grpo", "0.15.2": "grpo", "0.16.1": "bnpo"}
 # in two, micro-batches can come to be of equal length by chance
 _CUTS = (2, 8)
 _ERROR = 1e-3
@@ -73,9 +74,9 @@ def release_case(scratch: Path, temperature: float) -> ReleaseCase:
     run = next(run for run in runs(params) if run.design == "control")
     settings = replace(run.training, temperature=temperature)
     run = replace(run, environment=_ENVIRONMENT, training=settings)
-    prepare(_ENVIRONMENT, params["data"][_ENVIRONMENT], scratch)
+    prepare(_ENVIRONMENT, params.data_settings(_ENVIRONMENT), scratch)
     model = ROOT / base_model_of(params, _ENVIRONMENT).folder
-    environment = build_environment(_ENVIRONMENT, params["environments"][_ENVIRONMENT])
+    environment = build_environment(_ENVIRONMENT, params.settings(_ENVIRONMENT))
     chat = Chat(model)
     sampler = base_sampler(model, chat)
     rows = read_rows(_ENVIRONMENT, scratch / "train.jsonl")
@@ -94,7 +95,7 @@ def release_case(scratch: Path, temperature: float) -> ReleaseCase:
     )
     step = Step(model, rollouts, environment, chat, settings)
     trainer = TrlTrainer(step, scratch / "out")
-    own = getattr(trainer.config, "loss_type", None)
+    own: Any = getattr(trainer.config, "loss_type", None)
     again = hasattr(trainer.config, "num_iterations")
     subject = Subject(
         policy=Policy(trainer.trainer.model, None, trainer.trainer.ref_model),

@@ -56,10 +56,10 @@ def release_subject(scratch: Path, temperature: float) -> tuple[Subject, Verifie
     params = load_params(ROOT / "params.yaml")
     run = next(run for run in runs(params) if run.design == "control")
     run = replace(run, training=replace(run.training, temperature=temperature))
-    prepare(run.environment, params["data"][run.environment], scratch)
+    prepare(run.environment, params.data_settings(run.environment), scratch)
     job = Job(
         run,
-        params["environments"][run.environment],
+        params.settings(run.environment),
         ROOT / base_model_of(params, run.environment).folder,
         scratch / "train.jsonl",
         scratch,

@@ -16,25 +16,26 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
-from rlvr_debug.causes.check import Check, check_of
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.logs.names import quantities, readable
 from rlvr_debug.schemas import check_schema, validator_of
 
 if TYPE_CHECKING:
     from rlvr_debug.grpo.stages import Stages
 
 __all__ = [
+    "CHECKS",
     "Hypothesis",
     "cause_of",
+    "file_of",
     "hypothesis_names",
     "load_hypothesis",
     "load_variant",
-    "log_checks",
+    "module_of",
     "phase_of",
     "stage_of",
     "stages_with",
+    "told_of",
     "variant_file",
     "variant_names",
 ]
@@ -42,7 +43,8 @@ __all__ = [
 _HERE = Path(__file__).parent
 _PROBES = _HERE.parent / "probes" / "texts.yaml"  # the probes themselves load torch
 _FIRST = ("critical", "high")
-_CHECKS = "log_checks"
+# the key of a cause.yaml, and the file with its functions (check.py)
+CHECKS = "log_checks"
 
 
 @cache
@@ -51,17 +53,20 @@ def hypothesis_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name.replace("_", "-") for path in _HERE.glob("*/cause.yaml")))
 
 
-def _file(slug: str) -> Path:
+def file_of(slug: str) -> Path:
+    """Return the cause.yaml of the folder."""
     return _HERE / slug.replace("-", "_") / "cause.yaml"
 
 
-def _module(slug: str, file: str) -> ModuleType:
+def module_of(slug: str, file: str) -> ModuleType:
+    """Import a Python file of the folder."""
     return importlib.import_module(f"{__name__}.{slug}.{file}".replace("-", "_"))
 
 
 @cache
-def _read(slug: str) -> Mapping[str, Any]:
-    path = _file(slug)
+def told_of(slug: str) -> Mapping[str, Any]:
+    """Return what the cause.yaml says. Raise InputError where its schema does not take it."""
+    path = file_of(slug)
     found: Mapping[str, Any] = read_yaml(path)
     check_schema(found, validator_of(_HERE / "cause.schema.yaml"), path)
     return found
@@ -73,8 +78,8 @@ def load_hypothesis(slug: str) -> Hypothesis:
 
     Raise InputError where its cause.yaml is not one, or names what does not exist.
     """
-    path = _file(slug)
-    told = {key: value for key, value in _read(slug).items() if key != _CHECKS}
+    path = file_of(slug)
+    told = {key: value for key, value in told_of(slug).items() if key != CHECKS}
     found = hypothesis_of(slug, told)
     check_names(path, "probes", found.probes, read_yaml(_PROBES))
     for key in ("alternatives", "prerequisites", "interactions"):
@@ -97,34 +102,13 @@ def phase_of(slug: str, tested: Collection[str]) -> int:
 
 
 @cache
-def log_checks() -> tuple[Check, ...]:
-    """Return every cause's checks of a log, in their order.
-
-    Raise InputError for one without its function, or that names what does not exist.
-    """
-    found = [
-        check_of(slug, told, _module(slug, _CHECKS) if code.is_file() else None, _file(slug))
-        for slug in hypothesis_names()
-        for code in [_file(slug).with_name(f"{_CHECKS}.py")]
-        for told in _read(slug).get(_CHECKS, ())
-    ]
-    for check in found:
-        path, place = _file(check.slug), f"log_checks.{check.name}"
-        check_names(path, f"{place}.explains", check.explains, [other.name for other in found])
-        for names in check.needs:
-            check_names(path, f"{place}.needs", names, readable())
-        check_names(path, f"{place}.fewest", check.fewest, quantities())
-    return tuple(sorted(found, key=lambda check: check.order))
-
-
-@cache
 def _variants() -> dict[str, str]:
     """The slug of each variant's cause, in the order of names; none of them is imported."""
     found = {
         path.stem.replace("_", "-"): slug
         for slug in hypothesis_names()
-        for path in _file(slug).parent.glob("[a-z]*.py")
-        if path.stem != _CHECKS
+        for path in file_of(slug).parent.glob("[a-z]*.py")
+        if path.stem != CHECKS
     }
     return dict(sorted(found.items()))
 
@@ -141,12 +125,12 @@ def cause_of(variant: str) -> str:
 
 def variant_file(name: str) -> Path:
     """Return the file of a variant, by which Snakemake sees that it changed."""
-    return _file(cause_of(name)).with_name(f"{name.replace('-', '_')}.py")
+    return file_of(cause_of(name)).with_name(f"{name.replace('-', '_')}.py")
 
 
 def load_variant(name: str) -> ModuleType:
     """Return the variant's module, which has STAGE and `implementation`."""
-    return _module(cause_of(name), name)
+    return module_of(cause_of(name), name)
 
 
 def stage_of(variant: str) -> str:

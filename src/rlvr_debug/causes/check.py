@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_debug.causes.base import built
+from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, told_of
+from rlvr_debug.causes.base import built, check_names
 from rlvr_debug.errors import InputError
-
-if TYPE_CHECKING:
-    from rlvr_debug.logs.log import Array, Log  # with pandas, which params are checked without
+from rlvr_debug.logs.log import Array, Log
+from rlvr_debug.logs.names import quantities, readable
 
 __all__ = [
     "LARGE",
@@ -25,9 +26,9 @@ __all__ = [
     "Check",
     "Reading",
     "Shown",
-    "check_of",
     "from_the_start",
     "graded",
+    "log_checks",
     "trend",
 ]
 
@@ -116,7 +117,30 @@ class Check:
         return found
 
 
-def check_of(slug: str, told: Mapping[str, Any], functions: ModuleType | None, path: Path) -> Check:
+@cache
+def log_checks() -> tuple[Check, ...]:
+    """Return every cause's checks of a log, in their order.
+
+    Raise InputError for one without its function, or that names what does not exist.
+    """
+    found = [
+        _check_of(slug, told, module_of(slug, CHECKS) if code.is_file() else None, file_of(slug))
+        for slug in hypothesis_names()
+        for code in [file_of(slug).with_name(f"{CHECKS}.py")]
+        for told in told_of(slug).get(CHECKS, ())
+    ]
+    for check in found:
+        path, place = file_of(check.slug), f"log_checks.{check.name}"
+        check_names(path, f"{place}.explains", check.explains, [other.name for other in found])
+        for names in check.needs:
+            check_names(path, f"{place}.needs", names, readable())
+        check_names(path, f"{place}.fewest", check.fewest, quantities())
+    return tuple(sorted(found, key=lambda check: check.order))
+
+
+def _check_of(
+    slug: str, told: Mapping[str, Any], functions: ModuleType | None, path: Path
+) -> Check:
     """Return a check that a cause.yaml tells. Raise InputError, which names `path`, where it is none."""
     name = told["name"]
     run = getattr(functions, name.replace("-", "_"), None)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from rlvr_debug.study.model import Params
+
 __all__ = [
     "AsJson",
     "Cores",
@@ -72,7 +74,7 @@ def command(*examples: str) -> Callable[[_Command], _Command]:
     return app.command(epilog=f"\b\nExamples:\n{lines}")
 
 
-def study_of(overlay: Path | None, every_phase: bool = False) -> tuple[dict[str, Any], Path]:
+def study_of(overlay: Path | None, every_phase: bool = False) -> tuple[Params, Path]:
     """Return the params and the folder of the default study or of an overlay's."""
     from rlvr_debug.study.params import study_params
 

@@ -166,7 +166,7 @@ def report(
     if not file.is_file():
         given = f" --overlay {overlay}" if overlay else ""
         raise InputError(
-            f"{os.path.relpath(file)}: study {params['study']} has no report yet, expected that of a "
+            f"{os.path.relpath(file)}: study {params.study} has no report yet, expected that of a "
             f"finished study (rlvr-debug run{given})"
         )
     print(os.path.relpath(file))

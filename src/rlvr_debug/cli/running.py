@@ -118,7 +118,7 @@ def _run(
     params, folder = study_of(overlay)
     from rlvr_debug.study.running import run_study
 
-    with _progress(f"study {params['study']}", verbose) as steps:
+    with _progress(f"study {params.study}", verbose) as steps:
         if run_study(overlay, cores, profile, every_phase, passed_on, steps):
             raise typer.Exit(1)
     return folder / "results"

@@ -66,7 +66,7 @@ def _checked_source(environment: str, settings: Mapping[str, Any]) -> str:
             f"data.{environment}: source is {short(source)}, expected synthetic, jsonl or hub"
         )
     if source == "synthetic":
-        needed = ["rows", *settings_of(environment)["data"]["synthetic"], "heldout"]
+        needed = settings_of(environment).Data.required(settings)
     else:
         key, heldout_key = _KEYS[source]
         needed = [key] if settings.get(heldout_key) is not None else [key, "heldout"]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rlvr_debug.causes import log_checks
-from rlvr_debug.causes.check import LARGE, Check, Shown
+from rlvr_debug.causes.check import LARGE, Check, Shown, log_checks
 from rlvr_debug.logs.log import Log, logged_as
 
 __all__ = ["Finding", "Status", "run_checks"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 import yaml
 
+from rlvr_debug.blocks import told
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import replacing
 from rlvr_debug.logs.log import Log
 from rlvr_debug.study.interventions import arm_of
+from rlvr_debug.study.model import Case, Params
 from rlvr_debug.study.params import default_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 
@@ -46,16 +49,27 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
         case["options"] = {"max_completion_length": limit}
         found["options"] = {"max_completion_length": 4 * limit}
     found |= {"case": "mine", "cases": {"mine": case}}
-    params = {**usual, **found, "options": found.get("options", {})}
+    mine = {**case, "faults": (), "options": case.get("options", {})}
+    params = replace(
+        usual,
+        trainer=trainer,
+        case="mine",
+        cases={"mine": Case(**mine)},
+        options=found.get("options", {}),
+    )
     arms: dict[str, Any] = {
-        slug: {"arms": {a.name: arm_of(a, params) for a in load_hypothesis(slug).arms_on(trainer)}}
+        slug: {
+            "arms": {
+                a.name: told(arm_of(a, params)) for a in load_hypothesis(slug).arms_on(trainer)
+            }
+        }
         for slug in slugs
     }
-    return {**found, "hypotheses": {**_removed(usual["hypotheses"], arms), **arms}}
+    return {**found, "hypotheses": {**_removed(usual.arms, arms), **arms}}
 
 
 @cache
-def _usual() -> Mapping[str, Any]:
+def _usual() -> Params:
     """Return the default study's parameters, not to be changed: they are asked for with every hypothesis."""
     return default_params()
 
@@ -63,7 +77,7 @@ def _usual() -> Mapping[str, Any]:
 def _removed(usual: Mapping[str, Any], arms: dict[str, Any]) -> dict[str, None]:
     """The default study's hypotheses that are not tested. Adds to `arms` which of its arms are not this study's."""
     for slug, own in arms.items():
-        others = usual.get(slug, {"arms": {}})["arms"]
+        others = usual.get(slug, {})
         own["arms"] = {**{name: None for name in others if name not in own["arms"]}, **own["arms"]}
     return {slug: None for slug in usual if slug not in arms}
 
@@ -91,7 +105,7 @@ def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
     return "\n".join(say) + "\n" + body
 
 
-def params_of(text: str) -> dict[str, Any]:
+def params_of(text: str) -> Params:
     """The whole parameters of a study with this overlay. Raises InputError where they are no study."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "overlay.yaml"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, UNSEEN, trend
@@ -15,6 +14,7 @@ from rlvr_debug.diagnosis.overlay import overlay_text, params_of, write_overlay
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Log, logged_as, read_log
 from rlvr_debug.study.arms import runs, unmapped
+from rlvr_debug.study.model import Params
 
 __all__ = [
     "Diagnosis",
@@ -138,10 +138,10 @@ def _ranked_slugs(
     return [each for each in found if each[1] >= LARGE or learns is not True]
 
 
-def _next(slug: str, params: Mapping[str, Any], clock: Timing) -> Next:
+def _next(slug: str, params: Params, clock: Timing) -> Next:
     """params: of the study of this hypothesis alone."""
-    trainings = list(runs(dict(params)))
-    missing = unmapped(dict(params)).get(slug)
+    trainings = list(runs(params))
+    missing = unmapped(params).get(slug)
     if missing and not any(run.hypothesis == slug for run in trainings):
         count, study = 0, f"none as it is: {missing}"
     else:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from rlvr_debug.files import read_yaml
-from rlvr_debug.schemas import check_schema, validator_of
 
 if TYPE_CHECKING:
     from rlvr_debug.environments.base import Environment
@@ -28,13 +25,9 @@ def task_of(name: str) -> Task:
     return task
 
 
-def settings_of(name: str) -> dict[str, Any]:
-    """Return what the environment's settings.yaml says of its blocks in params.yaml (docs/extend.md)."""
-    here = Path(__path__[0])
-    path = here / name / "settings.yaml"
-    found: dict[str, Any] = read_yaml(path)
-    check_schema(found, validator_of(here / "settings.schema.yaml"), path)
-    return found
+def settings_of(name: str) -> ModuleType:
+    """Import the environment's settings.py, which has its blocks of params.yaml as Data and Settings."""
+    return importlib.import_module(f"{__name__}.{name}.settings")
 
 
 def build_environment(name: str, settings: Mapping[str, Any]) -> Environment:

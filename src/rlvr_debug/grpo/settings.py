@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+from pydantic import Strict
+
+from rlvr_debug.blocks import Block, Count, Flag, Natural, NonNegative, Positive
 
 __all__ = ["STAGES", "TrainingSettings"]
 
@@ -29,44 +35,78 @@ STAGES = (
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
-    """The keys of params.yaml's `training`; its schema says what each means.
+class TrainingSettings(Block):
+    """Settings of a training run; the defaults are the healthy control's. GRPO's own terms follow TRL's GRPOConfig."""
 
-    GRPO's own terms follow TRL's GRPOConfig.
-    """
-
-    steps: int
-    save_steps: int
-    prompts_per_step: int
-    group_size: int
-    max_prompt_length: int
-    truncation_side: str
-    learning_rate: float
-    lr_scheduler_type: str
-    warmup_steps: int
-    num_iterations: int
-    gradient_accumulation_steps: int
-    lora_r: int
-    lora_alpha: int
-    attn_implementation: str
-    bf16: bool
-    gradient_checkpointing: bool
-    logprobs_dtype: str
-    logprobs_chunk: int
-    temperature: float
-    kl_beta: float
-    kl_estimator: str
-    kl_place: str
-    use_bias_correction_kl: bool
-    clip: float
-    epsilon_high: float
-    delta: float
-    importance_sampling_level: str
-    importance_sampling_cap: float
-    scale_rewards: str
-    advantage_epsilon: float
-    multi_objective_aggregation: str
-    mask_truncated_completions: bool
-    aggregation: str
-    max_grad_norm: float
-    weight_decay: float
+    steps: Count = 22
+    """Batches of rollouts."""
+    save_steps: Natural = 10
+    """Steps between two checkpoints, from which an interrupted run goes on; 0: none."""
+    prompts_per_step: Count = 16
+    """Groups per batch."""
+    group_size: Annotated[int, Strict(), Ge(2)] = 4
+    """Rollouts per group."""
+    max_prompt_length: Natural = 0
+    """Tokens of a prompt, for the sampler and the trainer; 0: all of them. Evaluation sees the whole prompt."""
+    truncation_side: Literal["left", "right"] = "left"
+    """Where a longer prompt is cut."""
+    learning_rate: NonNegative = 0.0004
+    """AdamW's."""
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
+    """The learning rate after warm-up."""
+    warmup_steps: Natural = 8
+    """Optimizer steps in which the learning rate rises from 0."""
+    num_iterations: Count = 2
+    """Optimizer steps per batch of rollouts."""
+    gradient_accumulation_steps: Count = 1
+    """Micro-batches that a batch is cut into."""
+    lora_r: Natural = 0
+    """Rank of a LoRA adapter on all linear layers but the output layer; 0: full fine-tuning."""
+    lora_alpha: Count = 16
+    """The adapter is scaled by lora_alpha / lora_r."""
+    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
+    """Attention of the trained model."""
+    bf16: Flag = False
+    """Compute in bfloat16; the weights that the optimizer moves stay in float32, those beside an adapter are held in bfloat16 too."""
+    gradient_checkpointing: Flag = False
+    """Compute activations again on the way back instead of keeping them."""
+    logprobs_dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Precision that the trainer's logits are normalised in."""
+    logprobs_chunk: Count = 16
+    """Sequences that go through the trained model together."""
+    temperature: Positive = 1.0
+    """Of sampling and of the log-probabilities in the loss."""
+    kl_beta: NonNegative = 0.04
+    """Weight of the KL term against the base model."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Per-token estimate of the KL."""
+    kl_place: Literal["loss", "reward"] = "loss"
+    """loss: a term per token; reward: what each completion sums up to is taken from its reward."""
+    use_bias_correction_kl: Flag = False
+    """Multiply the KL in the loss by the ratio."""
+    clip: NonNegative = 0.2
+    """Lower epsilon of the ratio's clipping."""
+    epsilon_high: NonNegative = 0.2
+    """Upper epsilon of the ratio's clipping."""
+    delta: NonNegative = 0.0
+    """Bound of the ratio where a negative advantage leaves it unclipped; 0: none."""
+    importance_sampling_level: Literal["token", "sequence"] = "token"
+    """A ratio per token, or one per sequence (GSPO)."""
+    importance_sampling_cap: NonNegative = 0.0
+    """Cap of the weights that correct for a sampler with other log-probabilities than the trainer; 0: no correction."""
+    scale_rewards: Literal["group", "batch", "none"] = "group"
+    """Spread that advantages are divided by."""
+    advantage_epsilon: NonNegative = 0.0001
+    """Added to that spread."""
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = (
+        "sum_then_normalize"
+    )
+    """Parts of the reward are summed and then scaled, or scaled by group, summed and scaled over the batch (scale_rewards is not read then)."""
+    mask_truncated_completions: Flag = False
+    """Leave rollouts that the token limit cut out of the loss."""
+    aggregation: Literal["grpo", "bnpo", "dr_grpo", "dapo"] = "bnpo"
+    """How per-token losses become one: TRL's loss_type."""
+    max_grad_norm: Positive = 1.0
+    """Gradients are clipped to this norm."""
+    weight_decay: NonNegative = 0.0
+    """AdamW's."""

@@ -4,13 +4,15 @@ to .models/ once."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import digest_of, read_json
+
+if TYPE_CHECKING:
+    from rlvr_debug.study.model import Params
 
 __all__ = [
     "BESIDE_WEIGHTS",
@@ -72,9 +74,9 @@ def base_model(text: str) -> BaseModel:
     return BaseModel(found[1], found[2])
 
 
-def base_model_of(params: Mapping[str, Any], environment: str) -> BaseModel:
+def base_model_of(params: Params, environment: str) -> BaseModel:
     """What is trained and evaluated in that environment. params: checked ones."""
-    return base_model(params["base_models"].get(environment, params["base_model"]))
+    return base_model(params.base_models.get(environment, params.base_model))
 
 
 def weight_files(file: Path) -> list[Path]:

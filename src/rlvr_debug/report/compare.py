@@ -15,7 +15,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import parse_table, read_text
 from rlvr_debug.git import git
 from rlvr_debug.report.charts import revisions_chart, write_svg
-from rlvr_debug.study.interventions import filled
 from rlvr_debug.study.params import parse_params
 
 __all__ = ["Comparison", "Results", "compare", "read_results"]
@@ -62,7 +61,7 @@ def read_results(revision: str | None, root: Path = ROOT) -> Results:
         revision or WORKING_TREE,
         read("results/tables/verdicts.csv", _verdicts),
         read("results/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
-        read("params.yaml", lambda text, at: dict(_flat(filled(parse_params(text, at), Path(at))))),
+        read("params.yaml", lambda text, at: dict(_flat(parse_params(text, at)))),
         read("results/tables/curves.csv", lambda text, _: parse_table(text)[columns]),
     )
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.blocks import told
 from rlvr_debug.causes import stage_of
+from rlvr_debug.environments.settings import DataSettings
 from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.study.model import Case, InterventionArm, Params, SeedsByDesign
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 
@@ -30,9 +33,8 @@ __all__ = [
 ]
 
 HEALTHY = "healthy"
-# the fields of an arm, and the keys of params.yaml, that hold settings
+# the fields of an arm, a case and an intervention that hold settings
 _SETTINGS = ("rollouts", "options", "training")
-Params = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,44 +62,32 @@ class Arm:
         return int(self.training["prompts_per_step"] * self.training["group_size"])
 
 
-def interventions(params: Params) -> dict[str, Mapping[str, Any]]:
+def interventions(params: Params) -> dict[str, InterventionArm]:
     """Return every hypothesis' arms by name, as params.yaml has them."""
-    return {name: arm for h in params["hypotheses"].values() for name, arm in h["arms"].items()}
+    return {name: arm for arms in params.arms.values() for name, arm in arms.items()}
 
 
-@dataclass(frozen=True)
-class _Changes:
-    """What an intervention changes about the case, under the names of params.yaml."""
-
-    environment: str | None = None
-    swap: Sequence[str] = ()
-    rollouts: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _changes(params: Params, arm: Mapping[str, Any]) -> _Changes:
-    """Of an arm's own and, before them, of the arms that it is `with`."""
+def _changes(params: Params, arm: InterventionArm) -> InterventionArm:
+    """Return what the arms change that it is `with`, and after them the arm itself."""
     known = interventions(params)
-    own = _Changes(**{key: value for key, value in arm.items() if key != "with"})
     return functools.reduce(
-        lambda a, b: _Changes(
-            b.environment or a.environment,
-            tuple(dict.fromkeys([*a.swap, *b.swap])),
+        lambda a, b: InterventionArm(
+            environment=b.environment or a.environment,
+            swap=tuple(dict.fromkeys([*a.swap, *b.swap])),
             **_settings(a, b),
         ),
-        [*(_changes(params, known[name]) for name in arm.get("with", ())), own],
+        [*(_changes(params, known[name]) for name in arm.with_), replace(arm, with_=())],
     )
 
 
-def _settings(first: Arm | _Changes, second: _Changes) -> dict[str, Any]:
+def _settings(first: Arm | InterventionArm, second: InterventionArm | Case) -> dict[str, Any]:
     """By field, what both say; the second one counts."""
     return {kind: {**getattr(first, kind), **getattr(second, kind)} for kind in _SETTINGS}
 
 
-def faults_of(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """Of params.yaml's case: the planted ones, and the user's own reward function."""
-    return (*case.get("faults", ()), *([case["reward"]] if "reward" in case else []))
+def faults_of(case: Case) -> tuple[str, ...]:
+    """Return the planted ones, and the user's own reward function."""
+    return (*case.faults, *filter(None, [case.reward]))
 
 
 def stage_broken(fault: str) -> str:
@@ -108,22 +98,20 @@ def stage_broken(fault: str) -> str:
 def unmapped(params: Params) -> dict[str, str]:
     """By slug of hypothesis: what the study's trainer has no counterpart for, of arms that are not run."""
     found = {}
-    for slug, hypothesis in sorted(params["hypotheses"].items()):
+    for slug, own in sorted(params.arms.items()):
         missing = [
             f"{name}: {', '.join(parts)}"
-            for name, arm in sorted(hypothesis["arms"].items())
+            for name, arm in sorted(own.items())
             if (parts := _missing(params, arm))
         ]
         if missing:
-            found[slug] = f"trainer {params['trainer']} has no counterpart for " + "; ".join(
-                missing
-            )
+            found[slug] = f"trainer {params.trainer} has no counterpart for {'; '.join(missing)}"
     return found
 
 
-def _missing(params: Params, arm: Mapping[str, Any]) -> list[str]:
+def _missing(params: Params, arm: InterventionArm) -> list[str]:
     changed = _changes(params, arm)
-    return load_trainer(params["trainer"]).missing(changed.swap, changed.training)
+    return load_trainer(params.trainer).missing(changed.swap, changed.training)
 
 
 def arms(params: Params) -> list[Arm]:
@@ -135,16 +123,15 @@ def arms(params: Params) -> list[Arm]:
     acts by itself, the second one that another defect hides.
     Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
     """
-    main = params["environment"]
-    control = Arm("control", "control", "", main, (), {}, params["options"], params["training"])
-    told = params["cases"].get(params["case"], {})
-    own = _Changes(**{kind: told.get(kind, {}) for kind in _SETTINGS})
-    case = replace(control, name="case", design="case", faults=faults_of(told))
+    main, healthy = params.environment, told(params.training)
+    control = Arm("control", "control", "", main, (), {}, params.options, healthy)
+    own = params.cases.get(params.case, Case())
+    case = replace(control, name="case", design="case", faults=faults_of(own))
     case = replace(case, **_settings(control, own))
 
     repairs, alone = [], []
-    for slug, hypothesis in sorted(params["hypotheses"].items()):
-        for name, arm in sorted(hypothesis["arms"].items()):
+    for slug, known in sorted(params.arms.items()):
+        for name, arm in sorted(known.items()):
             if _missing(params, arm):
                 continue
             changed = _changes(params, arm)
@@ -156,41 +143,43 @@ def arms(params: Params) -> list[Arm]:
             settings = _settings(kept, changed)
             repairs.append(Arm(name, "repair", slug, environment, left, **settings))
             departing = _departing(changed, case, control)
-            if environment == main and (swapped or departing != _Changes()):
+            if environment == main and (swapped or departing != InterventionArm()):
                 settings = _settings(control, departing)
                 alone.append(Arm(f"{name}-alone", "alone", slug, main, swapped, **settings))
     others = sorted({arm.environment for arm in repairs} - {main})
     controls = [replace(control, name=f"{name}-control", environment=name) for name in others]
-    trainer = load_trainer(params["trainer"])
-    if found := trainer.random_reward(params["options"], params["command"]):
+    trainer = load_trainer(params.trainer)
+    if found := trainer.random_reward(params.options, told(params.command)):
         faults, options = found
         random = replace(control, name="random-reward", design="random_reward")
         controls.append(replace(random, faults=faults, options=options))
     return [case, control, *controls, *repairs, *alone]
 
 
-def _departing(changed: _Changes, case: Arm, control: Arm) -> _Changes:
+def _departing(changed: InterventionArm, case: Arm, control: Arm) -> InterventionArm:
     """Of what an intervention changes: the settings of the case that are not the control's."""
     found: dict[str, Any] = {}
     for kind in _SETTINGS:
         own, right = getattr(case, kind), getattr(control, kind)
         keys = (key for key in getattr(changed, kind) if key in own)
         found[kind] = {key: own[key] for key in keys if own[key] != right.get(key)}
-    return _Changes(**found)
+    return InterventionArm(**found)
 
 
 def seeds_of(params: Params, design: str) -> list[int]:
-    """Of arms of this design: params.yaml has one list for all, or lists by design."""
-    seeds = params["seeds"]
-    return list(seeds if isinstance(seeds, list) else seeds.get(design, seeds["others"]))
+    """Return the seeds of arms of this design: params.yaml has one list for all, or lists by design."""
+    seeds = params.seeds
+    if isinstance(seeds, SeedsByDesign):
+        return list(getattr(seeds, design) or seeds.others)
+    return list(seeds)
 
 
 def runs(params: Params) -> Iterator[Run]:
     """Every run of the study, wholly resolved. Arms that are told the same share their runs, and so their seeds."""
     alike: dict[str, list[Arm]] = {}
     for arm in arms(params):
-        told = [arm.environment, arm.faults, arm.rollouts, arm.options, arm.training]
-        alike.setdefault(json.dumps(told, sort_keys=True), []).append(arm)
+        each = [arm.environment, arm.faults, arm.rollouts, arm.options, arm.training]
+        alike.setdefault(json.dumps(each, sort_keys=True), []).append(arm)
     shared = {arm.name: same for same in alike.values() for arm in same}
     for arm in arms(params):
         same = shared[arm.name]
@@ -201,7 +190,7 @@ def runs(params: Params) -> Iterator[Run]:
                 hypothesis=arm.hypothesis,
                 environment=arm.environment,
                 seed=seed,
-                trainer=params["trainer"],
+                trainer=params.trainer,
                 faults=arm.faults,
                 rollouts=arm.rollouts,
                 options=arm.options,
@@ -218,11 +207,11 @@ def trained_runs(params: Params) -> list[Run]:
 def own_programs(params: Params, root: Path) -> list[str]:
     """The user's reward function and program, as params.yaml names them: files under `root`."""
     faults = (fault for run in runs(params) for fault in run.faults if ":" in fault)
-    words = {*params["command"].get("program", ()), *(f.partition(":")[0] for f in faults)}
+    words = {*params.command.program, *(f.partition(":")[0] for f in faults)}
     return sorted(word for word in words if (root / word).is_file())
 
 
-def own_rows(settings: Mapping[str, Any]) -> list[str]:
-    """The user's own files of rows. settings: an environment's under `data`."""
-    found = (settings.get(key) for key in ("path", "heldout_path"))
-    return [path for path in found if path and settings["source"] == "jsonl"]
+def own_rows(settings: DataSettings) -> list[str]:
+    """Return the user's own files of rows."""
+    found = (settings.path, settings.heldout_path) if settings.source == "jsonl" else ()
+    return list(filter(None, found))

@@ -6,10 +6,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.settings import ALL_ROLLOUTS
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.trainers.program import ProgramTrainer
@@ -29,12 +30,12 @@ def check_program(overlay: Path) -> Recording:
     trainer = study.trainer
     if not isinstance(trainer, ProgramTrainer):
         raise InputError(f"{overlay}: key 'trainer' is {trainer.name}, expected a program's")
-    for name in trainer.venvs(study.params["command"]):
+    for name in trainer.venvs(told(study.params.command)):
         build_venv(name)
     shutil.rmtree(place, ignore_errors=True)
     job = study.probing()
     name = job.run.environment
     prepare(name, study.data_settings(name), job.rows.parent)
     run = replace(job.run, training=replace(job.run.training, steps=1))
-    job = replace(job, run=run, out=place, diagnostics=DiagnosticSettings(rollouts_every=1))
-    return record(job, trainer.program(study.params["command"]))
+    job = replace(job, run=run, out=place, diagnostics=ALL_ROLLOUTS)
+    return record(job, trainer.program(told(study.params.command)))

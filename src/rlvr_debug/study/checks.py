@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.checkout import ROOT, has_checkout
 from rlvr_debug.devices import positions
+from rlvr_debug.environments.settings import DataSettings, EnvironmentSettings
 from rlvr_debug.errors import InputError, hint, typed
-from rlvr_debug.grpo.settings import STAGES
+from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.models.architectures import config_of
 from rlvr_debug.models.places import base_model, base_model_of
 from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
@@ -23,15 +24,13 @@ from rlvr_debug.study.arms import (
     runs,
     stage_broken,
 )
+from rlvr_debug.study.model import Case, InterventionArm, Params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.venvs import venv_names
 
 __all__ = ["check_references"]
 
 _KEPT_NAMES = ("case", "control", "random-reward")
-# the default of training.lora_alpha in params.schema.yaml
-_LORA_ALPHA = 16
-Params = dict[str, Any]
 
 
 class _Wrong(Exception):
@@ -62,85 +61,84 @@ def _known(value: str, known: Iterable[str], key: str, what: str) -> None:
 
 def _check(params: Params, path: Path) -> None:
     _check_base_models(params)
-    _known(params["case"], [HEALTHY, *params["cases"]], "case", "case")
-    for name, case in params["cases"].items():
+    _known(params.case, [HEALTHY, *params.cases], "case", "case")
+    for name, case in params.cases.items():
         key = f"cases.{name}"
         if name == HEALTHY:
             raise _Wrong(f"key '{key}' is taken: the healthy case has no faults")
-        for fault in case["faults"]:
+        for fault in case.faults:
             _known(fault, variant_names(), f"{key}.faults", "fault")
         stages = list(map(stage_broken, faults_of(case)))
         if len(set(stages)) < len(stages):
             raise _Wrong(f"key '{key}.faults' breaks a stage twice, expected once")
-        _check_rollouts(case, key, params["environments"][params["environment"]])
+        _check_rollouts(case, key, params.environments[params.environment])
     taken: dict[str, str] = {}
-    for slug, hypothesis in params["hypotheses"].items():
+    for slug, own in params.arms.items():
         key = f"hypotheses.{slug}"
         _known(slug, hypothesis_names(), key, "hypothesis")
-        for name, arm in hypothesis["arms"].items():
+        for name, arm in own.items():
             if name in _KEPT_NAMES or name.endswith(("-control", "-alone")):
                 raise _Wrong(f"key '{key}.arms.{name}' is a name kept for other arms")
             if name in taken:
                 raise _Wrong(f"key '{key}.arms.{name}' stands in {taken[name]} too, expected once")
             taken[name] = key
-            for stage in arm.get("swap", []):
+            for stage in arm.swap:
                 _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage")
             _check_with(params, f"{key}.arms.{name}.with", arm, (name,))
-            main = arm.get("environment", params["environment"])
-            _check_rollouts(arm, f"{key}.arms.{name}", params["environments"][main])
-            if not any(arm.values()):
+            main = arm.environment or params.environment
+            _check_rollouts(arm, f"{key}.arms.{name}", params.environments[main])
+            if arm == InterventionArm():
                 raise _Wrong(
                     f"key '{key}.arms.{name}' changes nothing, expected what it does to the case"
                 )
-    for name, settings in params["data"].items():
-        _check_data(name, settings)
-    for name, settings in params["environments"].items():
-        if not sum(settings["weights"].values()):
+    for name, data in params.data.items():
+        _check_data(name, data)
+    for name, settings in params.environments.items():
+        if not sum(settings.weights.values()):
             raise _Wrong(f"key 'environments.{name}.weights' sums to 0, expected more")
     _check_trainer(params, path)
-    if params["sampler"] == "vllm":
+    if params.sampler == "vllm":
         _check_vllm(params)
     _check_launch(params)
-    case, *others = arms(params)
-    for arm in [case, *others]:
-        _check_training(arm, params["launch"]["processes"])
-    for arm in others:
-        _check_budget(arm, case)
+    as_it_is, *others = arms(params)
+    for each in [as_it_is, *others]:
+        _check_training(each, params.launch.processes)
+    for each in others:
+        _check_budget(each, as_it_is)
 
 
 _KEYS_OF = {"jsonl": ("path", "heldout_path"), "hub": ("datasets", "heldout_datasets")}
 
 
-def _check_data(name: str, settings: Mapping[str, Any]) -> None:
+def _check_data(name: str, settings: DataSettings) -> None:
     """Rows come from where the source says, and some are left to train on."""
-    source, key = settings["source"], f"data.{name}"
+    source, key = settings.source, f"data.{name}"
     for needed in _KEYS_OF.get(source, ())[:1]:
-        if needed not in settings:
+        if not getattr(settings, needed):
             raise _Wrong(f"key '{key}.{needed}' is missing, expected with source {source}")
     for other in (name for its, names in _KEYS_OF.items() if its != source for name in names):
-        if other in settings:
+        if getattr(settings, other):
             raise _Wrong(f"key '{key}.{other}' is given, expected none with source {source}")
     if source == "synthetic":
-        if settings["heldout"] >= settings["rows"]:
-            less = f"less than all {settings['rows']} rows"
-            raise _Wrong.value(f"{key}.heldout", settings["heldout"], less)
-        for setting, shares in settings.items():
+        if settings.heldout >= settings.rows:
+            less = f"less than all {settings.rows} rows"
+            raise _Wrong.value(f"{key}.heldout", settings.heldout, less)
+        for setting, shares in vars(settings).items():
             if isinstance(shares, dict) and not any(shares.values()):
                 raise _Wrong(f"key '{key}.{setting}' sums to 0, expected more")
 
 
 def _check_trainer(params: Params, path: Path) -> None:
     """The case is one that the study's trainer can run, and the trainer is told what it needs."""
-    trainer = load_trainer(params["trainer"])
+    trainer = load_trainer(params.trainer)
     trainer.check(params, path)
-    if "environment" in params["command"]:
-        name = params["command"]["environment"]
+    if name := params.command.environment:
         _known(name, venv_names(), "command.environment", "environment")
-    case = params["cases"].get(params["case"], {})
+    case = params.cases.get(params.case, Case())
     stages = map(stage_broken, faults_of(case))
-    if missing := trainer.missing(stages, {**params["training"], **case.get("training", {})}):
+    if missing := trainer.missing(stages, {**vars(params.training), **case.training}):
         raise _Wrong(
-            f"key 'cases.{params['case']}' asks for {', '.join(missing)}, which trainer "
+            f"key 'cases.{params.case}' asks for {', '.join(missing)}, which trainer "
             f"{trainer.name} cannot be given"
         )
 
@@ -150,8 +148,8 @@ def _check_base_models(params: Params) -> None:
 
     Without a checkout there are no folders, and parameters are read, but no study is run.
     """
-    given = {"base_model": params["base_model"]}
-    given |= {f"base_models.{name}": text for name, text in params["base_models"].items()}
+    given = {"base_model": params.base_model}
+    given |= {f"base_models.{name}": text for name, text in params.base_models.items()}
     for key, text in given.items():
         try:
             model = base_model(text)
@@ -166,12 +164,12 @@ def _check_base_models(params: Params) -> None:
 
 def _check_vllm(params: Params) -> None:
     """vLLM can hold the base models as it is told to, and a reply in its context."""
-    told = params["vllm"]
-    length, parts = told["max_model_len"], told["tensor_parallel_size"]
+    told = params.vllm
+    length, parts = told.max_model_len, told.tensor_parallel_size
     used = dict.fromkeys(run.environment for run in runs(params))
     for environment in used:
         key = f"environments.{environment}.max_new_tokens"
-        reply = params["environments"][environment]["max_new_tokens"]
+        reply = params.environments[environment].max_new_tokens
         if 0 < length <= reply:
             raise _Wrong.value("vllm.max_model_len", length, f"more than {key}, {reply}")
     for environment in sorted(used):
@@ -184,15 +182,15 @@ def _check_vllm(params: Params) -> None:
         if heads % parts:
             divisor = f"a divisor of the base model's {heads} attention heads"
             raise _Wrong.value("vllm.tensor_parallel_size", parts, divisor)
-    if not load_trainer(params["trainer"]).takes_sampler:
+    if not load_trainer(params.trainer).takes_sampler:
         return
     for arm in arms(params):
         lora_r = arm.training["lora_r"]
         config = config_of(base_model_of(params, arm.environment), ROOT)
         expected = ""
-        if not lora_r and told["shared_by"] != "run":
-            expected = f"more with vllm.shared_by {told['shared_by']}: one server has one model"
-        elif not lora_r and (why := why_not_reloaded(config or {}, told)):
+        if not lora_r and told.shared_by != "run":
+            expected = f"more with vllm.shared_by {told.shared_by}: one server has one model"
+        elif not lora_r and (why := why_not_reloaded(config or {}, vars(told))):
             expected = f"more: {why}"
         elif lora_r > RANKS[-1]:
             expected = f"at most {RANKS[-1]}, as vLLM has it"
@@ -202,42 +200,42 @@ def _check_vllm(params: Params) -> None:
 
 def _check_launch(params: Params) -> None:
     """Several processes are started by something, and no GPU is given to two."""
-    launch, server = params["launch"], params["vllm"]
-    config, taken = launch["config"], positions(launch["devices"])
-    if not config and (launch["processes"] > 1 or taken):
+    launch, server = params.launch, params.vllm
+    config, taken = launch.config, positions(launch.devices)
+    if not config and (launch.processes > 1 or taken):
         raise _Wrong(
             "key 'launch.config' is missing, expected a config of accelerate with "
             "launch.processes and launch.devices"
         )
     if config and has_checkout() and not (ROOT / config).is_file():
         raise _Wrong.value("launch.config", typed(config), "a file")
-    if taken and len(set(taken)) != launch["processes"]:
-        each = f"{launch['processes']}, one for each of launch.processes"
-        raise _Wrong.value("launch.devices", typed(launch["devices"]), each)
-    both = set(taken) & set(positions(server["devices"]))
-    if both and params["sampler"] == "vllm":
+    if taken and len(set(taken)) != launch.processes:
+        each = f"{launch.processes}, one for each of launch.processes"
+        raise _Wrong.value("launch.devices", typed(launch.devices), each)
+    both = set(taken) & set(positions(server.devices))
+    if both and params.sampler == "vllm":
         raise _Wrong(
             f"key 'vllm.devices' has {min(both)}, which launch.devices has too, expected others"
         )
 
 
-def _check_with(params: Params, key: str, arm: Mapping[str, Any], seen: tuple[str, ...]) -> None:
+def _check_with(params: Params, key: str, arm: InterventionArm, seen: tuple[str, ...]) -> None:
     """Arms that are combined exist, and none is combined with itself."""
     known = interventions(params)
-    for name in arm.get("with", []):
+    for name in arm.with_:
         _known(name, known, key, "arm")
         if name in seen:
             raise _Wrong(f"key '{key}' leads back to '{name}', expected other arms")
         _check_with(params, key, known[name], (*seen, name))
 
 
-def _check_rollouts(arm: Mapping[str, Any], key: str, settings: Mapping[str, Any]) -> None:
+def _check_rollouts(arm: Case | InterventionArm, key: str, settings: EnvironmentSettings) -> None:
     """An arm changes settings that its environment has."""
-    for name, value in arm.get("rollouts", {}).items():
-        _known(name, settings, f"{key}.rollouts", "setting")
-        if isinstance(value, dict):
+    for name, value in arm.rollouts.items():
+        _known(name, vars(settings), f"{key}.rollouts", "setting")
+        if name == "weights":
             for part in value:
-                _known(part, settings[name], f"{key}.rollouts.{name}", "reward part")
+                _known(part, settings.weights, f"{key}.rollouts.{name}", "reward part")
             if not sum(value.values()):
                 raise _Wrong(f"key '{key}.rollouts.{name}' sums to 0, expected more")
 
@@ -271,8 +269,8 @@ def _check_training(arm: Arm, processes: int) -> None:
         raise _Wrong.value("training.gradient_accumulation_steps", parts, most, arm)
     # a repair of the adapter alone has no counterpart in a control without one
     no_adapter = not training["lora_r"] and arm.design != "alone"
-    if no_adapter and training["lora_alpha"] != _LORA_ALPHA:
-        right = f"{_LORA_ALPHA} with lora_r 0: full fine-tuning has no adapter"
+    if no_adapter and training["lora_alpha"] != TrainingSettings.lora_alpha:
+        right = f"{TrainingSettings.lora_alpha} with lora_r 0: full fine-tuning has no adapter"
         raise _Wrong.value("training.lora_alpha", training["lora_alpha"], right, arm)
     if training["kl_place"] == "reward":
         for key, needed in _FOR_KL_IN_REWARD.items():

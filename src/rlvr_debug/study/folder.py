@@ -10,12 +10,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import psutil
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
+
+if TYPE_CHECKING:
+    from rlvr_debug.study.model import Params
 
 __all__ = ["WRITTEN", "hold", "last_run", "nobody_works_in", "study_folder"]
 
@@ -24,9 +27,9 @@ WRITTEN = ("results", "logs", ".snakemake")
 _LITTLE = 100_000  # bytes, less than any study needs
 
 
-def study_folder(params: dict[str, Any], overlay: Path | None, root: Path = ROOT) -> Path:
+def study_folder(params: Params, overlay: Path | None, root: Path = ROOT) -> Path:
     """Return the project for the default study, and a folder of its own for an overlay's."""
-    return root / "studies" / params["study"] if overlay else root
+    return root / "studies" / params.study if overlay else root
 
 
 def hold(folder: Path) -> TextIO:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.causes.base import Intervention, Times
 from rlvr_debug.errors import InputError, hint
+from rlvr_debug.study.model import Case, InterventionArm, Params, TestedHypothesis
 
 __all__ = ["ALL", "arm_of", "filled", "value_of"]
 
 ALL = "all"
 _DIGITS = 12  # of a product, so that 3 times 4e-4 is 1.2e-3
-Params = dict[str, Any]
 
 
 def filled(params: Params, path: Path) -> Params:
@@ -24,61 +25,65 @@ def filled(params: Params, path: Path) -> Params:
     the cause's arm of that name. path: the file that an error names. Raises InputError for an arm `{}` that the
     cause does not have.
     """
-    given = params.get("hypotheses", {})  # another revision has other keys
-    if given == ALL:
-        given = {slug: {} for slug in hypothesis_names()}
-    hypotheses = {slug: {"arms": _arms(params, slug, told, path)} for slug, told in given.items()}
-    return {**params, "hypotheses": hypotheses}
+    given = params.hypotheses
+    if isinstance(given, str):
+        given = {slug: TestedHypothesis() for slug in hypothesis_names()}
+    found = {
+        slug: replace(told, arms=_arms(params, slug, told, path)) for slug, told in given.items()
+    }
+    return replace(params, hypotheses=found)
 
 
-def _arms(params: Params, slug: str, told: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _arms(
+    params: Params, slug: str, told: TestedHypothesis, path: Path
+) -> Mapping[str, InterventionArm]:
     if slug not in hypothesis_names():
-        return dict(told.get("arms", {}))  # the check of references names it
-    known = {arm.name: arm for arm in load_hypothesis(slug).arms_on(params.get("trainer", "own"))}
-    if "arms" not in told:
+        return told.arms or {}  # the check of references names it
+    known = {arm.name: arm for arm in load_hypothesis(slug).arms_on(params.trainer)}
+    if told.arms is None:
         return {name: arm_of(arm, params) for name, arm in known.items() if _applies(arm, params)}
     arms = {}
-    for name, arm in told["arms"].items():
-        if not arm and name not in known:
+    for name, arm in told.arms.items():
+        own = arm == InterventionArm()
+        if own and name not in known:
             raise InputError(
                 f"{path}: key 'hypotheses.{slug}.arms.{name}' changes nothing, expected what it does to the "
                 f"case, or {{}} for an arm of the cause's own: {hint(name, known)}"
             )
-        arms[name] = arm or arm_of(known[name], params)
+        arms[name] = arm_of(known[name], params) if own else arm
     return arms
 
 
 def _applies(arm: Intervention, params: Params) -> bool:
     """Whether the study's environment has what the arm changes."""
-    weights = params["environments"][params["environment"]]["weights"]
-    return arm.environment != params["environment"] and set(arm.rollouts.get("weights", ())) <= set(
+    weights = params.environments[params.environment].weights
+    return arm.environment != params.environment and set(arm.rollouts.get("weights", ())) <= set(
         weights
     )
 
 
-def arm_of(arm: Intervention, params: Params) -> dict[str, Any]:
+def arm_of(arm: Intervention, params: Params) -> InterventionArm:
     """Return the intervention as params.yaml would say it, with values for this study's case.
 
     A trainer that is not ours cannot swap stages: of an arm that changes settings too, only these are left.
     """
-    case = params["cases"].get(params["case"], {})
+    case = params.cases.get(params.case, Case())
     healthy = {
-        "training": params["training"],
-        "rollouts": params["environments"][params["environment"]],
-        "options": params["options"],
+        "training": vars(params.training),
+        "rollouts": vars(params.environments[params.environment]),
+        "options": params.options,
     }
-    swap = () if arm.settings and params["trainer"] != "own" else arm.swap
+    swap = () if arm.settings and params.trainer != "own" else arm.swap
     changed = {
         kind: {
             name: value_of(
-                value, case.get(kind, {}).get(name, control.get(name)), control.get(name)
+                value, getattr(case, kind).get(name, control.get(name)), control.get(name)
             )
             for name, value in getattr(arm, kind).items()
         }
         for kind, control in healthy.items()
     }
-    told = {"environment": arm.environment, "with": list(arm.combined), "swap": list(swap)}
-    return {key: value for key, value in {**told, **changed}.items() if value}
+    return InterventionArm(environment=arm.environment, with_=arm.combined, swap=swap, **changed)
 
 
 def value_of(value: Any, case: Any, control: Any) -> Any:

@@ -1,30 +1,30 @@
 """params.yaml: reading, overlays, checks.
 
-One schema (schema.py) holds every key with its description and default.
+model.py has every key with its description and default.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rlvr_debug.blocks import checked, told
 from rlvr_debug.checkout import ROOT, checkout, has_checkout
-from rlvr_debug.environments import environment_names
+from rlvr_debug.environments import environment_names, settings_of
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_text
-from rlvr_debug.schemas import Validator, check_schema
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.interventions import ALL, filled
-from rlvr_debug.study.schema import environment_defaults, schema
+from rlvr_debug.study.model import Params
 
 __all__ = ["default_params", "load_params", "merge", "parse_params", "study_params"]
 
-Params = dict[str, Any]
+Raw = dict[str, Any]
 
 # in the sources a link to the checkout's params.yaml, in a wheel a copy of it
 _SHIPPED = Path(__file__).with_name("params.yaml")
@@ -63,7 +63,7 @@ def study_params(overlay: Path | None = None, every_phase: bool = False) -> Para
     Raise InputError where there is no checkout: a study cannot be run without one.
     """
     params = load_params(checkout() / "params.yaml", overlay)
-    return {**params, "phases": "all"} if every_phase else params
+    return replace(params, phases="all") if every_phase else params
 
 
 def default_params(overlay: Path | None = None) -> Params:
@@ -73,28 +73,27 @@ def default_params(overlay: Path | None = None) -> Params:
 
 def load_params(path: Path, overlay: Path | None = None) -> Params:
     """Read params.yaml, merge the overlay over it, check both and the result."""
-    params = _read(path)
-    _fill(params)
-    check_schema(params, _validator(), path)
+    raw = _read(path)
+    _fill(raw)
+    params = checked(Params, raw, path)
     if overlay is not None:
         over = _read(overlay)
         if not isinstance(over.get("study"), str):
             raise InputError(f"{overlay}: key 'study' is missing, expected the name of the study")
-        if over["study"] == params["study"]:
+        if over["study"] == params.study:
             raise InputError(
                 f"{overlay}: key 'study' is '{over['study']}' as in {path}, expected another name"
             )
-        if params["hypotheses"] != ALL:  # an overlay adds to a cause's own arm, {} in params.yaml
-            params = filled(params, path)
-        _check_removals(params, over, "", overlay)
-        params = merge(params, over)
-        check_schema(params, _validator(), overlay)
+        if params.hypotheses != ALL:  # an overlay adds to a cause's own arm, {} in params.yaml
+            raw["hypotheses"] = told(filled(params, path).hypotheses)
+        _check_removals(raw, over, "", overlay)
+        params = checked(Params, merge(raw, over), overlay)
     params = filled(params, overlay or path)
     check_references(params, overlay or path)
     return params
 
 
-def _read(path: Path) -> Params:
+def _read(path: Path) -> Raw:
     try:
         text = read_text(path, "parameters in YAML")
     except ValueError as error:
@@ -102,7 +101,7 @@ def _read(path: Path) -> Params:
     return parse_params(text, str(path))
 
 
-def parse_params(text: str, place: str) -> Params:
+def parse_params(text: str, place: str) -> Raw:
     """The keys and values of a params.yaml as they stand there, not checked against the schema.
 
     place: the file, as errors name it.
@@ -121,12 +120,13 @@ def parse_params(text: str, place: str) -> Params:
     return value
 
 
-def _fill(params: Params) -> None:
+def _fill(raw: Raw) -> None:
     """Put in the defaults of environments that params.yaml says nothing about."""
-    for block in ("data", "environments"):
-        if isinstance(params.get(block), dict):
-            for name in environment_names():
-                params[block].setdefault(name, environment_defaults(block, name))
+    for name in environment_names():
+        own = settings_of(name)
+        for key, kind in (("data", own.Data), ("environments", own.Settings)):
+            if isinstance(raw.get(key), dict):
+                raw[key].setdefault(name, told(kind()))
 
 
 def _string_keys(value: Any) -> Any:
@@ -151,7 +151,7 @@ def merge(base: Any, over: Any) -> Any:
     return {key: merged[key] for key in [*base, *over] if key in merged}
 
 
-def _check_removals(base: Params, over: Params, above: str, path: Path) -> None:
+def _check_removals(base: Raw, over: Raw, above: str, path: Path) -> None:
     """A `~` for a key that is not there removes nothing, such as a misspelt one."""
     for key, value in over.items():
         full = f"{above}{key}"
@@ -160,8 +160,3 @@ def _check_removals(base: Params, over: Params, above: str, path: Path) -> None:
         if isinstance(value, dict):
             below = base.get(key)
             _check_removals(below if isinstance(below, dict) else {}, value, f"{full}.", path)
-
-
-@functools.cache
-def _validator() -> Any:
-    return Validator(schema())

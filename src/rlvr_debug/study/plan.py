@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, mean
-from typing import Any
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_jsonl, read_table, read_yaml
@@ -17,6 +16,7 @@ from rlvr_debug.models.architectures import architecture_of
 from rlvr_debug.models.places import base_model_of
 from rlvr_debug.study.arms import runs, trained_runs
 from rlvr_debug.study.folder import study_folder
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.snakemake import core_count, jobs_to_do, snakemake_command
 from rlvr_debug.trainers.base import Run
@@ -121,19 +121,19 @@ def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
     return Rates({}, _SECONDS_PER_ROLLOUT, size, source)
 
 
-def environments_of(params: Mapping[str, Any]) -> list[str]:
+def environments_of(params: Params) -> list[str]:
     """Return the environments in which the study trains, by name."""
-    return sorted({run.environment for run in runs(dict(params))})
+    return sorted({run.environment for run in runs(params)})
 
 
-def is_real(params: Mapping[str, Any]) -> bool:
+def is_real(params: Params) -> bool:
     """Whether some base model is more than the shipped one; one of which nothing is known may be."""
     names = environments_of(params)
     models = (architecture_of(base_model_of(params, name), ROOT) for name in names)
     return any(model is None or model.parameters >= _REAL for model in models)
 
 
-def _disk_bytes(trained: Iterable[Run], params: Mapping[str, Any]) -> float:
+def _disk_bytes(trained: Iterable[Run], params: Params) -> float:
     """Mean over trainings: merged weights in single precision, and the adapter's."""
     found = [
         4 * (model.parameters + model.adapter(run.training.lora_r))
@@ -200,12 +200,10 @@ def _cost(jobs: Mapping[str, int], training: Sequence[float], cores: int) -> Cos
     return Cost(trainings, seconds, max(seconds / cores, longest))
 
 
-def planned(
-    params: Mapping[str, Any], to_do: Mapping[str, int], cores: int, found: Rates, free: int
-) -> Plan:
+def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, free: int) -> Plan:
     """to_do: jobs by rule that are not done; free: bytes on the disk."""
     real = is_real(params)
-    every, trained = list(runs(dict(params))), trained_runs(dict(params))
+    every, trained = list(runs(params)), trained_runs(params)
     training = [found.training(run) for run in trained]
     seeds = Counter(run.arm for run in every).values()
     # seconds of the shipped model say nothing of one that is a thousand times larger
@@ -214,12 +212,12 @@ def planned(
     )
     one = _disk_bytes(trained, params) if real else found.size
     return Plan(
-        study=params["study"],
-        case=params["case"],
-        environment=params["environment"],
-        trainer=params["trainer"],
-        model=params["base_model"].partition("@")[0],
-        gated=params["phases"] == "gated",
+        study=params.study,
+        case=params.case,
+        environment=params.environment,
+        trainer=params.trainer,
+        model=params.base_model.partition("@")[0],
+        gated=params.phases == "gated",
         arms=len({run.arm for run in every}),
         seeds=(min(seeds), max(seeds)),
         runs=len(every),
@@ -278,12 +276,12 @@ def _wrapped(text: str) -> Iterable[str]:
     return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def study_rates(params: Mapping[str, Any], overlay: Path | None) -> Rates:
+def study_rates(params: Params, overlay: Path | None) -> Rates:
     """Of the study itself as far as it is run, else of the default one."""
-    studies = {params["study"]: study_folder(dict(params), overlay) / "results"}
+    studies = {params.study: study_folder(params, overlay) / "results"}
     if overlay:
         studies["default"] = ROOT / "results"
-    return rates(studies, ROOT / base_model_of(params, params["environment"]).folder)
+    return rates(studies, ROOT / base_model_of(params, params.environment).folder)
 
 
 def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) -> Plan:

@@ -8,14 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.blocks import checked, told
 from rlvr_debug.causes import phase_of
 from rlvr_debug.data.prepare import rooted
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained
-from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.places import BaseModel, base_model_of
 from rlvr_debug.study.arms import runs, unmapped
+from rlvr_debug.study.model import Params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job, Run, Trainer
 
@@ -30,7 +31,7 @@ class Study:
     the hypotheses by slug. unmapped: by slug, why arms are not run. results: where files of results are.
     """
 
-    params: Mapping[str, Any]
+    params: Params
     root: Path
     runs: tuple[Run, ...]
     phases: Mapping[str, int]
@@ -55,12 +56,11 @@ class Study:
 
     def settings(self, environment: str) -> dict[str, Any]:
         """Return the environment's block of `environments` in params.yaml."""
-        found: dict[str, Any] = self.params["environments"][environment]
-        return found
+        return self.params.settings(environment)
 
     def data_settings(self, environment: str) -> dict[str, Any]:
         """Return the environment's block of `data`, with the paths of files as they are from here."""
-        return rooted(self.params["data"][environment], self.root)
+        return rooted(self.params.data_settings(environment), self.root)
 
     def base_model(self, environment: str) -> BaseModel:
         return base_model_of(self.params, environment)
@@ -75,23 +75,23 @@ class Study:
     @property
     def _server(self) -> dict[str, Any]:
         """The settings of a server, where the sampler is one."""
-        if not Sampling(self.params["sampler"]).served:
+        if not Sampling(self.params.sampler).served:
             return {}
-        vllm = {"vllm": self.params["vllm"]} if self.params["sampler"] == "vllm" else {}
-        return {**self.params["server"], **vllm}
+        vllm = {"vllm": told(self.params.vllm)} if self.params.sampler == "vllm" else {}
+        return {**told(self.params.server), **vllm}
 
     @property
     def trains_on_vllm(self) -> bool:
         """Whether vLLM answers in training, too: other trainers have samplers of their own."""
-        return self.params["sampler"] == "vllm" and self.trainer.takes_sampler
+        return self.params.sampler == "vllm" and self.trainer.takes_sampler
 
     @property
     def trainer(self) -> Trainer:
-        return load_trainer(self.params["trainer"])
+        return load_trainer(self.params.trainer)
 
     def shared_server(self, run: Run) -> Path | None:
         """Return the endpoint's file of the server that samples for this training and others, if one does."""
-        sharing = self.params["vllm"]["shared_by"]
+        sharing = self.params.vllm.shared_by
         if not self.trains_on_vllm or sharing == "run":
             return None
         name = "study" if sharing == "study" else run.arm
@@ -99,15 +99,15 @@ class Study:
 
     def baseline_server(self, environment: str) -> Path | None:
         """Return the endpoint's file of the server with the base model, where the environment has that one."""
-        main = self.params["environment"]
+        main = self.params.environment
         if not self._server or self.base_model(environment) != self.base_model(main):
             return None
         return self.results / "server" / "endpoint.json"
 
     def serving(self) -> Serving:
         """Return what the server with the base model is told, which baseline evaluations share."""
-        sampling = Sampling(self.params["sampler"], self._server)
-        return Serving(self.model_folder(self.params["environment"]), sampling, None)
+        sampling = Sampling(self.params.sampler, self._server)
+        return Serving(self.model_folder(self.params.environment), sampling, None)
 
     def serving_policies(self, endpoint: Path) -> Serving:
         """Return what a server is told that samples for several trainings. endpoint: its file (shared_server)."""
@@ -116,7 +116,7 @@ class Study:
             raise InputError(f"{endpoint}: no run of the study is sampled for there")
         lora_r = max(run.training.lora_r for run in found)
         # the port of params.yaml is that of the server with the base model
-        sampling = Sampling(self.params["sampler"], {**self._server, "port": 0})
+        sampling = Sampling(self.params.sampler, {**self._server, "port": 0})
         return Serving(
             self.model_folder(found[0].environment), sampling, Trained(lora_r, len(found))
         )
@@ -126,7 +126,7 @@ class Study:
         run = self.run(name)
         sampling = Sampling()
         if self.trains_on_vllm:
-            sampling = Sampling(self.params["sampler"], self._server, self.shared_server(run))
+            sampling = Sampling(self.params.sampler, self._server, self.shared_server(run))
         return self._job(run, self.results / "runs" / name, sampling)
 
     def probing(self) -> Job:
@@ -141,8 +141,8 @@ class Study:
             self.model_folder(run.environment),
             self.rows(run.environment, "train"),
             out,
-            DiagnosticSettings(**self.params["diagnostics"]),
-            {key: value for key, value in self.params["command"].items() if key in keys},
+            self.params.diagnostics,
+            {key: value for key, value in told(self.params.command).items() if key in keys},
             sampling,
         )
 
@@ -156,9 +156,9 @@ class Study:
             self.model_folder(environment),
             found / "model.safetensors" if found else None,
             self.rows(environment, "heldout"),
-            self.params["training"]["temperature"],
-            self.params["evaluation"]["seed"],
-            Sampling(self.params["sampler"], self._server, endpoint),
+            self.params.training.temperature,
+            self.params.evaluation.seed,
+            Sampling(self.params.sampler, self._server, endpoint),
         )
 
     def until(self, phase: int) -> tuple[list[Run], list[str]]:
@@ -169,20 +169,20 @@ class Study:
     @property
     def judged_by(self) -> dict[str, Any]:
         """What tables and report are told of the case and of how verdicts are reached."""
-        case = {key: self.params[key] for key in ("study", "case", "trainer", "environment")}
-        return {**case, **self.params["verdicts"]}
+        keys = ("study", "case", "trainer", "environment")
+        return {**{key: getattr(self.params, key) for key in keys}, **told(self.params.verdicts)}
 
 
-def resolve(params: Mapping[str, Any], root: Path) -> Study:
+def resolve(params: Params, root: Path) -> Study:
     """Return the study of checked parameters. root: the checkout, from the study's working directory."""
-    phases = {slug: phase_of(slug, params["hypotheses"]) for slug in params["hypotheses"]}
-    return Study(params, root, tuple(runs(dict(params))), phases, unmapped(dict(params)))
+    phases = {slug: phase_of(slug, params.arms) for slug in params.arms}
+    return Study(params, root, tuple(runs(params)), phases, unmapped(params))
 
 
 def write_study(study: Study, path: Path) -> None:
     """Write all that the study's jobs may be told. The same study gives the same bytes."""
     runs_told = [run.to_json() for run in study.runs]
-    found = {"params": study.params, "root": str(study.root), "runs": runs_told}
+    found = {"params": told(study.params), "root": str(study.root), "runs": runs_told}
     write_json(path, {**found, "phases": study.phases, "unmapped": study.unmapped})
 
 
@@ -190,8 +190,10 @@ def read_study(path: Path) -> Study:
     """Read what write_study wrote; results are beside it. Raise InputError for any other file."""
     found = read_json(path)
     try:
-        found["runs"] = tuple(map(Run.from_json, found["runs"]))
-        return Study(**{**found, "root": Path(found["root"]), "results": path.parent})
+        params = checked(Params, found["params"], path)
+        places = {"root": Path(found["root"]), "results": path.parent}
+        runs_told = tuple(map(Run.from_json, found["runs"]))
+        return Study(**{**found, **places, "params": params, "runs": runs_told})
     except (TypeError, KeyError):
         raise InputError(
             f"{path}: expected a study as the workflow writes it, found other keys"

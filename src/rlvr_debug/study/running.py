@@ -18,11 +18,13 @@ from typing import Any
 
 import psutil
 
+from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_splits, rooted
 from rlvr_debug.files import written_since
 from rlvr_debug.processes import failure
 from rlvr_debug.study.folder import hold, study_folder
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.snakemake import core_count, events_to, profile, snakemake_command
 from rlvr_debug.study.tidy import unlock
@@ -182,8 +184,8 @@ def _say_what_failed(folder: Path, logs: Sequence[str], begin: float) -> bool:
     return bool(found)
 
 
-def _check_rows(params: dict[str, Any], root: Path, asks_hub: bool) -> None:
+def _check_rows(params: Params, root: Path, asks_hub: bool) -> None:
     """Check the user's own rows before anything starts: one line and not Snakemake's many."""
-    for environment, settings in params["data"].items():
-        if settings["source"] == "jsonl" or (settings["source"] == "hub" and asks_hub):
-            read_splits(environment, rooted(settings, root))
+    for environment, settings in params.data.items():
+        if settings.source == "jsonl" or (settings.source == "hub" and asks_hub):
+            read_splits(environment, rooted(told(settings), root))

@@ -137,7 +137,7 @@ def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> Study
         for one in seen
     ]
     at_a_time = sum(one.state in ("training", "evaluating") for one in seen)
-    return StudyStatus(study.params["study"], now.at_work, at_a_time, found)
+    return StudyStatus(study.params.study, now.at_work, at_a_time, found)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def _later(study: Study, folder: Path) -> set[str]:
     """Return names of trainings that only phases need after the first that found a cause, or is not decided yet."""
-    if study.params["phases"] != "gated":
+    if study.params.phases != "gated":
         return set()
     last = 0
     for last in sorted(set(study.phases.values())):

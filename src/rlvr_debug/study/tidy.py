@@ -5,18 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.git import git
 from rlvr_debug.processes import output_of
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.folder import WRITTEN, hold, nobody_works_in, study_folder
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.snakemake import snakemake_command
 
 __all__ = ["tidy", "unlock", "unnamed"]
-
-Params = dict[str, Any]
 
 
 def tidy(

@@ -10,18 +10,20 @@ from typing import Any
 
 import yaml
 
+from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
 from rlvr_debug.study.arms import own_programs, own_rows
 from rlvr_debug.study.folder import study_folder
+from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.venvs import sampler_venvs
 
 __all__ = ["track"]
 
-Params = dict[str, Any]
+Stage = dict[str, Any]
 # but for what DVC keeps
 _IN_GIT = (".gitignore", "dvc.yaml", "dvc.lock", "results/")
 
@@ -48,32 +50,32 @@ def track(overlay: Path, every_phase: bool = False, root: Path = ROOT) -> Path:
 
 
 def _stage(
-    default: Params, params: Params, overlay: Path, folder: Path, root: Path, every_phase: bool
-) -> Params:
+    default: Stage, params: Params, overlay: Path, folder: Path, root: Path, every_phase: bool
+) -> Stage:
     def here(path: str | Path) -> str:
         return os.path.relpath(root / path, folder)
 
     config = [f"overlay={here(overlay)}", *(["phases=all"] if every_phase else [])]
     words = ["snakemake", "--snakefile", here("workflow/Snakefile"), "--config", *config]
     study = resolve(params, root)
-    own = [path for name in study.environments for path in own_rows(params["data"][name])]
+    own = [path for name in study.environments for path in own_rows(params.data[name])]
     models = map(study.base_model, study.environments)
     # what a revision names does not change
     own += [model.folder for model in models if not model.revision]
     own += own_programs(params, root)
-    venvs = study.trainer.venvs(params["command"])
-    venvs += sampler_venvs(params["sampler"], params["vllm"])
+    venvs = study.trainer.venvs(told(params.command))
+    venvs += sampler_venvs(params)
     own += [f"envs/{name}.txt" for name in venvs]
     return {
         **default,
-        "desc": f"the study {params['study']}, from files to verdicts",
+        "desc": f"the study {params.study}, from files to verdicts",
         "cmd": shlex.join(words),
         "params": [{here("params.yaml"): None}, {here(overlay): None}],
         "deps": list(dict.fromkeys(map(here, [*default["deps"], *own]))),
     }
 
 
-def _cached(stage: Params) -> Iterator[str]:
+def _cached(stage: Stage) -> Iterator[str]:
     """The outs that DVC keeps, and git does not."""
     for each in [*stage["outs"], *stage["metrics"]]:
         outs = {each: {}} if isinstance(each, str) else each

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rlvr_debug.blocks import told
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.jobs import Sampling
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 
 if TYPE_CHECKING:
     from rlvr_debug.probes import Measurement
+    from rlvr_debug.study.model import Params
 
 __all__ = ["Job", "Run", "Trainer"]
 
@@ -76,7 +78,7 @@ class Job:
     base_model: Path
     rows: Path
     out: Path
-    diagnostics: DiagnosticSettings = field(default_factory=DiagnosticSettings)
+    diagnostics: DiagnosticSettings = NO_ROLLOUTS
     command: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
 
@@ -128,14 +130,14 @@ class Trainer(ABC):
         unknown = [f"stage {stage}" for stage in stages if stage not in self.stages]
         return unknown + self.unmapped(training)
 
-    def check(self, params: Mapping[str, Any], path: Path) -> None:
+    def check(self, params: Params, path: Path) -> None:
         """Raise InputError where params.yaml says what this trainer cannot be told. path: for the error."""
-        case = params["case"]
+        case = params.case
         known = ("stall_seconds", *self.command_keys)
-        given = [f"command.{key}" for key in sorted(params["command"]) if key not in known]
-        if "reward" in params["cases"].get(case, {}) and not self.takes_reward:
+        given = [f"command.{key}" for key in sorted(told(params.command)) if key not in known]
+        if case in params.cases and params.cases[case].reward and not self.takes_reward:
             given.append(f"cases.{case}.reward")
-        if (params["launch"]["config"] or params["launch"]["devices"]) and not self.takes_launch:
+        if (params.launch.config or params.launch.devices) and not self.takes_launch:
             given.append("launch")
         options = list(_all_options(params))
         if not self.takes_options:
@@ -176,15 +178,15 @@ class Trainer(ABC):
         """Check the trainer's components at step 0. What it needs to write goes beside job.out."""
 
 
-def _all_options(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _all_options(params: Params) -> Iterator[tuple[str, str]]:
     """Yield the options of params.yaml wherever they may stand: the key that they stand under, and their own."""
-    places = {"options": params}
-    places |= {f"cases.{name}.options": case for name, case in params["cases"].items()}
+    places = {"options": params.options}
+    places |= {f"cases.{name}.options": case.options for name, case in params.cases.items()}
     places |= {
-        f"hypotheses.{slug}.arms.{name}.options": arm
-        for slug, hypothesis in params["hypotheses"].items()
-        for name, arm in hypothesis["arms"].items()
+        f"hypotheses.{slug}.arms.{name}.options": arm.options
+        for slug, arms in params.arms.items()
+        for name, arm in arms.items()
     }
-    for key, holder in places.items():
-        for option in holder.get("options", {}):
+    for key, options in places.items():
+        for option in options:
             yield key, option

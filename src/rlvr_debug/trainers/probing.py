@@ -18,7 +18,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.sequences import build_batch
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.settings import ALL_ROLLOUTS
 from rlvr_debug.models.base_model import load_model, one_thread
 from rlvr_debug.probes import Measurement, Subject
 from rlvr_debug.probes.rewards import group_integrity, reward_audit
@@ -50,7 +50,7 @@ def probe_program(job: Job, program: Program) -> list[Measurement]:
             job,
             run=replace(run, training=training),
             out=place / str(steps),
-            diagnostics=DiagnosticSettings(rollouts_every=1),
+            diagnostics=ALL_ROLLOUTS,
         )
         found.append(record(told, program, "probe of"))
     first, second = found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rlvr_debug.environments import rewards
 from rlvr_debug.environments.base import Environment, ToolCall, ToolResult, Transcript, tool
 from rlvr_debug.environments.musique.retrieval import Retriever, build_retrieval, with_noise
 from rlvr_debug.environments.musique.rows import MuSiQueRow
+from rlvr_debug.environments.musique.settings import Settings
 
 __all__ = ["COMPLETE", "SYSTEM", "SYSTEM_COMPLETE", "TOOL", "MuSiQue"]
 
@@ -40,22 +40,6 @@ _CITE = re.compile(r"<cite>(.*?)</cite>", re.DOTALL)
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _ANSWERED, _CITED = r"\s*<answer>[^<]*</answer>\s*", r"\s*<cite>[^<]*</cite>\s*"
 _FORMAT = re.compile(f"{_ANSWERED}{_CITED}|{_CITED}{_ANSWERED}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What params.yaml says of it; settings.yaml says what each key means."""
-
-    retrieval: str
-    top_n: int
-    max_turns: int
-    max_new_tokens: int
-    weights: Mapping[str, float]
-    retrieval_model: str = "sentence-transformers/all-MiniLM-L6-v2"
-    noise_rate: float = 1.0
-    noise_seed: int = 0
-    answer_by: str = "tags"
-    hop_factor: bool = False
 
 
 class MuSiQue(Environment):

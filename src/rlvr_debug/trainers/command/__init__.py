@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.trainers.program import ProgramTrainer
+
+if TYPE_CHECKING:
+    from rlvr_debug.study.model import Params
 
 __all__ = ["TRAINER"]
 
@@ -18,8 +21,8 @@ class _Command(ProgramTrainer):
     to_fill_in = "command.program, your trainer's command (docs/trainers.md: the protocol)"
     placeholders: ClassVar = {"command": {"program": ["python", "./train.py"]}}
 
-    def check(self, params: Mapping[str, Any], path: Path) -> None:
-        if "program" not in params["command"]:
+    def check(self, params: Params, path: Path) -> None:
+        if not params.command.program:
             raise InputError(
                 f"{path}: key 'command.program' is missing, expected with trainer command"
             )

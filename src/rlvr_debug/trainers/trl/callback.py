@@ -28,7 +28,7 @@ from rlvr_debug.files import write_jsonl
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.metrics.conversations import conversation_metrics
 from rlvr_debug.metrics.rewards import group_metrics, part_metrics
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.metrics.weights import (
     ExpectedChange,
     WeightChange,
@@ -47,7 +47,6 @@ RewardFunction = Callable[..., list[float]]
 # what TRL logs under the names and with the meanings of docs/diagnostics.md
 _KEPT = ("kl", "entropy", "frac_reward_zero_std", "learning_rate", "loss", "grad_norm")
 _KEPT_GROUPS = ("clip_ratio/", "completions/", "tools/", "sampling/")
-_NO_ROLLOUTS = DiagnosticSettings()
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
         self,
         out: Path,
         judge: Judge | None = None,
-        settings: DiagnosticSettings = _NO_ROLLOUTS,
+        settings: DiagnosticSettings = NO_ROLLOUTS,
     ) -> None:
         self._out, self._judge, self._settings = out, judge, settings
         self._batch: _Batch | None = None

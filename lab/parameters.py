@@ -1,0 +1,109 @@
+"""What is made of the model of params.yaml: tables for the pages, and the JSON schema for editors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlvr_debug.blocks import json_schema
+from rlvr_debug.study.model import Params
+
+__all__ = ["parameters_text", "schema_text"]
+
+# what cases and arms change is described where it stands in full
+_ELSEWHERE = ("training", "rollouts")
+_LIMITS = {
+    "minimum": "≥ {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "≤ {}",
+    "exclusiveMaximum": "< {}",
+}
+
+
+def schema_text() -> str:
+    """Return the JSON schema of params.yaml and of overlays, of which no key has to be there."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "params.yaml"}
+    return json.dumps(schema | _unrequired(json_schema(Params)), indent=1) + "\n"
+
+
+def _unrequired(node: Any) -> Any:
+    if isinstance(node, list):
+        return list(map(_unrequired, node))
+    if not isinstance(node, dict):
+        return node
+    # a key of ours may be that word
+    kept = {k: v for k, v in node.items() if k != "required" or not isinstance(v, list)}
+    made = {key: _unrequired(value) for key, value in kept.items()}
+    if "patternProperties" in made:
+        made["additionalProperties"] = False
+    for named in (made.get("additionalProperties"), *made.get("patternProperties", {}).values()):
+        if isinstance(named, dict) and named.get("type") == "object":
+            named["type"] = ["object", "null"]  # ~ removes it
+    return made
+
+
+def parameters_text() -> str:
+    """Return a table of the plain keys of params.yaml, and one for each block of it."""
+    schema = json_schema(Params)
+    plain = {k: v for k, v in schema["properties"].items() if not list(_inside(v))}
+    parts = [_table(_rows(plain, schema["required"]))]
+    for key, node in schema["properties"].items():
+        if key not in plain:
+            parts += [f"## {key}", node["description"], _table(_all_rows(node, ""))]
+    return "\n\n".join(parts)
+
+
+def _inside(node: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the keys that a value has, or `<name>` for names of the user's, each with what is said of it."""
+    for one in (node, *node.get("oneOf", ()), *node.get("anyOf", ())):
+        yield from one.get("properties", {}).items()
+        for below in (one.get("additionalProperties"), *one.get("patternProperties", {}).values()):
+            if isinstance(below, dict) and below.get("type") == "object":
+                yield "<name>", below
+
+
+def _required(node: Mapping[str, Any]) -> list[str]:
+    return [name for one in (node, *node.get("oneOf", ())) for name in one.get("required", ())]
+
+
+def _all_rows(node: Mapping[str, Any], above: str) -> Iterator[list[str]]:
+    """Yield the rows of everything that is inside of a value, by its key in full."""
+    for key, below in _inside(node):
+        full = f"{above}{key}"
+        deeper = key not in _ELSEWHERE and list(_inside(below))
+        if not deeper:
+            yield from _rows({key: below}, _required(node), above)
+        else:
+            yield [f"`{full}`", "", _shown(below), _said(below)]
+            yield from _all_rows(below, f"{full}.")
+
+
+def _rows(
+    keys: Mapping[str, Mapping[str, Any]], required: list[str], above: str = ""
+) -> Iterator[list[str]]:
+    for key, node in keys.items():
+        said = _said(node) + ("" if key in required or key == "<name>" else " Optional.")
+        yield [f"`{above}{key}`", _values(node), _shown(node), said]
+
+
+def _said(node: Mapping[str, Any]) -> str:
+    return str(node["description"]).replace("<", "&lt;")
+
+
+def _shown(node: Mapping[str, Any]) -> str:
+    return f"`{json.dumps(node['default'])}`" if "default" in node else ""
+
+
+def _values(node: Mapping[str, Any]) -> str:
+    if "enum" in node:
+        return ", ".join(f"`{value}`" for value in node["enum"])
+    limits = [text.format(f"{node[key]:g}") for key, text in _LIMITS.items() if key in node]
+    kinds = [one.get("type", "") for one in node.get("oneOf", node.get("anyOf", [node]))]
+    return ", ".join([" or ".join(kind for kind in kinds if kind != "null"), *limits])
+
+
+def _table(rows: Iterator[list[str]]) -> str:
+    header = [["key", "values", "default", "meaning"], ["---"] * 4]
+    lines = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [*header, *lines])

@@ -1,0 +1,305 @@
+"""Blocks of parameters: data classes that pydantic reads from YAML, whole, and the one line that says what is wrong."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import itertools
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
+
+from annotated_types import Ge, Gt, Le
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    GetCoreSchemaHandler,
+    Strict,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticCustomError, core_schema
+
+from rlvr_debug.errors import InputError, hint, typed
+
+__all__ = [
+    "A_LIST",
+    "A_MAPPING",
+    "ONCE",
+    "Block",
+    "Count",
+    "Flag",
+    "Keyed",
+    "Natural",
+    "NonNegative",
+    "OneOf",
+    "Positive",
+    "Share",
+    "Text",
+    "Unique",
+    "by_kind",
+    "checked",
+    "json_schema",
+    "kinds_of",
+    "told",
+]
+
+T = TypeVar("T")
+
+A_LIST, A_MAPPING = Tag("a list"), Tag("a mapping")
+
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+
+# YAML says what is a number, a word and what is true: nothing is converted
+Flag = Annotated[bool, Strict()]
+Text = Annotated[str, Strict()]
+Natural = Annotated[int, Strict(), Ge(0)]
+Count = Annotated[int, Strict(), Ge(1)]
+NonNegative = Annotated[float, Strict(), Ge(0)]
+Positive = Annotated[float, Strict(), Gt(0)]
+Share = Annotated[float, Strict(), Ge(0), Le(1)]
+
+
+class _Once:
+    """Annotates a list that has each item once."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return core_schema.no_info_after_validator_function(_each_once, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return {**handler(schema), "uniqueItems": True}
+
+
+def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if any(value in values[:place] for place, value in enumerate(values)):
+        raise PydanticCustomError("repeated", "items")
+    return values
+
+
+ONCE = _Once()
+Unique = Annotated[tuple[T, ...], ONCE]
+
+
+def _kind_of(value: Any) -> str | None:
+    if isinstance(value, list | str | tuple):
+        return A_LIST.tag
+    return A_MAPPING.tag if isinstance(value, dict) else None
+
+
+def by_kind(expected: str) -> Discriminator:
+    """Annotate a union of what has the two tags. expected: what a value must be that is neither."""
+    return Discriminator(_kind_of, "neither", expected)
+
+
+class Block:
+    """The keys below one key of params.yaml: a data class, each field with its description in a string below it.
+
+    A file says every key but those of `may_lack`; in code, a key that is left out has its default.
+    """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", allow_inf_nan=False)
+    may_lack: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def required(cls, given: Mapping[str, Any]) -> list[str]:
+        """Return the keys that a file must say that says those which are given."""
+        return [key for key in keys_of(cls) if key not in cls.may_lack]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        def check(value: Any) -> Any:
+            if isinstance(value, dict):
+                _check_keys(value, list(keys_of(cls)), cls.required(value))
+            return value
+
+        return core_schema.no_info_before_validator_function(check, handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        found = handler.resolve_ref_schema(handler(schema))
+        found.pop("title")
+        found["required"] = cls.required({})
+        for key, name in keys_of(cls).items():
+            node, usual = found["properties"][key], told(_default(cls, key))
+            node.setdefault("description", _descriptions(cls).get(name))
+            node.pop("default", None)
+            # an empty one stands for a key that is not said, and may be no value of it
+            if usual is not MISSING and not (key in cls.may_lack and usual in _EMPTY):
+                node["default"] = usual
+        return found
+
+
+def _keys_of(kind: Any) -> dict[str, str]:
+    """Return the names of a block's fields by their keys in a file; only a word of Python's is another."""
+    return {field.name.removesuffix("_"): field.name for field in fields(kind)}
+
+
+keys_of: Callable[[Any], dict[str, str]] = functools.cache(_keys_of)
+
+
+def _check_keys(value: Mapping[str, Any], known: list[str], required: list[str]) -> None:
+    for key in value:
+        if key not in known:
+            raise PydanticCustomError("unknown_key", "{key}", {"key": key, "known": known})
+    for key in required:
+        if key not in value:
+            raise PydanticCustomError("missing_key", "{key}", {"key": key})
+
+
+class OneOf:
+    """Annotates a string that is one of names which are found when the file is read."""
+
+    def __init__(self, names: Callable[[], tuple[str, ...]]) -> None:
+        self.names = names
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return core_schema.literal_schema(list(self.names()))
+
+
+class Keyed:
+    """Annotates a mapping that has a kind of value for each key.
+
+    kinds: type by key, or what finds them when a file is read. whole: whether a file says every key.
+    fewest: how many of them it says.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
+        whole: bool = False,
+        fewest: int = 0,
+    ) -> None:
+        self.kinds, self.whole, self.fewest = kinds, whole, fewest
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        kinds = self.kinds() if callable(self.kinds) else self.kinds
+        required = list(kinds) if self.whole else []
+
+        def check(value: Any) -> Any:
+            if isinstance(value, dict):
+                _check_keys(value, list(kinds), required)
+                if len(value) < self.fewest:
+                    raise PydanticCustomError("too_few_keys", "keys", {"fewest": self.fewest})
+            return value
+
+        made = {
+            key: core_schema.typed_dict_field(
+                handler.generate_schema(kind), required=key in required
+            )
+            for key, kind in kinds.items()
+        }
+        config = core_schema.CoreConfig(allow_inf_nan=False)  # that of the block is not inherited
+        closed = core_schema.typed_dict_schema(made, extra_behavior="forbid", config=config)
+        return core_schema.no_info_before_validator_function(check, closed)
+
+
+@dataclass(frozen=True)
+class _Described:
+    """Annotates a value with the description that a block's field has."""
+
+    block: type[Block]
+    name: str
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return {**handler(schema), "description": _descriptions(self.block)[self.name]}
+
+
+def kinds_of(block: type[Block], *keys: str) -> dict[str, Any]:
+    """Return the types of a block's fields by key, of all or of some: what changes some of them has these."""
+    hints, names = get_type_hints(block, include_extras=True), keys_of(block)
+    return {
+        key: Annotated[hints[names[key]], _Described(block, names[key])] for key in keys or names
+    }
+
+
+def _descriptions(block: type[Block]) -> dict[str, str]:
+    """Return the strings below the fields of a block and of those that it is based on."""
+    found: dict[str, str] = {}
+    for kind in reversed(block.__mro__[: block.__mro__.index(Block)]):
+        [made] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        for field, below in itertools.pairwise(cast(ast.ClassDef, made).body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = " ".join(text.split())
+    return found
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
+
+
+class _Schema(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def json_schema(block: type[Block]) -> dict[str, Any]:
+    """Return the JSON schema of a file that has this block: descriptions, limits and defaults."""
+    found: dict[str, Any] = _adapter(block).json_schema(schema_generator=_Schema)
+    return found
+
+
+def told(value: Any) -> Any:
+    """Return what a file says of a block: keys that may be lacking, and have their default, are left out."""
+    if isinstance(value, Block):
+        kind: Any = type(value)
+        unsaid = {key: _default(kind, key) for key in kind.may_lack}
+        given = {key: getattr(value, name) for key, name in keys_of(kind).items()}
+        return {k: told(v) for k, v in given.items() if k not in unsaid or v != unsaid[k]}
+    if isinstance(value, Mapping):
+        return {key: told(item) for key, item in value.items()}
+    return list(map(told, value)) if isinstance(value, tuple) else value
+
+
+def _default(kind: Any, key: str) -> Any:
+    field = kind.__dataclass_fields__[keys_of(kind)[key]]
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def checked(kind: type[T], value: Any, path: Path | str) -> T:
+    """Return the block that a file says. Raise InputError for the first thing that is wrong. path: as it names the file."""
+    try:
+        return cast(T, _adapter(kind).validate_python(value))
+    except ValidationError as error:
+        raise InputError(f"{path}: {_explain(error.errors(include_url=False)[0])}") from None
+
+
+def _explain(error: Any) -> str:
+    names = [str(part) for part in error["loc"] if part not in (A_LIST.tag, A_MAPPING.tag)]
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in ("unknown_key", "missing_key"):
+        full = ".".join([*names, context["key"]])
+        if kind == "missing_key":
+            return f"key '{full}' is missing"
+        return f"unknown key '{full}': {hint(context['key'], context['known'])}"
+    if names[-1:] == ["[key]"]:
+        full = ".".join(names[:-1])
+        return f"key '{full}' is no name for it, expected a match of {context['pattern']}"
+    expected = _EXPECTED.get(kind, "{message}").format(**context, message=error["msg"])
+    return f"key '{'.'.join(names)}' is {typed(error['input'])}, expected {expected}"
+
+
+# by pydantic's type of error
+_EXPECTED = {
+    "bool_type": "true or false",
+    "int_type": "integer",
+    "float_type": "number",
+    "finite_number": "number",
+    "string_type": "string",
+    "tuple_type": "array",
+    "dict_type": "object",
+    "dataclass_type": "object",
+    "literal_error": "one of {expected}",
+    "greater_than_equal": "at least {ge:g}",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "at most {le:g}",
+    "less_than": "less than {lt:g}",
+    "too_short": "at least {min_length} item",
+    "too_few_keys": "at least {fewest} key",
+    "string_pattern_mismatch": "a match of {pattern}",
+    "repeated": "each item once",
+}

@@ -1,0 +1,331 @@
+"""Everything that a study can be told: params.yaml as data classes, with each key's description, limits and default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import Field, Strict
+
+from rlvr_debug.blocks import (
+    A_LIST,
+    A_MAPPING,
+    ONCE,
+    Block,
+    Count,
+    Flag,
+    Keyed,
+    Natural,
+    NonNegative,
+    OneOf,
+    Positive,
+    Text,
+    Unique,
+    by_kind,
+    kinds_of,
+    told,
+)
+from rlvr_debug.environments import environment_names, settings_of
+from rlvr_debug.environments.settings import DataSettings, EnvironmentSettings, Turns
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.trainers import trainer_names
+
+__all__ = ["Case", "InterventionArm", "Params", "SeedsByDesign"]
+
+_Environment = Annotated[Text, OneOf(environment_names)]
+_Name = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9._-]*$")]
+_ArmName = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9-]*$")]
+_BaseModel = Annotated[Text, Field(description="A base model, as base_model is.")]
+_Devices = Annotated[Text, Field(pattern="^([0-9]+(,[0-9]+)*)?$")]
+_Weight = Annotated[NonNegative, Field(description="Weight of a reward part.")]
+_Options = Mapping[str, Any]
+_Seeds = Annotated[tuple[Natural, ...], MinLen(1), ONCE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Turns(Block):
+    max_turns: Turns
+    """Replies per rollout, the answer included."""
+    max_new_tokens: Count
+    """Tokens per reply; a longer one is cut and ends the rollout."""
+    weights: Annotated[Mapping[str, _Weight], MinLen(1)]
+    """Weights of reward parts, instead of the environment's; a part that is left out has none."""
+
+
+def _rollouts() -> dict[str, Any]:
+    """Return what training rollouts may change about an environment."""
+    found = kinds_of(_Turns)
+    for name in environment_names():
+        own = settings_of(name).Settings
+        found |= kinds_of(own, *own.changeable) if own.changeable else {}
+    return found
+
+
+_Rollouts = Annotated[Mapping[str, Any], Keyed(_rollouts)]
+_Training = Annotated[Mapping[str, Any], Keyed(lambda: kinds_of(TrainingSettings))]
+
+
+def _by_environment(block: str) -> Keyed:
+    """Annotate a mapping that has each environment's own block. block: its name in the folder's settings.py."""
+    return Keyed(
+        lambda: {name: getattr(settings_of(name), block) for name in environment_names()},
+        whole=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(Block):
+    """The program of trainer command, and how long trainers that are not ours may be silent."""
+
+    program: Annotated[tuple[Text, ...], MinLen(1)] = ()
+    """Words of its command line, to which the path of params.json is added. `python` is that of the environment; words
+    that begin with ./ start at the project's root."""
+    environment: Text = ""
+    """A file of envs/ without .txt, to run it in; left out: the project's own."""
+    stall_seconds: Positive = 600.0
+    """The longest time between two rows of metrics; a program that is silent for longer is killed, and its run is no
+    result."""
+    random_reward: _Options | None = None
+    """The options with which it rewards at random, a control; without, this control is not run."""
+
+    may_lack: ClassVar = ("program", "environment", "random_reward")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server(Block):
+    """Of a sampler that is a server."""
+
+    port: Annotated[int, Strict(), Ge(0), Le(65535)] = 0
+    """Of 127.0.0.1, for the server that the study's jobs share; 0: a socket in a folder that only its owner can enter,
+    as servers of single jobs always have."""
+    start_seconds: Positive = 600.0
+    """The longest that loading the model may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vllm(Block):
+    """Of sampler vllm. Keys are flags of vLLM's server, but for the two that say otherwise."""
+
+    environment: Literal["vllm", "vllm-cpu"] = "vllm"
+    """Which of envs/ it runs in: vllm, for GPUs; vllm-cpu, for processors."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of weights and computation. Trained weights are saved in float32; 16 bits are faster, and round away what a small
+    learning rate changed."""
+    max_model_len: Natural = 0
+    """Tokens of prompt and reply together; 0: as many as the model's config says. A reply that does not fit is an
+    error."""
+    max_num_seqs: Count = 128
+    """Conversations that it answers at once. Held-out evaluation asks for 128."""
+    enforce_eager: Flag = True
+    """Do without compiled graphs. A server lives for one evaluation, which compiling first would delay."""
+    gpu_memory_utilization: Annotated[float, Strict(), Gt(0), Le(1)] = 0.9
+    """Share of each GPU's memory that it takes. Not read with environment vllm-cpu."""
+    tensor_parallel_size: Count = 1
+    """GPUs that the model is cut over."""
+    data_parallel_size: Count = 1
+    """Copies of the model that share the requests, each on GPUs of its own."""
+    cpu_kvcache_space: Count = 1
+    """GiB for keys and values, with environment vllm-cpu alone: VLLM_CPU_KVCACHE_SPACE."""
+    tool_call_parser: Annotated[Text, Field(pattern="^[a-z0-9_]*$")] = ""
+    """Of chat requests, with enable-auto-tool-choice; empty: neither. Held-out evaluation reads calls itself, whatever
+    stands here."""
+    devices: _Devices = ""
+    """GPUs that it may use, by their positions among those that the job sees, such as 3 or 0,1; empty: all. A job that
+    sees fewer has them to itself, and the server takes all of those. No flag: CUDA_VISIBLE_DEVICES."""
+    shared_by: Literal["run", "arm", "study"] = "run"
+    """Whose training rollouts one server answers, with an adapter for each: run, its own alone; arm, all seeds of the
+    arm; study, all runs of an environment. Runs that share one train at once."""
+    sync_bound: Positive = 1e-3
+    """Nats that the server's log-probabilities may be off the trainer's, on average, after an update: beyond it the run
+    ends, as it does where the server follows the last policy. With 16 bits, log-probabilities are off by some
+    hundredths."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Block):
+    """How a training run departs from a healthy one."""
+
+    faults: Unique[Text] = ()
+    """Faults by name (src/rlvr_debug/causes/), at most one per stage."""
+    reward: Annotated[Text, Field(pattern=r"^[^:]+\.py:[A-Za-z_][A-Za-z0-9_]*$")] = ""
+    """A reward function of yours that it trains on, `file.py:name` from the project's root, with trainer trl; stage
+    score."""
+    rollouts: _Rollouts = field(default_factory=dict)
+    """Settings of the environment that training rollouts change; held-out evaluation never does."""
+    options: _Options = field(default_factory=dict)
+    """Settings that only the trainer knows."""
+    training: _Training = field(default_factory=dict)
+    """Settings of a training run that are other than the healthy control's."""
+
+    may_lack: ClassVar = ("reward", "rollouts", "options", "training")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterventionArm(Block):
+    """What an intervention changes about the case."""
+
+    environment: Annotated[Text, OneOf(environment_names)] = ""
+    """Run the case in this environment instead."""
+    swap: Unique[Text] = ()
+    """Stages to run in their right implementation."""
+    with_: Annotated[Unique[Text], Field(alias="with")] = ()
+    """Other arms whose changes this one makes too, to test an interaction."""
+    rollouts: _Rollouts = field(default_factory=dict)
+    """Settings of the environment that training rollouts change; held-out evaluation never does."""
+    options: _Options = field(default_factory=dict)
+    """Settings that only the trainer knows."""
+    training: _Training = field(default_factory=dict)
+    """Settings of a training run that are other than the case's."""
+
+    may_lack: ClassVar = ("environment", "swap", "with", "rollouts", "options", "training")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestedHypothesis(Block):
+    """A cause of src/rlvr_debug/causes/. Without arms it has all of its own."""
+
+    arms: Mapping[_ArmName, InterventionArm] | None = None
+    """What each of its interventions changes about the case, by name. {}: as the cause's own arm of that name; anything
+    else: an arm of yours."""
+
+    may_lack: ClassVar = ("arms",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedsByDesign(Block):
+    """Seeds by the design of an arm."""
+
+    others: _Seeds = (0, 1, 2)
+    """Of designs that are not named."""
+    case: _Seeds = ()
+    """Of the case as it is."""
+    control: _Seeds = ()
+    """Of the healthy controls."""
+    random_reward: _Seeds = ()
+    """Of the control with random rewards."""
+    repair: _Seeds = ()
+    """Of the case with one part as in the control, and of a localiser's arms."""
+    alone: _Seeds = ()
+    """Of the control with one part as in the case."""
+
+    may_lack: ClassVar = ("case", "control", "random_reward", "repair", "alone")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch(Block):
+    """How a training of trainer own is started."""
+
+    config: Text = ""
+    """By accelerate launch with this config, a file from the project's root such as configs/zero3.yaml; empty: as one
+    process, without it."""
+    processes: Count = 1
+    """Processes that train together, each on a GPU of its own; what the config says is not read."""
+    devices: _Devices = ""
+    """GPUs of the training, as many as processes, by their positions among those that the job sees, such as 0,1,2;
+    empty: all. CUDA_VISIBLE_DEVICES."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldoutEvaluation(Block):
+    """Held-out evaluation, always greedy and at the training temperature."""
+
+    seed: Natural = 0
+    """Of sampled held-out rollouts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deciding(Block):
+    """How verdicts are reached."""
+
+    minimum_effect: Annotated[float, Strict(), Gt(0), Le(1)] = 0.1
+    """Smallest gain in held-out reward that matters in practice."""
+    alpha: Annotated[float, Strict(), Gt(0), Lt(0.5)] = 0.05
+    """Error rate of all intervention arms together (Holm), and of each interval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(Block):
+    """Everything a study can be told. An overlay is merged over params.yaml and checked like it.
+
+    A key that has a default says what the shipped params.yaml does. Defaults are filled in for an environment that
+    params.yaml says nothing about, and nowhere else.
+    """
+
+    study: _Name = "default"
+    """Name of the study. An overlay's study runs in studies/<name>/."""
+    trainer: Annotated[Text, OneOf(trainer_names)] = "own"
+    """Who trains: own, this project's trainer, or another one by the name of its folder in src/rlvr_debug/trainers
+    (docs/trainers.md)."""
+    options: _Options = field(default_factory=dict)
+    """Settings of a healthy run that only the trainer knows: of trl, fields of GRPOConfig; of command, whatever the
+    program takes."""
+    command: Command
+    """The program of trainer command, and how long trainers that are not ours may be silent."""
+    sampler: Literal["in-process", "server", "vllm"] = "in-process"
+    """Who answers rollouts: in-process, the job itself; server, in held-out evaluation a small server of this project
+    in a process of its own, that speaks vLLM's protocol (docs/serving.md); vllm, in training and held-out evaluation
+    vLLM's server in an environment of its own (docs/vllm.md)."""
+    server: Server
+    """Of a sampler that is a server."""
+    vllm: Vllm
+    """Of sampler vllm. Keys are flags of vLLM's server, but for the two that say otherwise."""
+    case: Text = "verifiers-0.1.3"
+    """The training run to explain, a key of `cases`, or `healthy`."""
+    cases: Mapping[_Name, Case]
+    """Cases by name. Each says how it departs from a healthy run."""
+    environment: _Environment = "musique"
+    """The environment of the case and of its control."""
+    seeds: Annotated[
+        Annotated[_Seeds, A_LIST] | Annotated[SeedsByDesign, A_MAPPING], by_kind("array or object")
+    ] = SeedsByDesign(control=(0, 1, 2, 3, 4), alone=(0, 1, 2, 3, 4))
+    """One training run per arm and seed. A list for every arm; or lists by the design of an arm (case, control,
+    random_reward, repair, alone) and one for the `others`, for what learns spreads more between seeds than what does
+    not. Arms that are told the same share all their runs."""
+    base_model: Text = "models/tiny"
+    """Folder of the base model (config.json, model.safetensors or its shards, tokenizer), from the project's root; or
+    owner/name@revision, a model on the hub that is fetched to .models/ once."""
+    base_models: Annotated[
+        Mapping[str, str], Keyed(lambda: dict.fromkeys(environment_names(), _BaseModel))
+    ] = field(default_factory=dict)
+    """Other base models than that, by environment."""
+    launch: Launch
+    """How a training of trainer own is started."""
+    data: Annotated[Mapping[str, DataSettings], _by_environment("Data")]
+    """Where each environment's rows come from and how they are split."""
+    environments: Annotated[Mapping[str, EnvironmentSettings], _by_environment("Settings")]
+    """What the model may do and what it is rewarded for."""
+    training: TrainingSettings
+    """The healthy control's training. A case and an arm say what they change."""
+    diagnostics: DiagnosticSettings
+    """What a run records beside its metrics (docs/diagnostics.md)."""
+    evaluation: HeldoutEvaluation
+    """Held-out evaluation, always greedy and at the training temperature."""
+    phases: Literal["gated", "all"] = "all"
+    """gated: hypotheses of a later phase run only where no earlier phase found a cause; all: every one runs."""
+    hypotheses: Annotated[
+        Annotated[Literal["all"], A_LIST] | Annotated[Mapping[str, TestedHypothesis], A_MAPPING],
+        by_kind("string or object"),
+    ]
+    """Hypotheses to test, by slug, each with its intervention arms; or all, which is every cause with all of its own
+    arms."""
+    verdicts: Deciding
+    """How verdicts are reached."""
+
+    def settings(self, environment: str) -> dict[str, Any]:
+        """Return the environment's settings as plain values."""
+        found: dict[str, Any] = told(self.environments[environment])
+        return found
+
+    def data_settings(self, environment: str) -> dict[str, Any]:
+        """Return where the environment's rows come from as plain values."""
+        found: dict[str, Any] = told(self.data[environment])
+        return found
+
+    @property
+    def arms(self) -> dict[str, Mapping[str, InterventionArm]]:
+        """The interventions of each hypothesis by name, once they are filled in (interventions.py)."""
+        assert isinstance(self.hypotheses, Mapping)
+        return {slug: tested.arms or {} for slug, tested in self.hypotheses.items()}

@@ -41,8 +41,8 @@ STUDY = _study()
 PARAMS = STUDY.params
 
 
-# No rule writes it, whose file would be an ancient() input: when such a rule has to run, Snakemake 9.27 does not look
-# whether the jobs after it have to (github.com/snakemake/snakemake/issues/4166). What a job is told is in its params.
+# Not the output of a job, which others would have as an ancient() input. When such a job has to run, Snakemake 9.27 does
+# not look whether those after it have to (github.com/snakemake/snakemake/issues/4166). What a job is told is in its params.
 onstart:
     write_study(STUDY, Path("results/study.json"))
 

@@ -23,6 +23,7 @@ from rlvr_debug.environments.gsm8k.environment import final_answer
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 from rlvr_debug.environments.musique import environment as musique
 from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
+from rlvr_debug.environments.musique.settings import Settings
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.sampling.chat import Chat
@@ -30,14 +31,7 @@ from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.study.jobs import code_digest
 
 ROOT = Path(__file__).parents[1]
-WEIGHTS = {
-    "exact_match": 0.9,
-    "f1": 1.0,
-    "recall": 1.0,
-    "precision": 0.4,
-    "citation": 0.6,
-    "format": 0.1,
-}
+WEIGHTS = Settings().weights
 
 
 def environment(**changes: Any) -> Environment:

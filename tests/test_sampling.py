@@ -19,6 +19,7 @@ from rlvr_debug.environments.base import Environment, spoken
 from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
 from rlvr_debug.environments.musique.environment import TOOL
 from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
+from rlvr_debug.environments.musique.settings import Settings
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample
@@ -29,14 +30,7 @@ from rlvr_debug.sampling.tool_calls import hermes
 
 ROOT = Path(__file__).parents[1]
 END = "<|im_end|>"
-WEIGHTS = {
-    "exact_match": 0.9,
-    "f1": 1.0,
-    "recall": 1.0,
-    "precision": 0.4,
-    "citation": 0.6,
-    "format": 0.1,
-}
+WEIGHTS = Settings().weights
 RandomModel = Callable[..., Any]
 
 # texts that meet the tokenizer's whole fragments, their halves and anything that Unicode has

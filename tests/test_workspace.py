@@ -371,6 +371,8 @@ def test_a_run_goes_on_when_whoever_read_its_events_is_gone() -> None:
     ours, theirs = os.pipe()
     plugin = handler(f"/dev/fd/{theirs}")
     os.close(ours)
+    with pytest.raises(BrokenPipeError):
+        os.write(theirs, b"nobody reads it")
     plugin.handle(record(event=LogEvent.PROGRESS, done=3, total=18))
     plugin.close()
     os.close(theirs)

@@ -306,7 +306,7 @@ def test_the_default_case_fails_where_its_three_defects_are(
     study = study_file(tmp_path, load_params(ROOT / "params.yaml"), run, rows)
     options = ["--study", str(study), "--out", str(tmp_path / "probes.json")]
     monkeypatch.setattr(sys, "argv", ["probe.py", *options])
-    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: None)
+    monkeypatch.setattr(torch, "set_deterministic_debug_mode", lambda mode: None)
     runpy.run_path(str(ROOT / "scripts" / "probe.py"), run_name="probe")["main"]()
     found = read_json(tmp_path / "probes.json")
     assert found.keys() == NAMES
@@ -322,7 +322,7 @@ def test_the_default_case_fails_where_its_three_defects_are(
 def test_the_case_s_settings_are_those_that_are_probed(
     rows: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: None)
+    monkeypatch.setattr(torch, "set_deterministic_debug_mode", lambda mode: None)
     run, environment = run_of("control", lora_r=4, mask_truncated_completions=True)
     settings = {**environment, "max_new_tokens": 8}
     subject = case_subject(Job(run, settings, ROOT / "models" / "tiny", rows, tmp_path))

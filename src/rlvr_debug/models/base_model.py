@@ -28,7 +28,8 @@ def one_thread() -> None:
     """Make torch compute the same bytes each time, on one core."""
     # with more threads the order of sums, and so the bytes, could differ
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    # as use_deterministic_algorithms(True), which loads torch's compiler too: a second and a half
+    torch.set_deterministic_debug_mode("error")
 
 
 def model_config(path: Path) -> dict[str, Any]:

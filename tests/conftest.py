@@ -14,10 +14,11 @@ from hypothesis import settings
 from tests.copies import project
 
 STARTED = time.monotonic()
+# of heavy tests, the files that take longest
 LONGEST = (
-    *("test_dvc.py", "test_survival.py", "test_slurm.py", "test_cli.py", "test_workflow.py"),
-    *("test_plain.py", "test_extend.py", "test_tasksets.py", "test_processes.py"),
-    *("test_vllm_server.py", "test_releases.py", "test_trl_releases.py"),
+    *("test_survival.py", "test_dvc.py", "test_vllm_server.py", "test_slurm.py"),
+    *("test_trl_releases.py", "test_releases.py", "test_processes.py", "test_plain.py"),
+    *("test_workflow.py", "test_extend.py", "test_cli.py", "test_workflow_trainers.py"),
 )
 
 
@@ -28,15 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs an environment that must be built comes last, for there may be no time left for it.
+    """Heavy files that take longest stand first, so that all workers end at about the same time."""
 
-    Of heavy tests those files stand first that take longest, so that all workers end at about the same time.
-    """
-
-    def place(item: pytest.Item) -> tuple[bool, int]:
-        last = any(map(item.get_closest_marker, ("releases", "vllm")))
+    def place(item: pytest.Item) -> int:
         heavy, file = item.get_closest_marker("heavy"), item.path.name
-        return last, LONGEST.index(file) if heavy and file in LONGEST else len(LONGEST)
+        return LONGEST.index(file) if heavy and file in LONGEST else len(LONGEST)
 
     items.sort(key=place)
 

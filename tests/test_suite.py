@@ -1,4 +1,4 @@
-"""The suite itself: what a slow machine has no time for comes last, is skipped, and is said."""
+"""The suite itself: what a slow machine has no time for is skipped, and is said."""
 
 from __future__ import annotations
 

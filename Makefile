@@ -8,7 +8,6 @@ BIN := $(VENV)/bin
 # one thread per process, one process per core; the tools of the environment come first
 export OMP_NUM_THREADS := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-export PYTHONDONTWRITEBYTECODE := 1
 
 # pyproject.toml names the command rlvr-debug, which the installation puts into .venv/bin
 RUN_ENV := $(VENV)/.train-$(shell cat envs/train.txt pyproject.toml | cksum | tr -d ' ')

@@ -59,7 +59,6 @@ def environment(root: Path) -> dict[str, str]:
         **kept,
         "PATH": os.pathsep.join([str(root / ".venv" / "bin"), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
         **dict.fromkeys(("DVC_GLOBAL_CONFIG_DIR", "DVC_SYSTEM_CONFIG_DIR"), nowhere),

@@ -64,7 +64,6 @@ class Repository:
             **kept,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": str(root / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",
             # no settings of whoever runs the tests, and nothing written there
             **dict.fromkeys(("DVC_GLOBAL_CONFIG_DIR", "DVC_SYSTEM_CONFIG_DIR"), nowhere),
             "DVC_SITE_CACHE_DIR": nowhere,

@@ -62,7 +62,6 @@ class Project:
         self.environment = {
             **kept,
             "PYTHONPATH": str(root / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
         }
 

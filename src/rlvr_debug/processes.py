@@ -167,12 +167,8 @@ def last_line(log: Path) -> str:
 
 
 def variables_apart() -> dict[str, str]:
-    """Return the environment variables for a program in an environment of its own: of ours it sees this library's sources alone.
-
-    It may write bytecode: uv leaves that to the first who imports a package.
-    """
-    sources = str(Path(__file__).resolve().parents[1])
-    return {**os.environ, "PYTHONPATH": sources, "PYTHONDONTWRITEBYTECODE": ""}
+    """Return the environment variables for a program in an environment of its own: of ours it sees this library's sources alone."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
 
 
 # --- the guard itself

@@ -25,7 +25,6 @@ def set_up_jobs() -> None:
     _first("PATH", os.path.dirname(sys.executable))
     _first("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ[PARENT] = str(os.getpid())
     # Snakemake's objects stay to the end: to look for rubbish among them, as it goes and once more when all is
     # done, is a tenth of a large dry run

@@ -44,6 +44,7 @@ _OF_THE_MACHINE = {
 }
 
 _SECONDS = 2.0  # to tidy up
+_TRACKER_SECONDS = 15.0  # that end by themselves, when a busy machine has taken back what the others held
 _POLL = 0.05
 _ending = threading.Event()
 
@@ -205,7 +206,7 @@ def end_group(group: int) -> None:
     _wait(group, _SECONDS)
     # not yet what removes the shared memory of the others when they are gone, and then ends
     _signal(group, signal.SIGKILL, b"multiprocessing.resource_tracker")
-    _wait(group, _SECONDS / 2)
+    _wait(group, _TRACKER_SECONDS)
     _signal(group, signal.SIGKILL)
 
 

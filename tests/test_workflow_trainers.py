@@ -87,7 +87,8 @@ def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
     unknown = project.run("--", "-n")
     assert unknown.returncode == 2
     assert (
-        "key 'trainer' is str 'mine', expected one of 'command', 'own' or 'trl'" in unknown.stderr
+        "key 'trainer' is str 'mine', expected one of 'command', 'own', 'trl' or 'verifiers'"
+        in unknown.stderr
     )
     (folder / "__init__.py").write_text(code, encoding="utf-8")
     shutil.copy(ROOT / "examples" / "plain_grpo.py", folder / "program.py")
@@ -99,4 +100,4 @@ def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
     project.overlay({**overlay, "trainer": "yours"})
     unknown = project.run("--", "-n")
     assert unknown.returncode == 2
-    assert "expected one of 'command', 'mine', 'own' or 'trl'" in unknown.stderr
+    assert "expected one of 'command', 'mine', 'own', 'trl' or 'verifiers'" in unknown.stderr

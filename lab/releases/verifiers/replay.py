@@ -6,7 +6,6 @@ This module runs in a release's environment only: later releases lack what it im
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +16,10 @@ from verifiers import MultiTurnEnv, Rubric
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
+from rlvr_debug.sampling.base import Sample
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.rollouts import Rollout, Segment
+from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.trainers.verifiers.completion import completion
 
 __all__ = ["Replay"]
 
@@ -116,39 +117,9 @@ def _client(rollout: Rollout, chat: Chat) -> Any:
         first = not any(message["role"] == "assistant" for message in messages)
         if first and chat.prompt(messages, tools or []) != prompt:
             raise InputError("the release asks for another prompt than was sampled from")
-        return _reply(next(replies), chat)
+        segment = next(replies)
+        stopped = segment.ids[-1:] == [chat.eos_id]
+        return completion(Sample(segment.ids, segment.logprobs, stopped), chat)
 
     completions = SimpleNamespace(create=create)
     return SimpleNamespace(base_url="", chat=SimpleNamespace(completions=completions))
-
-
-def _reply(segment: Segment, chat: Chat) -> ChatCompletion:
-    """Return what vLLM answers with the options that the trainer sends: tokens by their ids."""
-    [text] = segment.texts
-    calls = chat.tool_calls(text)
-    message: dict[str, Any] = {"role": "assistant", "content": text}
-    if calls and not any(call.error for call in calls):
-        # what stands before the calls, as the parser named hermes has it
-        message["content"] = text.partition("<tool_call>")[0]
-        message["tool_calls"] = [
-            {
-                "id": str(i),
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
-            }
-            for i, call in enumerate(calls)
-        ]
-    tokens = [
-        {"token": f"token_id:{token}", "logprob": logprob, "top_logprobs": []}
-        for token, logprob in zip(segment.ids, segment.logprobs, strict=True)
-    ]
-    stopped = segment.ids[-1:] == [chat.eos_id]
-    choice = {
-        "index": 0,
-        "finish_reason": "stop" if stopped else "length",
-        "message": message,
-        "logprobs": {"content": tokens},
-    }
-    answer = {"id": "0", "created": 0, "model": "", "object": "chat.completion"}
-    found: ChatCompletion = ChatCompletion.model_validate({**answer, "choices": [choice]})
-    return found

@@ -242,7 +242,7 @@ class VerifiersTrainer(ReleasedTrainer):
         return second_iteration(
             mask,
             lambda gains, old: self._marked(
-                mask, gains, _get_per_token_logps=self._look_up(old, None)
+                mask, gains, _get_per_token_logps=self._look_up(old, None), num_iterations=2
             ),
             lambda inputs, now, width: self._loss(inputs, now, None, settings, width),
             settings,

@@ -13,7 +13,7 @@ from rlvr_debug.grpo.training import Step
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["as_sampled", "rollout_records"]
+__all__ = ["as_sampled", "rollout_records", "token_texts"]
 
 _DIGITS = 6
 
@@ -56,7 +56,7 @@ def as_sampled(rollout: Rollout, sampler: list[float | None], chat: Chat) -> dic
         "prompt_cut": rollout.prompt_cut,
         "sampled": {
             "ids": rollout.ids,
-            "text": _token_texts(rollout.ids, chat),
+            "text": token_texts(rollout.ids, chat),
             "role": "".join(segment.role[0] * len(segment.ids) for segment in rollout.segments),
             "sampler": sampler,
         },
@@ -74,7 +74,7 @@ def _trained(b: int, step: Step) -> dict[str, Any]:
     advantages = step.experience.targets.advantages[b].expand(length)
     return {
         "ids": ids,
-        "text": _token_texts(ids, step.training.chat),
+        "text": token_texts(ids, step.training.chat),
         "role": "".join("pat"[role] for role in roles.tolist()),
         "loss": _bits(counted),
         "attention": _bits(batch.attention[b, :length]),
@@ -85,7 +85,7 @@ def _trained(b: int, step: Step) -> dict[str, Any]:
     }
 
 
-def _token_texts(ids: list[int], chat: Chat) -> list[str]:
+def token_texts(ids: list[int], chat: Chat) -> list[str]:
     """Return the text of each token by itself."""
     texts = {token: chat.tokenizer.decode([token]) for token in set(ids)}
     return [texts[token] for token in ids]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["Edit", "edits"]
+__all__ = ["Edit", "carried", "edits"]
 
 # kind (equal, delete, insert, replace), then the range in the sampled and that in the trained sequence
 Edit = tuple[str, int, int, int, int]
@@ -17,3 +17,12 @@ def edits(sampled: Sequence[int], trained: Sequence[int]) -> list[Edit]:
         return [("equal", 0, len(sampled), 0, len(trained))] if sampled else []
     matcher = difflib.SequenceMatcher(None, sampled, trained, autojunk=False)
     return [(kind, a, b, c, d) for kind, a, b, c, d in matcher.get_opcodes()]
+
+
+def carried(sampled: Sequence[int], trained: Sequence[int]) -> list[int | None]:
+    """Return for each token of `trained` its place in `sampled`, None where it was added."""
+    places: list[int | None] = [None] * len(trained)
+    for kind, a, b, c, d in edits(sampled, trained):
+        if kind == "equal":
+            places[c:d] = range(a, b)
+    return places

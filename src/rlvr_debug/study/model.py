@@ -84,7 +84,7 @@ class Command(Block):
     """Words of its command line, to which the path of params.json is added. `python` is that of the environment; words
     that begin with ./ start at the project's root."""
     environment: Text = ""
-    """A file of envs/ without .txt, to run it in; left out: the project's own."""
+    """A file of envs/ without .txt, to run it in; left out: the project's own. With trainer verifiers, the release."""
     stall_seconds: Positive = 600.0
     """The longest time between two rows of metrics; a program that is silent for longer is killed, and its run is no
     result."""

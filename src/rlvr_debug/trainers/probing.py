@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.policy import Policy
-from rlvr_debug.grpo.sequences import build_batch
+from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.metrics.settings import ALL_ROLLOUTS
 from rlvr_debug.models.base_model import load_model, one_thread
 from rlvr_debug.probes import Measurement, Subject
 from rlvr_debug.probes.rewards import group_integrity, reward_audit
 from rlvr_debug.probes.sampler import sampler_gap, sampler_ratio
-from rlvr_debug.probes.sequences import limits, token_roles
+from rlvr_debug.probes.sequences import context_sensitivity, limits, sequence_diff, token_roles
+from rlvr_debug.sampling.alignment import carried
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.trainers.base import Job
@@ -74,7 +77,10 @@ def _probes(job: Job, first: Recording, second: Recording) -> list[Measurement]:
         return _weights_move(job, first)
     subject = _subject(job, first)
     found = [limits(subject)]
-    if all("loss" in line for line in lines):
+    own = all("trained" in line for line in lines)
+    if own:
+        found += [sequence_diff(subject), token_roles(subject), context_sensitivity(subject)]
+    elif all("loss" in line for line in lines):
         found.append(token_roles(subject))
     found += [reward_audit(subject), group_integrity(subject)]
     known = all("logprobs" in line for line in [*lines, *second.lines])
@@ -108,6 +114,33 @@ def _subject(job: Job, recording: Recording) -> Subject:
         recording.chat,
         recording.rollouts,
         torch.tensor([float(line["reward"]) for line in lines]),
+        partial(_own_batch, lines) if all("trained" in line for line in lines) else build_batch,
+    )
+
+
+def _own_batch(lines: list[dict[str, Any]], *_: Any, **__: Any) -> Batch:
+    """Return the sequences that a program trains on, as it recorded them, whatever the batch is asked to be made of.
+
+    What the model wrote in them is carried over from what was sampled by their alignment.
+    """
+    found = [line["trained"] for line in lines]
+    places = [carried(line["ids"], own["ids"]) for line, own in zip(lines, found, strict=True)]
+    sampled = [
+        [at is not None and bool(line["sampled"][at]) for at in row]
+        for line, row in zip(lines, places, strict=True)
+    ]
+
+    def padded(rows: list[list[Any]], kind: torch.dtype) -> Tensor:
+        return pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(kind)
+
+    ids = padded([own["ids"] for own in found], torch.long)
+    return Batch(
+        ids=ids,
+        sampled=padded(sampled, torch.bool),
+        sampler=torch.zeros(ids.shape),
+        real=padded([[1] * len(own["ids"]) for own in found], torch.bool),
+        loss=padded([own["loss"] for own in found], torch.bool),
+        attention=padded([own["attention"] for own in found], torch.bool),
     )
 
 

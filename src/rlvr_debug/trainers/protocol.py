@@ -15,10 +15,17 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
-from rlvr_debug.models.base_model import load_model, load_weights, read_tensors
+from rlvr_debug.models.base_model import load_model, load_weights, read_tensors, save_weights
 from rlvr_debug.schemas import check_schema, validator_of
 
-__all__ = ["PROTOCOL", "Told", "checked_metrics", "checked_rollouts", "checked_weights"]
+__all__ = [
+    "PROTOCOL",
+    "Told",
+    "checked_metrics",
+    "checked_rollouts",
+    "checked_weights",
+    "save_trained",
+]
 
 PROTOCOL = 1
 
@@ -76,6 +83,11 @@ def checked_rollouts(path: Path) -> list[dict[str, Any]]:
                 raise InputError(
                     f"{place}: key '{key}' has {len(row[key])} items, expected {expected}"
                 )
+        for key, values in row.get("trained", {}).items():
+            if len(values) != len(row["trained"]["ids"]):
+                raise InputError(
+                    f"{place}: key 'trained.{key}' has {len(values)} items, expected {len(row['trained']['ids'])}"
+                )
         if row["sampled"][0]:
             raise InputError(f"{place}: key 'sampled' begins with 1, expected a prompt")
         rows.append(row)
@@ -107,6 +119,15 @@ def checked_weights(out: Path, base_model: Path) -> dict[str, Tensor]:
         if not torch.isfinite(found[name]).all():
             raise InputError(f"{file}: tensor '{name}' holds NaN or infinity, expected numbers")
     return {name: found[name] for name in base}
+
+
+def save_trained(model: Any, out: Path) -> None:
+    """Write the weights of a model of transformers, or its adapter as peft does, to `out`."""
+    if hasattr(model, "peft_config"):
+        model.save_pretrained(str(out / "adapter"), safe_serialization=True)
+        return
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    save_weights(state, out / "model.safetensors")
 
 
 def _merged(adapter: Path, base_model: Path) -> dict[str, Tensor]:

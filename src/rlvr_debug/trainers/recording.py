@@ -19,10 +19,11 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_json, write_jsonl
-from rlvr_debug.metrics.rollouts import as_sampled
+from rlvr_debug.metrics.rollouts import as_sampled, token_texts
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.processes import guarded, last_line, variables_apart
+from rlvr_debug.sampling.alignment import carried
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.trainers.base import Job
@@ -32,6 +33,8 @@ from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts
 
 __all__ = ["Recording", "record", "train_with_program"]
 
+# what a program says of itself, in words of its own
+RECORD = "record.json"
 _POLL = 0.2  # seconds
 
 
@@ -59,6 +62,8 @@ def train_with_program(job: Job, program: Program) -> None:
     save_weights(found.weights, job.out / "model.safetensors")
     write_jsonl(job.out / "timings.jsonl", [{"seconds": round(found.seconds, 3)}])
     write_jsonl(job.out / "rollouts.jsonl", _rows(found, job.run.training.group_size))
+    if (own := job.out / "attempt" / "out" / RECORD).exists():
+        os.replace(own, job.out / RECORD)
     write_jsonl(job.out / "metrics.jsonl", found.metrics)
     shutil.rmtree(job.out / "attempt")
 
@@ -83,12 +88,30 @@ def _rows(recording: Recording, size: int) -> Iterator[dict[str, Any]]:
             "parts": current.parts,
             "advantage": line.get("advantage"),
             **said,
-            "trained": {
-                **said["sampled"],
-                "loss": "".join(map(str, line["loss"])) if "loss" in line else None,
-                **dict.fromkeys(("attention", "trainer", "reference", "advantage")),
-            },
+            "trained": _trained(line, said["sampled"], recording.chat),
         }
+
+
+def _trained(line: dict[str, Any], sampled: dict[str, Any], chat: Chat) -> dict[str, Any]:
+    """Return the sequence that was trained on: the sampled one, unless the program recorded its own.
+
+    Who wrote what in that one is carried over from the sampled one by their alignment.
+    """
+    unknown = dict.fromkeys(("trainer", "reference", "advantage"))
+    if "trained" not in line:
+        loss = "".join(map(str, line["loss"])) if "loss" in line else None
+        return {**sampled, "loss": loss, "attention": None, **unknown}
+    own = line["trained"]
+    ids, places = own["ids"], carried(line["ids"], own["ids"])
+    return {
+        "ids": ids,
+        "text": token_texts(ids, chat),
+        "role": "".join("t" if at is None else sampled["role"][at] for at in places),
+        "loss": "".join(map(str, own["loss"])),
+        "attention": "".join(map(str, own["attention"])),
+        "sampler": [None if at is None else sampled["sampler"][at] for at in places],
+        **unknown,
+    }
 
 
 def record(job: Job, program: Program, what: str = "run") -> Recording:

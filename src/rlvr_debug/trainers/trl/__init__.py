@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr_debug.trainers.program import ProgramTrainer
-from rlvr_debug.trainers.trl.config import FIXED, TAKEN
+from rlvr_debug.trainers.trl.config import FIELDS
 
 __all__ = ["TRAINER"]
 
@@ -16,7 +16,7 @@ class _TRL(ProgramTrainer):
     # what a reward function and GRPOConfig can change about TRL's own stages
     stages = ("max_new_tokens", "score")
     takes_reward = True
-    taken_options = TAKEN
+    taken_options = FIELDS.taken
     to_fill_in = "cases.mine.reward, your reward function as file.py:name (docs/trainers.md)"
 
     @property
@@ -24,11 +24,7 @@ class _TRL(ProgramTrainer):
         return (*super().code, "trainers/trl/config.yaml")
 
     def unmapped(self, training: Mapping[str, Any]) -> list[str]:
-        return [
-            f"{key} {training[key]}"
-            for key, value in FIXED.items()
-            if training.get(key, value) != value
-        ]
+        return FIELDS.unmapped(training)
 
     def venvs(self, command: Mapping[str, Any]) -> list[str]:
         return ["trl"]

@@ -21,11 +21,10 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.policy import lora_config
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.metrics.settings import DiagnosticSettings
-from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.trainers.protocol import Told
+from rlvr_debug.trainers.protocol import Told, save_trained
 from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
 from rlvr_debug.trainers.trl.config import config_of
 from rlvr_debug.trainers.trl.environment import environment_class
@@ -83,7 +82,7 @@ def train(told: Told) -> None:
     )
     recorder.attach(trainer)
     trainer.train()
-    _save(trainer.model, out)
+    save_trained(trainer.model, out)
 
 
 def _columns(row: Any, index: int, environment: Environment) -> dict[str, Any]:
@@ -131,14 +130,6 @@ def user_function(place: str) -> Callable[..., list[float]]:
     if not callable(function):
         raise InputError(f"{file}: no function '{name}', expected a reward function")
     return function
-
-
-def _save(model: Any, out: Path) -> None:
-    if hasattr(model, "peft_config"):
-        model.save_pretrained(str(out / "adapter"), safe_serialization=True)
-        return
-    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    save_weights(state, out / "model.safetensors")
 
 
 if __name__ == "__main__":

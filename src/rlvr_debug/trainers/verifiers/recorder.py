@@ -1,0 +1,156 @@
+"""What a run of a released trainer records: a row of metrics per batch, and some of its rollouts.
+
+Axes: B rollouts of a batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import TrainerCallback
+
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.files import write_jsonl
+from rlvr_debug.metrics.conversations import conversation_metrics
+from rlvr_debug.metrics.rewards import group_metrics, part_metrics
+from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.trainers.verifiers.server import Server
+
+__all__ = ["Recorder"]
+
+# what the release logs under the names and with the meanings of docs/diagnostics.md
+_KEPT = ("kl", "learning_rate", "loss", "grad_norm", "clip_ratio/")
+
+
+class Recorder(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
+    """Rewards and rollouts are our environment's; loss, gradient norm, KL and clip ratios the release's."""
+
+    def __init__(
+        self, out: Path, environment: Environment, server: Server, settings: DiagnosticSettings
+    ) -> None:
+        self._out, self._environment, self._server, self._settings = (
+            out,
+            environment,
+            server,
+            settings,
+        )
+        self._rollouts: list[Rollout] = []
+        self._processed: Any = None
+        self._inputs: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._advantages = torch.zeros(0)
+        self._steps = 0
+        self._kept: list[dict[str, Any]] = []
+
+    def on_batch(self, rollouts: list[Rollout], processed: Any) -> None:
+        """Hold a batch until its step is logged. processed: the release's sequences and masks of it."""
+        self._rollouts, self._processed, self._inputs = rollouts, processed, []
+
+    def attach(self, trainer: Any) -> None:
+        """Read the advantages, and what each loss is computed from."""
+        trainer._compute_advantages = self._watched(trainer._compute_advantages)
+        inner = trainer.compute_loss
+
+        def compute_loss(model: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+            attention = inputs["attention_mask"]
+            # the release has one mask for both, a fixed one a mask of its own for the loss
+            loss = inputs.get("completion_mask", attention)
+            self._inputs += zip(inputs["input_ids"], attention, loss, strict=True)
+            return inner(model, inputs, *args, **kwargs)
+
+        trainer.compute_loss = compute_loss
+
+    def _watched(self, advantages: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """Note what the release's function of rewards, [B], returns, [B]."""
+
+        def watching(rewards: Tensor) -> Tensor:
+            self._advantages = advantages(rewards)
+            return self._advantages
+
+        return watching
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
+        if not logs or "reward" not in logs:
+            return
+        self._steps += 1
+        row = {
+            "step": self._steps,
+            **self._of_release(logs),
+            **self._of_batch(args.num_generations),
+        }
+        with (self._out / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if self._settings.keeps_rollouts_of(self._steps):
+            self._kept += self._lines()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        write_jsonl(self._out / "rollouts.jsonl", self._kept)
+
+    def _of_release(self, logs: Mapping[str, Any]) -> dict[str, float]:
+        kept = {name: float(value) for name, value in logs.items() if name.startswith(_KEPT)}
+        return {"trainer_reward": float(logs["reward"]), **kept}
+
+    def _of_batch(self, size: int) -> dict[str, Any]:
+        rollouts, success = self._rollouts, self._environment.success
+        rewards = torch.tensor([rollout.reward for rollout in rollouts])
+        right = torch.tensor([rollout.parts[success] >= 1 for rollout in rollouts])
+        parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
+        later, otherwise = self._server.take_counts()
+        return {
+            **group_metrics(rewards.view(-1, size), right.view(-1, size)),
+            **part_metrics(parts, rewards.tolist()),
+            **conversation_metrics(rollouts),
+            "sampled_tokens": sum(sum(rollout.sampled) for rollout in rollouts),
+            "trained_tokens": sum(map(sum, self._processed.completion_mask)),
+            "sequences/trained_otherwise": self._differing() / len(rollouts),
+            "sequences/rendered_otherwise": otherwise / later if later else 0.0,
+        }
+
+    def _differing(self) -> int:
+        """Return how many trained sequences are not the one that was sampled."""
+        found = self._processed
+        return sum(
+            prompt + completion != rollout.ids
+            for rollout, prompt, completion in zip(
+                self._rollouts, found.prompt_ids, found.completion_ids, strict=True
+            )
+        )
+
+    def _lines(self) -> list[dict[str, Any]]:
+        found, count = self._processed, self._settings.rollouts_kept or len(self._rollouts)
+        sequences = [a + b for a, b in zip(found.prompt_ids, found.completion_ids, strict=True)]
+        columns = (self._rollouts, found.rewards, self._advantages.tolist(), sequences)
+        return [
+            {
+                "step": self._steps,
+                "row": rollout.row.id,
+                "ids": rollout.ids,
+                "sampled": [int(bit) for bit in rollout.sampled],
+                "logprobs": [value for s in rollout.segments for value in s.logprobs],
+                "reward": float(reward),
+                "advantage": advantage,
+                "trained": self._seen(sequence),
+            }
+            for rollout, reward, advantage, sequence in list(zip(*columns, strict=True))[:count]
+        ]
+
+    def _seen(self, sequence: list[int]) -> dict[str, list[int]]:
+        """Return what the loss was given of a sequence, whose place the release shuffled."""
+        size, wanted = len(sequence), torch.tensor(sequence)
+        attention, loss = next(
+            (attention, loss)
+            for ids, attention, loss in self._inputs
+            if len(ids) >= size and torch.equal(ids[:size].cpu(), wanted)
+        )
+        return {
+            "ids": sequence,
+            "loss": loss[:size].int().tolist(),
+            "attention": attention[:size].int().tolist(),
+        }

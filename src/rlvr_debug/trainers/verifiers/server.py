@@ -1,0 +1,191 @@
+"""Our sampler in the place of the vLLM server that a released trainer talks to.
+
+Two of the release's modules reach a server: the client that sends it weights, which moves tensors within this process
+here, and the client that asks for chat completions, whose requests are gathered into batches and answered by our
+sampler. The prompt of each request is rendered from its messages, as vLLM renders them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.sampling.base import Request, Sample
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.serving.choose import base_sampler
+from rlvr_debug.trainers.verifiers.completion import completion
+
+__all__ = ["WEIGHT_CLIENT", "Server"]
+
+# the release's module with the class VLLMClient
+WEIGHT_CLIENT = "verifiers.inference.vllm_client"
+
+# what a request may say beside temperature and limit: nothing that our sampler would have to do
+_NEUTRAL: Mapping[str, Any] = {
+    "n": 1,
+    "logprobs": True,
+    "top_p": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "top_k": (None, -1),
+    "min_p": (None, 0.0),
+    "repetition_penalty": 1.0,
+}
+_QUIET = 8  # turns of the event loop without another request
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A request and who waits for its sample."""
+
+    request: Request
+    temperature: float
+    limit: int
+    answer: asyncio.Future[Sample]
+
+
+class Server:
+    """The base model, or the last weights that it was sent, behind the two clients.
+
+    later_turns, rendered_otherwise: requests beyond a conversation's first since the last `take_counts`, and those
+    of them whose prompt does not begin with the tokens that were sampled before.
+    """
+
+    def __init__(self, base_model: Path, chat: Chat, seed: int) -> None:
+        self.chat = chat
+        self.sampler = base_sampler(base_model, chat)
+        self.later_turns = self.rendered_otherwise = 0
+        self._seeds = np.random.SeedSequence(seed)
+        self._waiting: list[_Waiting] = []
+        self._answering: asyncio.Task[None] | None = None
+        self._written: dict[int, list[int]] = {}
+
+    # --- chat completions
+
+    def client(self, slot: int) -> Any:
+        """Return what the rollout loop asks of an OpenAI client. slot: the rollout's number in its batch."""
+
+        async def create(
+            *, messages: Any, tools: Any = None, model: str = "", **options: Any
+        ) -> Any:
+            temperature, limit = _asked(options)
+            ids = self.chat.prompt([_plain(message) for message in messages], tools or [])
+            self._compare(slot, ids, first=not any(m["role"] == "assistant" for m in messages))
+            sample = await self._sampled(Request(slot, ids, None), temperature, limit)
+            self._written[slot] = [*ids, *sample.ids]
+            return completion(sample, self.chat)
+
+        return SimpleNamespace(
+            base_url="", chat=SimpleNamespace(completions=SimpleNamespace(create=create))
+        )
+
+    def _compare(self, slot: int, ids: list[int], *, first: bool) -> None:
+        before = self._written.pop(slot, None)
+        if before is not None and not first:
+            self.later_turns += 1
+            self.rendered_otherwise += ids[: len(before)] != before
+
+    def take_counts(self) -> tuple[int, int]:
+        """Return later_turns and rendered_otherwise, and count from 0 again."""
+        found = self.later_turns, self.rendered_otherwise
+        self.later_turns = self.rendered_otherwise = 0
+        return found
+
+    async def _sampled(self, request: Request, temperature: float, limit: int) -> Sample:
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(request, temperature, limit, loop.create_future())
+        self._waiting.append(waiting)
+        if self._answering is None:
+            self._answering = loop.create_task(self._answer())
+        return await waiting.answer
+
+    async def _answer(self) -> None:
+        """Answer all that wait, once no rollout asks for more: in the order of slots, so that it is the same each time."""
+        size, quiet = -1, 0
+        while quiet < _QUIET:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._waiting) == size else 0
+            size = len(self._waiting)
+        batch = sorted(self._waiting, key=lambda each: each.request.slot)
+        self._waiting, self._answering = [], None
+        try:
+            samples = self.sampler.sample(
+                [each.request for each in batch],
+                temperature=batch[0].temperature,
+                max_new_tokens=batch[0].limit,
+                seed=int(self._seeds.spawn(1)[0].generate_state(1)[0]),
+            )
+        except Exception as error:
+            for each in batch:
+                each.answer.set_exception(error)
+            return
+        for each, sample in zip(batch, samples, strict=True):
+            each.answer.set_result(sample)
+
+    # --- weights
+
+    def weight_client(self) -> ModuleType:
+        """Return a module to stand where the release's WEIGHT_CLIENT would."""
+        server = self
+
+        class VLLMClient:
+            """Weights go to the sampler once all of them are there and the cache is to be reset, as in the release."""
+
+            def __init__(self, **_: Any) -> None:
+                self._held: dict[str, Tensor] = {}
+
+            def init_communicator(self) -> None: ...
+
+            def close_communicator(self) -> None: ...
+
+            def update_named_param(self, name: str, weights: Tensor) -> None:
+                self._held[name] = weights.detach().float().clone()
+
+            def reset_prefix_cache(self) -> None:
+                server.sampler.load(self._held)
+                self._held = {}
+
+            def get_num_background_tasks(self) -> int:
+                return 0
+
+        module = ModuleType(WEIGHT_CLIENT)
+        module.VLLMClient = VLLMClient  # type: ignore[attr-defined]
+        return module
+
+
+def _asked(options: Mapping[str, Any]) -> tuple[float, int]:
+    """Return temperature and limit. Raise InputError for an option that our sampler does not have."""
+    given = {**options, **options.get("extra_body", {})}
+    for name, neutral in _NEUTRAL.items():
+        allowed = neutral if isinstance(neutral, tuple) else (neutral,)
+        if name in given and given[name] not in allowed:
+            raise InputError(
+                f"options.{name} is {given[name]}, expected {allowed[-1]}: the sampler in this process has no other"
+            )
+    return float(given["temperature"]), int(given["max_completion_tokens"])
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """Return a message as vLLM has it after HTTP: its calls' arguments parsed, before the template sees them."""
+    found = dict(message)
+    if found.get("tool_calls"):
+        calls = [c if isinstance(c, dict) else c.model_dump() for c in found["tool_calls"]]
+        found["tool_calls"] = [
+            {
+                "function": {
+                    "name": call["function"]["name"],
+                    "arguments": json.loads(call["function"]["arguments"]),
+                }
+            }
+            for call in calls
+        ]
+    return found

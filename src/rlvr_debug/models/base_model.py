@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from safetensors import SafetensorError
@@ -65,13 +66,19 @@ def save_weights(weights: dict[str, Tensor], file: Path) -> None:
         raise InputError(f"{file}: it could not be written: {error}") from None
 
 
+def _no() -> bool:
+    return False
+
+
 def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:
     """The trainable model, a transformers Qwen2ForCausalLM in `dtype`, dropout off.
 
     attention: an implementation of it, by transformers' name. Raises InputError where files or tensors
     are missing, or are not those of config.json.
     """
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    # what assisted generation and other models' losses need: two seconds of each job
+    with patch.multiple("transformers.utils", is_scipy_available=_no, is_sklearn_available=_no):
+        from transformers import Qwen2Config, Qwen2ForCausalLM
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
     from transformers.utils import logging
 

@@ -39,8 +39,8 @@ plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run a
 track: $(RUN_ENV)  ## put the study of OVERLAY=file.yaml under DVC, in its own folder; ALL=1 as with run
 	@$(CLI) track --overlay $(or $(OVERLAY),$(error OVERLAY is missing, expected a study's overlay)) $(if $(ALL),--all)
 
-compare: $(RUN_ENV)  ## what differs between the results of REV=revision and the working tree, or REV2=
-	@$(CLI) compare "$(REV)" $(if $(REV2),"$(REV2)") $(if $(OUT),--out $(OUT))
+compare: $(RUN_ENV)  ## what differs between the results of REV=revision and the working tree, or REV2=; OVERLAY=file.yaml's study
+	@$(CLI) compare "$(REV)" $(if $(REV2),"$(REV2)") $(OF) $(if $(OUT),--out $(OUT))
 
 plots: $(RUN_ENV)  ## DVC's plots, of REV=revision and the working tree or of that alone, in results/plots; needs no network
 	@$(CLI) plots $(if $(REV),"$(REV)")

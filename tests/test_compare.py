@@ -210,6 +210,18 @@ def test_a_study_in_a_folder_of_a_larger_repository_is_found(repository: Reposit
     assert rows(inner.compare("HEAD"), "metrics")[0][1:3] == ["0.02", "0.5"]
 
 
+def test_an_overlay_s_study_has_its_parameters_from_what_it_resolved_to(
+    repository: Repository,
+) -> None:
+    resolved = repository.root / "results" / "study.json"
+    write_json(resolved, {"params": {"case": "as-released"}, "runs": {}})
+    first = repository.commit()
+    (repository.root / "params.yaml").unlink()
+    write_json(resolved, {"params": {"case": "patched"}, "runs": {}})
+    found = compare(first, None, repository.chart, repository.root, overlaid=True)
+    assert rows(found.text, "params") == [["case", "as-released", "patched", ""]]
+
+
 def test_the_command_ends_with_status_2_and_one_line(tmp_path: Path) -> None:
     words = ("compare", "no-such-revision", "--out", str(tmp_path / "x.svg"))
     done = called(main, "rlvr-debug", *words)

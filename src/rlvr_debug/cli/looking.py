@@ -177,27 +177,31 @@ def report(
 @command(
     "compare HEAD~5",
     "compare v1 v2 --out curves.svg",
+    "compare HEAD --overlay studies/smoke.yaml",
     "compare HEAD --json | jq .verdicts",
 )
 def compare(
     rev: Annotated[str, typer.Argument(help="A git revision.")],
     rev2: Annotated[str | None, typer.Argument(help="Another; without, the working tree.")] = None,
+    overlay: Overlay = None,
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             help="For both revisions' curves, an SVG.", show_default="results/compare.svg"
         ),
-    ] = ROOT / "results" / "compare.svg",
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what differs between two revisions.
+    """Say what differs between two revisions of a study.
 
-    Of the default study: verdicts, metrics and parameters as Markdown, and both training curves in a file.
+    Verdicts, metrics and parameters as Markdown, and both training curves in a file.
     """
     checkout()
     from rlvr_debug.report.compare import compare as compared
 
-    found = compared(rev, rev2, out)
+    _, folder = study_of(overlay) if overlay else (None, ROOT)
+    drawn = out or folder / "results" / "compare.svg"
+    found = compared(rev, rev2, drawn, folder, overlaid=overlay is not None)
     print_answer(found.to_json() if as_json else found.text)
 
 

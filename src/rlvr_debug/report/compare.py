@@ -1,4 +1,4 @@
-"""Two git revisions of the default study: what differs, and both their training curves."""
+"""Two git revisions of a study: what differs, and both their training curves."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ class Results:
     curves: pd.DataFrame
 
 
-def read_results(revision: str | None, root: Path = ROOT) -> Results:
-    """Of a git revision, or of the working tree. Raises InputError for a revision or file that is missing."""
+def read_results(revision: str | None, root: Path = ROOT, overlaid: bool = False) -> Results:
+    """Of a git revision, or of the working tree. Raises InputError for a revision or file that is missing.
+
+    root: the study's folder; overlaid: it is an overlay's, whose parameters only results/study.json has in one place.
+    """
     if revision is not None:
         commit = ("--verify", "--end-of-options", f"{revision}^{{commit}}")
         _of_git(f"revision '{revision}'", "rev-parse", *commit, folder=root)
@@ -56,12 +59,17 @@ def read_results(revision: str | None, root: Path = ROOT) -> Results:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{place}: expected results of a study, found: {error!r}") from None
 
+    def whole(text: str, _: str) -> dict[str, Any]:
+        return dict(_flat(json.loads(text)["params"]))
+
     columns = ["arm", "seed", "step", "reward"]
     return Results(
         revision or WORKING_TREE,
         read("results/tables/verdicts.csv", _verdicts),
         read("results/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
-        read("params.yaml", lambda text, at: dict(_flat(parse_params(text, at)))),
+        read("results/study.json", whole)
+        if overlaid
+        else read("params.yaml", lambda text, at: dict(_flat(parse_params(text, at)))),
         read("results/tables/curves.csv", lambda text, _: parse_table(text)[columns]),
     )
 
@@ -159,12 +167,14 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, di
     }
 
 
-def compare(revision: str, other: str | None, out: Path, root: Path = ROOT) -> Comparison:
+def compare(
+    revision: str, other: str | None, out: Path, root: Path = ROOT, overlaid: bool = False
+) -> Comparison:
     """What differs between `revision` and `other` (None: the working tree).
 
-    Draws both revisions' curves to `out`, an SVG, unless nothing differs.
+    root, overlaid: as in read_results. Draws both revisions' curves to `out`, an SVG, unless nothing differs.
     """
-    old, new = read_results(revision, root), read_results(other, root)
+    old, new = (read_results(each, root, overlaid) for each in (revision, other))
     parts = {part: _differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
     if not any(parts.values()) and old.curves.equals(new.curves):
         return Comparison(old.name, new.name, parts, None)

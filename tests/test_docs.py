@@ -58,7 +58,8 @@ def pages() -> dict[str, str]:
 
 def site(folder: Path) -> Path:
     """All that the site is made of, in another place."""
-    for name in ("README.md", "mkdocs.yml", "docs", "results/charts", "lab/readme_as_index.py"):
+    pictures = ("results/charts", "results/releases/verifiers-0.1.3/charts")
+    for name in ("README.md", "mkdocs.yml", "docs", *pictures, "lab/readme_as_index.py"):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
@@ -136,7 +137,7 @@ TREES = {
 }
 # of what is not this project, or is there only once something was run or added
 NOT_OURS = re.compile(
-    r"envs/environment\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse).*"
+    r"envs/environment\.py|verifiers/(?:trainers|envs|utils)/\w+\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse).*"
     r"|studies/(?:<name>|smoke|mine)/.*|benchmarks/faults/work/"
     r"|src/rlvr_debug/(?:causes/learning_rate/.*|environments/reverse/?|trainers/mine/.*)|rlvr_debug_reverse\.py"
 )
@@ -452,6 +453,59 @@ def test_the_readme_s_effects_are_those_of_the_results(committed: Callable[[str]
         assert f"`{slug}`: validated" in text
     cleared = ("kl-penalty", "advantage-scaling", "lora-weight-sync")
     assert {statuses[slug] for slug in cleared} == {"invalidated"}
+
+
+def test_the_figures_of_verifiers_are_those_of_its_study() -> None:
+    folder = ROOT / "results" / "releases" / "verifiers-0.1.3"
+    arms = csv((folder / "tables" / "arms.csv").read_text(encoding="utf-8"))
+
+    def row(page: str, name: str) -> list[str]:
+        [cells] = re.findall(rf"^\| {re.escape(name)} \|(.*)\|$", pages()[page], re.MULTILINE)
+        return [cell.strip().replace("**", "") for cell in cells.split("|")]
+
+    def told(*names: str, form: str) -> list[str]:
+        return [
+            "; ".join(f"{float(arms[arm][key]):{form}}".replace("-0.00", "0.00") for arm in names)
+            for key in ("gain", "gain_greedy")
+        ]
+
+    def between(arm: str) -> str:
+        low, high = (
+            f"{float(arms[arm][key]):.2f}".replace("-0.00", "0.00")
+            for key in ("gain_low", "gain_high")
+        )
+        return f" [{low}, {high}]"
+
+    single = {
+        "as it is": "case",
+        "all patches": "control",
+        "attention mask alone": "attention-mask",
+        "generation prompt alone": "generation-prompt",
+        "tools alone": "prompt-tools",
+        "all but attention mask": "attention-mask-alone",
+        "all but generation prompt": "generation-prompt-alone",
+        "all but tools": "prompt-tools-alone",
+        "all patches, random rewards": "random-reward",
+        "as it is, on GSM8K": "gsm8k",
+    }
+    for name, arm in single.items():
+        sampled, greedy = told(arm, form=".2f")
+        expected = [str(arms[arm]["seeds"]), sampled + between(arm), greedy]
+        assert row("docs/verifiers.md", name) == expected, name
+    readme = {
+        "the release as it is": "case",
+        "with all patches": "control",
+        "the release as it is, on GSM8K": "gsm8k",
+    }
+    for name, arm in readme.items():
+        sampled, greedy = told(arm, form="+.2f")
+        found = [cell.removeprefix("+") for cell in row("README.md", name)]
+        assert found == [(sampled + between(arm)).removeprefix("+"), greedy.removeprefix("+")], name
+    fixes = ("attention-mask", "generation-prompt", "prompt-tools")
+    which = "attention mask; generation prompt; tools"
+    assert row("README.md", f"with one patch alone: {which}") == told(*fixes, form=".2f")
+    without = [f"{fix}-alone" for fix in fixes]
+    assert row("README.md", f"with all but one: {which}") == told(*without, form=".2f")
 
 
 def test_the_example_of_a_verdict_is_what_the_results_say(committed: Callable[[str], str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
@@ -16,6 +17,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, sha256
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.metrics.settings import ALL_ROLLOUTS
+from rlvr_debug.models.base_model import read_tensors
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
@@ -172,6 +174,38 @@ def test_with_its_fixes_the_release_trains_what_was_sampled_and_the_record_names
     rows = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
     assert all(row["sequences/trained_otherwise"] == 0 for row in rows)
     assert all(row["trained_tokens"] == row["sampled_tokens"] for row in rows)
+
+
+@pytest.mark.releases
+@pytest.mark.heavy
+def test_an_adapter_is_trained_and_merged_at_the_end(job: Job, tmp_path: Path) -> None:
+    run = arm("control")
+    training = replace(run.training, lora_r=4, learning_rate=0.01)
+    TRAINER.train(replace(job, run=replace(run, training=training), out=tmp_path))
+    rows = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
+    assert rows[0]["kl"] == 0 < rows[1]["kl"]
+    base, trained = (read_tensors(f / "model.safetensors") for f in (job.base_model, tmp_path))
+    moved = {name for name, tensor in trained.items() if not torch.equal(tensor, base[name])}
+    assert {name.split(".")[-2] for name in moved} == {
+        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    }
+
+
+@pytest.mark.releases
+@pytest.mark.heavy
+def test_a_batch_that_is_used_twice_is_clipped_with_old_logprobs_alone(
+    job: Job, tmp_path: Path
+) -> None:
+    clipped = {}
+    for name in ("case", "control"):
+        run = arm(name)
+        training = replace(run.training, steps=2, num_iterations=2, learning_rate=0.01)
+        TRAINER.train(replace(job, run=replace(run, training=training), out=tmp_path / name))
+        rows = [row for _, row in read_jsonl(tmp_path / name / "metrics.jsonl")]
+        clipped[name] = [row["clip_ratio/region_mean"] for row in rows]
+    assert clipped["case"] == [0, 0]
+    # of both updates of a batch
+    assert min(clipped["control"]) > 0
 
 
 @pytest.mark.releases

@@ -199,13 +199,13 @@ def test_a_batch_that_is_used_twice_is_clipped_with_old_logprobs_alone(
     clipped = {}
     for name in ("case", "control"):
         run = arm(name)
-        training = replace(run.training, steps=2, num_iterations=2, learning_rate=0.01)
+        training = replace(run.training, steps=1, num_iterations=2, learning_rate=0.01)
         TRAINER.train(replace(job, run=replace(run, training=training), out=tmp_path / name))
         rows = [row for _, row in read_jsonl(tmp_path / name / "metrics.jsonl")]
         clipped[name] = [row["clip_ratio/region_mean"] for row in rows]
-    assert clipped["case"] == [0, 0]
-    # of both updates of a batch
-    assert min(clipped["control"]) > 0
+    # one row for both updates of the batch
+    assert clipped["case"] == [0]
+    assert clipped["control"][0] > 0
 
 
 @pytest.mark.releases

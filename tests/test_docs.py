@@ -455,9 +455,16 @@ def test_the_readme_s_effects_are_those_of_the_results(committed: Callable[[str]
     assert {statuses[slug] for slug in cleared} == {"invalidated"}
 
 
-def test_the_figures_of_verifiers_are_those_of_its_study() -> None:
-    folder = ROOT / "results" / "releases" / "verifiers-0.1.3"
-    arms = csv((folder / "tables" / "arms.csv").read_text(encoding="utf-8"))
+def test_the_figures_of_verifiers_are_those_of_its_studies() -> None:
+    arms = {
+        f"{release} {arm}": row
+        for release in ("0.1.3", "0.1.6.post0")
+        for arm, row in csv(
+            (ROOT / f"results/releases/verifiers-{release}/tables/arms.csv").read_text(
+                encoding="utf-8"
+            )
+        ).items()
+    }
 
     def row(page: str, name: str) -> list[str]:
         [cells] = re.findall(rf"^\| {re.escape(name)} \|(.*)\|$", pages()[page], re.MULTILINE)
@@ -477,25 +484,30 @@ def test_the_figures_of_verifiers_are_those_of_its_study() -> None:
         return f" [{low}, {high}]"
 
     single = {
-        "as it is": "case",
-        "all patches": "control",
-        "attention mask alone": "attention-mask",
-        "generation prompt alone": "generation-prompt",
-        "tools alone": "prompt-tools",
-        "all but attention mask": "attention-mask-alone",
-        "all but generation prompt": "generation-prompt-alone",
-        "all but tools": "prompt-tools-alone",
-        "all patches, random rewards": "random-reward",
-        "as it is, on GSM8K": "gsm8k",
+        "as it is": "0.1.3 case",
+        "all patches": "0.1.3 control",
+        "attention mask alone": "0.1.3 attention-mask",
+        "generation prompt alone": "0.1.3 generation-prompt",
+        "tools alone": "0.1.3 prompt-tools",
+        "all but attention mask": "0.1.3 attention-mask-alone",
+        "all but generation prompt": "0.1.3 generation-prompt-alone",
+        "all but tools": "0.1.3 prompt-tools-alone",
+        "all patches, random rewards": "0.1.3 random-reward",
+        "as it is, on GSM8K": "0.1.3 gsm8k",
+        "0.1.6.post0 as it is": "0.1.6.post0 case",
+        "0.1.6.post0, all patches": "0.1.6.post0 control",
+        "0.1.6.post0, attention mask alone": "0.1.6.post0 attention-mask",
+        "0.1.6.post0, all but attention mask": "0.1.6.post0 attention-mask-alone",
+        "0.1.6.post0, all patches, random rewards": "0.1.6.post0 random-reward",
     }
     for name, arm in single.items():
         sampled, greedy = told(arm, form=".2f")
         expected = [str(arms[arm]["seeds"]), sampled + between(arm), greedy]
         assert row("docs/verifiers.md", name) == expected, name
     readme = {
-        "the release as it is": "case",
-        "with all patches": "control",
-        "the release as it is, on GSM8K": "gsm8k",
+        "the release as it is": "0.1.3 case",
+        "with all patches": "0.1.3 control",
+        "the release as it is, on GSM8K": "0.1.3 gsm8k",
     }
     for name, arm in readme.items():
         sampled, greedy = told(arm, form="+.2f")
@@ -503,8 +515,10 @@ def test_the_figures_of_verifiers_are_those_of_its_study() -> None:
         assert found == [(sampled + between(arm)).removeprefix("+"), greedy.removeprefix("+")], name
     fixes = ("attention-mask", "generation-prompt", "prompt-tools")
     which = "attention mask; generation prompt; tools"
-    assert row("README.md", f"with one patch alone: {which}") == told(*fixes, form=".2f")
-    without = [f"{fix}-alone" for fix in fixes]
+    assert row("README.md", f"with one patch alone: {which}") == told(
+        *(f"0.1.3 {fix}" for fix in fixes), form=".2f"
+    )
+    without = [f"0.1.3 {fix}-alone" for fix in fixes]
     assert row("README.md", f"with all but one: {which}") == told(*without, form=".2f")
 
 

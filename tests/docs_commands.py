@@ -72,6 +72,7 @@ class NotHere:
 
 _WORKFLOW = "tests/test_workflow.py"
 _PLAIN = "tests/test_plain.py"
+_ORIGINAL = "tests/test_original.py"
 _DVC = "tests/test_dvc.py"
 _SLURM = "tests/test_slurm.py"
 _STUDY = Elsewhere(
@@ -234,6 +235,17 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         leaves=".run/charts/effects.svg"
     ),
     "python scripts/probe.py --help": Here(says="usage:"),
+    'python scripts/train_musique.py train --datasets "bdsaglam/musique-mini,answerable,train[:100]" '
+    "--batch-size 8 --num-generations 8 --max-steps 50 --logging-steps 1 --output-dir "
+    "./outputs/debug-h0X-test": Elsewhere(
+        f"{_ORIGINAL}::test_a_command_for_one_process_trains", ("outputs/debug-h0X-test",)
+    ),
+    "python scripts/train_musique.py train --sampler vllm --vllm-environment vllm-cpu --max-steps 2": (
+        Elsewhere(
+            f"{_ORIGINAL}::test_vllm_s_server_rolls_out",
+            ("python scripts/train_musique.py train --sampler vllm --vllm-environment vllm-cpu",),
+        )
+    ),
     "python scripts/train_musique.py train --help": Here(says="--loss-type"),
     "python scripts/verify_kl_direction.py": Here(says="KL", heavy=True),
     "python scripts/verify_kl_importance_sampling.py": Here(says="k3", heavy=True),
@@ -346,14 +358,14 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "KEY=++hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta": Elsewhere(
         _VALUES, ("hypotheses.kl-penalty.arms.kl-beta-0.training.kl_beta",)
     ),
-    "accelerate launch": NotHere("a name; the command stands in docs/trainer.md"),
-    "accelerate launch --num-processes 2 --config-file configs/zero3.yaml scripts/train_musique.py "
-    'train --datasets "bdsaglam/musique-mini,answerable,train[:100]" --loss-type grpo '
-    "--no-scale-rewards --lora-r 16 --lora-alpha 32 --batch-size 8 --num-generations 8 "
-    "--gradient-accumulation-steps 4 --max-grad-norm 0.1 --learning-rate 1e-5 --max-steps 50 "
-    "--kl-beta 0.0": Elsewhere(
-        "tests/test_processes.py::test_the_original_s_command_runs_under_accelerate_launch",
-        ("scripts/train_musique.py train", "--num-processes 2", "configs/zero3.yaml"),
+    "accelerate launch": NotHere("a name; the commands stand in docs/original.md"),
+    "CUDA_VISIBLE_DEVICES=1,2,3 accelerate launch --num-processes 3 --config-file "
+    'configs/zero3.yaml scripts/train_musique.py train --datasets "bdsaglam/musique-mini,answerable,'
+    'train" --model $MODEL --bf16 --loss-type "grpo" --no-scale-rewards --lora-r 16 --lora-alpha 32 '
+    "--batch-size 8 --num-generations 8 --gradient-accumulation-steps 4 --max-grad-norm 0.1 "
+    "--learning-rate 1e-5 --num-epochs 10": Elsewhere(
+        f"{_ORIGINAL}::test_a_command_for_three_gpus_trains_on_musique_in_two_processes",
+        ("--num-processes 3",),
     ),
     'git add . && git commit -m "kl_beta 0.02"': Elsewhere(_VALUES, ("add .", "commit")),
     'git add studies/smoke && git commit -m "smoke under DVC"': Elsewhere(_BESIDE, ("commit",)),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from hashlib import sha1, sha256
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +34,7 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import load_policy, train_run
+from tests.hub import COMMIT, Hub, serving, variables_of
 
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
@@ -306,16 +305,6 @@ def test_an_environment_may_have_a_base_model_of_its_own() -> None:
 # --- from the hub
 
 
-@dataclass
-class Hub:
-    """Answers huggingface_hub's client as the hub does, with the files of a folder."""
-
-    url: str
-    asked: list[str]
-    files: dict[str, bytes]
-    commit: str = "f" * 40
-
-
 @pytest.fixture
 def hub(saved: Saved) -> Iterator[Hub]:
     folder = saved(True, True)
@@ -323,66 +312,16 @@ def hub(saved: Saved) -> Iterator[Hub]:
         shutil.copy(TINY / name, folder / name)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     files |= {"pytorch_model.bin": b"a pickle", "modeling.py": b"code", "onnx/config.json": b"{}"}
-    found = Hub("", [], files)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.answer(body=False)
-
-        def do_GET(self) -> None:
-            self.answer(body=True)
-
-        def answer(self, body: bool) -> None:
-            path = self.path.partition("?")[0]
-            found.asked.append(path)
-            prefix = f"/owner/model/resolve/{found.commit}/"
-            headers = {"X-Repo-Commit": found.commit}
-            if path.startswith("/api/models/owner/model/revision/"):
-                names = [{"rfilename": name} for name in found.files]
-                info = {"id": "owner/model", "sha": found.commit, "siblings": names, "tags": []}
-                content, status = json.dumps(info).encode(), 200
-                headers["Content-Type"] = "application/json"
-            elif path.startswith("/api/models/owner/model/tree/"):
-                tree = [
-                    {"type": "file", "path": name, "size": len(data), "oid": sha1(data).hexdigest()}
-                    for name, data in found.files.items()
-                ]
-                content, status = json.dumps(tree).encode(), 200
-                headers["Content-Type"] = "application/json"
-            elif path.startswith(prefix) and path.removeprefix(prefix) in found.files:
-                content, status = found.files[path.removeprefix(prefix)], 200
-                headers["ETag"] = f'"{sha1(content).hexdigest()}"'
-            else:
-                content, status = b"", 404
-                headers["X-Error-Code"] = "RepoNotFound"
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if body:
-                self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield found
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving({"owner/model": files}) as found:
+        yield found
 
 
 def fetch(url: str, model: str, out: Path, home: Path) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    told = {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
     return subprocess.run(
         [sys.executable, "scripts/fetch_model.py", "--model", model, "--out", str(out)],
         cwd=ROOT,
-        env={**kept, **told},
+        env={**kept, **variables_of(url, home)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -396,8 +335,9 @@ def test_a_model_of_the_hub_is_fetched_without_pickles_and_code(hub: Hub, tmp_pa
     assert done.returncode == 0, done.stderr
     manifest = read_json(out / "manifest.json")
     assert (manifest["name"], manifest["revision"]) == ("owner/model", "main")
-    assert manifest["commit"] == hub.commit
-    wanted = {n: d for n, d in hub.files.items() if n.endswith((".safetensors", ".json", ".jinja"))}
+    assert manifest["commit"] == COMMIT
+    files = hub.repositories["owner/model"]
+    wanted = {n: d for n, d in files.items() if n.endswith((".safetensors", ".json", ".jinja"))}
     wanted.pop("onnx/config.json")
     assert manifest["files"] == {n: sha256(d).hexdigest() for n, d in wanted.items()}
     assert {path.name for path in out.iterdir()} == {*wanted, "manifest.json"}
@@ -410,7 +350,8 @@ def test_a_model_of_the_hub_is_fetched_without_pickles_and_code(hub: Hub, tmp_pa
 def test_a_model_without_safetensors_is_one_line_and_not_taken_for_whole(
     hub: Hub, tmp_path: Path
 ) -> None:
-    hub.files = {n: d for n, d in hub.files.items() if "safetensors" not in n}
+    files = hub.repositories["owner/model"]
+    hub.repositories["owner/model"] = {n: d for n, d in files.items() if "safetensors" not in n}
     out = tmp_path / "fetched"
     done = fetch(hub.url, "owner/model@main", out, tmp_path / "home")
     assert done.returncode == 2

@@ -169,22 +169,3 @@ def test_rollouts_that_cannot_be_dealt_out_evenly_are_one_line(rows: Path, tmp_p
             tmp_path / "out",
             descent=False,
         )
-
-
-@needs_deepspeed
-def test_the_original_s_command_runs_under_accelerate_launch(rows: Path, tmp_path: Path) -> None:
-    command = f"""--num-processes 2 --main_process_port {free_port()} --config-file configs/zero3.yaml
-        scripts/train_musique.py train --rows {rows} --out {tmp_path} --max-new-tokens 16 --max-steps 1
-        --loss-type grpo --no-scale-rewards --lora-r 16 --lora-alpha 32 --batch-size 8
-        --num-generations 8 --gradient-accumulation-steps 1 --max-grad-norm 0.1 --learning-rate 1e-5
-        --kl-beta 0.0"""
-    done = subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.launch", *command.split()],
-        cwd=ROOT,
-        env={**os.environ, **CPU["zero3"], "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert {"adapter", "metrics.jsonl", "model.safetensors"} <= {p.name for p in tmp_path.iterdir()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "digest_of",
+    "locked",
     "parse_table",
     "read_json",
     "read_jsonl",
@@ -45,6 +47,15 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process in at a time, of those that name this file; it stays there, empty."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def write_text(path: Path, text: str) -> None:

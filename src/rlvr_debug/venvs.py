@@ -8,7 +8,6 @@ in such an environment is started with the variables of `processes.variables_apa
 from __future__ import annotations
 
 import ast
-import fcntl
 import hashlib
 import os
 import shutil
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import replacing, write_text
+from rlvr_debug.files import locked, replacing, write_text
 from rlvr_debug.processes import variables_apart
 
 if TYPE_CHECKING:
@@ -82,9 +81,7 @@ def build_venv(name: str, root: Path = ROOT) -> Path:
     told = (requirements.read_text(encoding="utf-8"), whole, sys.version, sys.base_prefix)
     digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
     place = _place() / f"{name}-{digest}"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.with_name(f"{place.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(place.with_name(f"{place.name}.lock")):
         if not (place / "ready").is_file():
             shutil.rmtree(place, ignore_errors=True)
             _install(name, place, (*whole, "-r", str(requirements)))

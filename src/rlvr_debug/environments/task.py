@@ -51,7 +51,8 @@ class Task:
     policies: what scripts say of a row, by name; `oracle` earns everything, and `spoiler` must lose.
     lengths: what the rollouts of a real model take, for a plan's costs.
     datasets, flags: for training by flags, the selection of the hub, and flags for the environment's own
-    settings, as argparse has them; `dest` is the setting.
+    settings, as argparse has them; `dest` is the setting. flag_defaults: what other flags are here, where they are
+    not given.
     """
 
     row: type[Row]
@@ -62,6 +63,7 @@ class Task:
     numbered: bool = False
     datasets: str = ""
     flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    flag_defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("oracle", "spoiler"):

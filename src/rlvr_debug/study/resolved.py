@@ -20,7 +20,15 @@ from rlvr_debug.study.model import Params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job, Run, Trainer
 
-__all__ = ["Study", "read_study", "resolve", "write_study"]
+__all__ = ["Study", "read_study", "resolve", "server_settings", "write_study"]
+
+
+def server_settings(params: Params) -> dict[str, Any]:
+    """Return the settings of a server, where the sampler is one."""
+    if not Sampling(params.sampler).served:
+        return {}
+    vllm = {"vllm": told(params.vllm)} if params.sampler == "vllm" else {}
+    return {**told(params.server), **vllm}
 
 
 @dataclass(frozen=True)
@@ -74,11 +82,7 @@ class Study:
 
     @property
     def _server(self) -> dict[str, Any]:
-        """The settings of a server, where the sampler is one."""
-        if not Sampling(self.params.sampler).served:
-            return {}
-        vllm = {"vllm": told(self.params.vllm)} if self.params.sampler == "vllm" else {}
-        return {**told(self.params.server), **vllm}
+        return server_settings(self.params)
 
     @property
     def trains_on_vllm(self) -> bool:

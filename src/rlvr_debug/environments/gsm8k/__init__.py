@@ -21,4 +21,12 @@ TASK = Task(
     # prompts from rows (docs/scaling.md), replies assumed
     lengths=Lengths(prompt=95, reply=250, turns=1, tool=0),
     datasets="openai/gsm8k,main,train",
+    flag_defaults={
+        "max_prompt_length": 1024,
+        "num_iterations": 2,
+        "lora_r": 32,
+        "lora_alpha": 64,
+        "learning_rate": 1e-6,
+        "bf16": True,
+    },
 )

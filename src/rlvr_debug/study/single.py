@@ -1,0 +1,84 @@
+"""One training without a study: an overlay of params.yaml becomes a folder of results."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.data.prepare import rows_of
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import locked, write_jsonl, write_text
+from rlvr_debug.jobs import Sampling
+from rlvr_debug.models.fetch import fetch_model
+from rlvr_debug.models.places import MANIFEST, BaseModel, base_model
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.resolved import server_settings
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import Job
+from rlvr_debug.venvs import build_venv, sampler_venvs
+
+__all__ = ["model_of", "train_single"]
+
+_ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+
+
+def train_single(overlay: Mapping[str, Any], epochs: int, out: Path) -> None:
+    """Train the overlay's case in its environment with its one seed, and write to `out` what a run of a study does.
+
+    overlay: its `base_model` is a folder from here, or on the hub, with a revision or without. Where it says no
+    `training.steps`, they are as many as that many epochs take. `out` gets the overlay too, as params.yaml, and the
+    rows. Several processes may run it together. Raises InputError for what is out of range, and where a model, rows
+    or an environment cannot be had.
+    """
+    environment, model = overlay["environment"], model_of(overlay["base_model"])
+    data, training = overlay["data"][environment], overlay["training"]
+    rows = rows_of(environment, data, "path" if "path" in data else "datasets")
+    steps = math.ceil(len(rows) * epochs / training["prompts_per_step"])
+    name = f"{model.name}@{model.revision}" if model.revision else model.name
+    file, kept = out / "params.yaml", out / "rows.jsonl"
+    told = {**overlay, "base_model": name, "training": {"steps": steps, **training}}
+    write_text(file, yaml.safe_dump(told, sort_keys=False))
+    params = load_params(ROOT / "params.yaml", file)
+    for venv in sampler_venvs(params):
+        build_venv(venv)
+    _fetch(model)
+    write_jsonl(kept, (row.to_json() for row in rows))
+    run = next(runs(params))  # the case
+    job = Job(
+        run,
+        params.settings(environment),
+        ROOT / model.folder,
+        kept,
+        out,
+        params.diagnostics,
+        sampling=Sampling(params.sampler, server_settings(params)),
+    )
+    load_trainer(run.trainer).train(job)
+
+
+def model_of(name: str) -> BaseModel:
+    """Return where that model is: in a folder from here, or on the hub, at its main revision if none is named."""
+    if (folder := Path(name)).is_dir():
+        return BaseModel(str(folder.resolve()))
+    if "@" not in name and not _ON_HUB.fullmatch(name):
+        raise InputError(
+            f"base model '{name}': no such folder, expected one, or owner/name or owner/name@revision on the hub"
+        )
+    return base_model(name if "@" in name else f"{name}@main")
+
+
+def _fetch(model: BaseModel) -> None:
+    """Fetch a model of the hub once, whichever of several processes comes first."""
+    if not model.revision:
+        return
+    folder = ROOT / model.folder
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        if not (folder / MANIFEST).is_file():
+            fetch_model(model, folder)

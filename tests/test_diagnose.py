@@ -236,6 +236,32 @@ def test_where_sampler_and_trainer_agree_neither_is_suspected() -> None:
     assert not {"hidden-context", "sequence-mismatch", "sampler-mismatch"} & slugs
 
 
+def test_the_original_s_own_keys_speak_for_advantage_scaling_first(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    log = tmp_path / "history.jsonl"
+    rows = [
+        {
+            "_step": step,
+            "train/reward": 0.66 + 0.02 * rng.standard_normal(),
+            "train/grad_norm": 200.0,
+            "debug/reward_std": 0.04,
+            "debug/advantage_max": 25.0,
+            "debug/advantage_mean": 6.0,
+            "debug/kl_mean": 0.002,
+            "debug/context_length_truncation_rate": 0.05,
+        }
+        for step in range(1, 31)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = diagnose_log(read_log(log))
+    assert (found.ranked[0].slug, found.ranked[0].checks[0]) == (
+        "advantage-scaling",
+        "advantages-too-large",
+    )
+    assert "An advantage is 25 where rewards deviate by 0.04" in found.ranked[0].reason
+    assert not found.log.unknown
+
+
 def test_equal_rewards_that_follow_from_cut_replies_are_a_symptom() -> None:
     run = {**healthy(0), "truncated": np.full(40, 1.0), "dead_groups": np.full(40, 1.0)}
     run["reward"] = np.full(40, 0.3)

@@ -34,6 +34,8 @@ from rlvr_debug.grpo.ratio import LEVELS
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.update import accumulate
+from rlvr_debug.logs.log import make_log
+from rlvr_debug.logs.readers import Rows
 from rlvr_debug.metrics.conversations import (
     ROLES,
     conversation_metrics,
@@ -617,6 +619,32 @@ def test_a_tracker_that_is_not_installed_is_one_line_that_says_what_to_install(
 def test_recording_more_changes_nothing_that_is_trained(trained: Train) -> None:
     bare, full = trained(), trained(diagnostics=DiagnosticSettings(1, 12))
     assert bare.metrics == full.metrics
+    assert all(torch.equal(bare.weights[name], full.weights[name]) for name in bare.weights)
+
+
+def test_a_run_that_is_asked_for_them_has_the_original_s_debug_keys(trained: Train) -> None:
+    given = {"kl_beta": 0.04, "max_prompt_length": 24, "steps": 2}
+    bare = trained(**given)
+    full = trained(diagnostics=DiagnosticSettings(0, 0, debug=True), **given)
+    for plain, row in zip(bare.metrics, full.metrics, strict=True):
+        debug = {name.removeprefix("debug/"): row[name] for name in row.keys() - plain.keys()}
+        assert {name: row[name] for name in plain} == plain
+        assert debug["reward_std"] == row["reward_std/within_groups"]
+        assert debug["advantage_max"] == row["advantages/abs_max"] >= debug["advantage_mean"]
+        assert debug["active_tokens_count"] == row["trained_tokens"] == debug["tokens/assistant"]
+        roles = [debug[f"tokens/{role}"] for role in ROLES]
+        assert debug["total_tokens_count"] == sum(roles)
+        assert debug["kl_mean"] == pytest.approx(row["kl"])
+        assert debug["kl_min"] <= debug["kl_mean"] <= debug["kl_max"] == row["kl/max"]
+        # the mean of what the estimator k1 takes the KL for
+        k1 = debug["policy_logp_mean"] - debug["ref_logp_mean"]
+        assert k1 == pytest.approx(row["kl/k1"], abs=1e-6)
+        assert debug["context_length_mean"] <= debug["context_length_max"]
+        assert debug["context_length_truncated"] == 12 * debug["context_length_truncation_rate"] > 0
+        # and diagnose reads them
+        read = make_log("run", [Rows("JSONL", [row])])
+        assert read.series("advantage_size") == [debug["advantage_mean"]]
+        assert read.series("prompt_truncated") == [debug["context_length_truncation_rate"]]
     assert all(torch.equal(bare.weights[name], full.weights[name]) for name in bare.weights)
 
 

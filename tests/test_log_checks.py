@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,10 @@ CASES: Sequence[tuple[str, dict[str, Sequence[float]], int | None]] = [
     ("entropy-collapses", {"entropy": [1.0] * 4 + [0.5] * 4 + [0.09] * 4}, MILD),
     ("entropy-collapses", {"entropy": [1.0] * 4 + [0.5] * 4 + [0.11] * 4}, 0),
     ("entropy-collapses", {"entropy": [0.0] * 4 + [0.5] * 4 + [0.09] * 4}, None),
+    ("advantages-too-large", {"advantage_max": [1.0, 25.0], "group_std": [0.04] * 2}, LARGE),
+    ("advantages-too-large", {"advantage_max": [10.0], "group_std": [1.0]}, LARGE),
+    ("advantages-too-large", {"advantage_max": [9.9], "group_std": [0.04]}, 0),
+    ("advantages-too-large", {"advantage_max": [25.0], "group_std": [2.6]}, 0),  # not scaled
     ("kl-explodes", {"kl": [0.0] * 4 + [1.0] * 2}, LARGE),
     ("kl-explodes", {"kl": [0.0] * 4 + [0.99] * 2}, 0),
     ("kl-at-first", {"kl": [0.01, 0.0]}, MILD),
@@ -260,6 +265,20 @@ def test_a_gap_that_grows_is_a_drift(growth: float, strength: int) -> None:
     found = read("sampler-drifts", log_of(sampler_gap=[0.1] * 4 + [0.2] * 4 + [last] * 4))
     assert found is not None
     assert found[0] == strength
+
+
+def test_an_advantage_that_no_scaling_gives_is_said_with_the_group_s_size_where_it_is_known() -> (
+    None
+):
+    check, steps = CHECKS["advantages-too-large"], {"advantage_max": [25.0], "group_std": [0.04]}
+    alone = check.on(log_of(**steps))
+    assert alone is not None
+    # (N - 1) / sqrt(N) is 25 between these
+    assert [(n - 1) / math.sqrt(n) > 25 for n in (626, 627)] == [False, True]
+    assert "in groups of 627 rollouts or more" in alone.sentence
+    known = check.on(replace(groups_of_4(), steps=table(steps)))
+    assert known is not None
+    assert "no right scaling in groups of 4 gives more than 1.50." in known.sentence
 
 
 def test_every_check_is_tried_here() -> None:

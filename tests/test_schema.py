@@ -20,7 +20,7 @@ PARAMS = load_params(ROOT / "params.yaml")
 # names of the user's, and what they hold: what the study is about has no default
 OPEN = {"cases", "hypotheses"}
 # that params.yaml leaves out (test_config.py holds them to the environment)
-LEFT_OUT = {
+LEFT_OUT = {"diagnostics.debug"} | {
     f"environments.musique.{key}"
     for key in ("retrieval_model", "noise_rate", "noise_seed", "answer_by", "hop_factor")
 }

@@ -86,7 +86,8 @@ class Hypothesis:
     tested in an earlier phase. interactions: slugs whose interventions may change this one's. simpler_learns:
     what a localiser claims of its simpler setting: that it learns while the case does not, or that it fails
     too. by_sampler: no log of a trainer shows the mechanism, the sampler's own log-probabilities do.
-    on_records: its first probe runs on what any trainer recorded of its first steps.
+    on_records: its first probe runs on what any trainer recorded of its first steps. symptom: a column of runs.csv
+    that is extreme where the cause is at work, and may be so where another one is (verdicts/symptoms.py).
     """
 
     slug: str
@@ -112,6 +113,7 @@ class Hypothesis:
     unseen: Unseen | None = None
     by_sampler: bool = False
     on_records: bool = False
+    symptom: str | None = None
 
     def arms_on(self, trainer: str) -> tuple[Intervention, ...]:
         """Return the arms that are for this trainer, in the folder's order."""

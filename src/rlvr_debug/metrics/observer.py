@@ -25,6 +25,7 @@ from rlvr_debug.grpo.sequences import without_truncated
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState
 from rlvr_debug.metrics.conversations import conversation_metrics, token_metrics
+from rlvr_debug.metrics.debug import debug_metrics
 from rlvr_debug.metrics.gradients import gradient_error, gradient_metrics, loss_terms
 from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, ratio_metrics, sampler_metrics
 from rlvr_debug.metrics.rewards import advantage_metrics, group_metrics, part_metrics
@@ -79,6 +80,8 @@ class RunObserver(Observer):
 
     def end_step(self, step: Step) -> StepRecord:
         row = {"step": step.number, **_step_metrics(step, self._changes)}
+        if self._settings.debug:
+            row |= debug_metrics(step)
         kept = []
         if self._settings.keeps_rollouts_of(step.number):
             kept = rollout_records(step, self._settings.rollouts_kept, self._served)

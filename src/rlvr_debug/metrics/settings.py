@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from rlvr_debug.blocks import Block, Natural, Unique
+from rlvr_debug.blocks import Block, Flag, Natural, Unique
 
 __all__ = ["ALL_ROLLOUTS", "NO_ROLLOUTS", "DiagnosticSettings"]
 
@@ -20,6 +20,10 @@ class DiagnosticSettings(Block):
     """Rollouts of such a step, the first ones of its batch."""
     trackers: Unique[Literal["tensorboard", "wandb"]] = ()
     """Where rows of metrics go as they come, beside metrics.jsonl. Each needs a package of its name."""
+    debug: Flag = False
+    """Rows have debug/* too, the names of the notes that this project starts from. Of trainer own."""
+
+    may_lack: ClassVar = ("debug",)
 
     def keeps_rollouts_of(self, step: int) -> bool:
         """Say whether that step's rollouts are kept. Steps count from 1, and the first is always among them."""

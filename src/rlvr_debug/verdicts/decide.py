@@ -27,7 +27,7 @@ Mending that makes things worse validates nothing and clears nothing. The arrays
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, nan
 from typing import Any
 
@@ -49,6 +49,7 @@ from rlvr_debug.verdicts.rule import (
     status,
 )
 from rlvr_debug.verdicts.statistics import Sample, mean_estimate, sample, welch
+from rlvr_debug.verdicts.symptoms import borrowed
 
 __all__ = [
     "Evidence",
@@ -71,10 +72,12 @@ _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  #
 
 @dataclass(frozen=True)
 class Evidence:
-    """probes: measurement by probe name, of the case; arms: one row per arm, as arm_table returns them."""
+    """probes: measurement by probe name, of the case; arms: one row per arm, as arm_table returns them; runs: as
+    runs.csv, for the figures that a hypothesis takes for its symptom."""
 
     probes: Mapping[str, Mapping[str, Any]]
     arms: pd.DataFrame
+    runs: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 @dataclass(frozen=True)
@@ -248,6 +251,8 @@ def _judge(
         said.append(_open(now, mechanism, further, minimum_effect))
     if rivals := _same_interventions(own, arms[arms["arm"].isin(family)]):
         said.append(f"not to be told from {', '.join(rivals)}, which the same intervention mends")
+    if other := borrowed(hypothesis, arms, evidence.runs):
+        said.append(other)
     return replace(
         pending,
         **{name: best[name] for name in _OF_ARM},

@@ -12,6 +12,7 @@ _TINY_STD = 0.1
 _TINY_GROUPS = 0.05
 _TINY_SHARE = {MILD: 0.5, LARGE: 0.9}
 _TOLERANCE = 1e-3
+_LARGEST = 10.0
 
 
 def advantage_bound(log: Log) -> Reading | None:
@@ -23,6 +24,23 @@ def advantage_bound(log: Log) -> Reading | None:
     excess = float((largest.to_numpy() / ((sizes - 1) / np.sqrt(sizes))).max())
     beyond = excess > 1 + _TOLERANCE and log.completions["reward"].abs().max() <= 1
     return Reading(LARGE if beyond else 0, {"excess": excess}, min(1.0, excess / 100))
+
+
+def advantages_too_large(log: Log) -> Reading | None:
+    largest = float(log.series("advantage_max").max(initial=0))
+    deviation = float(np.median(log.series("group_std")))
+    # (N - 1) / sqrt(N) = largest, solved for N
+    rollouts = int(np.ceil(((largest + np.hypot(largest, 2)) / 2) ** 2))
+    values: dict[str, float] = {"largest": largest, "deviation": deviation, "rollouts": rollouts}
+    # advantages that are not scaled are about as large as the deviation
+    beyond = largest >= max(_LARGEST, _LARGEST * deviation)
+    if not beyond:
+        return Reading(0, values)
+    groups = groups_of(log)
+    if groups is None:
+        return Reading(LARGE, values, 1.0, "any")
+    size = int(groups.size().max())
+    return Reading(LARGE, {**values, "size": size, "most": (size - 1) / np.sqrt(size)}, 1.0, "size")
 
 
 def tiny_deviations(log: Log) -> Reading | None:

@@ -34,7 +34,12 @@ __all__ = [
 
 PARAMS = load_params(ROOT / "params.yaml")
 MINIMUM = 0.1
-SETTINGS = {"alpha": 0.05, "minimum_effect": MINIMUM, "environment": "musique"}
+SETTINGS = {
+    "alpha": 0.05,
+    "minimum_effect": MINIMUM,
+    "environment": "musique",
+    "training": {"lora_r": 0},
+}
 REPORT_SETTINGS = {**SETTINGS, "study": "made-up", "case": "sick", "trainer": "own"}
 SLUGS = ["hidden-context", "kl-penalty", "library-functionality", "lora-weight-sync"]
 BASELINE = 0.1

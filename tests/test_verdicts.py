@@ -840,3 +840,36 @@ def test_a_spread_of_one_seed_is_an_error_that_names_the_arm(tmp_path: Path) -> 
     path.write_text("arm,seed,gain,gain_greedy\ncase,0,0.1,0.1\n", encoding="utf-8")
     with pytest.raises(InputError, match="arm 'case' has 1 seeds"):
         read_spreads(path)
+
+
+# --- what a hypothesis is about
+
+
+@pytest.mark.parametrize(
+    ("lora_r", "fails", "changes", "status"),
+    [
+        (0, False, "", "not_applicable"),
+        (0, None, "", "not_applicable"),
+        # a sampler with old weights is found without an adapter too
+        (0, True, "", "inconclusive"),
+        (0, False, "sync", "inconclusive"),
+        (16, False, "", "invalidated"),
+        (None, False, "", "invalidated"),  # what the case trains is not known
+    ],
+)
+def test_without_what_it_is_about_a_hypothesis_is_not_applicable_and_never_cleared(
+    lora_r: int | None, fails: bool | None, changes: str, status: str
+) -> None:
+    gains = around(0.4) if changes else (-0.01, 0.0, 0.01)
+    study = Study().add("forced-sync", "repair", "lora-weight-sync", gains)
+    study.rows = [
+        {**row, "changes": changes} if row["arm"] == "forced-sync" else row for row in study.rows
+    ]
+    training = {} if lora_r is None else {"lora_r": lora_r}
+    evidence = Evidence(probes(fails), study.arms(), training=training)
+    [verdict] = decide(["lora-weight-sync"], evidence, ALPHA, MINIMUM)
+    assert verdict.status == status
+    if status == "not_applicable":
+        assert verdict.confidence == "none"
+        assert math.isnan(verdict.effect)
+        assert verdict.evidence.startswith("the case trains all weights, and no adapter")

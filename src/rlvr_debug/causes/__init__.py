@@ -85,6 +85,8 @@ def load_hypothesis(slug: str) -> Hypothesis:
     for key in ("alternatives", "prerequisites", "interactions"):
         check_names(path, key, getattr(found, key), hypothesis_names())
     known_settings = TrainingSettings.__dataclass_fields__
+    if found.precondition:
+        check_names(path, "precondition.training", [found.precondition.training], known_settings)
     for arm in found.arms:
         check_names(path, f"arms.{arm.name}.swap", arm.swap, STAGES)
         check_names(path, f"arms.{arm.name}.training", arm.training, known_settings)

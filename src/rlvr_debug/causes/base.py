@@ -17,6 +17,7 @@ __all__ = [
     "Hypothesis",
     "Intervention",
     "Mechanism",
+    "Precondition",
     "Times",
     "Unseen",
     "built",
@@ -77,6 +78,17 @@ class Unseen:
 
 
 @dataclass(frozen=True)
+class Precondition:
+    """What a case must have for the hypothesis to be about it.
+
+    training: a setting of its training that is not 0; lacking: a case without it, in words.
+    """
+
+    training: str
+    lacking: str
+
+
+@dataclass(frozen=True)
 class Hypothesis:
     """A claim with its texts, arms and probes.
 
@@ -88,6 +100,7 @@ class Hypothesis:
     too. by_sampler: no log of a trainer shows the mechanism, the sampler's own log-probabilities do.
     on_records: its first probe runs on what any trainer recorded of its first steps. symptom: a column of runs.csv
     that is extreme where the cause is at work, and may be so where another one is (verdicts/symptoms.py).
+    precondition: without it, and without the mechanism or an arm that changes anything, it is not applicable.
     """
 
     slug: str
@@ -114,6 +127,7 @@ class Hypothesis:
     by_sampler: bool = False
     on_records: bool = False
     symptom: str | None = None
+    precondition: Precondition | None = None
 
     def arms_on(self, trainer: str) -> tuple[Intervention, ...]:
         """Return the arms that are for this trainer, in the folder's order."""
@@ -127,8 +141,12 @@ class Hypothesis:
 def hypothesis_of(slug: str, told: Mapping[str, Any]) -> Hypothesis:
     """Return what a cause.yaml tells that fits its schema."""
     arms = tuple(map(_intervention, told.get("arms", ())))
-    unseen = built(Unseen, told["unseen"]) if "unseen" in told else None
-    return built(Hypothesis, {**told, "slug": slug, "arms": arms, "unseen": unseen})
+    parts = {
+        key: built(kind, told[key])
+        for key, kind in (("unseen", Unseen), ("precondition", Precondition))
+        if key in told
+    }
+    return built(Hypothesis, {**told, "slug": slug, "arms": arms, **parts})
 
 
 def _intervention(told: Mapping[str, Any]) -> Intervention:

@@ -33,7 +33,10 @@ __all__ = ["report_html"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _TABLES = ("runs", "arms", "verdicts", "curves")
-_ORDER = ("validated", "partially_validated", "inconclusive", "pending", "invalidated")
+_ORDER = (
+    *("validated", "partially_validated", "inconclusive", "pending", "invalidated"),
+    "not_applicable",
+)
 _FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixels
 
 

@@ -126,7 +126,7 @@ def _judge(
     for name, end in (("slope", "value"), ("slope_low", "low"), ("slope_high", "high")):
         arms[name] = [float(getattr(slopes[arm], end)) for arm in arms["arm"]]
     arms["trained_as"] = arms["arm"].map({run.arm: run.trained_as for run in runs})
-    evidence = Evidence(read_json(results / "probes.json"), arms, run_rows)
+    evidence = Evidence(read_json(results / "probes.json"), arms, run_rows, settings["training"])
     verdicts = decide(slugs, evidence, alpha, minimum)
     return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
 
@@ -156,7 +156,7 @@ def write_tables(
     """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
 
     unmapped: by slug, why arms of it are not run (arms.unmapped). phases: by slug of hypothesis; gates: files of write_phase, after the first of which that names a
-    cause no later phase was run. settings: params.yaml's `verdicts`, and `environment`, the case's.
+    cause no later phase was run. settings: params.yaml's `verdicts`, and the case's `environment` and `training`.
     """
     gate = next((each for each in map(read_json, gates) if each["causes"]), None)
     last = gate["phase"] if gate else max(phases.values(), default=0)

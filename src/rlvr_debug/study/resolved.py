@@ -174,7 +174,11 @@ class Study:
     def judged_by(self) -> dict[str, Any]:
         """What tables and report are told of the case and of how verdicts are reached."""
         keys = ("study", "case", "trainer", "environment")
-        return {**{key: getattr(self.params, key) for key in keys}, **told(self.params.verdicts)}
+        return {
+            **{key: getattr(self.params, key) for key in keys},
+            "training": told(self.runs[0].training),
+            **told(self.params.verdicts),
+        }
 
 
 def resolve(params: Params, root: Path) -> Study:

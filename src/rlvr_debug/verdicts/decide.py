@@ -15,6 +15,7 @@ everything, and the arms of localisers are judged apart. A cause is
 - partially validated when its mechanism is present without effect on the goal: every arm's effect is
   equivalent to 0, or one is significant but smaller than the minimum, or large only when sampled;
 - invalidated when every arm's effect is equivalent to 0, or when its mechanism is shown absent;
+- not applicable when the case lacks its precondition, its mechanism is not there, and its arms change nothing;
 - inconclusive otherwise: where its mechanism is present and its arms change nothing about the case, as
   what a probe measured may be a symptom of something else; with the number of further seeds that would decide if effects and spreads
   stayed as observed, and with the hypotheses that the same interventions mend. So is a significant
@@ -73,11 +74,13 @@ _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  #
 @dataclass(frozen=True)
 class Evidence:
     """probes: measurement by probe name, of the case; arms: one row per arm, as arm_table returns them; runs: as
-    runs.csv, for the figures that a hypothesis takes for its symptom."""
+    runs.csv, for the figures that a hypothesis takes for its symptom; training: the case's settings, for
+    preconditions."""
 
     probes: Mapping[str, Mapping[str, Any]]
     arms: pd.DataFrame
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
+    training: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,10 @@ def _judge(
     members = [family.index(arm) for arm in own["arm"]]
     now, later = (each.of(members) for each in _effects(arms, family, alpha, minimum_effect))
     mechanism = _MECHANISMS[seen.present]
+    unseen = mechanism != PRESENT and not now.tested.any()
+    if unseen and (lacking := _lacking(hypothesis, evidence.training)):
+        why = _BETWEEN.join(filter(None, [lacking, seen.text]))
+        return replace(pending, status="not_applicable", confidence="none", evidence=why)
     found = str(status(now, mechanism))
     further = _further_seeds(found, status(later, mechanism), own["seeds"].min())
     rows = own.to_dict("records")
@@ -261,6 +268,12 @@ def _judge(
         evidence=_BETWEEN.join(said),
         further_seeds=further,
     )
+
+
+def _lacking(hypothesis: Hypothesis, training: Mapping[str, Any]) -> str:
+    """Return what the case lacks of the hypothesis' precondition; empty where it lacks nothing, or that is not known."""
+    needed = hypothesis.precondition
+    return needed.lacking if needed and training.get(needed.training) == 0 else ""
 
 
 def _pending(hypothesis: Hypothesis, mechanism: str = "not tested") -> Verdict:

@@ -24,7 +24,10 @@ __all__ = [
     "status",
 ]
 
-STATUSES = ("pending", "validated", "partially_validated", "invalidated", "inconclusive")
+STATUSES = (
+    *("pending", "validated", "partially_validated", "invalidated", "inconclusive"),
+    "not_applicable",
+)
 PRESENT, UNTESTED, ABSENT = 1, 0, -1
 
 Bools = NDArray[np.bool_]

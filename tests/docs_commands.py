@@ -173,6 +173,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make run OVERLAY=studies/trl-....yaml": NotHere("stands for four studies of ten minutes"),
     "make run OVERLAY=studies/verifiers-0.1.3.yaml": _OVERLAY,
     "make run OVERLAY=studies/verifiers-0.1.6.post0.yaml": _OVERLAY,
+    "make run OVERLAY=studies/kl-explodes.yaml": _OVERLAY,
     "make run PROFILE=gpu OVERLAY=studies/healthy.yaml": Elsewhere(
         f"{_SLURM}::test_jobs_that_need_the_gpu_of_one_machine_run_one_after_another",
         ("--profile", "gpu"),

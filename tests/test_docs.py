@@ -522,6 +522,33 @@ def test_the_figures_of_verifiers_are_those_of_its_studies() -> None:
     assert row("README.md", f"with all but one: {which}") == told(*without, form=".2f")
 
 
+def test_the_figures_of_the_original_s_contradiction_are_those_of_its_study() -> None:
+    tables = ROOT / "results" / "kl-explodes" / "tables"
+    arms = csv((tables / "arms.csv").read_text(encoding="utf-8"))
+    runs = pd.read_csv(tables / "runs.csv").groupby("arm")
+    text = pages()["README.md"]
+    rows = {
+        "beta 0.04": ("case", "{:.0f}", ""),
+        "beta 0": ("kl-beta-0", "", ""),
+        "mended, beta 0.04": ("generation-prompt", "{:.2f}", ", {:.1f} in the median"),
+    }
+    for name, (arm, form, median) in rows.items():
+        gain = [float(arms[arm][key]) for key in ("gain", "gain_low", "gain_high")]
+        group = runs.get_group(arm)
+        kl, norm = group["kl_max"], group["grad_norm_max"]
+        of_kl = f"{form} to {form}".format(kl.min(), kl.max()) if form else ""
+        cells = [
+            "{:.2f} [{:.2f}, {:.2f}]".format(*gain),
+            of_kl,
+            f"{norm.min():.0f} to {norm.max():.0f}{median.format(norm.median())}",
+        ]
+        [found] = re.findall(rf"^\| {re.escape(name)} \|(.*)\|$", text, re.MULTILINE)
+        assert [cell.strip() for cell in found.split("|")] == cells, name
+    verdicts = csv((tables / "verdicts.csv").read_text(encoding="utf-8"))
+    assert verdicts["kl-penalty"]["status"] == "invalidated"
+    assert "its figures come from sequence-mismatch" in verdicts["kl-penalty"]["evidence"]
+
+
 def test_the_example_of_a_verdict_is_what_the_results_say(committed: Callable[[str], str]) -> None:
     arms = csv(committed("results/tables/arms.csv"))
     page = pages()["docs/verdicts.md"].partition("**An example**")[2].partition("\n\n")[0]

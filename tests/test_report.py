@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rlvr_debug.causes import load_hypothesis, stages_with
 from rlvr_debug.errors import InputError
 from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.report.page import NOTES
 from rlvr_debug.report.rollouts import aligned, shown_rollouts
 from rlvr_debug.sampling.alignment import carried, edits
 from rlvr_debug.sampling.chat import Chat
@@ -133,8 +134,9 @@ def test_every_hypothesis_has_a_page_with_the_parts_of_the_template(written: str
     for slug in SLUGS:
         start = written.index(f'<section class="page hypothesis" id="{slug}">')
         own = Page(written[start : written.index("</section>", start)])
-        parts = [f"{slug}:", "Setup", "Prediction", "Results", "Diagnostics", "Observations"]
-        places = [own.text.index(part) for part in [*parts, "Conclusion", "Next steps"]]
+        parts = [f"{slug}:", "Setup", "Prediction", "Results", "Diagnostics", "Files and logs"]
+        parts += ["Observations", "Notes", "Conclusion", "Next steps"]
+        places = [own.text.index(part) for part in parts]
         assert places == sorted(places)
         hypothesis = load_hypothesis(slug)
         assert hypothesis.claim in own.text
@@ -152,6 +154,32 @@ def test_a_page_shows_the_runs_of_its_own_arms_beside_case_and_control(written: 
         for arm in ("case", "control", "attention-mask", "attention-mask-alone")
         for seed in range(3)
     ]
+
+
+def test_a_page_says_how_trainings_went_and_where_their_files_are(written: str) -> None:
+    start = written.index('id="hidden-context"')
+    own = written[start : written.index("</section>", start)]
+    arms = "case|control|attention-mask|attention-mask-alone"
+    gone = re.findall(rf"<tr><td>({arms})<td>([a-z]+)<td>([a-z ]+)<td", own)
+    assert [arm for arm, _, _ in gone] == arms.split("|")
+    assert {trend for _, trend, _ in gone} <= {"improving", "declining", "oscillating", "stable"}
+    for seed in range(3):
+        assert f"<code>results/runs/musique/attention-mask/{seed}/</code>" in own
+        assert f"<code>logs/train/musique/attention-mask/{seed}.log</code>" in own
+
+
+def test_the_owner_s_notes_are_shown_as_text_and_stay_as_they_are(other: Study) -> None:
+    before = other.report()
+    assert before.count("beside <code>results/</code>, stands here") == len(SLUGS)
+    notes = other.results.parent / NOTES / "hidden-context.md"
+    notes.parent.mkdir()
+    notes.write_text("Seen on *two* clusters.\n\n<script>alert(1)</script>\n")
+    page = other.report()
+    own = page[page.index('id="hidden-context"') :].partition("</section>")[0]
+    said = "Seen on *two* clusters.\n\n&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert f'<p class="notes">{said}</p>' in own
+    assert notes.read_text().startswith("Seen on *two*")
+    assert page.count('class="notes"') == 1
 
 
 def test_every_chart_is_drawn_from_a_spec_and_says_how_to_read_it(page: Page) -> None:

@@ -106,6 +106,8 @@ rule write_report:
             str(Path(ROOT, "src/rlvr_debug/report", name))
             for name in ("answer.yaml", "charts.yaml", "looks.yaml")
         ],
+        # what the owner of the study writes, and no rule
+        notes=sorted(map(str, Path("notes").glob("*.md"))),
         # of one seed per arm: its viewer shows examples
         rollouts=lambda w: run_files("rollouts.jsonl", first_seeds(last_phase())),
         probes="results/probes.json",
@@ -122,7 +124,7 @@ rule write_report:
             "sampling/alignment.py",
             *(
                 f"report/{name}.py"
-                for name in ("answer", "charts", "page", "rollouts")
+                for name in ("answer", "charts", "labels", "page", "rollouts")
             ),
         ),
         causes=told_causes(),

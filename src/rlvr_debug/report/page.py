@@ -22,14 +22,17 @@ import pandas as pd
 from markupsafe import Markup
 
 from rlvr_debug.causes import Hypothesis, load_hypothesis, phase_of
-from rlvr_debug.files import read_json, read_table
+from rlvr_debug.files import read_json, read_table, read_text
 from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success_criteria
 from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
+from rlvr_debug.report.labels import Course, courses
 from rlvr_debug.report.rollouts import shown_rollouts
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.verdicts.decide import observations
 
-__all__ = ["report_html"]
+__all__ = ["NOTES", "report_html"]
+
+NOTES = "notes"  # the folder beside `results` with a file for each hypothesis, <slug>.md
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _TABLES = ("runs", "arms", "verdicts", "curves")
@@ -42,7 +45,8 @@ _FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixe
 
 @dataclass(frozen=True)
 class Page:
-    """Of one hypothesis. arms, runs: rows of the tables; charts: names of those that have data."""
+    """Of one hypothesis. arms, runs: rows of the tables; charts: names of those that have data; courses: by arm, of its
+    own, the case and the control; notes: what the owner of the study wrote, empty where that is nothing."""
 
     hypothesis: Hypothesis
     verdict: Mapping[Any, Any]
@@ -52,6 +56,8 @@ class Page:
     probes: Sequence[Mapping[str, Any]]
     observations: Sequence[str]
     charts: Sequence[str]
+    courses: Mapping[str, Course]
+    notes: str
 
 
 def report_html(results: Path, settings: Mapping[str, Any]) -> str:
@@ -75,7 +81,8 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     for verdict in verdicts.to_dict("records"):
         own = dict(_page_charts(verdict["hypothesis"], tables))
         charts |= own
-        pages.append(_page(verdict, slugs, tables, probes, list(own)))
+        notes = _notes(results, verdict["hypothesis"])
+        pages.append(_page(verdict, slugs, tables, probes, list(own), notes))
     scripts = [
         Markup(_script(text))
         for text in (vega_script(), _source("charts.js"), _source("viewer.js"))
@@ -154,22 +161,31 @@ def _page(
     tables: Mapping[str, pd.DataFrame],
     probes: Mapping[str, Mapping[str, Any]],
     charts: Sequence[str],
+    notes: str,
 ) -> Page:
     slug, evidence = verdict["hypothesis"], str(verdict["evidence"])
     arms, runs = tables["arms"], tables["runs"]
     hypothesis = load_hypothesis(slug)
+    shown = runs[(runs["hypothesis"] == slug) | runs["arm"].isin(("case", "control"))]
+    gone = courses(tables)
     return Page(
         hypothesis=hypothesis,
         verdict=verdict,
         phase=phase_of(slug, slugs),
         arms=arms[arms["hypothesis"] == slug].to_dict("records"),
-        runs=runs[(runs["hypothesis"] == slug) | runs["arm"].isin(("case", "control"))].to_dict(
-            "records"
-        ),
+        runs=shown.to_dict("records"),
         probes=[probes[name] for name in hypothesis.probes if name in probes],
         observations=observations(evidence),
         charts=charts,
+        courses={arm: gone[arm] for arm in shown["arm"].unique()},
+        notes=notes,
     )
+
+
+def _notes(results: Path, slug: str) -> str:
+    """What the owner of the study wrote of this hypothesis, in a file that no job writes."""
+    file = results.parent / NOTES / f"{slug}.md"
+    return read_text(file, "notes").strip() if file.is_file() else ""
 
 
 def _budgets(runs: pd.DataFrame) -> dict[Any, dict[Any, float]]:
@@ -214,6 +230,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
     environment.filters["interval"] = interval
+    environment.filters["number"] = lambda x: "" if math.isnan(x) else f"{x:.3g}"
     environment.filters["text"] = lambda x: x.replace("_", " ") if isinstance(x, str) else ""
     environment.filters["seeds"] = _seeds
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"

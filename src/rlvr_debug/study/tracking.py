@@ -25,7 +25,7 @@ __all__ = ["track"]
 
 Stage = dict[str, Any]
 # but for what DVC keeps
-_IN_GIT = (".gitignore", "dvc.yaml", "dvc.lock", "results/")
+_IN_GIT = (".gitignore", "dvc.yaml", "dvc.lock", "notes/", "results/")
 
 
 def track(overlay: Path, every_phase: bool = False, root: Path = ROOT) -> Path:

@@ -1,0 +1,88 @@
+"""How an arm's training went, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rlvr_debug.report.labels import Course, courses
+
+STEPS, SEEDS = 30, 3
+Rewards = Callable[[np.random.Generator], Sequence[float]]
+
+
+def noise(size: float) -> Rewards:
+    return lambda rng: list(0.5 + size * rng.standard_normal(STEPS))
+
+
+def course(
+    rewards: Rewards, slope: tuple[float, float] = (-1, 1), norm: float = 1.0, kl: float = 0.1
+) -> Course:
+    """Of an arm beside a control whose reward spreads by 0.05. slope: its interval; norm, kl: the largest of a run."""
+    rng = np.random.default_rng(0)
+    told = {"control": noise(0.05), "case": rewards}
+    curves = pd.DataFrame(
+        {"arm": arm, "seed": seed, "step": step, "reward": reward}
+        for arm, make in told.items()
+        for seed in range(SEEDS)
+        for step, reward in enumerate(make(rng), start=1)
+    )
+    figures = {"control": (1.0, 0.1), "case": (norm, kl)}
+    runs = pd.DataFrame(
+        {"arm": arm, "seed": seed, "grad_norm_max": n, "kl_max": k}
+        for arm, (n, k) in figures.items()
+        for seed in range(SEEDS)
+    )
+    arms = pd.DataFrame({"arm": arm, "slope_low": slope[0], "slope_high": slope[1]} for arm in told)
+    return courses({"curves": curves, "runs": runs, "arms": arms})["case"]
+
+
+@pytest.mark.parametrize(
+    ("size", "slope", "trend"),
+    [
+        (0.05, (0.001, 0.01), "improving"),
+        (0.2, (0.001, 0.01), "improving"),
+        (0.05, (-0.01, -0.001), "declining"),
+        (0.05, (-0.01, 0.01), "stable"),
+        (0.2, (-0.01, 0.01), "oscillating"),
+    ],
+)
+def test_a_trend_is_the_slope_s_and_without_one_a_wide_spread_oscillates(
+    size: float, slope: tuple[float, float], trend: str
+) -> None:
+    assert course(noise(size), slope).trend == trend
+
+
+@pytest.mark.parametrize(
+    ("norm", "kl", "stability"),
+    [
+        (99.0, 0.9, "stable"),
+        (100.0, 0.1, "gradient explosion"),
+        (1.0, 1.0, "unstable"),
+        (1e5, 1e5, "gradient explosion"),
+        (1.0, float("nan"), "stable"),
+    ],
+)
+def test_stability_is_that_of_gradient_norm_and_kl_beside_the_control_s(
+    norm: float, kl: float, stability: str
+) -> None:
+    assert course(noise(0.05), norm=norm, kl=kl).stability == stability
+
+
+def test_reversals_are_all_of_a_seesaw_none_of_a_line_and_two_thirds_of_noise() -> None:
+    assert course(lambda rng: [step % 2 for step in range(STEPS)]).reversals == 1
+    line = course(lambda rng: list(np.linspace(0, 1, STEPS)))
+    assert line.reversals == 0
+    assert line.spread == pytest.approx(0, abs=1e-12)
+    of_noise = course(noise(1.0))
+    assert of_noise.reversals == pytest.approx(2 / 3, abs=0.12)
+    assert of_noise.spread == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_run_of_one_or_two_steps_has_neither(steps: int) -> None:
+    found = course(lambda rng: [0.1 * step for step in range(steps)])
+    assert (found.reversals, found.spread) == (0, 0)

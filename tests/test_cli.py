@@ -511,6 +511,23 @@ def test_each_training_is_in_the_state_that_its_files_say(params: Params, tmp_pa
     assert not look(params, tmp_path).at_work
 
 
+def test_a_hypothesis_is_tested_while_its_own_arms_are_under_way(
+    params: Params, tmp_path: Path
+) -> None:
+    def state() -> str:
+        return look(params, tmp_path).hypotheses["kl-penalty"]
+
+    assert state() == "pending"
+    finish(tmp_path, "case")
+    finish(tmp_path, "control")
+    assert state() == "pending"
+    checkpoint = place_of(tmp_path, ARMS[-1]) / "checkpoint" / "00000001"
+    write_jsonl(checkpoint / "metrics.jsonl", steps(0.5))
+    assert state() == "testing"
+    finish(tmp_path, ARMS[-1])
+    assert state() == "tested"
+
+
 def test_a_bug_s_traceback_is_a_failure_too(params: Params, tmp_path: Path) -> None:
     write_text(log_of(tmp_path, "case"), "Traceback (most recent call last):\nValueError\n")
     assert look(params, tmp_path).count()["failed"] == 1

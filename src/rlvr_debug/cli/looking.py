@@ -152,7 +152,15 @@ def _status_view(found: StudyStatus) -> RenderableType:
         state = Text(one.state, _STYLES.get(one.state, ""))
         step = f"{one.step}/{one.steps}"
         shown.add_row(one.environment, one.arm, str(one.seed), state, step, reward)
-    return Group(*(Text(line) for line in _summary(found)), shown)
+    lines = [*_summary(found), *_hypotheses(found)]
+    return Group(*(Text(line) for line in lines), shown)
+
+
+def _hypotheses(found: StudyStatus) -> Iterator[str]:
+    """Yield a line for each state that hypotheses are in."""
+    for state in ("testing", "tested", "pending"):
+        if slugs := [slug for slug, its in found.hypotheses.items() if its == state]:
+            yield f"{state}: {', '.join(slugs)}"
 
 
 @command("report", "report --open")

@@ -28,6 +28,9 @@ State = Literal[
 ]
 # what calls for a look comes first; later: of a phase that is run only if those before it find no cause
 STATES: tuple[State, ...] = get_args(State)
+_NOT_BEGUN = {"waiting", "later"}
+# of a hypothesis: none of its own arms has begun, some have, or all are done
+Tested = Literal["pending", "testing", "tested"]
 _LEFT = ("training", "evaluating", "interrupted", "trained", "waiting")
 
 
@@ -63,12 +66,13 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """at_work: whether somebody runs it now; at_a_time: trainings and evaluations under way."""
+    """at_work: whether somebody runs it now; at_a_time: trainings and evaluations under way; hypotheses: by slug."""
 
     study: str
     at_work: bool
     at_a_time: int
     runs: Sequence[RunStatus]
+    hypotheses: Mapping[str, Tested]
 
     def count(self) -> Mapping[State, int]:
         """In the order of STATES, of those that there are."""
@@ -104,6 +108,7 @@ class StudyStatus:
             "count": dict(self.count()),
             "seconds_left": self.seconds_left,
             "processor_seconds_left": self.processor_seconds_left,
+            "hypotheses": dict(self.hypotheses),
             "runs": [asdict(run) for run in self.runs],
         }
 
@@ -137,7 +142,20 @@ def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> Study
         for one in seen
     ]
     at_a_time = sum(one.state in ("training", "evaluating") for one in seen)
-    return StudyStatus(study.params.study, now.at_work, at_a_time, found)
+    tested = _tested(study, {one.run.name: one.state for one in seen})
+    return StudyStatus(study.params.study, now.at_work, at_a_time, found, tested)
+
+
+def _tested(study: Study, states: Mapping[str, State]) -> dict[str, Tested]:
+    """Return how far each hypothesis is, by the state of its own arms' runs by name."""
+    own: dict[str, set[State]] = {slug: set() for slug in sorted(study.phases)}
+    for run in study.runs:
+        if run.hypothesis:
+            own[run.hypothesis].add(states[run.name])
+    return {
+        slug: "tested" if found == {"done"} else "pending" if found <= _NOT_BEGUN else "testing"
+        for slug, found in own.items()
+    }
 
 
 @dataclass(frozen=True)

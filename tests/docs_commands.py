@@ -277,6 +277,7 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         leaves="src/rlvr_debug/causes/learning_rate/cause.yaml"
     ),
     "rlvr-debug plan --overlay studies/smoke.yaml": Here(says="Study smoke: "),
+    "rlvr-debug history": Here(says="kl-explodes"),
     "rlvr-debug plots HEAD~1": Here(leaves="results/plots/index.html"),
     "rlvr-debug prune --dry-run": Here(says="params.yaml names all that is there"),
     "rlvr-debug probe": Elsewhere(

@@ -47,8 +47,8 @@ from tests.test_workflow import (
 
 # in the order of --help
 COMMANDS = (
-    *("run", "probe", "check-program", "plan", "status", "report", "compare", "plots"),
-    *("new-hypothesis", "diagnose", "track", "prune", "unlock", "clean"),
+    *("run", "probe", "check-program", "plan", "status", "report", "compare", "history"),
+    *("plots", "new-hypothesis", "diagnose", "track", "prune", "unlock", "clean"),
 )
 LOG = ROOT / "tests" / "logs" / "dead-groups"
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")

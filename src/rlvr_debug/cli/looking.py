@@ -213,6 +213,30 @@ def compare(
     print_answer(found.to_json() if as_json else found.text)
 
 
+@command("history", "history --json | jq '.[0]'")
+def history(as_json: AsJson = False) -> None:
+    """List the results that git and DVC kept of every study.
+
+    The newest first: gains of the case and of the healthy control in held-out reward, and the validated hypotheses.
+    """
+    root = checkout()
+    from rlvr_debug.report.history import history as kept
+
+    found = kept(root)
+    if as_json:
+        print_answer([entry.to_json() for entry in found])
+        return
+    shown = table("date", "commit", "study", "case", "control", "validated", "what")
+    for each in found:
+        gains = ["" if gain is None else f"{gain:+.3f}" for gain in (each.case, each.control)]
+        causes = [slug for slug, status in each.verdicts.items() if status == "validated"]
+        name = f"{each.commit} {each.experiment}".strip()
+        shown.add_row(
+            each.date[:10], name, each.study, *gains, ", ".join(causes) or "none", each.subject
+        )
+    console().print(shown)
+
+
 @command("plots", "plots HEAD~1")
 def plots(
     rev: Annotated[

@@ -16,7 +16,13 @@ from tests.copies import project
 STARTED = time.monotonic()
 # of heavy tests, the files that take longest
 LONGEST = (
-    *("test_survival.py", "test_dvc.py", "test_vllm_server.py", "test_slurm.py"),
+    *(
+        "test_survival.py",
+        "test_dvc.py",
+        "test_vllm_server.py",
+        "test_original.py",
+        "test_slurm.py",
+    ),
     *("test_trl_releases.py", "test_releases.py", "test_processes.py", "test_plain.py"),
     *("test_workflow.py", "test_extend.py", "test_cli.py", "test_workflow_trainers.py"),
 )

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import sys
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ def told(*values: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+    # its fields as they are, of which json asks for what it cannot hold in turn: dataclasses.asdict copies all of it
+    return vars(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def _first(variable: str, folder: str) -> None:

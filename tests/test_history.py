@@ -98,5 +98,5 @@ def test_dvc_s_experiments_stand_among_them_by_their_names(repository: Path) -> 
 
 
 def test_without_git_it_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="git log: .*not a git repository"):
+    with pytest.raises(InputError, match=r"git log: .*not a git repository"):
         history(tmp_path)

@@ -150,6 +150,8 @@ def success_criteria(
         **row,
         "gaining": int((gains > 0).sum()),
         "seeds": len(gains),
+        "slope_between": _between(row, "slope", 4),
+        "gain_between": _between(row, "gain", 3),
         "explanation": explained if causes else "no cause is validated",
     }
     met = (
@@ -163,6 +165,13 @@ def success_criteria(
         Criterion(told["name"], told["measured"].format_map(values), each)
         for told, each in zip(_TEXTS["criteria"], met, strict=True)
     ]
+
+
+def _between(row: Mapping[Any, Any], name: str, digits: int) -> str:
+    """The interval of that column; one seed has none."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    known = math.isfinite(low) and math.isfinite(high)
+    return f"[{low:+.{digits}f}, {high:+.{digits}f}]" if known else "(one seed, no interval)"
 
 
 def _found(verdicts: pd.DataFrame) -> pd.DataFrame:

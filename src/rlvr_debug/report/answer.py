@@ -141,7 +141,7 @@ def success_criteria(
 ) -> list[Criterion]:
     """Of the fix that was found. arms, runs, verdicts: as the CSV files; settings: minimum_effect."""
     arm = fix(arms)
-    row = arms.set_index("arm").loc[arm]
+    [row] = arms[arms["arm"] == arm].to_dict("records")
     gains = runs[runs["arm"] == arm][["gain", "gain_greedy"]].min(axis=1)
     minimum = settings["minimum_effect"]
     causes = ", ".join(_found(verdicts)["hypothesis"])
@@ -150,8 +150,8 @@ def success_criteria(
         **row,
         "gaining": int((gains > 0).sum()),
         "seeds": len(gains),
-        "slope_between": _between(row, "slope", 4),
-        "gain_between": _between(row, "gain", 3),
+        "slope_said": interval([row[key] for key in ("slope", "slope_low", "slope_high")], 4),
+        "gain_said": interval([row[key] for key in ("gain", "gain_low", "gain_high")]),
         "explanation": explained if causes else "no cause is validated",
     }
     met = (
@@ -165,13 +165,6 @@ def success_criteria(
         Criterion(told["name"], told["measured"].format_map(values), each)
         for told, each in zip(_TEXTS["criteria"], met, strict=True)
     ]
-
-
-def _between(row: Mapping[Any, Any], name: str, digits: int) -> str:
-    """The interval of that column; one seed has none."""
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    known = math.isfinite(low) and math.isfinite(high)
-    return f"[{low:+.{digits}f}, {high:+.{digits}f}]" if known else "(one seed, no interval)"
 
 
 def _found(verdicts: pd.DataFrame) -> pd.DataFrame:

@@ -21,8 +21,8 @@ from rlvr_debug.study.model import Vllm
 
 __all__ = ["overlay_of", "parser_of", "train_by_flags"]
 
-# of a server that jobs share, which one training does not
-_OF_STUDIES = ("shared_by",)
+# of vLLM's server, but for who shares it: one training has its own
+_VLLM = tuple(key for key in fields(Vllm) if key.name != "shared_by")
 
 
 def train_by_flags(environment: str, arguments: Sequence[str] | None = None) -> None:
@@ -77,9 +77,8 @@ def parser_of(environment: str) -> argparse.ArgumentParser:
     add("--logging-steps", type=int, choices=[1], default=1, help="every step has a row of metrics")
     add("--report-to", choices=["none", "tensorboard", "wandb"], default="none")
     add("--sampler", choices=["in-process", "vllm"], default="in-process", help="who rolls out")
-    for key in fields(Vllm):
-        if key.name not in _OF_STUDIES:
-            _add(train, f"vllm-{key.name.replace('_', '-')}", key.default)
+    for key in _VLLM:
+        _add(train, f"vllm-{key.name.replace('_', '-')}", key.default)
     for flag, told in task.flags.items():
         add(flag, **told)
     train.set_defaults(schedules=schedules, **task.flag_defaults)
@@ -133,11 +132,6 @@ def overlay_of(environment: str, args: argparse.Namespace) -> dict[str, Any]:
         if args.rows
         else {"source": "hub", "datasets": args.datasets}
     )
-    vllm = {
-        key.name: getattr(args, f"vllm_{key.name}")
-        for key in fields(Vllm)
-        if key.name not in _OF_STUDIES
-    }
     return {
         "study": f"train-{environment}",
         "case": HEALTHY,
@@ -145,7 +139,7 @@ def overlay_of(environment: str, args: argparse.Namespace) -> dict[str, Any]:
         "seeds": [args.seed],
         "base_model": args.model,
         "sampler": args.sampler,
-        "vllm": vllm,
+        "vllm": {key.name: getattr(args, f"vllm_{key.name}") for key in _VLLM},
         "data": {environment: source},
         "environments": {environment: settings},
         "training": _training(args),

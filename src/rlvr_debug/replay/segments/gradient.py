@@ -1,0 +1,173 @@
+"""gradient: what the backward passes leave is the gradient of the weights, summed over the micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, rounding
+from rlvr_debug.replay.network import EXACT, Network, plain_weights
+from rlvr_debug.replay.record import MicroBatch, Record, Update
+
+__all__ = ["instances", "less", "norm"]
+
+SEGMENT = "gradient"
+Gradient = Mapping[str, Tensor]
+_SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothing of its rounding
+
+
+def norm(gradient: Gradient) -> float:
+    """Return the norm of all tensors together."""
+    squares = sum((float(tensor.double().square().sum()) for tensor in gradient.values()), 0.0)
+    return float(squares**0.5)
+
+
+def less(one: Gradient, other: Gradient) -> dict[str, Tensor]:
+    """Return the difference by name; what is missing on one side is 0."""
+    zero = torch.zeros(())
+    return {
+        name: one.get(name, zero).double() - other.get(name, zero).double()
+        for name in one.keys() | other.keys()
+    }
+
+
+def instances(record: Record, network: Network) -> Iterator[Instance]:
+    if record.settings.auxiliary_loss:
+        raise NotSeen("a loss of the router, which has no reference, is added")
+    for number, update in enumerate(record.updates):
+        if any(m.grad_logprobs is None or m.forward is None for m in update.micro_batches):
+            raise NotSeen("what the gradient is made of was not seen")
+        if not update.micro_batches:
+            continue
+        cache: dict[tuple[int, ...], tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
+
+        def both(
+            places: Sequence[int], update: Update = update, cache: dict = cache
+        ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:  # type: ignore[type-arg]
+            key = tuple(places)
+            if key not in cache:
+                micros = [update.micro_batches[place] for place in places]
+                exact, rounded = (
+                    backward(record, network, micros, precision)
+                    for precision in (EXACT, record.settings.precision)
+                )
+                cache[key] = (exact, rounded)
+            return cache[key]
+
+        def compare(
+            update: Update = update,
+            both: object = both,
+            times: str = "",
+            power: int = 1,
+            only: str = "",
+            missing: bool = False,
+        ) -> Gap | None:
+            count = len(update.micro_batches)
+            if (only or times == "micro-batches") and count == 1:
+                return None
+            places = {"": range(count), "first": [0], "last": [count - 1]}[only]
+            exact, rounded = both(places)  # type: ignore[operator]
+            size = norm(exact)
+            factor = {
+                "": 1.0,
+                "micro-batches": float(count),
+                "minus one": -1.0,
+                "clip": min(1.0, record.settings.max_grad_norm / max(size, 1e-30)),
+            }[times] ** power
+            if times and factor == 1:
+                return None
+            wanted = {name: tensor * factor for name, tensor in exact.items()}
+            if missing:
+                return _missing(record, update.gradients, wanted, rounded)
+            shaken = {name: tensor * factor for name, tensor in rounded.items()}
+            return _gap(record.settings.precision, update.gradients, wanted, shaken)
+
+        def describe(update: Update = update, both: object = both) -> str:
+            return _described(update, *both(range(len(update.micro_batches))))  # type: ignore[operator]
+
+        yield Instance(f"update {number + 1}", compare, describe)
+
+
+def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap:
+    size = norm(wanted)
+    noise = less(rounded, wanted)
+    off = less(got, wanted)
+    if not size:
+        return Gap(float("inf") if norm(got) else 0.0, norm(got))
+    whole = norm(off) / float(rounding(norm(noise), size, precision))
+    share = whole
+    if precision == "float32":
+        for name, tensor in off.items():
+            own = max(norm({name: wanted[name]}) if name in wanted else 0.0, _SMALL * size)
+            apart = max(norm({name: noise[name]}), norm(noise) * own / size)
+            share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
+    return Gap(share, norm(off) / size)
+
+
+def _missing(record: Record, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap | None:
+    """Return the gap where tensors without any gradient are left out; None where none is without."""
+    without = [name for name in wanted if name not in got or not got[name].any()]
+    if not without or len(without) == len(wanted):
+        return None
+    kept, low = (
+        {name: tensor for name, tensor in each.items() if name not in without}
+        for each in (wanted, rounded)
+    )
+    return _gap(record.settings.precision, {name: got[name] for name in kept}, kept, low)
+
+
+def backward(
+    record: Record, network: Network, micros: Sequence[MicroBatch], precision: str
+) -> dict[str, Tensor]:
+    """Return the gradient of the trainable weights, by name, that the recorded gradients by log-probability amount to."""
+    total: dict[str, Tensor] = {}
+    for micro in micros:
+        assert micro.forward is not None
+        assert micro.logprobs is not None
+        assert micro.grad_logprobs is not None
+        dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
+        weights = {
+            name: tensor.to(dtype).requires_grad_(name in record.trainable)
+            for name, tensor in record.weights[micro.weights].items()
+        }
+        forward, width = micro.forward, micro.logprobs.shape[1]
+        logits = network.logits(
+            plain_weights(weights, record.scalings),
+            forward.input_ids,
+            forward.attention_mask,
+            forward.position_ids,
+            width,
+            precision,
+        )
+        distribution = (logits / record.settings.sampling.temperature).log_softmax(-1)
+        chosen = distribution.gather(-1, forward.input_ids[:, -width:, None])[..., 0]
+        scalar = (chosen * micro.grad_logprobs.to(chosen.dtype)).sum()
+        if micro.grad_entropies is not None:
+            entropies = -(distribution.exp() * distribution).sum(-1)
+            scalar = scalar + (entropies * micro.grad_entropies.to(chosen.dtype)).sum()
+        names = list(record.trainable)
+        found = torch.autograd.grad(scalar, [weights[name] for name in names], allow_unused=True)
+        for name, gradient in zip(names, found, strict=True):
+            if gradient is not None:
+                total[name] = total[name] + gradient if name in total else gradient
+    return total
+
+
+def _described(update: Update, wanted: Gradient, rounded: Gradient) -> str:
+    got, size = update.gradients, norm(wanted)
+    noise = norm(less(rounded, wanted))
+    off = [
+        name
+        for name in wanted
+        if norm(less({name: got[name]} if name in got else {}, {name: wanted[name]}))
+        > max(30 * noise, 1e-6 * size)
+    ]
+    both = sum(
+        float((got[name].double() * wanted[name].double()).sum()) for name in wanted if name in got
+    )
+    cosine = both / max(norm(got) * size, 1e-30)
+    ratio = norm(got) / max(size, 1e-30)
+    return f"{len(off)} of {len(wanted)} tensors; cosine {cosine:.3f}, norm {ratio:.3g} of what it should be"

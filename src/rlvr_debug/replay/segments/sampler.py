@@ -1,0 +1,82 @@
+"""sampler: its log-probabilities are those of the policy's weights of that time, in the distribution asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen, Place
+from rlvr_debug.replay.judge import Gap, Instance, elementwise, rounding
+from rlvr_debug.replay.network import EXACT, Network
+from rlvr_debug.replay.record import Call, Record, Weights
+
+SEGMENT = "sampler"
+
+
+def instances(record: Record, network: Network) -> Iterator[Instance]:
+    for number, generation in enumerate(record.generations):
+        for call in generation.calls:
+            if not any(call.logprobs):
+                raise NotSeen("the sampler's log-probabilities were not seen")
+
+            def compare(
+                call: Call = call, updates_ago: int = 0, reference: bool = False, **cuts: Any
+            ) -> Gap | None:
+                weights = weights_of(record, network, call.weights, updates_ago, reference)
+                if weights is None:
+                    return None
+                asked = call.used or record.settings.sampling
+                sampling = replace(asked, **cuts)
+                if cuts and sampling == asked:
+                    return None
+                return _gap(record, network, call, weights, sampling)
+
+            yield Instance(f"generation {number + 1}", compare)
+
+
+def weights_of(
+    record: Record, network: Network, number: int, updates_ago: int, reference: bool
+) -> Weights | None:
+    """Return the policy's weights of this number or of so many updates before, or the reference's; None where there are none."""
+    if reference:
+        return record.reference
+    return network.policy(number - updates_ago) if number >= updates_ago else None
+
+
+def _gap(record: Record, network: Network, call: Call, weights: Weights, sampling: Any) -> Gap:
+    def of(precision: str) -> Tensor:
+        rows = network.sampled(weights, call.prompts, call.outputs, sampling, precision)
+        return torch.tensor([x for row in rows for x in row], dtype=torch.float64)
+
+    got = torch.tensor([x for row in call.logprobs for x in row], dtype=torch.float64)
+    exact = of(EXACT)
+    if got.shape != exact.shape:
+        return elementwise(got, exact, exact)
+    return root_mean_square(got, exact, of(record.settings.precision), record.settings.precision)
+
+
+def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str) -> Gap:
+    """Compare log-probabilities, [n], by the root of their mean square difference.
+
+    rounded: the same as `exact` in the run's own precision, which tells what rounding makes.
+    """
+
+    def distance(a: Tensor, b: Tensor) -> float:
+        off = torch.where(a == b, 0.0, a - b).square()  # infinite on both sides
+        return float(off.mean().sqrt().nan_to_num(nan=torch.inf)) if off.numel() else 0.0
+
+    off = distance(got, exact)
+    return Gap(off / float(rounding(distance(rounded, exact), 1.0, precision)), off)
+
+
+def places(generation: int, off: Tensor, rows: Tensor | None) -> tuple[Place, ...]:
+    """Return the tokens that are off, of a batch [b, C] with these rows of the generation."""
+    found = off.nonzero().tolist()
+    return tuple(
+        Place(generation, int(rows[row]) if rows is not None else row, token)
+        for row, token in found
+    )

@@ -1,0 +1,5 @@
+"""placeholder"""
+
+
+def write_record(record, path):
+    raise SystemExit("later")

@@ -130,7 +130,8 @@ def elementwise(got: Tensor, expected: Tensor, tolerance: Tensor) -> Gap:
     same = (got == expected) | (got.isnan() & expected.isnan())
     off = torch.where(same, 0.0, (got - expected).abs().double())
     share = torch.where(same, 0.0, off / tolerance).nan_to_num(nan=math.inf, posinf=math.inf)
-    return Gap(*(float(x.max()) if x.numel() else 0.0 for x in (share, off)))
+    worst, furthest = (float(x.max()) if x.numel() else 0.0 for x in (share, off))
+    return Gap(worst, furthest)
 
 
 def different(count: int) -> Gap:

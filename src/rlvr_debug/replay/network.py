@@ -105,7 +105,8 @@ class Network:
             found = functional_call(
                 module, cut, (), {**given, "use_cache": False}, tie_weights=True
             ).logits[:, -last - 1 : -1]
-        return found.to(torch.promote_types(found.dtype, torch.float32))
+        lifted: Tensor = found.to(torch.promote_types(found.dtype, torch.float32))
+        return lifted
 
     @torch.no_grad()
     def sampled(
@@ -141,7 +142,7 @@ def drawn_from(logits: Tensor, ids: Tensor, prompt: int, sampling: Sampling) -> 
     if sampling.repetition_penalty != 1:
         penalised = []
         for place, row in enumerate(logits):
-            seen = ids[: prompt + place].unique()
+            seen = torch.unique(ids[: prompt + place])
             own = row[seen]
             own = torch.where(
                 own < 0, own * sampling.repetition_penalty, own / sampling.repetition_penalty

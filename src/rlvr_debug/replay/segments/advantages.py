@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,20 +29,22 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             if not (got == got[:, :1]).all():
                 raise NotSeen("each token has an advantage of its own")
             got = got[:, 0]
+        given = (rewards, got, record.settings)
+        yield Instance(
+            f"generation {number + 1}", partial(_compare, *given), partial(_described, *given)
+        )
 
-        def compare(rewards: Tensor = rewards, got: Tensor = got, **knobs: Any) -> Gap:
-            wanted, tolerance = _with_tolerance(rewards, record.settings, knobs)
-            return elementwise(got, wanted, tolerance)
 
-        def describe(rewards: Tensor = rewards, got: Tensor = got) -> str:
-            wanted, tolerance = _with_tolerance(rewards, record.settings, {})
-            off = (got - wanted).abs() > tolerance
-            moving = off & (wanted != 0)
-            ratio = (got / wanted)[moving]
-            times = f", {float(ratio.median()):.3g} times what it should be" if len(ratio) else ""
-            return f"{int(off.sum())} of its {len(off)} advantages{times}"
+def _compare(rewards: Tensor, got: Tensor, settings: Settings, **knobs: Any) -> Gap:
+    return elementwise(got, *_with_tolerance(rewards, settings, knobs))
 
-        yield Instance(f"generation {number + 1}", compare, describe)
+
+def _described(rewards: Tensor, got: Tensor, settings: Settings) -> str:
+    wanted, tolerance = _with_tolerance(rewards, settings, {})
+    off = (got - wanted).abs() > tolerance
+    ratio = (got / wanted)[off & (wanted != 0)]
+    times = f", {float(ratio.median()):.3g} times what it should be" if len(ratio) else ""
+    return f"{int(off.sum())} of its {len(off)} advantages{times}"
 
 
 def _with_tolerance(

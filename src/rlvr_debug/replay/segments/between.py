@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from rlvr_debug.replay.judge import Instance, different
+from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 
@@ -15,22 +16,16 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     before = 0
     for number, update in enumerate(record.updates):
         numbers = [micro.weights for micro in update.micro_batches]
-        written = bool(numbers) and numbers[0] != before
-        within = len(set(numbers)) > 1
-
-        def said(
-            written: bool = written, within: bool = within, touched: bool = update.touched
-        ) -> str:
-            found = {
-                "they were written outside of the optimizer": written,
-                "they change between two micro-batches of one update": within,
-                "they change between the last backward pass and the optimizer's step": touched,
-            }
-            return "; ".join(text for text, wrong in found.items() if wrong)
-
-        yield Instance(
-            f"update {number + 1}",
-            lambda wrong=written + within + update.touched, **_: different(wrong),
-            said,
-        )
+        found = {
+            "they were written outside of the optimizer": bool(numbers) and numbers[0] != before,
+            "they change between two micro-batches of one update": len(set(numbers)) > 1,
+            "they change between the last backward pass and the optimizer's step": update.touched,
+        }
+        wrong = [text for text, is_so in found.items() if is_so]
+        compare = partial(_wrong, len(wrong))
+        yield Instance(f"update {number + 1}", compare, partial(str, "; ".join(wrong)))
         before = update.after
+
+
+def _wrong(count: int) -> Gap:
+    return different(count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance
@@ -18,33 +19,34 @@ _COARSE = {"bfloat16": 2**-7}
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     tolerance = _COARSE.get(record.settings.precision, _SUMMED * EPSILON)
-    limit = record.settings.max_grad_norm
     for number, update in enumerate(record.updates):
-        size = norm(update.gradients)
         if not update.gradients and not update.clipped:
             raise NotSeen("no gradient was seen")
-        if not size:
-            continue
+        if norm(update.gradients):
+            given = (update, record.settings.max_grad_norm)
+            compare = partial(_compare, *given, tolerance)
+            yield Instance(f"update {number + 1}", compare, partial(_described, *given))
 
-        def compare(update: Update = update, size: float = size, how: str = "") -> Gap | None:
-            whole = limit / (size + _SMALL) if limit else 1.0
-            factor = {
-                "": min(1.0, whole),
-                "none": 1.0,
-                "up too": whole,
-                "to one": min(1.0, 1 / (size + _SMALL)),
-                "twice": min(1.0, whole) ** 2,
-                "zero": 0.0,
-            }[how]
-            if how and factor == min(1.0, whole):
-                return None
-            wanted = {name: tensor.double() * factor for name, tensor in update.gradients.items()}
-            off = norm(less(update.clipped, wanted)) / max(size * max(factor, _SMALL), 1e-30)
-            return Gap(off / tolerance, off)
 
-        def describe(update: Update = update, size: float = size) -> str:
-            return (
-                f"norm {size:.3g} before, {norm(update.clipped):.3g} after, the limit is {limit:g}"
-            )
+def _compare(update: Update, limit: float, tolerance: float, how: str = "") -> Gap | None:
+    size = norm(update.gradients)
+    whole = limit / (size + _SMALL) if limit else 1.0
+    right = min(1.0, whole)
+    factor = {
+        "": right,
+        "none": 1.0,
+        "up too": whole,
+        "to one": min(1.0, 1 / (size + _SMALL)),
+        "twice": right**2,
+        "zero": 0.0,
+    }[how]
+    if how and factor == right:
+        return None
+    wanted = {name: tensor.double() * factor for name, tensor in update.gradients.items()}
+    off = norm(less(update.clipped, wanted)) / (size * max(factor, _SMALL))
+    return Gap(off / tolerance, off)
 
-        yield Instance(f"update {number + 1}", compare, describe)
+
+def _described(update: Update, limit: float) -> str:
+    before, after = norm(update.gradients), norm(update.clipped)
+    return f"norm {before:.3g} before, {after:.3g} after, the limit is {limit:g}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from rlvr_debug.replay.judge import Instance, different
+from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 
@@ -20,8 +21,9 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         "the loss counts no token": bool(batches) and not any(b.loss_mask.any() for b in batches),
     }
     wrong = [text for text, is_so in found.items() if is_so]
+    compare = partial(_compare, wrong)
+    yield Instance("all of the record", compare, partial(str, "; ".join(wrong)))
 
-    def compare(of: str = "") -> object:
-        return different(of not in wrong) if of else different(len(wrong))
 
-    yield Instance("all of the record", compare, lambda: "; ".join(wrong))  # type: ignore[arg-type]
+def _compare(wrong: list[str], of: str = "") -> Gap:
+    return different(of not in wrong if of else len(wrong))

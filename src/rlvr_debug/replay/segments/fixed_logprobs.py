@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,95 +22,71 @@ OLD, REFERENCE = "old log-probabilities", "reference log-probabilities"
 
 
 def old_instances(record: Record, network: Network) -> Iterator[Instance]:
-    """They are the policy's of the time of sampling, and needed where a generation serves several updates."""
-    used = [0] * len(record.generations)
-    for update in record.updates:
-        for number in {micro.generation for micro in update.micro_batches}:
-            used[number] += 1
+    """Yield the policy's of the time of sampling, which are needed where a generation serves several updates."""
+    micros = [micro for update in record.updates for micro in update.micro_batches]
     for number, generation in enumerate(record.generations):
-        batch = batch_of(generation)
-        if batch.old is None and not any(_first_of(record, number)):
-            if used[number] > 1:
-                yield Instance(
-                    f"generation {number + 1}",
-                    lambda **_: different(1),
-                    lambda: (
-                        "none are kept, though it serves several updates: the ratio is always 1"
-                    ),
-                )
-            continue
-        for old, part in [(batch.old, batch)] if batch.old is not None else _kept(record, number):
-            yield _instance(record, network, old, part, generation.weights, number, reference=False)
+        where = f"generation {number + 1}"
+        own = [micro.given for micro in micros if micro.generation == number]
+        whole = batch_of(generation)
+        kept = [
+            batch for batch in ([whole] if whole.old is not None else own) if batch.old is not None
+        ]
+        for batch in kept:
+            compare = partial(_compare, record, network, batch, "old", generation.weights)
+            yield Instance(where, compare)
+        serves = {
+            n
+            for n, u in enumerate(record.updates)
+            for m in u.micro_batches
+            if m.generation == number
+        }
+        if not kept and len(serves) > 1:
+            said = f"none are kept, though it serves {len(serves)} updates: the ratio is always 1"
+            yield Instance(where, _missing, partial(str, said))
 
 
-def _first_of(record: Record, number: int) -> Iterator[bool]:
-    for update in record.updates:
-        for micro in update.micro_batches:
-            if micro.generation == number:
-                yield micro.given.old is not None
-
-
-def _kept(record: Record, number: int) -> Iterator[tuple[Tensor, Batch]]:
-    """Yield old log-probabilities that only the losses were given."""
-    for update in record.updates:
-        for micro in update.micro_batches:
-            if micro.generation == number and micro.given.old is not None:
-                yield micro.given.old, micro.given
+def _missing(**_: Any) -> Gap:
+    return different(1)
 
 
 def reference_instances(record: Record, network: Network) -> Iterator[Instance]:
-    """They are the reference model's."""
+    """Yield the reference model's."""
     for number, generation in enumerate(record.generations):
         batch = batch_of(generation)
         if batch.reference is None:
-            if record.settings.kl_beta and any(
-                micro.given.reference is None
-                for update in record.updates
-                for micro in update.micro_batches
-            ):
+            if record.settings.kl_beta:
                 raise NotSeen("the loss has a KL term, and the reference's were not seen")
             continue
         if record.reference is None:
             raise NotSeen("the reference model's weights were not seen")
-        yield _instance(
-            record, network, batch.reference, batch, generation.weights, number, reference=True
-        )
+        compare = partial(_compare, record, network, batch, "reference", generation.weights)
+        yield Instance(f"generation {number + 1}", compare)
 
 
-def _instance(
+def _compare(
     record: Record,
     network: Network,
-    got: Tensor,
     batch: Batch,
+    which: str,
     weights: int,
-    number: int,
     *,
-    reference: bool,
-) -> Instance:
+    model: str = "",
+    updates_ago: int = 0,
+    **forward: Any,
+) -> Gap | None:
+    model = model or ("reference" if which == "reference" else "policy")
+    held = _weights(record, network, weights, model, updates_ago)
     counted = batch.loss_mask.bool() & batch.completion_mask.bool()
-
-    def compare(
-        *,
-        model: str = "reference" if reference else "policy",
-        updates_ago: int = 0,
-        temperature: float | None = None,
-        attention: str = "",
-    ) -> Gap | None:
-        held = _weights(record, network, weights, model, updates_ago)
-        if held is None or not counted.any():
-            return None if held is None else Gap(0.0)
-        exact, rounded = (
-            batch_logprobs(record, network, batch, held, temperature, attention, precision)
-            for precision in (EXACT, record.settings.precision)
-        )
-        return root_mean_square(
-            got[counted].double(),
-            exact[counted].double(),
-            rounded[counted].double(),
-            record.settings.precision,
-        )
-
-    return Instance(f"generation {number + 1}", compare)
+    if held is None:
+        return None
+    if not counted.any():
+        return Gap(0.0)
+    exact, rounded = (
+        batch_logprobs(record, network, batch, held, precision, **forward)[counted].double()
+        for precision in (EXACT, record.settings.precision)
+    )
+    got: Tensor = getattr(batch, which)[counted].double()
+    return root_mean_square(got, exact, rounded, record.settings.precision)
 
 
 def _weights(
@@ -127,9 +105,10 @@ def batch_logprobs(
     network: Network,
     batch: Batch,
     weights: Weights,
-    temperature: float | None,
-    attention: str,
     precision: str,
+    *,
+    temperature: float | None = None,
+    attention: str = "",
 ) -> Tensor:
     """Return log-probabilities of a batch's completions, [B, C]. attention: another mask than the padding's."""
     ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)

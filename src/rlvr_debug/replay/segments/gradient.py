@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ __all__ = ["instances", "less", "norm"]
 
 SEGMENT = "gradient"
 Gradient = Mapping[str, Tensor]
+_Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
 _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothing of its rounding
 
 
@@ -42,53 +44,54 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
             raise NotSeen("what the gradient is made of was not seen")
         if not update.micro_batches:
             continue
-        cache: dict[tuple[int, ...], tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
+        both = cache(partial(_both, record, network, update))
+        compare = partial(_compare, record, update, both)
+        yield Instance(f"update {number + 1}", compare, partial(_described, update, both))
 
-        def both(
-            places: Sequence[int], update: Update = update, cache: dict = cache
-        ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:  # type: ignore[type-arg]
-            key = tuple(places)
-            if key not in cache:
-                micros = [update.micro_batches[place] for place in places]
-                exact, rounded = (
-                    backward(record, network, micros, precision)
-                    for precision in (EXACT, record.settings.precision)
-                )
-                cache[key] = (exact, rounded)
-            return cache[key]
 
-        def compare(
-            update: Update = update,
-            both: object = both,
-            times: str = "",
-            power: int = 1,
-            only: str = "",
-            missing: bool = False,
-        ) -> Gap | None:
-            count = len(update.micro_batches)
-            if (only or times == "micro-batches") and count == 1:
-                return None
-            places = {"": range(count), "first": [0], "last": [count - 1]}[only]
-            exact, rounded = both(places)  # type: ignore[operator]
-            size = norm(exact)
-            factor = {
-                "": 1.0,
-                "micro-batches": float(count),
-                "minus one": -1.0,
-                "clip": min(1.0, record.settings.max_grad_norm / max(size, 1e-30)),
-            }[times] ** power
-            if times and factor == 1:
-                return None
-            wanted = {name: tensor * factor for name, tensor in exact.items()}
-            if missing:
-                return _missing(record, update.gradients, wanted, rounded)
-            shaken = {name: tensor * factor for name, tensor in rounded.items()}
-            return _gap(record.settings.precision, update.gradients, wanted, shaken)
+def _both(record: Record, network: Network, update: Update, only: str = "") -> _Pair:
+    """Return the gradient in float64 and in the run's own precision. only: of the first or last micro-batch."""
+    micros = {
+        "": update.micro_batches,
+        "first": update.micro_batches[:1],
+        "last": update.micro_batches[-1:],
+    }
+    exact, rounded = (
+        backward(record, network, micros[only], precision)
+        for precision in (EXACT, record.settings.precision)
+    )
+    return exact, rounded
 
-        def describe(update: Update = update, both: object = both) -> str:
-            return _described(update, *both(range(len(update.micro_batches))))  # type: ignore[operator]
 
-        yield Instance(f"update {number + 1}", compare, describe)
+def _compare(
+    record: Record,
+    update: Update,
+    both: Callable[..., _Pair],
+    *,
+    times: str = "",
+    power: int = 1,
+    only: str = "",
+    missing: bool = False,
+) -> Gap | None:
+    count = len(update.micro_batches)
+    if (only or times == "micro-batches") and count == 1:
+        return None
+    exact, rounded = both(only) if only else both()
+    factors = {
+        "": 1.0,
+        "micro-batches": float(count),
+        "minus one": -1.0,
+        "clip": min(1.0, record.settings.max_grad_norm / max(norm(exact), 1e-30)),
+    }
+    factor = factors[times] ** power
+    if times and factor == 1:
+        return None
+    wanted, shaken = (
+        {name: tensor * factor for name, tensor in each.items()} for each in (exact, rounded)
+    )
+    if missing:
+        return _missing(record, update.gradients, wanted, shaken)
+    return _gap(record.settings.precision, update.gradients, wanted, shaken)
 
 
 def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap:
@@ -156,7 +159,8 @@ def backward(
     return total
 
 
-def _described(update: Update, wanted: Gradient, rounded: Gradient) -> str:
+def _described(update: Update, both: Callable[..., _Pair]) -> str:
+    wanted, rounded = both()
     got, size = update.gradients, norm(wanted)
     noise = norm(less(rounded, wanted))
     off = [
@@ -165,9 +169,9 @@ def _described(update: Update, wanted: Gradient, rounded: Gradient) -> str:
         if norm(less({name: got[name]} if name in got else {}, {name: wanted[name]}))
         > max(30 * noise, 1e-6 * size)
     ]
-    both = sum(
+    product = sum(
         float((got[name].double() * wanted[name].double()).sum()) for name in wanted if name in got
     )
-    cosine = both / max(norm(got) * size, 1e-30)
+    cosine = product / max(norm(got) * size, 1e-30)
     ratio = norm(got) / max(size, 1e-30)
     return f"{len(off)} of {len(wanted)} tensors; cosine {cosine:.3f}, norm {ratio:.3g} of what it should be"

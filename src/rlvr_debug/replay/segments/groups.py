@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
@@ -12,17 +13,17 @@ SEGMENT = "groups"
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
-    size = record.settings.group_size
     for number, generation in enumerate(record.generations):
         prompts = [str(row.get("prompt")) for row in generation.rows]
-
-        def compare(layout: str = "blocks", prompts: list[str] = prompts) -> Gap:
-            count = len(prompts) // size
-            groups = [
-                prompts[n * size : (n + 1) * size] if layout == "blocks" else prompts[n::count]
-                for n in range(count)
-            ]
-            mixed = sum(len(set(group)) > 1 for group in groups)
-            return different(mixed + (count * size != len(prompts)))
-
+        compare = partial(_compare, prompts, record.settings.group_size)
         yield Instance(f"generation {number + 1}", compare)
+
+
+def _compare(prompts: list[str], size: int, layout: str = "blocks") -> Gap:
+    count = len(prompts) // size
+    groups = [
+        prompts[n * size : (n + 1) * size] if layout == "blocks" else prompts[n::count]
+        for n in range(count)
+    ]
+    mixed = sum(len(set(group)) > 1 for group in groups)
+    return different(mixed + (count * size != len(prompts)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -26,16 +27,20 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         batch = batch_of(generation)
         if batch.importance_weights is None or batch.old is None or batch.sampler is None:
             raise NotSeen("the correction's weights, or what they are made of, were not seen")
-        got = batch.importance_weights.double()
+        compare, said = partial(_compare, batch, record.settings), partial(_described, batch)
+        yield Instance(f"generation {number + 1}", compare, said)
 
-        def compare(batch: Batch = batch, got: Tensor = got, **knobs: Any) -> Gap:
-            wanted = expected_weights(batch, record.settings, **knobs).expand_as(got)
-            return elementwise(got, wanted, _TOKENS * EPSILON * (1 + wanted.abs()) * got.shape[1])
 
-        def describe(batch: Batch = batch) -> str:
-            return "; ".join(f"{name} {value:.3g}" for name, value in summary(batch).items())
+def _compare(batch: Batch, settings: Settings, **knobs: Any) -> Gap:
+    assert batch.importance_weights is not None
+    got = batch.importance_weights.double()
+    wanted = expected_weights(batch, settings, **knobs).expand_as(got)
+    tokens = batch.loss_mask.shape[1]
+    return elementwise(got, wanted, _TOKENS * EPSILON * (1 + wanted.abs()) * tokens)
 
-        yield Instance(f"generation {number + 1}", compare, describe)
+
+def _described(batch: Batch) -> str:
+    return "; ".join(f"{name} {value:.3g}" for name, value in summary(batch).items())
 
 
 def expected_weights(

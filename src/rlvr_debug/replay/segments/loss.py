@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
 from rlvr_debug.replay.segments.sampler import places
+from rlvr_debug.replay.settings import Settings
 
 SEGMENT = "loss"
 _TIMES = 30.0
@@ -38,22 +41,22 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         if not update.micro_batches:
             continue
         got = torch.cat([_seen(micro) for micro in update.micro_batches])
+        given = (record, update, got)
+        yield Instance(
+            f"update {number + 1}", partial(_compare, *given), partial(_described, *given)
+        )
 
-        def compare(update: Update = update, got: Tensor = got, **knobs: Any) -> Gap | None:
-            if not _applies(record, update, knobs):
-                return None
-            if knobs and _far(record, update, got, knobs):
-                return Gap(math.inf)
-            wanted, tolerance = _with_tolerance(record, update, knobs)
-            gap = elementwise(got, wanted, tolerance)
-            if gap.share <= 1 or knobs:
-                return gap
-            return Gap(gap.share, gap.deviation, _places(update, (got - wanted).abs() > tolerance))
 
-        def describe(update: Update = update, got: Tensor = got) -> str:
-            return described(update, got, *_with_tolerance(record, update, {}))
-
-        yield Instance(f"update {number + 1}", compare, describe)
+def _compare(record: Record, update: Update, got: Tensor, **knobs: Any) -> Gap | None:
+    if not _applies(record, update, knobs):
+        return None
+    if knobs and _far(record, update, got, knobs):
+        return Gap(math.inf)
+    wanted, tolerance = _with_tolerance(record, update, knobs)
+    gap = elementwise(got, wanted, tolerance)
+    if gap.share <= 1 or knobs:
+        return gap
+    return replace(gap, places=_places(update, (got - wanted).abs() > tolerance))
 
 
 def _seen(micro: MicroBatch) -> Tensor:
@@ -166,7 +169,7 @@ def expected_loss(
     tokens count, what `old` is, whether the ratio is clipped, taken and the less of both counts, signs, and what the
     whole is multiplied by (`times`, to the power).
     """
-    settings = _Departing(record.settings, other)
+    settings = replace(record.settings, **other)
     given = micro.given
     advantages = given.advantages.to(logprobs.dtype)
     advantages = advantages[:, None] if advantages.dim() == 1 else advantages
@@ -213,16 +216,6 @@ def expected_loss(
     return loss * factors[times] ** power
 
 
-class _Departing:
-    """Settings, of which some are others."""
-
-    def __init__(self, settings: Any, other: dict[str, Any]) -> None:
-        self._settings, self._other = settings, other
-
-    def __getattr__(self, name: str) -> Any:
-        return self._other.get(name, getattr(self._settings, name))
-
-
 def _counted(record: Record, micro: MicroBatch, how: str) -> Tensor:
     """Return which tokens the loss counts, [b, C]; `how` names others than the right ones."""
     given, eos = micro.given, torch.tensor(record.settings.eos_ids)
@@ -247,7 +240,7 @@ def _log_ratio(micro: MicroBatch, logprobs: Tensor, how: str) -> Tensor:
 
 
 def _gain(
-    settings: Any,
+    settings: Settings,
     micro: MicroBatch,
     logprobs: Tensor,
     ratio: Tensor,
@@ -277,7 +270,7 @@ def _gain(
 
 @torch.no_grad()
 def _vespo(
-    settings: Any, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
+    settings: Settings, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
 ) -> Tensor:
     """Return the weight of each sequence, e^lambda w^k e^(-lambda w), [b, 1]: TRL's get_gamma_weights."""
     low, high = math.log(1e-8), 20.0
@@ -294,7 +287,7 @@ def _vespo(
     return (rate + k * total - rate * total.exp()).exp().nan_to_num(0.0, 0.0, 0.0)
 
 
-def _kl(settings: Any, micro: MicroBatch, logprobs: Tensor) -> Tensor:
+def _kl(settings: Settings, micro: MicroBatch, logprobs: Tensor) -> Tensor:
     """Return the estimate of each token's KL, [b, C]: joschu.net/blog/kl-approx.html."""
     if micro.given.reference is None:
         raise NotSeen("the loss has a KL term, and the reference's log-probabilities were not seen")
@@ -309,7 +302,7 @@ def _kl(settings: Any, micro: MicroBatch, logprobs: Tensor) -> Tensor:
 
 
 def _on_policy(
-    settings: Any, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
+    settings: Settings, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
 ) -> Tensor:
     """Return which sequences count: those with a gain, and those near to the policy. DeepSeek-V3.2; [b, 1]."""
     given = micro.given
@@ -317,6 +310,7 @@ def _on_policy(
     behaviour = logprobs.detach() if kept is None else kept.to(logprobs.dtype)
     gap = (behaviour - logprobs.detach()).nan_to_num(nan=0.0)
     mean = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
+    assert settings.off_policy_mask_threshold is not None
     near = mean <= settings.off_policy_mask_threshold
     return ((advantages >= 0) | near).to(logprobs.dtype)
 
@@ -332,7 +326,7 @@ def _high_entropy(entropies: Tensor, counted: Tensor, quantile: float) -> Tensor
 
 def _aggregated(
     record: Record,
-    settings: Any,
+    settings: Settings,
     update: Update,
     micro: MicroBatch,
     values: Tensor,
@@ -376,8 +370,9 @@ def _places(update: Update, off: Tensor) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def described(update: Update, got: Tensor, wanted: Tensor, tolerance: Tensor) -> str:
+def _described(record: Record, update: Update, got: Tensor) -> str:
     """Return which tokens deviate by what they are, and by what factor."""
+    wanted, tolerance = _with_tolerance(record, update, {})
     off = (got - wanted).abs() > tolerance
     live = (wanted.abs() > tolerance) | (got.abs() > tolerance)
     kinds = _kinds(update)

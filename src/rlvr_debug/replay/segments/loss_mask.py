@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from rlvr_debug.replay.finding import Place
-from rlvr_debug.replay.judge import Gap, Instance
+from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained
@@ -18,33 +19,31 @@ SEGMENT = "loss mask"
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings)
-        rows = trained(batch_of(generation))
-        wrong: Counter[str] = Counter()
-        for rollout, (_, completion, counted) in zip(sampled, rows, strict=True):
-            wanted = expected(record, rollout, len(completion))
-            for place, (got, want) in enumerate(zip(counted, wanted, strict=True)):
-                if got != want:
-                    how = "counted" if got else "not counted"
-                    wrong[f"{_role(record, rollout, place)} tokens {how}"] += 1
-        said = ", ".join(f"{count} {what}" for what, count in wrong.items())
-        for row, (rollout, (_, completion, counted)) in enumerate(zip(sampled, rows, strict=True)):
+        masks = [counted for _, _, counted in trained(batch_of(generation))]
+        said = partial(_described, record, sampled, masks)
+        for row, (rollout, mask) in enumerate(zip(sampled, masks, strict=True)):
+            compare = partial(_compare, record, rollout, mask, (number, row))
+            yield Instance(f"generation {number + 1}", compare, said)
 
-            def compare(
-                rollout: Rollout = rollout,
-                width: int = len(completion),
-                got: list[bool] = counted,
-                place: tuple[int, int] = (number, row),
-                how: str = "",
-            ) -> Gap:
-                wanted = expected(record, rollout, width, how)
-                off = [n for n, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
-                return Gap(
-                    math.inf if off else 0.0,
-                    len(off),
-                    tuple(Place(*place, token) for token in off),
-                )
 
-            yield Instance(f"generation {number + 1}", compare, lambda said=said: said)  # type: ignore[misc]
+def _compare(
+    record: Record, rollout: Rollout, got: list[bool], place: tuple[int, int], how: str = ""
+) -> Gap:
+    off = _off(got, expected(record, rollout, len(got), how))
+    return replace(different(len(off)), places=tuple(Place(*place, token) for token in off))
+
+
+def _off(got: list[bool], wanted: list[bool]) -> list[int]:
+    return [n for n, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
+
+
+def _described(record: Record, sampled: list[Rollout], masks: list[list[bool]]) -> str:
+    wrong: Counter[str] = Counter()
+    for rollout, mask in zip(sampled, masks, strict=True):
+        for place in _off(mask, expected(record, rollout, len(mask))):
+            how = "counted" if mask[place] else "not counted"
+            wrong[f"{_role(record, rollout, place)} tokens {how}"] += 1
+    return ", ".join(f"{count} {what}" for what, count in wrong.items())
 
 
 def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> list[bool]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,63 +13,57 @@ from torch import Tensor
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Batch, MicroBatch, Record
+from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.rollouts import batch_of
 
 SEGMENT = "micro-batches"
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
-    trained: dict[int, list[int]] = {}
+    trained: dict[int, Counter[int]] = {}
     for number, update in enumerate(record.updates):
         where = f"update {number + 1}"
-        count = len(update.micro_batches)
-        expected = record.settings.micro_batches
-        yield Instance(
-            where,
-            lambda count=count, expected=expected, **_: different(count != expected),
-            lambda count=count: f"{count} micro-batches, expected {expected}",  # type: ignore[misc]
-        )
+        count, expected = len(update.micro_batches), record.settings.micro_batches
+        said = f"{count} micro-batches, expected {expected}"
+        yield Instance(where, partial(_wrong, count != expected), partial(str, said))
         for micro in update.micro_batches:
             rows = micro.given.rows
             if rows is None:
                 raise NotSeen("rows could not be followed into the micro-batches")
-            trained.setdefault(micro.generation, []).extend(rows.tolist())
+            trained.setdefault(micro.generation, Counter()).update(rows.tolist())
             whole = batch_of(record.generations[micro.generation])
-            yield from _of_micro_batch(micro, whole, rows, where)
+            for field in fields(Batch):
+                kept, given = getattr(whole, field.name), getattr(micro.given, field.name)
+                if field.name != "rows" and kept is not None and given is not None:
+                    compare = partial(_compare, field.name, kept, given, rows)
+                    said = f"{field.name} are not those of the rows"
+                    yield Instance(where, compare, partial(str, said))
     yield from _passes(record, trained)
 
 
-def _of_micro_batch(
-    micro: MicroBatch, whole: Batch, rows: Tensor, where: str
-) -> Iterator[Instance]:
-    for field in fields(Batch):
-        kept, given = getattr(whole, field.name), getattr(micro.given, field.name)
-        if field.name == "rows" or kept is None or given is None:
-            continue
+def _wrong(count: int, **_: str) -> Gap:
+    return different(count)
 
-        def compare(
-            kept: Tensor = kept, given: Tensor = given, name: str = field.name, **change: str
-        ) -> Gap | None:
-            if change.get("of", name) != name:
-                return None
-            wanted = kept[rows]
-            width = min(wanted.shape[-1], given.shape[-1])
-            if wanted.dim() > 1:
-                wanted, cut = _cut(wanted, width, name), _cut(given, width, name)
-            else:
-                cut = given
-            wanted = {
-                "": lambda x: x,
-                "negated": torch.neg,
-                "zero": torch.zeros_like,
-                "in the order of the generation": lambda x: kept[: len(x)] if x.dim() == 1 else x,
-                "absolute": torch.abs,
-            }[change.get("then", "")](wanted)
-            off = (cut != wanted) & ~(cut.isnan() & wanted.isnan())
-            return different(int(off.reshape(len(rows), -1).any(1).sum()))
 
-        yield Instance(where, compare, lambda name=field.name: f"{name} are not those of the rows")  # type: ignore[misc]
+def _compare(
+    name: str, kept: Tensor, given: Tensor, rows: Tensor, *, of: str = "", then: str = ""
+) -> Gap | None:
+    if of and of != name:
+        return None
+    wanted = kept[rows]
+    if wanted.dim() > 1:
+        width = min(wanted.shape[1], given.shape[1])
+        wanted, given = _cut(wanted, width, name), _cut(given, width, name)
+    elif then == "in the order of the generation":
+        wanted = kept[: len(rows)]
+    changed: dict[str, Callable[[Tensor], Tensor]] = {
+        "negated": torch.neg,
+        "zero": torch.zeros_like,
+        "absolute": torch.abs,
+    }
+    wanted = changed.get(then, torch.clone)(wanted)
+    off = (given != wanted) & ~(given.isnan() & wanted.isnan())
+    return different(int(off.reshape(len(rows), -1).any(1).sum()))
 
 
 def _cut(values: Tensor, width: int, name: str) -> Tensor:
@@ -76,16 +71,14 @@ def _cut(values: Tensor, width: int, name: str) -> Tensor:
     return values[:, -width:] if name.startswith("prompt") else values[:, :width]
 
 
-def _passes(record: Record, trained: dict[int, list[int]]) -> Iterator[Instance]:
+def _passes(record: Record, trained: dict[int, Counter[int]]) -> Iterator[Instance]:
     """Yield one instance a generation that was wholly trained: all but the last, which the record may cut."""
-    passes = record.settings.num_iterations
     for number in sorted(trained)[:-1]:
-        count = len(record.generations[number].rows)
-        wanted = Counter(dict.fromkeys(range(count), passes))
-        wrong = sum((Counter(trained[number]) - wanted).values())
-        missing = sum((wanted - Counter(trained[number])).values())
+        rows = range(len(record.generations[number].rows))
+        wanted = Counter(dict.fromkeys(rows, record.settings.num_iterations))
+        more = (trained[number] - wanted).total()
+        missing = (wanted - trained[number]).total()
+        said = f"{more} rows are trained once too often, {missing} are left out"
         yield Instance(
-            f"generation {number + 1}",
-            lambda off=wrong + missing, **_: different(off),
-            lambda a=wrong, b=missing: f"{a} rows are trained once too often, {b} are left out",  # type: ignore[misc]
+            f"generation {number + 1}", partial(_wrong, more + missing), partial(str, said)
         )

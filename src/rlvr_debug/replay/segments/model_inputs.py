@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,22 +22,16 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         for micro in update.micro_batches:
             if micro.forward is None:
                 raise NotSeen("no forward pass of the policy was seen")
-
-            def compare(
-                forward: Forward = micro.forward,
-                batch: Batch = micro.given,
-                attention: str = "",
-                tokens: str = "",
-                positions: str = "",
-            ) -> Gap | None:
-                wrong = _wrong(forward, batch, attention)
-                if tokens or positions:
-                    return different(
-                        (tokens and wrong != "tokens") or (positions and wrong != "positions")
-                    )
-                return different(bool(wrong))
-
+            compare = partial(_compare, micro.forward, micro.given)
             yield Instance(f"update {number + 1}", compare)
+
+
+def _compare(
+    forward: Forward, batch: Batch, attention: str = "", tokens: str = "", positions: str = ""
+) -> Gap:
+    wrong = _wrong(forward, batch, attention)
+    named = "tokens" if tokens else "positions" if positions else ""
+    return different(wrong != named)
 
 
 def _wrong(forward: Forward, batch: Batch, attention: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,27 +30,28 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         if update.optimizer not in _COUPLED:
             raise NotSeen(f"optimizer {update.optimizer} has no reference")
         rate = learning_rate(record.settings, record.settings.first_step + number)
-
-        def compare(
-            update: Update = update,
-            last: Update | None = last,
-            rate: float | None = rate,
-            **knobs: Any,
-        ) -> Gap | None:
-            if not knobs and last is not None and not _continues(last, update):
-                return Gap(math.inf, math.inf)
-            if knobs.pop("state_lost", False):
-                lost = last is not None and not _continues(last, update)
-                return Gap(0.0 if lost else math.inf)
-            return _gap(record, update, rate, knobs)
-
-        def describe(
-            update: Update = update, last: Update | None = last, rate: float | None = rate
-        ) -> str:
-            return _described(record, update, last, rate)
-
-        yield Instance(f"update {number + 1}", compare, describe)
+        lost = last is not None and not _continues(last, update)
+        given = (record, update, rate, lost)
+        yield Instance(
+            f"update {number + 1}", partial(_compare, *given), partial(_described, *given)
+        )
         last = update
+
+
+def _compare(
+    record: Record,
+    update: Update,
+    rate: float | None,
+    lost: bool,
+    *,
+    state_lost: bool = False,
+    **knobs: Any,
+) -> Gap | None:
+    if state_lost:
+        return Gap(0.0 if lost else math.inf)
+    if lost and not knobs:
+        return Gap(math.inf, math.inf)
+    return _gap(record, update, rate, knobs)
 
 
 def learning_rate(settings: Settings, step: int) -> float | None:
@@ -171,12 +173,12 @@ def _change(
     return mean / first / ((square / second).sqrt() + settings.adam_epsilon)
 
 
-def _described(record: Record, update: Update, last: Update | None, rate: float | None) -> str:
+def _described(record: Record, update: Update, rate: float | None, lost: bool) -> str:
     before, after = record.weights[update.before], record.weights[update.after]
     moved = {n: after[n].double() - before[n].double() for n in record.trainable}
     wanted = _expected(record, update, rate, {}) or {}
     said = [f"moved {norm(moved) / max(norm(wanted), 1e-30):.3g} of what it should"]
-    if last is not None and not _continues(last, update):
+    if lost:
         said.append("the optimizer's state is not the one that the last step left")
     held = {name for group in update.groups for name in group.names}
     if missing := [name for name in record.trainable if name not in held]:

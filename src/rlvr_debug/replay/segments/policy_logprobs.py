@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from torch import Tensor
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance
 from rlvr_debug.replay.network import EXACT, Network
-from rlvr_debug.replay.record import Forward, MicroBatch, Record
+from rlvr_debug.replay.record import MicroBatch, Record, Weights
 from rlvr_debug.replay.segments.sampler import places, root_mean_square, weights_of
 
 SEGMENT = "policy log-probabilities"
@@ -21,71 +23,66 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
         for place, micro in enumerate(update.micro_batches):
             if micro.forward is None or micro.logprobs is None:
                 raise NotSeen("what the loss reads was not seen")
-            counted = micro.given.loss_mask.bool()
-            if not counted.any():
-                continue
+            if micro.given.loss_mask.any():
+                compare = partial(_compare, record, network, micro)
+                yield Instance(f"update {number + 1}, micro-batch {place + 1}", compare)
 
-            def compare(
-                micro: MicroBatch = micro,
-                counted: Tensor = counted,
-                updates_ago: int = 0,
-                power: float = 1.0,
-                shifted: int = 0,
-                attention: str = "",
-            ) -> Gap | None:
-                weights = weights_of(record, network, micro.weights, updates_ago, False)
-                if weights is None or micro.forward is None or micro.logprobs is None:
-                    return None
-                temperature = record.settings.sampling.temperature
-                if power != 1 and temperature == 1:
-                    return None
-                exact, rounded = (
-                    forward_logprobs(
-                        network,
-                        weights,
-                        micro.forward,
-                        micro.logprobs.shape[1],
-                        temperature**power,
-                        attention,
-                        precision,
-                    ).roll(shifted, 1)
-                    for precision in (EXACT, record.settings.precision)
-                )
-                got = micro.logprobs
-                gap = root_mean_square(
-                    got[counted].double(),
-                    exact[counted].double(),
-                    rounded[counted].double(),
-                    record.settings.precision,
-                )
-                if gap.share <= 1:
-                    return gap
-                tolerance = gap.deviation / gap.share
-                off = counted & ~((got.double() - exact.double()).abs() <= 3 * tolerance)
-                return Gap(
-                    gap.share, gap.deviation, places(micro.generation, off, micro.given.rows)
-                )
 
-            yield Instance(f"update {number + 1}, micro-batch {place + 1}", compare)
+def _compare(
+    record: Record,
+    network: Network,
+    micro: MicroBatch,
+    *,
+    updates_ago: int = 0,
+    power: float = 1.0,
+    shifted: int = 0,
+    attention: str = "",
+) -> Gap | None:
+    """power: of the temperature that logits are divided by."""
+    weights = weights_of(record, network, micro.weights, updates_ago, False)
+    temperature, counted = record.settings.sampling.temperature, micro.given.loss_mask.bool()
+    if weights is None or (power != 1 and temperature == 1):
+        return None
+    got = micro.logprobs
+    assert got is not None
+    exact, rounded = (
+        forward_logprobs(
+            network, weights, micro, temperature**power, precision, attention=attention
+        ).roll(shifted, 1)
+        for precision in (EXACT, record.settings.precision)
+    )
+    gap = root_mean_square(
+        got[counted].double(),
+        exact[counted].double(),
+        rounded[counted].double(),
+        record.settings.precision,
+    )
+    if gap.share <= 1:
+        return gap
+    off = counted & ~((got.double() - exact.double()).abs() <= 3 * gap.deviation / gap.share)
+    return replace(gap, places=places(micro.generation, off, micro.given.rows))
 
 
 @torch.no_grad()
 def forward_logprobs(
     network: Network,
-    weights: object,
-    forward: Forward,
-    last: int,
+    weights: Weights,
+    micro: MicroBatch,
     temperature: float,
-    attention: str,
     precision: str,
+    *,
+    attention: str = "",
 ) -> Tensor:
-    """Return log-probabilities of the last tokens, [b, last], given what the policy was given. attention: "" or "all"."""
+    """Return log-probabilities of the completions, [b, C], given what the policy was given. attention: "" or "all"."""
+    forward, got = micro.forward, micro.logprobs
+    assert forward is not None
+    assert got is not None
     return network.logprobs(
-        weights,  # type: ignore[arg-type]
+        weights,
         forward.input_ids,
         None if attention == "all" else forward.attention_mask,
         forward.position_ids,
-        last,
+        got.shape[1],
         temperature,
         precision,
     )

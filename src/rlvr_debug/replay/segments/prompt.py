@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 from rlvr_debug.replay.finding import NotSeen
@@ -51,42 +52,47 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         if not generation.calls:
             raise NotSeen("the sampler's calls were not seen")
-        prompts = generation.calls[0].prompts
-        if len(prompts) != len(generation.rows):
-            yield Instance(
-                f"generation {number + 1}",
-                lambda **_: different(1),
-                lambda a=len(prompts), b=len(generation.rows): f"{a} prompts, expected {b}",  # type: ignore[misc]
-            )
+        where, prompts, rows = (
+            f"generation {number + 1}",
+            generation.calls[0].prompts,
+            generation.rows,
+        )
+        if any("prompt" not in row for row in rows):
+            raise NotSeen("the rows have no column 'prompt'")
+        if len(prompts) != len(rows):
+            said = f"{len(prompts)} prompts, expected {len(rows)}"
+            yield Instance(where, partial(_wrong_number, len(prompts)), partial(str, said))
             continue
-        cache: dict[Any, list[int]] = {}
+        once = cache(partial(_rendered_row, record, rows))
+        compares = [partial(_compare, rows, once, n, got) for n, got in enumerate(prompts)]
+        bad = sum(compare().share > 1 for compare in compares)
+        for compare in compares:
+            yield Instance(where, compare, partial(str, f"{bad} of its {len(rows)} prompts"))
 
-        def compare(
-            row: int, got: list[int], cut: str = "", other: bool = False, **how: Any
-        ) -> Gap:
-            rows = generation.rows
-            if cut:
-                whole = rendered(record, rows[row])
-                inside = 0 < len(got) < len(whole)
-                part = whole[-len(got) :] if cut == "left" else whole[: len(got)]
-                return different(not (inside and part == got))
-            if other:
-                return different(all(rendered(record, each) != got for each in rows))
-            key = (str(rows[row]["prompt"]), *sorted(how.items()))
-            if key not in cache:
-                extra = how.pop("extra_bos", False)
-                ids = rendered(record, rows[row], **how)
-                cache[key] = [ids[0], *ids] if extra else ids
-            return different(cache[key] != got)
 
-        bad = [n for n, got in enumerate(prompts) if compare(n, got).share > 1]
-        for row, got in enumerate(prompts):
+def _wrong_number(_: int, **__: Any) -> Gap:
+    return different(1)
 
-            def of_row(row: int = row, got: list[int] = got, **knobs: Any) -> Gap:
-                return compare(row, got, **knobs)
 
-            yield Instance(
-                f"generation {number + 1}",
-                of_row,
-                lambda bad=bad, count=len(prompts): f"{len(bad)} of its {count} prompts",  # type: ignore[misc]
-            )
+def _rendered_row(record: Record, rows: list[dict[str, Any]], row: int, **how: Any) -> list[int]:
+    return rendered(record, rows[row], **how)
+
+
+def _compare(
+    rows: list[dict[str, Any]],
+    render: Callable[..., list[int]],
+    row: int,
+    got: list[int],
+    *,
+    cut: str = "",
+    other: bool = False,
+    extra_bos: bool = False,
+    **how: Any,
+) -> Gap:
+    if other:
+        return different(all(render(each) != got for each in range(len(rows))))
+    ids = render(row, **how)
+    if cut:
+        part = ids[-len(got) :] if cut == "left" else ids[: len(got)]
+        return different(not 0 < len(got) < len(ids) or part != got)
+    return different(got != ([ids[0], *ids] if extra_bos else ids))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
@@ -22,16 +23,13 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         sampled = rollouts(generation, record.settings)
         for call in generation.reward_calls:
             found = _wrong(record, generation, sampled, call)
+            said = partial(str, f"{call.name} {' and '.join(found)}")
+            yield Instance(f"generation {number + 1}", partial(_compare, found), said)
 
-            def compare(found: list[str] = found, wrong: str = "") -> Gap:
-                # a variant is one of the sentences: it fits where it is what was found
-                return different(wrong not in found) if wrong else different(len(found))
 
-            yield Instance(
-                f"generation {number + 1}",
-                compare,
-                lambda name=call.name, found=found: f"{name} {' and '.join(found)}",  # type: ignore[misc]
-            )
+def _compare(found: list[str], wrong: str = "") -> Gap:
+    # a variant is one of the sentences: it fits where it is what was found
+    return different(wrong not in found if wrong else len(found))
 
 
 def _wrong(

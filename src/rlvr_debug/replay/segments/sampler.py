@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen, Place
-from rlvr_debug.replay.judge import Gap, Instance, elementwise, rounding
+from rlvr_debug.replay.judge import Gap, Instance, rounding
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import Call, Record, Weights
 
@@ -22,20 +24,35 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
         for call in generation.calls:
             if not any(call.logprobs):
                 raise NotSeen("the sampler's log-probabilities were not seen")
+            yield Instance(f"generation {number + 1}", partial(_compare, record, network, call))
 
-            def compare(
-                call: Call = call, updates_ago: int = 0, reference: bool = False, **cuts: Any
-            ) -> Gap | None:
-                weights = weights_of(record, network, call.weights, updates_ago, reference)
-                if weights is None:
-                    return None
-                asked = call.used or record.settings.sampling
-                sampling = replace(asked, **cuts)
-                if cuts and sampling == asked:
-                    return None
-                return _gap(record, network, call, weights, sampling)
 
-            yield Instance(f"generation {number + 1}", compare)
+def _compare(
+    record: Record,
+    network: Network,
+    call: Call,
+    updates_ago: int = 0,
+    reference: bool = False,
+    **cuts: Any,
+) -> Gap | None:
+    weights = weights_of(record, network, call.weights, updates_ago, reference)
+    asked = call.used or record.settings.sampling
+    sampling = replace(asked, **cuts)
+    if weights is None or (cuts and sampling == asked):
+        return None
+    got = torch.tensor([x for row in call.logprobs for x in row], dtype=torch.float64)
+    exact, rounded = (
+        torch.tensor(
+            [
+                value
+                for row in network.sampled(weights, call.prompts, call.outputs, sampling, precision)
+                for value in row
+            ],
+            dtype=torch.float64,
+        )
+        for precision in (EXACT, record.settings.precision)
+    )
+    return root_mean_square(got, exact, rounded, record.settings.precision)
 
 
 def weights_of(
@@ -47,27 +64,17 @@ def weights_of(
     return network.policy(number - updates_ago) if number >= updates_ago else None
 
 
-def _gap(record: Record, network: Network, call: Call, weights: Weights, sampling: Any) -> Gap:
-    def of(precision: str) -> Tensor:
-        rows = network.sampled(weights, call.prompts, call.outputs, sampling, precision)
-        return torch.tensor([x for row in rows for x in row], dtype=torch.float64)
-
-    got = torch.tensor([x for row in call.logprobs for x in row], dtype=torch.float64)
-    exact = of(EXACT)
-    if got.shape != exact.shape:
-        return elementwise(got, exact, exact)
-    return root_mean_square(got, exact, of(record.settings.precision), record.settings.precision)
-
-
 def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str) -> Gap:
     """Compare log-probabilities, [n], by the root of their mean square difference.
 
     rounded: the same as `exact` in the run's own precision, which tells what rounding makes.
     """
+    if got.shape != exact.shape:
+        return Gap(math.inf, math.inf)
 
     def distance(a: Tensor, b: Tensor) -> float:
         off = torch.where(a == b, 0.0, a - b).square()  # infinite on both sides
-        return float(off.mean().sqrt().nan_to_num(nan=torch.inf)) if off.numel() else 0.0
+        return float(off.mean().sqrt().nan_to_num(nan=math.inf)) if off.numel() else 0.0
 
     off = distance(got, exact)
     return Gap(off / float(rounding(distance(rounded, exact), 1.0, precision)), off)

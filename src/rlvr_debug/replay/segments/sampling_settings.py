@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from rlvr_debug.replay.finding import NotSeen
@@ -21,19 +22,14 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         for call in generation.calls:
             if call.used is None:
                 raise NotSeen("the sampler's settings were not seen")
-            used = call.used
+            said = ", ".join(_off(asked, call.used))
+            compare = partial(_compare, asked, call.used)
+            yield Instance(f"generation {number + 1}", compare, partial(str, said))
 
-            def compare(used: Sampling = used, **knobs: Any) -> Gap | None:
-                wanted = replace(asked, **knobs)
-                if knobs and wanted == asked:
-                    return None
-                return different(len(_off(wanted, used)))
 
-            yield Instance(
-                f"generation {number + 1}",
-                compare,
-                lambda used=used: ", ".join(_off(asked, used)),  # type: ignore[misc]
-            )
+def _compare(asked: Sampling, used: Sampling, **changed: Any) -> Gap | None:
+    wanted = replace(asked, **changed)
+    return None if changed and wanted == asked else different(len(_off(wanted, used)))
 
 
 def _off(asked: Sampling, used: Sampling) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -19,31 +21,39 @@ _MERGED = 16  # units in the last place: an adapter is added in
 def instances(record: Record, network: Network) -> Iterator[Instance]:
     if record.saved is None:
         raise NotSeen("nothing was saved")
-    saved = record.saved
+    given = (record, network, record.saved)
+    yield Instance("the end", partial(_compare, *given), partial(_described, *given))
 
-    def compare(number: int = -1, reference: bool = False) -> Gap | None:
-        held: Weights | None
-        if reference:
-            held = record.reference
-        else:
-            place = number if number >= 0 else len(record.weights) - 1
-            held = network.policy(place)
-        if held is None or (number >= 0 and len(record.weights) < 2):
-            return None
-        known = {name: tensor for name, tensor in held.items() if name in saved}
-        missing = [name for name in held if name not in saved and not _tied(held, saved, name)]
-        off = norm(less({name: saved[name] for name in known}, known))
-        size = norm(known)
-        unit = max(EPSILON, *(torch.finfo(t.dtype).eps for t in saved.values()))
-        share = off / max(_MERGED * unit * size, 1e-30)
-        return Gap(float("inf") if missing else share, off / max(size, 1e-30))
 
-    def describe() -> str:
-        held = network.policy(len(record.weights) - 1)
-        missing = [name for name in held if name not in saved and not _tied(held, saved, name)]
-        return f"{len(missing)} of {len(held)} tensors are missing" if missing else ""
+def _compare(
+    record: Record,
+    network: Network,
+    saved: Weights,
+    *,
+    first: bool = False,
+    reference: bool = False,
+) -> Gap | None:
+    held = (
+        record.reference if reference else network.policy(0 if first else len(record.weights) - 1)
+    )
+    if held is None or (first and len(record.weights) < 2):
+        return None
+    if _missing(held, saved):
+        return Gap(math.inf, math.inf)
+    known = {name: tensor for name, tensor in held.items() if name in saved}
+    off, size = norm(less({name: saved[name] for name in known}, known)), norm(known)
+    unit = max(EPSILON, *(torch.finfo(tensor.dtype).eps for tensor in saved.values()))
+    return Gap(off / max(_MERGED * unit * size, 1e-30), off / max(size, 1e-30))
 
-    yield Instance("the end", compare, describe)
+
+def _missing(held: Weights, saved: Weights) -> list[str]:
+    return [name for name in held if name not in saved and not _tied(held, saved, name)]
+
+
+def _described(record: Record, network: Network, saved: Weights) -> str:
+    held = network.policy(len(record.weights) - 1)
+    missing = _missing(held, saved)
+    return f"{len(missing)} of {len(held)} tensors are missing" if missing else ""
 
 
 def _tied(held: Weights, saved: Weights, name: str) -> bool:

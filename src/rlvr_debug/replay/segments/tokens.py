@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rlvr_debug.replay.finding import Place
@@ -15,39 +17,29 @@ SEGMENT = "tokens"
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
-    pad = record.settings.pad_id
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings)
         rows = trained(batch_of(generation))
-        bad = sum(
-            _sequence(sampled[n], prompt, completion, pad) != sampled[n].ids
-            for n, (prompt, completion, _) in enumerate(rows)
-        )
-        for row, (prompt, completion, _) in enumerate(rows):
+        got = [
+            _sequence(rollout, prompt, completion, record.settings.pad_id)
+            for rollout, (prompt, completion, _) in zip(sampled, rows, strict=True)
+        ]
+        bad = sum(ids != rollout.ids for ids, rollout in zip(got, sampled, strict=True))
+        said = partial(str, f"{bad} of its {len(got)} sequences")
+        for row, ids in enumerate(got):
+            compare = partial(_compare, record, sampled, (number, row), ids)
+            yield Instance(f"generation {number + 1}", compare, said)
 
-            def compare(
-                row: int = row,
-                prompt: list[int] = prompt,
-                completion: list[int] = completion,
-                number: int = number,
-                how: str = "",
-            ) -> Gap | None:
-                rollout = sampled[row]
-                got = _sequence(rollout, prompt, completion, pad)
-                if not how:
-                    wrong = got != rollout.ids
-                    return Gap(
-                        *(float("inf") if wrong else 0.0, float(wrong)),
-                        places=_places(rollout, got, number, row),
-                    )
-                wanted = _other(record, sampled, row, how, got)
-                return None if wanted is None else different(got not in wanted)
 
-            yield Instance(
-                f"generation {number + 1}",
-                compare,
-                lambda bad=bad, count=len(rows): f"{bad} of its {count} sequences",  # type: ignore[misc]
-            )
+def _compare(
+    record: Record, sampled: list[Rollout], place: tuple[int, int], got: list[int], how: str = ""
+) -> Gap | None:
+    generation, row = place
+    if how:
+        wanted = _other(record, sampled, row, how, got)
+        return None if wanted is None else different(got not in wanted)
+    gap = different(got != sampled[row].ids)
+    return replace(gap, places=_places(sampled[row], got, generation, row))
 
 
 def _sequence(rollout: Rollout, prompt: list[int], completion: list[int], pad: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from rlvr_debug.replay.finding import NotSeen
@@ -37,13 +38,14 @@ def _of_rollout(
         read = len(turn.prompt) + len(turn.output)
         got = after.prompt[read:]
         history = [*generation.rows[row]["prompt"], *generation.messages[row][:start]]
+        compare = partial(_compare, record, history, said, got)
+        yield Instance(where, compare, partial(str, f"first in row {row + 1}"))
 
-        def compare(
-            history: list[Any] = history, said: list[Any] = said, got: list[int] = got, **how: Any
-        ) -> Gap:
-            return different(rendered_turn(record, history, said, **how) != got)
 
-        yield Instance(where, compare, lambda: f"first in row {row + 1}")
+def _compare(
+    record: Record, history: list[Any], said: list[Any], got: list[int], **how: Any
+) -> Gap:
+    return different(rendered_turn(record, history, said, **how) != got)
 
 
 def _blocks(messages: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:

@@ -102,7 +102,7 @@ def saved_weights(trainer: Any, record: Any) -> Any:
                 for name, tensor in last.items()
             }
             return plain_weights(held, record.scalings)
-        found = {}
+        found: dict[str, Any] = {}
         for file in sorted(Path(folder).glob("*.safetensors")):
             found |= load_file(file)
         return found or None

@@ -36,14 +36,6 @@ from rlvr_debug.trainers.trl.settings import asked_settings, used_sampling
 __all__ = ["Recorder"]
 
 _ROW = "rlvr_debug_row"
-# names of a batch's tensors here and in TRL
-_NAMES = {
-    "old": "old_per_token_logps",
-    "reference": "ref_per_token_logps",
-    "sampler": "sampling_per_token_logps",
-    "importance_weights": "importance_sampling_ratio",
-    "rows": _ROW,
-}
 _LOGPROBS = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 
 
@@ -244,11 +236,11 @@ class Recorder:
         entropies = values[1] if len(values) > 1 else None
         if isinstance(logprobs, Tensor) and logprobs.requires_grad:
             micro.logprobs = _kept(logprobs)
-            logprobs.register_hook(lambda gradient: _add(micro, "grad_logprobs", gradient))
+            logprobs.register_hook(lambda gradient: _add(micro, "grad_logprobs", gradient))  # type: ignore[no-untyped-call]
         if isinstance(entropies, Tensor):
             micro.entropies = _kept(entropies)
             if entropies.requires_grad:
-                entropies.register_hook(lambda gradient: _add(micro, "grad_entropies", gradient))
+                entropies.register_hook(lambda gradient: _add(micro, "grad_entropies", gradient))  # type: ignore[no-untyped-call]
         return out
 
     def _forward(self, _: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -447,19 +439,24 @@ def _add(micro: MicroBatch, name: str, gradient: Tensor) -> None:
 
 
 def _batch(told: Mapping[str, Any]) -> Batch:
-    found = {
-        ours: _kept(told[theirs])
-        for ours, theirs in _NAMES.items()
-        if isinstance(told.get(theirs), Tensor)
-    }
+    def kept(name: str) -> Tensor | None:
+        tensor = told.get(name)
+        return _kept(tensor) if isinstance(tensor, Tensor) else None
+
     mask = told["completion_mask"]
     counted = mask if told.get("tool_mask") is None else mask * told["tool_mask"]
     return Batch(
-        *(_kept(told[name]) for name in ("prompt_ids", "prompt_mask", "completion_ids")),
+        prompt_ids=_kept(told["prompt_ids"]),
+        prompt_mask=_kept(told["prompt_mask"]),
+        completion_ids=_kept(told["completion_ids"]),
         completion_mask=_kept(mask),
         loss_mask=_kept(counted).bool(),
         advantages=_kept(told["advantages"]),
-        **found,
+        old=kept("old_per_token_logps"),
+        reference=kept("ref_per_token_logps"),
+        sampler=kept("sampling_per_token_logps"),
+        importance_weights=kept("importance_sampling_ratio"),
+        rows=kept(_ROW),
     )
 
 

@@ -153,10 +153,10 @@ def _numbers(returned: Any) -> list[float]:
 @contextmanager
 def _same_numbers() -> Iterator[None]:
     """Put the states of the random generators back afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - users' functions draw from it
     with torch.random.fork_rng():
         try:
             yield
         finally:
             random.setstate(python)
-            np.random.set_state(numpy)
+            np.random.set_state(numpy)  # noqa: NPY002

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 
-from rlvr_debug.replay.record import Record, Weights
+from rlvr_debug.replay.record import Forward, Record, Weights
 from rlvr_debug.replay.settings import Sampling
 
 __all__ = ["Network", "Precision", "plain_weights"]
@@ -73,38 +73,50 @@ class Network:
     def logprobs(
         self,
         weights: Weights,
-        ids: Tensor,
-        attention: Tensor | None,
-        positions: Tensor | None,
-        last: int,
+        forward: Forward,
+        width: int,
         temperature: float,
         precision: Precision = EXACT,
     ) -> Tensor:
-        """Return log-probabilities of the last tokens of each sequence, [B, last]. ids, attention, positions: [B, T]."""
-        logits = self.logits(weights, ids, attention, positions, last, precision)
-        scaled = logits / temperature
-        chosen: Tensor = scaled.log_softmax(-1).gather(-1, ids[:, -last:, None])[..., 0]
-        return chosen
+        """Return log-probabilities of the completions' tokens, [b, width]."""
+        return self.distribution(weights, forward, width, temperature, precision)[0]
 
-    def logits(
+    def distribution(
         self,
         weights: Weights,
-        ids: Tensor,
-        attention: Tensor | None,
-        positions: Tensor | None,
-        last: int,
+        forward: Forward,
+        width: int,
+        temperature: float,
         precision: Precision = EXACT,
-    ) -> Tensor:
-        """Return what predicts the last tokens of each sequence, [B, last, V], at least in float32."""
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of the completions' tokens and the entropies there, both [b, width]."""
+        ids, places = forward.input_ids, forward.places
+        logits = self.logits(weights, forward, precision)
+        if places is None:
+            chosen, before = ids[:, -width:], logits[:, -width - 1 : -1]
+        else:
+            chosen = ids.gather(1, places)
+            rows = torch.arange(len(ids))[:, None]
+            before = logits[rows, (places - 1).clamp(min=0)]
+        drawn = (before / temperature).log_softmax(-1)
+        entropies = -(drawn.exp() * drawn).sum(-1)
+        return drawn.gather(-1, chosen[..., None])[..., 0], entropies
+
+    def logits(self, weights: Weights, forward: Forward, precision: Precision = EXACT) -> Tensor:
+        """Return the logits of every token, [b, T, V], at least in float32."""
         dtype, cast = _arithmetic(precision)
-        given = {"input_ids": ids, "attention_mask": attention, "position_ids": positions}
-        given = {name: tensor for name, tensor in given.items() if tensor is not None}
+        given = {
+            "input_ids": forward.input_ids,
+            "attention_mask": forward.attention_mask,
+            "position_ids": forward.position_ids,
+        }
+        told = {name: tensor for name, tensor in given.items() if tensor is not None}
         module = self.module.to(dtype)
         cut = {name: weight.to(dtype) for name, weight in weights.items()}
         with cast:
             found = functional_call(
-                module, cut, (), {**given, "use_cache": False}, tie_weights=True
-            ).logits[:, -last - 1 : -1]
+                module, cut, (), {**told, "use_cache": False}, tie_weights=True
+            ).logits
         lifted: Tensor = found.to(torch.promote_types(found.dtype, torch.float32))
         return lifted
 
@@ -125,7 +137,7 @@ class Network:
         for start in range(0, len(prompts), _ROWS):
             rows = list(zip(prompts[start:], outputs[start:], strict=True))[:_ROWS]
             ids = pad_sequence([torch.tensor([*p, *o]) for p, o in rows], batch_first=True)
-            logits = self.logits(weights, ids, None, None, ids.shape[1] - 1, precision)
+            logits = self.logits(weights, Forward(ids), precision)
             for (prompt, output), row, own in zip(rows, logits, ids, strict=True):
                 places = slice(len(prompt) - 1, len(prompt) + len(output) - 1)
                 drawn = drawn_from(row[places], own, len(prompt), sampling)

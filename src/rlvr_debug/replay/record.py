@@ -52,7 +52,7 @@ class RewardCall:
 
     index: its place among the reward functions. columns: what it was given by name, one entry a row. returned: its rewards, NaN for none. again, backwards, alone:
     the same call repeated, with the rows in reverse order (put back in place), and row by row; None where it was not
-    called again.
+    called again. evaluated: what evaluation makes of the same rollouts, where that is known.
     """
 
     name: str
@@ -62,6 +62,7 @@ class RewardCall:
     again: list[float] | None = None
     backwards: list[float] | None = None
     alone: list[float] | None = None
+    evaluated: list[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Forward:
-    """What the policy was given for the loss. input_ids, attention_mask, position_ids: [b, T]; None: not given."""
+    """What the policy was given for the loss, however it was padded.
+
+    input_ids, attention_mask, position_ids: [b, T]; None: not given. places: [b, C], where each token of the
+    completion stands in its row, 0 for padding; None: they are the last C of every row.
+    """
 
     input_ids: Tensor
-    attention_mask: Tensor | None
-    position_ids: Tensor | None
+    attention_mask: Tensor | None = None
+    position_ids: Tensor | None = None
+    places: Tensor | None = None
 
 
 @dataclass

@@ -41,8 +41,8 @@ class Rollout:
 def rollouts(generation: Generation, settings: Settings) -> list[Rollout]:
     """Return the generation's rollouts in the order of its rows.
 
-    A later call continues that row whose sequence its prompt begins with. All turns together have one limit, which
-    cuts what is trained on. Raise NotSeen where no call was seen or a call continues nothing.
+    A later call continues that row whose sequence its prompt begins with. All turns together may have one limit,
+    which cuts what is trained on. Raise NotSeen where no call was seen or a call continues nothing.
     """
     if not generation.calls:
         raise NotSeen("the sampler's calls were not seen")
@@ -59,7 +59,7 @@ def rollouts(generation: Generation, settings: Settings) -> list[Rollout]:
             row = max(fitting, key=lambda each: (len(_read(found[each])), -each))
             free.discard(row)
             found[row].append(Turn(prompt, output))
-    return [_rollout(turns, settings.max_completion_length) for turns in found]
+    return [_rollout(turns, settings.cut_at) for turns in found]
 
 
 def _read(turns: list[Turn]) -> list[int]:
@@ -71,13 +71,13 @@ def _begins(prompt: list[int], turns: list[Turn]) -> bool:
     return prompt[: len(read)] == read
 
 
-def _rollout(turns: list[Turn], limit: int) -> Rollout:
+def _rollout(turns: list[Turn], limit: int | None) -> Rollout:
     ids: list[int] = []
     wrote: list[bool] = []
     for turn in turns:
         wrote += [False] * (len(turn.prompt) - len(ids)) + [True] * len(turn.output)
         ids = turn.prompt + turn.output
-    most = len(turns[0].prompt) + limit
+    most = len(ids) if limit is None else len(turns[0].prompt) + limit
     return Rollout(turns[0].prompt, ids[:most], wrote[:most], tuple(turns))
 
 

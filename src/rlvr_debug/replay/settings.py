@@ -9,7 +9,10 @@ __all__ = ["Sampling", "Settings"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn. top_k 0, top_p 1 and min_p 0 cut nothing; repetition_penalty 1 changes nothing."""
+    """How tokens are drawn. top_k 0, top_p 1 and min_p 0 cut nothing; repetition_penalty 1 changes nothing.
+
+    drawn: not greedy. max_new_tokens: of a reply; 0 where it is not known.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -17,13 +20,15 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     drawn: bool = True
+    max_new_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of GRPO. GRPO's own terms follow TRL's GRPOConfig, in which each is described.
 
-    micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
+    max_completion_length: tokens of all turns after the prompt, which dr_grpo divides by; cut_at: where what is trained
+    on is cut, None for nowhere. micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
     kl_beta, clip: TRL's beta and epsilon. importance_correction: how the
     loss is weighted for a sampler that is not the trainer, "" for not at all; correction_max, correction_min: its
     bounds. precision: float32, bfloat16 (weights and all) or autocast (float32 weights, bfloat16 computation).
@@ -33,6 +38,7 @@ class Settings:
     group_size: int
     sampling: Sampling
     max_completion_length: int
+    cut_at: int | None = None
     num_iterations: int = 1
     micro_batches: int = 1
     steps_per_generation: int = 1

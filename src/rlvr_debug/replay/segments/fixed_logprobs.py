@@ -12,7 +12,7 @@ from torch import Tensor
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import EXACT, Network
-from rlvr_debug.replay.record import Batch, Record, Weights
+from rlvr_debug.replay.record import Batch, Forward, Record, Weights
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.segments.sampler import root_mean_square
 
@@ -114,9 +114,7 @@ def batch_logprobs(
     ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
     return network.logprobs(
         weights,
-        ids,
-        masked(batch, attention),
-        None,
+        Forward(ids, masked(batch, attention)),
         batch.completion_ids.shape[1],
         record.settings.sampling.temperature if temperature is None else temperature,
         precision,

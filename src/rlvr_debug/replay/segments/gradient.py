@@ -136,20 +136,15 @@ def backward(
             name: tensor.to(dtype).requires_grad_(name in record.trainable)
             for name, tensor in record.weights[micro.weights].items()
         }
-        forward, width = micro.forward, micro.logprobs.shape[1]
-        logits = network.logits(
+        chosen, entropies = network.distribution(
             plain_weights(weights, record.scalings),
-            forward.input_ids,
-            forward.attention_mask,
-            forward.position_ids,
-            width,
+            micro.forward,
+            micro.logprobs.shape[1],
+            record.settings.sampling.temperature,
             precision,
         )
-        distribution = (logits / record.settings.sampling.temperature).log_softmax(-1)
-        chosen = distribution.gather(-1, forward.input_ids[:, -width:, None])[..., 0]
         scalar = (chosen * micro.grad_logprobs.to(chosen.dtype)).sum()
         if micro.grad_entropies is not None:
-            entropies = -(distribution.exp() * distribution).sum(-1)
             scalar = scalar + (entropies * micro.grad_entropies.to(chosen.dtype)).sum()
         names = list(record.trainable)
         found = torch.autograd.grad(scalar, [weights[name] for name in names], allow_unused=True)

@@ -35,40 +35,52 @@ def _compare(
 
 
 def _wrong(forward: Forward, batch: Batch, attention: str) -> str:
-    """Return what is not as it should be under this attention mask: tokens, attention or positions; "" for nothing."""
-    mask = masked(batch, attention).bool()
-    read = forward.attention_mask
-    read = torch.ones_like(forward.input_ids) if read is None else read
+    """Return what is not as it should be under this attention mask: tokens, attention or positions; "" for nothing.
+
+    Each row's sequence is looked for in what the policy was given, however that is padded.
+    """
+    ids, read, positions = forward.input_ids, forward.attention_mask, forward.position_ids
+    read = torch.ones_like(ids) if read is None else read
     if read.dim() != 2:
         raise NotSeen("the attention mask has more than two axes")
-    real = masked(batch).bool()
-    rows = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
-    if _sequences(forward.input_ids, _spread(read, forward, real)) != _sequences(rows, real):
+    if len(ids) != len(batch.prompt_ids):
         return "tokens"
-    if forward.input_ids.shape != rows.shape:
-        return (
-            "attention" if attention else ""
-        )  # unpadded otherwise: the tokens are all there is to compare
-    if not torch.equal(read.bool(), mask):
-        return "attention"
-    return "" if _usual_positions(forward.position_ids, mask) else "positions"
+    real, wanted = masked(batch).bool(), masked(batch, attention).bool()
+    sequences = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    for row in range(len(ids)):
+        sequence = sequences[row][real[row]]
+        starts = _starts(ids[row], sequence)
+        if not starts:
+            return "tokens"
+        mask = wanted[row][real[row]]
+        fitting = [
+            start
+            for start in starts
+            if torch.equal(read[row].bool(), _spread(mask, start, ids.shape[1], attention == "all"))
+        ]
+        if not fitting:
+            return "attention"
+        if positions is not None:
+            own = positions.expand(ids.shape)[row][fitting[0] : fitting[0] + len(sequence)]
+            # a common shift is none for relative positions
+            if len(own) > 1 and not bool((own[1:] - own[:-1] == 1).all()):
+                return "positions"
+    return ""
 
 
-def _spread(read: Tensor, forward: Forward, real: Tensor) -> Tensor:
-    """Return which of the given tokens are compared: where the batch's own padding fits, all that are not padding."""
-    return real if forward.input_ids.shape == real.shape else read
+def _starts(ids: Tensor, sequence: Tensor) -> list[int]:
+    """Return where a sequence, [t], stands in a row, [T]: for the usual paddings one place."""
+    if not len(sequence):
+        return [0]
+    if len(sequence) > len(ids):
+        return []
+    windows = ids.unfold(0, len(sequence), 1)
+    found: list[int] = (windows == sequence).all(1).nonzero()[:, 0].tolist()
+    return found
 
 
-def _sequences(ids: Tensor, real: Tensor) -> list[list[int]]:
-    return [row[mask.bool()].tolist() for row, mask in zip(ids, real, strict=True)]
-
-
-def _usual_positions(positions: Tensor | None, mask: Tensor) -> bool:
-    """Return whether the places of real tokens follow each other; a common shift is none for relative positions."""
-    if positions is None:
-        return True
-    if positions.shape != mask.shape:
-        positions = positions.expand(mask.shape)
-    steps = positions[:, 1:] - positions[:, :-1]
-    both = mask[:, 1:] & mask[:, :-1]
-    return bool((steps[both] == 1).all())
+def _spread(mask: Tensor, start: int, width: int, outside: bool) -> Tensor:
+    """Return a sequence's mask, [t], as a row, [T]. outside: whether padding is read."""
+    row = torch.full((width,), outside)
+    row[start : start + len(mask)] = mask
+    return row

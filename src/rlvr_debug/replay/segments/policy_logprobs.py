@@ -77,12 +77,6 @@ def forward_logprobs(
     forward, got = micro.forward, micro.logprobs
     assert forward is not None
     assert got is not None
-    return network.logprobs(
-        weights,
-        forward.input_ids,
-        None if attention == "all" else forward.attention_mask,
-        forward.position_ids,
-        got.shape[1],
-        temperature,
-        precision,
-    )
+    if attention == "all":
+        forward = replace(forward, attention_mask=None)
+    return network.logprobs(weights, forward, got.shape[1], temperature, precision)

@@ -60,6 +60,8 @@ def _wrong(
         # else it is meant: a reward relative to the others, whatever their order
     elif call.backwards is not None and not _same(call.backwards, got):
         found.append("depends on the order of the batch")
+    if call.evaluated is not None and not _same(call.evaluated, got):
+        found.append("returns what evaluation does not")
     if generation.rewards is not None and not _same(
         generation.rewards[:, call.index].tolist(), got
     ):

@@ -37,4 +37,6 @@ def _off(asked: Sampling, used: Sampling) -> list[str]:
         f"{field.name}: {getattr(asked, field.name)} asked, {getattr(used, field.name)} used"
         for field in fields(Sampling)
         if getattr(asked, field.name) != getattr(used, field.name)
+        # 0: not known on one side
+        and (field.name != "max_new_tokens" or (asked.max_new_tokens and used.max_new_tokens))
     ]

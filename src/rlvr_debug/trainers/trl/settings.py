@@ -48,7 +48,8 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
     return Settings(
         group_size=args.num_generations,
         sampling=sampling,
-        max_completion_length=generation.get("max_new_tokens", args.max_completion_length),
+        cut_at=args.max_completion_length,
+        max_completion_length=args.max_completion_length,
         micro_batches=args.gradient_accumulation_steps,
         steps_per_generation=steps,
         reward_weights=tuple(weights.tolist()),

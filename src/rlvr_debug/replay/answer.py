@@ -11,6 +11,7 @@ from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.replay.check import Checked
 from rlvr_debug.replay.finding import DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments import SEGMENTS
 
 __all__ = ["AGREED", "DEVIATED", "answer_of", "answer_text", "status_of"]
 
@@ -66,10 +67,17 @@ def _next(first: Finding | None) -> str:
             "These steps compute what they are asked for. What is as it is set may still be wrong: "
             "read the log with `rlvr-debug diagnose`, and test settings by experiment."
         )
-    if not first.causes:
-        return "Compare what the trainer does there with the reference in src/rlvr_debug/replay/segments/."
+    if not first.names:
+        which = f" Hypotheses that speak of it: {', '.join(first.causes)}." if first.causes else ""
+        return f"compare what the trainer does there with the reference, {_file(first.segment)}.{which}"
     hypothesis = load_hypothesis(first.causes[0])
     return f"{first.causes[0]}: {hypothesis.next_steps}"
+
+
+def _file(segment: str) -> str:
+    """Return the file that computes a segment again."""
+    module = next(each for each in SEGMENTS if each.name == segment).instances.__module__
+    return f"{module.replace('.', '/')}.py"
 
 
 def _tokens(record: Record, first: Finding | None) -> list[dict[str, Any]]:

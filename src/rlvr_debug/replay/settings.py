@@ -28,7 +28,7 @@ class Settings:
     """Settings of GRPO. GRPO's own terms follow TRL's GRPOConfig, in which each is described.
 
     max_completion_length: tokens of all turns after the prompt, which dr_grpo divides by; cut_at: where what is trained
-    on is cut, None for nowhere. micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
+    on is cut, None for nowhere. max_prompt_length: where prompts are cut, 0 for nowhere, on truncation_side. micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
     kl_beta, clip: TRL's beta and epsilon. importance_correction: how the
     loss is weighted for a sampler that is not the trainer, "" for not at all; correction_max, correction_min: its
     bounds. precision: float32, bfloat16 (weights and all) or autocast (float32 weights, bfloat16 computation).
@@ -39,6 +39,8 @@ class Settings:
     sampling: Sampling
     max_completion_length: int
     cut_at: int | None = None
+    max_prompt_length: int = 0
+    truncation_side: str = "left"
     num_iterations: int = 1
     micro_batches: int = 1
     steps_per_generation: int = 1

@@ -35,8 +35,25 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         )
 
 
-def _compare(rewards: Tensor, got: Tensor, settings: Settings, **knobs: Any) -> Gap:
+def _compare(rewards: Tensor, got: Tensor, settings: Settings, **knobs: Any) -> Gap | None:
+    if not _applies(rewards, settings, knobs):
+        return None
     return elementwise(got, *_with_tolerance(rewards, settings, knobs))
+
+
+def _applies(rewards: Tensor, settings: Settings, knobs: dict[str, Any]) -> bool:
+    """Return whether a variant departs from what is asked for."""
+    asked = {
+        "scale": settings.scale_rewards,
+        "epsilon": settings.advantage_epsilon,
+        "aggregation": settings.multi_objective_aggregation,
+        # without weights is no departure where all are 1
+        "weighted": set(settings.reward_weights) != {1.0},
+    }
+    several = rewards.shape[1] > 1
+    return all(asked.get(name) != value for name, value in knobs.items()) and (
+        "only" not in knobs or (several and knobs["only"] < rewards.shape[1])
+    )
 
 
 def _described(rewards: Tensor, got: Tensor, settings: Settings) -> str:

@@ -23,7 +23,9 @@ _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothin
 
 def norm(gradient: Gradient) -> float:
     """Return the norm of all tensors together."""
-    squares = sum((float(tensor.double().square().sum()) for tensor in gradient.values()), 0.0)
+    squares = sum(
+        (float(tensor.detach().double().square().sum()) for tensor in gradient.values()), 0.0
+    )
     return float(squares**0.5)
 
 

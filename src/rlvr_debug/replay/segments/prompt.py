@@ -75,7 +75,11 @@ def _wrong_number(_: int, **__: Any) -> Gap:
 
 
 def _rendered_row(record: Record, rows: list[dict[str, Any]], row: int, **how: Any) -> list[int]:
-    return rendered(record, rows[row], **how)
+    """Return a row's prompt, cut where that is asked for."""
+    ids, most = rendered(record, rows[row], **how), record.settings.max_prompt_length
+    if not 0 < most < len(ids):
+        return ids
+    return ids[-most:] if record.settings.truncation_side == "left" else ids[:most]
 
 
 def _compare(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
-from typing import Any
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
@@ -22,21 +21,21 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         for call in generation.calls:
             if call.used is None:
                 raise NotSeen("the sampler's settings were not seen")
-            said = ", ".join(_off(asked, call.used))
-            compare = partial(_compare, asked, call.used)
-            yield Instance(f"generation {number + 1}", compare, partial(str, said))
+            off = _off(asked, call.used)
+            said = partial(str, ", ".join(off.values()))
+            yield Instance(f"generation {number + 1}", partial(_compare, list(off)), said)
 
 
-def _compare(asked: Sampling, used: Sampling, **changed: Any) -> Gap | None:
-    wanted = replace(asked, **changed)
-    return None if changed and wanted == asked else different(len(_off(wanted, used)))
+def _compare(off: list[str], of: str = "") -> Gap:
+    return different(off != [of] if of else len(off))
 
 
-def _off(asked: Sampling, used: Sampling) -> list[str]:
-    return [
-        f"{field.name}: {getattr(asked, field.name)} asked, {getattr(used, field.name)} used"
-        for field in fields(Sampling)
-        if getattr(asked, field.name) != getattr(used, field.name)
-        # 0: not known on one side
-        and (field.name != "max_new_tokens" or (asked.max_new_tokens and used.max_new_tokens))
-    ]
+def _off(asked: Sampling, used: Sampling) -> dict[str, str]:
+    """Return what differs by name, in words. 0 tokens are not known."""
+    found = {}
+    for field in fields(Sampling):
+        one, other = getattr(asked, field.name), getattr(used, field.name)
+        known = field.name != "max_new_tokens" or (one and other)
+        if one != other and known:
+            found[field.name] = f"{field.name}: {one} asked, {other} used"
+    return found

@@ -21,8 +21,8 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         sampled = rollouts(generation, record.settings)
         rows = trained(batch_of(generation))
         got = [
-            _sequence(rollout, prompt, completion, record.settings.pad_id)
-            for rollout, (prompt, completion, _) in zip(sampled, rows, strict=True)
+            prompt + _completion(rollout, completion, counted, record.settings.pad_id)
+            for rollout, (prompt, completion, counted) in zip(sampled, rows, strict=True)
         ]
         bad = sum(ids != rollout.ids for ids, rollout in zip(got, sampled, strict=True))
         said = partial(str, f"{bad} of its {len(got)} sequences")
@@ -42,15 +42,22 @@ def _compare(
     return replace(gap, places=_places(sampled[row], got, generation, row))
 
 
-def _sequence(rollout: Rollout, prompt: list[int], completion: list[int], pad: int) -> list[int]:
-    """Return the trained sequence without padding: pads go from its end, but those that were sampled there."""
-    rest = list(completion)
-    while len(rest) > len(rollout.completion) and rest[-1] == pad:
-        rest.pop()
-    if rest != rollout.completion:
-        while rest and rest[-1] == pad:
-            rest.pop()
-    return prompt + rest
+def _completion(
+    rollout: Rollout, completion: list[int], counted: list[bool], pad: int
+) -> list[int]:
+    """Return the trained completion up to the end of what was sampled.
+
+    What is behind it is padding, or a tool's turn that nobody read; what the loss counts there belongs to it.
+    """
+
+    def without_end(ids: list[int], least: int) -> list[int]:
+        end = len(ids)
+        while end > least and (ids[end - 1] == pad or not counted[end - 1]):
+            end -= 1
+        return ids[:end]
+
+    found = without_end(completion, len(rollout.completion))
+    return found if found == rollout.completion else without_end(found, 0)
 
 
 def _places(rollout: Rollout, got: list[int], generation: int, row: int) -> tuple[Place, ...]:
@@ -73,6 +80,8 @@ def _other(
     if how == "cut":
         inside = len(prompt) < len(got) < len(rollout.ids) - 1
         return [got] if inside and rollout.ids[: len(got)] == got else []
+    if how == "between replies":
+        return [got] if _same_replies(rollout, got) else []
     if how == "other prompt":
         return [got] if got[-len(own) :] == own and got != rollout.ids else []
     completions: dict[str, Any] = {
@@ -89,6 +98,21 @@ def _other(
     }
     found = completions[how]()
     return None if found is None or found == own else [prompt + found]
+
+
+def _same_replies(rollout: Rollout, got: list[int]) -> bool:
+    """Return whether all replies stand in the sequence, one after the other, and what is between them is different."""
+    place = len(rollout.prompt)
+    if len(rollout.turns) < 2 or got[:place] != rollout.prompt:
+        return False
+    for turn in rollout.turns:
+        reply = turn.output
+        starts = (n for n in range(place, len(got) + 1) if got[n : n + len(reply)] == reply)
+        start = next(starts, None)
+        if start is None:
+            return False
+        place = start + len(reply)
+    return True
 
 
 def _again(tokenizer: Any, ids: list[int], skip: bool, strip: bool = False) -> list[int] | None:

@@ -48,6 +48,7 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
     return Settings(
         group_size=args.num_generations,
         sampling=sampling,
+        max_prompt_length=has.get("max_prompt_length", 0),
         cut_at=args.max_completion_length,
         max_completion_length=args.max_completion_length,
         micro_batches=args.gradient_accumulation_steps,

@@ -6,7 +6,7 @@ C tokens of a completion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -194,8 +194,12 @@ class _Watch(Processes):
         split = _Split(step.experience.batch)
         targets, count = step.experience.targets, len(step.rollouts)
         settings = self._training.settings
+        prompts, prompt_mask, completions, real = split.sequences()
         batch = Batch(
-            *split.sequences(),
+            prompt_ids=prompts,
+            prompt_mask=prompt_mask,
+            completion_ids=completions,
+            completion_mask=real,
             loss_mask=split.of(targets.mask.long()).bool(),
             advantages=targets.advantages,
             old=split.of(step.update.logprobs),
@@ -296,9 +300,9 @@ class _Split:
         return ids, mask, self.of(self._batch.ids), real
 
 
-_EMPTY = Batch(
-    *(torch.zeros(0, 0, dtype=torch.long) for _ in range(4)), torch.zeros(0, 0), torch.zeros(0)
-)
+_NOTHING = torch.zeros(0, 0)
+# until the step is over and its batch is known
+_EMPTY = Batch(_NOTHING, _NOTHING, _NOTHING, _NOTHING, loss_mask=_NOTHING, advantages=_NOTHING)
 
 
 def _cut(micro: MicroBatch, split: _Split, batch: Batch, rows: Tensor) -> None:
@@ -341,13 +345,15 @@ def _joined(parts: Sequence[Tensor | None], width: int) -> Tensor:
 def _calls(rollouts: Sequence[Rollout], used: Sampling, weights: int) -> list[Call]:
     """Return the sampler's calls, one a turn."""
     turns = [list(_turns(rollout)) for rollout in rollouts]
-    return [
-        Call(*map(list, zip(*filter(None, turn), strict=True)), used, weights)  # type: ignore[arg-type]
-        for turn in zip_longest(*turns)
-    ]
+    found = []
+    for each in zip_longest(*turns):
+        prompts, outputs, logprobs = zip(*filter(None, each), strict=True)
+        found.append(Call([*prompts], [*outputs], [*logprobs], used, weights))
+    return found
 
 
-def _turns(rollout: Rollout) -> Any:
+def _turns(rollout: Rollout) -> Iterator[tuple[list[int], list[int], list[float]]]:
+    """Yield what the sampler read, what it wrote, and with which log-probabilities, turn by turn."""
     read: list[int] = []
     for segment in rollout.segments:
         if segment.role == "assistant":

@@ -10,16 +10,13 @@ import json
 import os
 import runpy
 import sys
-import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main", "saved_weights"]
-
-_LARGE = 200_000_000  # weights, from which on nothing is saved to be compared
+__all__ = ["main"]
 
 
 class _Done(BaseException):
@@ -54,65 +51,14 @@ def main() -> None:
         os._exit(0)
 
 
-def _checked(trainer: Any, told: Mapping[str, Any], run: Any) -> dict[str, Any]:
-    import torch
-
-    from rlvr_debug.replay.answer import answer_of
-    from rlvr_debug.replay.check import check
+def _checked(trainer: Any, told: Mapping[str, Any], run: Callable[[], Any]) -> dict[str, Any]:
     from rlvr_debug.replay.store import write_record
-    from rlvr_debug.trainers.trl.recorder import Recorder
+    from rlvr_debug.trainers.trl.live import checked, recorded
 
-    recorder = Recorder(trainer, steps=told["steps"], rewards=told["rewards"])
-    recorder.attach()
-    started = time.perf_counter()
-    run()
-    ran = time.perf_counter() - started
-    started = time.perf_counter()
-    record = recorder.detach()
-    record.saved = saved_weights(trainer, record)
+    record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"])
     if told.get("record"):
         write_record(record, Path(told["record"]))
-    torch.set_grad_enabled(True)
-    checked = check(record)
-    took = time.perf_counter() - started
-    return answer_of(record, checked) | {"seconds": {"steps": ran, "check": took}}
-
-
-def saved_weights(trainer: Any, record: Any) -> Any:
-    """Return what the trainer saves, by plain names, or None where it saves nothing that could be read."""
-    from safetensors.torch import load_file
-
-    from rlvr_debug.replay.network import plain_weights
-
-    last = record.weights[-1]
-    if sum(tensor.numel() for tensor in last.values()) > _LARGE:
-        record.notes.append("the model is large: what the trainer saves was not compared")
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            trainer.save_model(folder)
-        except Exception as error:  # the user's
-            record.notes.append(f"saving failed: {type(error).__name__}: {error}")
-            return None
-        adapter = Path(folder, "adapter_model.safetensors")
-        if adapter.is_file():
-            saved = load_file(adapter)
-            held = {
-                name: saved.get(_without_adapter(name), tensor * 0) if ".lora_" in name else tensor
-                for name, tensor in last.items()
-            }
-            return plain_weights(held, record.scalings)
-        found: dict[str, Any] = {}
-        for file in sorted(Path(folder).glob("*.safetensors")):
-            found |= load_file(file)
-        return found or None
-
-
-def _without_adapter(name: str) -> str:
-    """Return the name that peft gives a weight of an adapter in a file."""
-    left, _, right = name.rpartition(".lora_")
-    part, _, rest = right.partition(".")
-    return f"{left}.lora_{part}.{rest.partition('.')[2]}"
+    return checked(record, ran)
 
 
 def _write(path: Path, answer: Mapping[str, Any]) -> None:

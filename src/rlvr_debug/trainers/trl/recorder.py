@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationMixin, TrainerCallback
+from transformers import GenerationMixin
 
 from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
@@ -40,7 +40,7 @@ _LOGPROBS = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 
 
 class Recorder:
-    """Records a trainer's steps from `attach` to `detach`.
+    """Records a trainer's steps from `attach` to `detach`; a callback tells it of each step of the optimizer.
 
     rewards: whether reward functions are called again, at the end. steps: optimizer steps; where a generation serves
     several, up to the first of the second generation are recorded, and at most `most`.
@@ -142,9 +142,6 @@ class Recorder:
         self._undo.append(hook.remove)
         self._undo.append(self._watch_generate())
         self._undo.append(self._watch_backward())
-        callback = _Steps(self)
-        trainer.add_callback(callback)
-        self._undo.append(lambda: trainer.remove_callback(callback))
 
     def detach(self) -> Record:
         """Stop watching, and return the record."""
@@ -396,25 +393,6 @@ class Recorder:
             for parameter, state in optimizer.state.items()
             if id(parameter) in names
         }
-
-
-class _Steps(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
-    """Tells the recorder of the optimizer's steps, and ends the training when it has enough."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._recorder.before_step()
-
-    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._recorder.after_step()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if self._recorder.end_step():
-            control.should_training_stop = True
-        control.should_save = control.should_evaluate = False
-        return control
 
 
 def _with_scores(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class Settings:
 
     max_completion_length: tokens of all turns after the prompt, which dr_grpo divides by; cut_at: where what is trained
     on is cut, None for nowhere. max_prompt_length: where prompts are cut, 0 for nowhere, on truncation_side. micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
-    kl_beta, clip: TRL's beta and epsilon. importance_correction: how the
+    kl_beta, clip: TRL's beta and epsilon. kl_place: loss, or reward, from
+    which each completion's sum is taken. importance_correction: how the
     loss is weighted for a sampler that is not the trainer, "" for not at all; correction_max, correction_min: its
     bounds. precision: float32, bfloat16 (weights and all) or autocast (float32 weights, bfloat16 computation).
     dropouts: modules whose dropout was switched off for the record. first_step: optimizer steps before the record.
@@ -52,6 +53,7 @@ class Settings:
     loss_type: str = "dapo"
     kl_beta: float = 0.0
     kl_estimator: str = "k3"
+    kl_place: str = "loss"
     use_bias_correction_kl: bool = False
     clip: float = 0.2
     epsilon_high: float = 0.2

@@ -35,8 +35,11 @@ def _compare(batch: Batch, settings: Settings, **knobs: Any) -> Gap:
     assert batch.importance_weights is not None
     got = batch.importance_weights.double()
     wanted = expected_weights(batch, settings, **knobs).expand_as(got)
-    tokens = batch.loss_mask.shape[1]
-    return elementwise(got, wanted, _TOKENS * EPSILON * (1 + wanted.abs()) * tokens)
+    tolerance = _TOKENS * EPSILON * (1 + wanted.abs()) * batch.loss_mask.shape[1]
+    if got.shape[1] == 1:
+        return elementwise(got, wanted, tolerance)
+    counted = batch.loss_mask.bool()  # what a weight does to other tokens is nothing
+    return elementwise(got[counted], wanted[counted], tolerance[counted])
 
 
 def _described(batch: Batch) -> str:

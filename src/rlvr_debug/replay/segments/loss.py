@@ -195,8 +195,8 @@ def expected_loss(
         if given.importance_weights is None:
             raise NotSeen("the importance weights were not seen")
         per_token = per_token * given.importance_weights.to(logprobs.dtype)
-    if settings.kl_beta:
-        kl = _kl(settings, micro, logprobs)
+    if settings.kl_beta and settings.kl_place == "loss":
+        kl = kl_estimate(settings.kl_estimator, logprobs, _reference(micro, logprobs))
         kl = kl.detach() if kl_detached else kl
         kl = kl * weight if settings.use_bias_correction_kl else kl
         per_token = per_token + kl_sign * settings.kl_beta * kl
@@ -287,16 +287,20 @@ def _vespo(
     return (rate + k * total - rate * total.exp()).exp().nan_to_num(0.0, 0.0, 0.0)
 
 
-def _kl(settings: Settings, micro: MicroBatch, logprobs: Tensor) -> Tensor:
-    """Return the estimate of each token's KL, [b, C]: joschu.net/blog/kl-approx.html."""
+def _reference(micro: MicroBatch, logprobs: Tensor) -> Tensor:
     if micro.given.reference is None:
         raise NotSeen("the loss has a KL term, and the reference's log-probabilities were not seen")
-    gap = micro.given.reference.to(logprobs.dtype) - logprobs
-    if settings.kl_estimator == "k1":
+    return micro.given.reference.to(logprobs.dtype)
+
+
+def kl_estimate(estimator: str, logprobs: Tensor, reference: Tensor) -> Tensor:
+    """Return the estimate of each token's KL, in the shape of `logprobs`: joschu.net/blog/kl-approx.html."""
+    gap = reference - logprobs
+    if estimator == "k1":
         return -gap
-    if settings.kl_estimator == "k2":
+    if estimator == "k2":
         return gap.square() / 2
-    if settings.kl_estimator == "reversed":
+    if estimator == "reversed":
         return (-gap).exp() + gap - 1
     return gap.exp() - gap - 1
 

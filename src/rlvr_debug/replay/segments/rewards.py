@@ -6,14 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import torch
+
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Generation, Record, RewardCall
 from rlvr_debug.replay.rollouts import Rollout, rollouts
+from rlvr_debug.replay.segments.loss import kl_estimate
 
 SEGMENT = "rewards"
 _SAME = 1e-6  # relative: rewards pass through float32
+_SUMMED = 1e-4  # of rewards that float32 sums a KL from
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -62,11 +66,23 @@ def _wrong(
         found.append("depends on the order of the batch")
     if call.evaluated is not None and not _same(call.evaluated, got):
         found.append("returns what evaluation does not")
-    if generation.rewards is not None and not _same(
-        generation.rewards[:, call.index].tolist(), got
-    ):
+    if generation.rewards is not None and not _used(record, generation, call):
         found.append("returns what is not used: rewards changed after the call")
     return found
+
+
+def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
+    """Return whether what was returned is what was used, less the KL where that is in the reward."""
+    assert generation.rewards is not None
+    used = generation.rewards[:, call.index].double()
+    settings, batch = record.settings, generation.batch
+    if not settings.kl_beta or settings.kl_place == "loss":
+        return _same(used.tolist(), call.returned)
+    if batch is None or batch.old is None or batch.reference is None:
+        return True  # cannot be told
+    kl = kl_estimate(settings.kl_estimator, batch.old.double(), batch.reference.double())
+    taken = settings.kl_beta * (kl * batch.loss_mask).sum(1)
+    return bool(torch.allclose(used + taken, torch.tensor(call.returned).double(), atol=_SUMMED))
 
 
 def _other_text(

@@ -6,7 +6,7 @@ C tokens of a completion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -203,7 +203,7 @@ class _Watch(Processes):
             loss_mask=split.of(targets.mask.long()).bool(),
             advantages=targets.advantages,
             old=split.of(step.update.logprobs),
-            reference=None if targets.reference is None else split.of(targets.reference),
+            reference=None if step.reference is None else split.of(step.reference),
             sampler=split.of(targets.sampler),
             rows=torch.arange(count),
         )
@@ -226,7 +226,7 @@ class _Watch(Processes):
                 weights=self._sampled_with,
                 calls=_calls(step.rollouts, self._used(), self._sampled_with),
                 messages=[_messages(rollout) for rollout in step.rollouts],
-                reward_calls=[self._scored(step.rollouts)],
+                reward_calls=self._scored(step.rollouts),
                 rewards=self._used_rewards(step.rollouts),
                 batch=batch,
             )
@@ -239,22 +239,40 @@ class _Watch(Processes):
         most = self._stages.max_new_tokens(self._training.environment)
         return replace(self.record.settings.sampling, max_new_tokens=most)
 
-    def _scored(self, rollouts: Sequence[Rollout]) -> RewardCall:
-        environment = self._training.environment
+    def _scored(self, rollouts: Sequence[Rollout]) -> list[RewardCall]:
+        """Return what the stage says of the rollouts, twice, and what evaluation does."""
         returned, again, evaluated = (
-            [environment.reward(r.row, score(r, environment)) for r in rollouts]
+            self._rewards_by(score, rollouts)
             for score in (self._stages.score, self._stages.score, Stages().score)
         )
-        return RewardCall("score", 0, {}, returned, again, evaluated=evaluated)
+        return [
+            RewardCall(name, n, {}, returned[n], again[n], evaluated=evaluated[n])
+            for n, name in enumerate(self._parts or ("score",))
+        ]
+
+    def _rewards_by(
+        self, score: Callable[..., Mapping[str, float]], rollouts: Sequence[Rollout]
+    ) -> list[list[float]]:
+        """Return what is rewarded, by part where parts are scaled one by one, of each rollout."""
+        environment = self._training.environment
+        scores = [score(rollout, environment) for rollout in rollouts]
+        if self._parts:
+            return [[each[name] for each in scores] for name in self._parts]
+        pairs = zip(rollouts, scores, strict=True)
+        return [[environment.reward(rollout.row, each) for rollout, each in pairs]]
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        """Return the parts of the reward that advantages are made of; none where these are of their sum."""
+        in_parts = self._training.settings.multi_objective_aggregation == "normalize_then_sum"
+        return tuple(self._training.environment.weights) if in_parts else ()
 
     def _used_rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
-        """Return what advantages were made of, [B, K]: parts of the reward where these are scaled one by one."""
-        if self._training.settings.multi_objective_aggregation == "sum_then_normalize":
-            assert self._rewards is not None
-            return self._rewards[:, None]
-        environment = self._training.environment
-        parts = [self._stages.score(rollout, environment) for rollout in rollouts]
-        return torch.tensor([[each[name] for name in environment.weights] for each in parts])
+        """Return what advantages were made of, [B, K]."""
+        if self._parts:
+            return torch.tensor(self._rewards_by(self._stages.score, rollouts)).T
+        assert self._rewards is not None
+        return self._rewards[:, None]
 
 
 class _Observer(Observer):
@@ -410,7 +428,8 @@ def _settings(training: Training) -> Settings:
         multi_objective_aggregation=told.multi_objective_aggregation,
         mask_truncated_completions=told.mask_truncated_completions,
         loss_type=told.aggregation,
-        kl_beta=told.kl_beta if told.kl_place == "loss" else 0.0,
+        kl_beta=told.kl_beta,
+        kl_place=told.kl_place,
         kl_estimator=told.kl_estimator,
         use_bias_correction_kl=told.use_bias_correction_kl,
         clip=told.clip,

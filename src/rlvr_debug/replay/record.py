@@ -41,9 +41,9 @@ class Call:
 
     prompts: list[list[int]]
     outputs: list[list[int]]
-    logprobs: list[list[float]]
-    used: Sampling | None
-    weights: int
+    logprobs: list[list[float]] = field(default_factory=list)
+    used: Sampling | None = None
+    weights: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Generation:
     messages, where the prompts are messages. rewards: [B, K], as they were used, NaN for none. weights: as in Call.
     """
 
-    rows: list[dict[str, Any]]
-    weights: int
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    weights: int = 0
     calls: list[Call] = field(default_factory=list)
     messages: list[list[dict[str, Any]]] | None = None
     reward_calls: list[RewardCall] = field(default_factory=list)
@@ -131,7 +131,7 @@ class MicroBatch:
 
     generation: int
     given: Batch
-    weights: int
+    weights: int = 0
     forward: Forward | None = None
     logprobs: Tensor | None = None
     entropies: Tensor | None = None

@@ -148,7 +148,11 @@ def _described(module: Any) -> Architecture:
     own = {id(parameter): name for name, parameter in module.named_parameters()}
     return Architecture(
         {name: tuple(parameter.shape) for name, parameter in module.named_parameters()},
-        {name: own[id(parameter)] for name, parameter in every.items() if own[id(parameter)] != name},
+        {
+            name: own[id(parameter)]
+            for name, parameter in every.items()
+            if own[id(parameter)] != name
+        },
         module.get_input_embeddings().num_embeddings,
     )
 

@@ -130,9 +130,7 @@ class _Known:
             limits = f"one of {len(generations)} generations, from 0"
             raise refused(f"{place}.generation", str(micro.generation), limits)
         whole = generations[micro.generation].batch
-        self._check_batch(
-            f"{place}.given", given, None, None if whole is None else _rows(whole)
-        )
+        self._check_batch(f"{place}.given", given, None, None if whole is None else _rows(whole))
         if whole is not None and whole.advantages.numel() and given.advantages.numel():
             axes, wanted = given.advantages.dim(), whole.advantages.dim()
             check_count(f"{place}.given.advantages", axes, wanted, "axes of the generation's")
@@ -200,7 +198,9 @@ class _Known:
         check_ids(f"{place}.outputs", call.outputs, self.vocabulary)
         if not call.logprobs:
             return
-        check_count(f"{place}.logprobs", len(call.logprobs), len(call.outputs), "one for each output")
+        check_count(
+            f"{place}.logprobs", len(call.logprobs), len(call.outputs), "one for each output"
+        )
         for number, (values, output) in enumerate(zip(call.logprobs, call.outputs, strict=True)):
             key = f"{place}.logprobs.{number}"
             check_count(key, len(values), len(output), "one for each token")
@@ -240,7 +240,9 @@ def _check_columns(place: str, generation: Generation) -> None:
     first = generation.rows[0].keys() if generation.rows else ()
     for number, row in enumerate(generation.rows):
         if row.keys() != first:
-            raise refused(f"{place}.{number}", f"a row of {short(sorted(row))}", short(sorted(first)))
+            raise refused(
+                f"{place}.{number}", f"a row of {short(sorted(row))}", short(sorted(first))
+            )
 
 
 def _count(place: str, generation: Generation) -> int | None:

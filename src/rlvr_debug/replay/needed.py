@@ -33,23 +33,25 @@ def _check_keys(place: str, part: Told, names: tuple[str, ...], why: str) -> Non
 def _check_settings(told: Told) -> None:
     generations, updates = told.get("generations", ()), told.get("updates", ())
     micros = [micro for _, micro in _micro_batches(told)]
-    both = any("rewards" in g and "advantages" in g.get("batch", ()) for g in generations)
+    scheduled = told["settings"].get("schedule", "").startswith("constant")
     needed = (
         (told.get("weights"), ("precision",), "weights"),
-        (both, ("reward_weights", "scale_rewards"), "rewards and advantages"),
-        (micros, ("micro_batches", "steps_per_generation"), "micro-batches"),
+        (any("rewards" in each for each in generations), ("scale_rewards",), "rewards"),
+        (any(each.get("calls") for each in generations), ("eos_ids", "pad_id"), "calls"),
         (
-            any("grad_logprobs" in micro for micro in micros),
-            ("loss_type", "clip", "epsilon_high", "kl_beta"),
-            "gradients by log-probability",
+            any(len(each.get("micro_batches", ())) > 1 for each in updates),
+            ("micro_batches", "steps_per_generation"),
+            "several micro-batches",
         ),
-        (any("clipped" in u for u in updates), ("max_grad_norm",), "clipped gradients"),
+        (any("old" in each["given"] for each in micros), ("clip", "epsilon_high"), "old"),
+        (any("reference" in each["given"] for each in micros), ("kl_beta",), "reference"),
+        (any("grad_logprobs" in each for each in micros), ("loss_type",), "grad_logprobs"),
+        (any("clipped" in each for each in updates), ("max_grad_norm",), "clipped"),
         (
-            any(u.get("optimizer") for u in updates),
-            ("learning_rate", "schedule", "total_steps", "weight_decay"),
-            "an optimizer",
+            any(each.get("optimizer") for each in updates),
+            ("learning_rate", "weight_decay", "schedule", *(() if scheduled else ("total_steps",))),
+            "optimizer",
         ),
-        (any(g.get("calls") for g in generations), ("eos_ids", "pad_id"), "calls of the sampler"),
     )
     for there, names, what in needed:
         if there:

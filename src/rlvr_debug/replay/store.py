@@ -201,7 +201,9 @@ def _told(path: Path) -> dict[str, Any]:
     told = _whole_characters(told)
     version = told.get("version")
     if type(version) is not int or version != VERSION:
-        raise InputError(f"{path}: version is {typed(version)}, expected {VERSION} (docs/record.md)")
+        raise InputError(
+            f"{path}: version is {typed(version)}, expected {VERSION} (docs/record.md)"
+        )
     check_schema(told, validator_of(_SCHEMA), path)
     return told
 

@@ -213,7 +213,7 @@ class _Known:
             limits = f"one of {functions} settings.reward_weights, from 0"
             raise refused(f"{place}.index", str(call.index), limits)
         size = len(call.returned) if count is None else count
-        for name in ("returned", "again", "backwards", "alone"):
+        for name in ("returned", "again", "backwards", "alone", "evaluated"):
             values = getattr(call, name)
             if values is not None:
                 check_count(f"{place}.{name}", len(values), size, "one for each rollout")
@@ -226,7 +226,9 @@ class _Known:
         key = f"{place}.input_ids"
         check_whole(key, forward.input_ids, self.vocabulary, (rows, None))
         length = forward.input_ids.shape[1]
-        if length <= width:
+        if forward.places is not None:
+            check_whole(f"{place}.places", forward.places, length, (rows, width))
+        elif length <= width:
             raise refused(key, f"of {length} tokens", f"more than the {width} of the completion")
         if forward.attention_mask is not None:
             check_whole(f"{place}.attention_mask", forward.attention_mask, 2, (rows, length))

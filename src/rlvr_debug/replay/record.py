@@ -73,7 +73,7 @@ class Batch:
     [B, C]; advantages: [B], or [B, C]. The others are log-probabilities and weights, [B, C], where the trainer has
     them: old, the policy's before the batch's first update; reference; sampler; importance_weights, which correct
     for a sampler that is not the trainer, [B, C] or [B, 1]. rows: [B], which row of the generation this is, where
-    that could be followed.
+    that could be followed. Where tokens are not known they are [B, 0], and advantages are [0].
     """
 
     prompt_ids: Tensor
@@ -154,18 +154,19 @@ class Update:
     """One optimizer step.
 
     gradients: what the backward passes left, before the clip; clipped: what the optimizer read. before, after: which
-    of Record.weights. optimizer: the name of its class. state, state_after: tensors by parameter and name.
+    of Record.weights. optimizer: the name of its class. state, state_after: tensors by parameter and name. None: not
+    known.
     touched: whether weights changed between the last backward pass and the step.
     """
 
     micro_batches: list[MicroBatch] = field(default_factory=list)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    clipped: dict[str, Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] | None = None
+    clipped: dict[str, Tensor] | None = None
     before: int = 0
     after: int = 0
     optimizer: str = ""
     groups: list[ParameterGroup] = field(default_factory=list)
-    state: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    state: dict[str, dict[str, Tensor]] | None = None
     state_after: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     touched: bool = False
 

@@ -134,13 +134,12 @@ def _built(path: Path, layers: int, device: torch.device) -> Any:
     if count > layers:
         raise ValueError(f"{count} layers, and {layers} tensors of weights")
     [name] = config.architectures or [""]
-    kind = getattr(transformers, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
-        kind, how = transformers.AutoModelForCausalLM.from_config, _OWN
-    else:
-        kind, how = kind._from_config, {}
+    kind: Any = getattr(transformers, name, None)
+    how: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
     with device:
-        return kind(config, attn_implementation="sdpa", dtype=torch.float32, **how)
+        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+            return kind._from_config(config, **how)
+        return transformers.AutoModelForCausalLM.from_config(config, **how, **_OWN)
 
 
 def _described(module: Any) -> Architecture:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -49,6 +49,8 @@ _NARROW = (
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32),
     *(torch.uint16, torch.uint32, torch.uint64),
 )
+
+_Tensored = TypeVar("_Tensored", Batch, Forward)
 
 
 def check_folder(folder: Path) -> dict[str, Any]:
@@ -118,7 +120,7 @@ class _Tensors:
     def keep(self, place: str, tensor: Tensor) -> str:
         flat = tensor.detach().cpu().contiguous()
         numbers = flat.reshape(-1).view(torch.uint8).numpy()
-        digest = hashlib.sha256(numbers).hexdigest()
+        digest = hashlib.sha256(memoryview(numbers)).hexdigest()
         key = (flat.dtype, tuple(flat.shape), digest)
         if key not in self._names:
             self._names[key], self.kept[place] = place, flat
@@ -244,7 +246,7 @@ def _record(told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Record:
         for micro in update.micro_batches:
             micro.given = _completed(micro.given)
             if micro.forward is not None:
-                micro.forward = _widened(micro.forward, Forward)
+                micro.forward = _widened(micro.forward)
     return record
 
 
@@ -253,12 +255,12 @@ def _completed(batch: Batch) -> Batch:
     if not batch.completion_ids.numel() and batch.advantages.dim():
         none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
         batch = replace(batch, **dict.fromkeys(TOKENS, none))
-    return _widened(batch, Batch)
+    return _widened(batch)
 
 
-def _widened(value: Any, kind: type) -> Any:
+def _widened(value: _Tensored) -> _Tensored:
     """Return the object with every integer tensor in 64 bits."""
-    found = {field.name: getattr(value, field.name) for field in fields(kind)}
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
     wide = {
         name: tensor.long()
         for name, tensor in found.items()

@@ -42,7 +42,8 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
     if record.settings.auxiliary_loss:
         raise NotSeen("a loss of the router, which has no reference, is added")
     for number, update in enumerate(record.updates):
-        if any(m.grad_logprobs is None or m.forward is None for m in update.micro_batches):
+        parts = [(m.grad_logprobs, m.logprobs, m.forward) for m in update.micro_batches]
+        if any(part is None for each in parts for part in each):
             raise NotSeen("what the gradient is made of was not seen")
         if not update.micro_batches:
             continue
@@ -110,7 +111,9 @@ def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> 
     if precision == "float32":
         for name, tensor in off.items():
             own = max(norm({name: wanted[name]}) if name in wanted else 0.0, _SMALL * size)
-            apart = max(norm({name: noise[name]}), norm(noise) * own / size)
+            apart = max(
+                norm({name: noise[name]}) if name in noise else 0.0, norm(noise) * own / size
+            )
             share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
     return Gap(share, norm(off) / size)
 
@@ -132,7 +135,8 @@ def backward(
 ) -> dict[str, Tensor]:
     """Return the gradient of the trainable weights, by name, that the recorded gradients by log-probability amount to."""
     total: dict[str, Tensor] = {}
-    for micro in micros:
+    names = list(record.trainable)
+    for micro in micros if names else ():
         assert micro.forward is not None
         assert micro.logprobs is not None
         assert micro.grad_logprobs is not None
@@ -151,7 +155,6 @@ def backward(
         scalar = (chosen * micro.grad_logprobs.to(chosen.dtype)).sum()
         if micro.grad_entropies is not None:
             scalar = scalar + (entropies * micro.grad_entropies.to(chosen.dtype)).sum()
-        names = list(record.trainable)
         found = torch.autograd.grad(scalar, [weights[name] for name in names], allow_unused=True)
         for name, gradient in zip(names, found, strict=True):
             if gradient is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,6 +62,7 @@ def check(
         )
     from rlvr_debug.replay.answer import answer_text, status_of
 
+    answer: Mapping[str, Any]
     if record is not None:
         from rlvr_debug.replay.store import check_folder
 

@@ -117,9 +117,10 @@ def status_of(answer: Mapping[str, Any]) -> int:
 def answer_text(answer: Mapping[str, Any]) -> str:
     """Return the answer as it is printed: a table of segments, the first deviation, what to do next."""
     seconds = answer["seconds"]
+    ran = f" in {seconds['steps']:.1f} s" if "steps" in seconds else ""  # a record was read
     lines = [
-        f"{answer['trainer']}: {answer['generations']} generations and {answer['updates']} updates in "
-        f"{seconds['steps']:.1f} s, checked in {seconds['check']:.1f} s",
+        f"{answer['trainer']}: {answer['generations']} generations and {answer['updates']} updates{ran}, "
+        f"checked in {seconds['check']:.1f} s",
         "",
     ]
     wide = max(len(each["segment"]) for each in answer["segments"])

@@ -48,6 +48,7 @@ def check(record: Record) -> Checked:
 def _timed(segment: Segment, record: Record, network: Network) -> Finding:
     started = time.perf_counter()
     try:
+        segment.check(record)
         found = judge(segment.name, segment.instances(record, network), pairs=segment.pairs)
     except NotSeen as reason:
         found = Finding(segment.name, NOT_SEEN, note=str(reason))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,17 +88,25 @@ def _fitting(instance: Instance, variants: Sequence[Variant], pairs: bool) -> di
     """Return what fits: by name, its share of the tolerance; where arithmetic is coarse, only the best of them."""
     hits = {}
     for variant in variants:
-        gap = instance.compare(**variant.knobs)
+        gap = _compared(instance, variant.knobs)
         if gap is not None and gap.share <= 1:
             hits[Name(variant.name, variant.cause)] = gap.share
     if not hits and pairs:
         for one, other in itertools.combinations(variants, 2):
             if one.knobs.keys().isdisjoint(other.knobs):
-                gap = instance.compare(**one.knobs, **other.knobs)
+                gap = _compared(instance, {**one.knobs, **other.knobs})
                 if gap is not None and gap.share <= 1:
                     hits[Name(f"{one.name} and {other.name}", one.cause)] = gap.share
     best = min(hits.values(), default=0.0)
     return {name: share for name, share in hits.items() if share <= 3 * best + 1 / 30}
+
+
+def _compared(instance: Instance, knobs: Mapping[str, Any]) -> Gap | None:
+    """Return the gap to a variant, None where it reads what the record does not have."""
+    try:
+        return instance.compare(**knobs)
+    except NotSeen:
+        return None
 
 
 def _agreed(named: Sequence[dict[Name, float]]) -> tuple[Name, ...]:

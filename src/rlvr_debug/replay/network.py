@@ -9,6 +9,7 @@ import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 
+from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Forward, Record, Weights
 from rlvr_debug.replay.settings import Sampling
 
@@ -57,17 +59,25 @@ class Network:
 
     record: Record
     precision: Precision
-    module: Any
 
     @staticmethod
     def of(record: Record) -> Network:
+        """Return the record's network, whose module is built when it is first needed."""
+        return Network(record, record.settings.precision)
+
+    @cached_property
+    def module(self) -> Any:
         """Build the module. The run's random numbers stay as they are."""
         with torch.random.fork_rng():
-            module = record.build().eval()
-        return Network(record, record.settings.precision, module)
+            return self.record.build().eval()
 
     def policy(self, number: int) -> dict[str, Tensor]:
-        """Return the policy's weights of this number, as the architecture has them."""
+        """Return the policy's weights of this number, as the architecture has them.
+
+        Raise NotSeen where the record has none.
+        """
+        if not self.record.weights:
+            raise NotSeen("the policy's weights were not seen")
         return plain_weights(self.record.weights[number], self.record.scalings)
 
     def logprobs(

@@ -41,9 +41,9 @@ class Call:
 
     prompts: list[list[int]]
     outputs: list[list[int]]
-    logprobs: list[list[float]]
-    used: Sampling | None
-    weights: int
+    logprobs: list[list[float]] = field(default_factory=list)
+    used: Sampling | None = None
+    weights: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Batch:
     [B, C]; advantages: [B], or [B, C]. The others are log-probabilities and weights, [B, C], where the trainer has
     them: old, the policy's before the batch's first update; reference; sampler; importance_weights, which correct
     for a sampler that is not the trainer, [B, C] or [B, 1]. rows: [B], which row of the generation this is, where
-    that could be followed.
+    that could be followed. Where tokens are not known they are [B, 0], and advantages are [0].
     """
 
     prompt_ids: Tensor
@@ -111,8 +111,8 @@ class Generation:
     messages, where the prompts are messages. rewards: [B, K], as they were used, NaN for none. weights: as in Call.
     """
 
-    rows: list[dict[str, Any]]
-    weights: int
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    weights: int = 0
     calls: list[Call] = field(default_factory=list)
     messages: list[list[dict[str, Any]]] | None = None
     reward_calls: list[RewardCall] = field(default_factory=list)
@@ -131,7 +131,7 @@ class MicroBatch:
 
     generation: int
     given: Batch
-    weights: int
+    weights: int = 0
     forward: Forward | None = None
     logprobs: Tensor | None = None
     entropies: Tensor | None = None
@@ -154,18 +154,19 @@ class Update:
     """One optimizer step.
 
     gradients: what the backward passes left, before the clip; clipped: what the optimizer read. before, after: which
-    of Record.weights. optimizer: the name of its class. state, state_after: tensors by parameter and name.
+    of Record.weights. optimizer: the name of its class. state, state_after: tensors by parameter and name. None: not
+    known.
     touched: whether weights changed between the last backward pass and the step.
     """
 
     micro_batches: list[MicroBatch] = field(default_factory=list)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    clipped: dict[str, Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] | None = None
+    clipped: dict[str, Tensor] | None = None
     before: int = 0
     after: int = 0
     optimizer: str = ""
     groups: list[ParameterGroup] = field(default_factory=list)
-    state: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    state: dict[str, dict[str, Tensor]] | None = None
     state_after: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     touched: bool = False
 

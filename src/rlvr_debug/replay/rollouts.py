@@ -59,6 +59,8 @@ def rollouts(generation: Generation, settings: Settings) -> list[Rollout]:
             row = max(fitting, key=lambda each: (len(_read(found[each])), -each))
             free.discard(row)
             found[row].append(Turn(prompt, output))
+    if generation.batch is not None and len(generation.batch.prompt_ids) != len(found):
+        raise NotSeen("the sampler was called for another number of rollouts than are trained on")
     return [_rollout(turns, settings.cut_at) for turns in found]
 
 
@@ -96,7 +98,7 @@ def trained(batch: Batch) -> list[tuple[list[int], list[int], list[bool]]]:
 
 
 def batch_of(generation: Generation) -> Batch:
-    """Return what is trained on. Raise NotSeen where that was not recorded."""
-    if generation.batch is None:
+    """Return what is trained on. Raise NotSeen where its tokens were not recorded."""
+    if generation.batch is None or not generation.batch.completion_ids.numel():
         raise NotSeen("the batch that is trained on was not seen")
     return generation.batch

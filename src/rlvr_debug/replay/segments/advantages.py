@@ -13,7 +13,6 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise, rounding
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
 
 SEGMENT = "advantages"
@@ -24,7 +23,9 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         if generation.rewards is None:
             raise NotSeen("the rewards that were used were not seen")
-        rewards, got = generation.rewards, batch_of(generation).advantages.double()
+        if generation.batch is None or not generation.batch.advantages.numel():
+            raise NotSeen("the advantages were not seen")
+        rewards, got = generation.rewards, generation.batch.advantages.double()
         if got.dim() > 1:
             if not (got == got[:, :1]).all():
                 raise NotSeen("each token has an advantage of its own")

@@ -8,8 +8,8 @@ from functools import partial
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Record, Update
-from rlvr_debug.replay.segments.gradient import less, norm
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments.gradient import Gradient, less, norm
 
 SEGMENT = "clip"
 _SMALL = 1e-6  # torch adds it to the norm
@@ -20,16 +20,20 @@ _COARSE = {"bfloat16": 2**-7}
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     tolerance = _COARSE.get(record.settings.precision, _SUMMED * EPSILON)
     for number, update in enumerate(record.updates):
+        if update.gradients is None or update.clipped is None:
+            raise NotSeen("the gradient before and after the clip was not seen")
         if not update.gradients and not update.clipped:
             raise NotSeen("no gradient was seen")
         if norm(update.gradients):
-            given = (update, record.settings.max_grad_norm)
+            given = (update.gradients, update.clipped, record.settings.max_grad_norm)
             compare = partial(_compare, *given, tolerance)
             yield Instance(f"update {number + 1}", compare, partial(_described, *given))
 
 
-def _compare(update: Update, limit: float, tolerance: float, how: str = "") -> Gap | None:
-    size = norm(update.gradients)
+def _compare(
+    gradients: Gradient, clipped: Gradient, limit: float, tolerance: float, how: str = ""
+) -> Gap | None:
+    size = norm(gradients)
     whole = limit / (size + _SMALL) if limit else 1.0
     right = min(1.0, whole)
     factor = {
@@ -42,11 +46,11 @@ def _compare(update: Update, limit: float, tolerance: float, how: str = "") -> G
     }[how]
     if how and factor == right:
         return None
-    wanted = {name: tensor.double() * factor for name, tensor in update.gradients.items()}
-    off = norm(less(update.clipped, wanted)) / (size * max(factor, _SMALL))
+    wanted = {name: tensor.double() * factor for name, tensor in gradients.items()}
+    off = norm(less(clipped, wanted)) / (size * max(factor, _SMALL))
     return Gap(off / tolerance, off)
 
 
-def _described(update: Update, limit: float) -> str:
-    before, after = norm(update.gradients), norm(update.clipped)
+def _described(gradients: Gradient, clipped: Gradient, limit: float) -> str:
+    before, after = norm(gradients), norm(clipped)
     return f"norm {before:.3g} before, {after:.3g} after, the limit is {limit:g}"

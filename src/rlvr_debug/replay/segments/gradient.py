@@ -13,7 +13,7 @@ from rlvr_debug.replay.judge import Gap, Instance, rounding
 from rlvr_debug.replay.network import EXACT, Network, plain_weights
 from rlvr_debug.replay.record import MicroBatch, Record, Update
 
-__all__ = ["instances", "less", "norm"]
+__all__ = ["Gradient", "instances", "less", "norm"]
 
 SEGMENT = "gradient"
 Gradient = Mapping[str, Tensor]
@@ -46,9 +46,11 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
             raise NotSeen("what the gradient is made of was not seen")
         if not update.micro_batches:
             continue
+        if update.gradients is None or not record.weights:
+            raise NotSeen("the gradient of the weights, or the weights, were not seen")
         both = cache(partial(_both, record, network, update))
-        compare = partial(_compare, record, update, both)
-        yield Instance(f"update {number + 1}", compare, partial(_described, update, both))
+        compare = partial(_compare, record, update, update.gradients, both)
+        yield Instance(f"update {number + 1}", compare, partial(_described, update.gradients, both))
 
 
 def _both(record: Record, network: Network, update: Update, only: str = "") -> _Pair:
@@ -68,6 +70,7 @@ def _both(record: Record, network: Network, update: Update, only: str = "") -> _
 def _compare(
     record: Record,
     update: Update,
+    got: Gradient,
     both: Callable[..., _Pair],
     *,
     times: str = "",
@@ -92,8 +95,8 @@ def _compare(
         {name: tensor * factor for name, tensor in each.items()} for each in (exact, rounded)
     )
     if missing:
-        return _missing(record, update.gradients, wanted, shaken)
-    return _gap(record.settings.precision, update.gradients, wanted, shaken)
+        return _missing(record, got, wanted, shaken)
+    return _gap(record.settings.precision, got, wanted, shaken)
 
 
 def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap:
@@ -135,7 +138,7 @@ def backward(
         assert micro.grad_logprobs is not None
         dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
         weights = {
-            name: tensor.to(dtype).requires_grad_(name in record.trainable)
+            name: tensor.detach().to(dtype).requires_grad_(name in record.trainable)
             for name, tensor in record.weights[micro.weights].items()
         }
         chosen, entropies = network.distribution(
@@ -156,9 +159,9 @@ def backward(
     return total
 
 
-def _described(update: Update, both: Callable[..., _Pair]) -> str:
+def _described(got: Gradient, both: Callable[..., _Pair]) -> str:
     wanted, rounded = both()
-    got, size = update.gradients, norm(wanted)
+    size = norm(wanted)
     noise = norm(less(rounded, wanted))
     off = [
         name

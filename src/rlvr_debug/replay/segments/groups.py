@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
@@ -14,7 +15,9 @@ SEGMENT = "groups"
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
-        prompts = [str(row.get("prompt")) for row in generation.rows]
+        if any("prompt" not in row for row in generation.rows):
+            raise NotSeen("the rows have no column 'prompt'")
+        prompts = [str(row["prompt"]) for row in generation.rows]
         compare = partial(_compare, prompts, record.settings.group_size)
         yield Instance(f"generation {number + 1}", compare)
 

@@ -18,6 +18,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
+from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.segments.sampler import places
 from rlvr_debug.replay.settings import Settings
 
@@ -40,6 +41,8 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             raise NotSeen("the gradient by log-probability was not seen")
         if not update.micro_batches:
             continue
+        if not all(micro.given.advantages.numel() for micro in update.micro_batches):
+            raise NotSeen("the advantages were not seen")
         got = torch.cat([_seen(micro) for micro in update.micro_batches])
         given = (record, update, got)
         yield Instance(
@@ -351,9 +354,9 @@ def _aggregated(
         return (values * mask).sum() / (rows * settings.max_completion_length)
     if kind == "luspo":
         return (values * mask).sum(1).sum() / rows
-    batch = record.generations[micro.generation].batch
-    assert batch is not None
-    tokens = batch.loss_mask.sum().clamp(min=1).to(values.dtype)
+    tokens = (
+        batch_of(record.generations[micro.generation]).loss_mask.sum().clamp(min=1).to(values.dtype)
+    )
     share = settings.micro_batches / settings.steps_per_generation if window else 1.0
     return (values * mask).sum() / (tokens * share)
 

@@ -34,11 +34,15 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             whole = batch_of(record.generations[micro.generation])
             for field in fields(Batch):
                 kept, given = getattr(whole, field.name), getattr(micro.given, field.name)
-                if field.name != "rows" and kept is not None and given is not None:
+                if field.name != "rows" and _known(kept) and _known(given):
                     compare = partial(_compare, field.name, kept, given, rows)
                     said = f"{field.name} are not those of the rows"
                     yield Instance(where, compare, partial(str, said))
     yield from _passes(record, trained)
+
+
+def _known(tensor: Tensor | None) -> bool:
+    return tensor is not None and bool(tensor.numel())
 
 
 def _wrong(count: int, **_: str) -> Gap:
@@ -74,7 +78,7 @@ def _cut(values: Tensor, width: int, name: str) -> Tensor:
 def _passes(record: Record, trained: dict[int, Counter[int]]) -> Iterator[Instance]:
     """Yield one instance a generation that was wholly trained: all but the last, which the record may cut."""
     for number in sorted(trained)[:-1]:
-        rows = range(len(record.generations[number].rows))
+        rows = range(len(batch_of(record.generations[number]).completion_ids))
         wanted = Counter(dict.fromkeys(rows, record.settings.num_iterations))
         more = (trained[number] - wanted).total()
         missing = (wanted - trained[number]).total()

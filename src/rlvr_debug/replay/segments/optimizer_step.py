@@ -27,8 +27,12 @@ _HELD = 3  # units of what the weights' own precision can hold of a change
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     last: Update | None = None
     for number, update in enumerate(record.updates):
+        if not update.optimizer or update.clipped is None or not record.weights:
+            raise NotSeen("the optimizer, what it reads or the weights were not seen")
         if update.optimizer not in _COUPLED:
             raise NotSeen(f"optimizer {update.optimizer} has no reference")
+        if update.state is None and update.optimizer != "SGD":
+            raise NotSeen("the optimizer's state was not seen")
         rate = learning_rate(record.settings, record.settings.first_step + number)
         lost = last is not None and not _continues(last, update)
         given = (record, update, rate, lost)
@@ -73,10 +77,11 @@ def learning_rate(settings: Settings, step: int) -> float | None:
 
 def _continues(last: Update, update: Update) -> bool:
     """Return whether the state is the one that the last step left."""
+    state = update.state or {}
     return all(
-        name in update.state
+        name in state
         and all(
-            key in update.state[name] and torch.equal(tensor, update.state[name][key])
+            key in state[name] and torch.equal(tensor, state[name][key])
             for key, tensor in tensors.items()
         )
         for name, tensors in last.state_after.items()
@@ -126,7 +131,7 @@ def _expected(
         return None
     before, found = record.weights[update.before], {}
     for name in record.trainable:
-        gradient = update.clipped.get(name)
+        gradient = (update.clipped or {}).get(name)
         if gradient is None or (knobs.get("held_only") and name not in groups):
             found[name] = torch.zeros((), dtype=torch.float64)
             continue
@@ -135,7 +140,7 @@ def _expected(
         decay = settings.weight_decay if group is None else group.weight_decay
         decay = knobs.get("decay", decay)
         coupled = knobs.get("coupled", _COUPLED[update.optimizer])
-        state = {} if knobs.get("first") else update.state.get(name, {})
+        state = {} if knobs.get("first") else (update.state or {}).get(name, {})
         change = _change(
             before[name].double(),
             gradient.double(),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
+from rlvr_debug.errors import reason
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
@@ -35,14 +36,17 @@ def template_ids(
     record: Record, messages: list[Any], *, tools: bool = True, generation_prompt: bool = True
 ) -> list[int]:
     """Return messages as token ids, by the tokenizer's chat template."""
-    ids: list[int] = record.tokenizer.apply_chat_template(
-        messages,
-        tools=(record.tools or None) if tools else None,
-        add_generation_prompt=generation_prompt,
-        tokenize=True,
-        return_dict=False,
-        **dict(record.settings.template_options),
-    )
+    try:
+        ids: list[int] = record.tokenizer.apply_chat_template(
+            messages,
+            tools=(record.tools or None) if tools else None,
+            add_generation_prompt=generation_prompt,
+            tokenize=True,
+            return_dict=False,
+            **dict(record.settings.template_options),
+        )
+    except Exception as error:  # whatever a template says of messages
+        raise NotSeen(f"the chat template cannot render the messages: {reason(error)}") from None
     return ids
 
 
@@ -57,7 +61,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             generation.calls[0].prompts,
             generation.rows,
         )
-        if any("prompt" not in row for row in rows):
+        if not rows or any("prompt" not in row for row in rows):
             raise NotSeen("the rows have no column 'prompt'")
         if len(prompts) != len(rows):
             said = f"{len(prompts)} prompts, expected {len(rows)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -24,8 +24,11 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     if not any(generation.reward_calls for generation in record.generations):
         raise NotSeen("no call of a reward function was seen")
     for number, generation in enumerate(record.generations):
-        sampled = rollouts(generation, record.settings)
+        sampled = rollouts(generation, record.settings) if generation.calls else []
         for call in generation.reward_calls:
+            said_again = (call.again, call.backwards, call.alone, call.evaluated)
+            if generation.rewards is None and not sampled and not any(said_again):
+                raise NotSeen("nothing was seen that a reward function's answer is held to")
             found = _wrong(record, generation, sampled, call)
             said = partial(str, f"{call.name} {' and '.join(found)}")
             yield Instance(f"generation {number + 1}", partial(_compare, found), said)
@@ -46,12 +49,18 @@ def _wrong(
     columns, got = call.columns, call.returned
     found = []
     ids = columns.get("completion_ids")
-    if ids is not None and [list(each) for each in ids] != [each.completion for each in sampled]:
+    if not sampled:
+        pass  # what the sampler wrote was not seen
+    elif ids is not None and [list(each) for each in ids] != [each.completion for each in sampled]:
         found.append("is given other tokens than were sampled")
     elif _other_text(record, sampled, columns.get("completions")):
         found.append("is given other text than was sampled")
     for name, values in columns.items():
-        kept = name in generation.rows[0] and name not in ("prompt", "completion", "completion_ids")
+        kept = name in _columns(generation) and name not in (
+            "prompt",
+            "completion",
+            "completion_ids",
+        )
         if kept and list(values) != [row[name] for row in generation.rows]:
             found.append(f"is given the column {name} of other rows")
     if call.again is not None and not _same(call.again, got):
@@ -83,6 +92,10 @@ def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
     kl = kl_estimate(settings.kl_estimator, batch.old.double(), batch.reference.double())
     taken = settings.kl_beta * (kl * batch.loss_mask).sum(1)
     return bool(torch.allclose(used + taken, torch.tensor(call.returned).double(), atol=_SUMMED))
+
+
+def _columns(generation: Generation) -> Collection[str]:
+    return generation.rows[0] if generation.rows else ()
 
 
 def _other_text(

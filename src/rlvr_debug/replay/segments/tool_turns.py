@@ -20,7 +20,9 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         if len(generation.calls) < 2:
             continue
-        if generation.messages is None or record.tokenizer is None:
+        prompts = [row.get("prompt") for row in generation.rows]
+        told = generation.messages is not None and all(isinstance(p, list) for p in prompts)
+        if not prompts or not told or record.tokenizer is None:
             raise NotSeen("the conversations' messages were not seen")
         for row, rollout in enumerate(rollouts(generation, record.settings)):
             yield from _of_rollout(record, generation, rollout, row, f"generation {number + 1}")

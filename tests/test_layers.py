@@ -33,6 +33,7 @@ LAYERS = (
     ("metrics",),
     ("logs",),
     ("causes",),
+    ("replay",),
     ("probes",),
     ("verdicts",),
     ("evaluation", "audit"),

@@ -10,7 +10,7 @@ from rlvr_debug.processes import run_main
 __all__ = ["app", "main"]
 
 # in the order in which --help lists their commands
-for _file in ("running", "looking", "changing"):
+for _file in ("running", "checking", "looking", "changing"):
     import_module(f"rlvr_debug.cli.{_file}")
 
 

@@ -67,11 +67,11 @@ def _options(
         raise typer.Exit
 
 
-def command(*examples: str) -> Callable[[_Command], _Command]:
-    """Return the decorator of a command, whose help ends with these examples."""
+def command(*examples: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """Return the decorator of a command, whose help ends with these examples. settings: Typer's."""
     # \b: lines stay as they are
     lines = "\n".join(f"  rlvr-debug {example}" for example in examples)
-    return app.command(epilog=f"\b\nExamples:\n{lines}")
+    return app.command(epilog=f"\b\nExamples:\n{lines}", **settings)
 
 
 def study_of(overlay: Path | None, every_phase: bool = False) -> tuple[Params, Path]:

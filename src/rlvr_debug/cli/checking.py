@@ -1,0 +1,82 @@
+"""The command that checks a trainer: a user's script, or a record of any program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlvr_debug.cli.app import AsJson, command, print_answer
+from rlvr_debug.errors import InputError
+
+__all__ = ["check"]
+
+Script = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SCRIPT ARGS...]",
+        help="A script that trains with TRL's GRPOTrainer, and its own arguments. It is not changed.",
+        show_default=False,
+    ),
+]
+
+
+@command(
+    "check train.py --model Qwen/Qwen2.5-0.5B-Instruct",
+    "check --steps 5 --json train.py > found.json",
+    "check --record runs/record",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+)
+def check(
+    script: Script = None,
+    record: Annotated[
+        Path | None, typer.Option(help="A folder that any program recorded its steps in.")
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Where the record of the script's steps is kept: a new folder."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, max=64, help="Optimizer steps.")] = 3,
+    rewards: Annotated[
+        bool,
+        typer.Option("--rewards/--no-rewards", help="Whether reward functions are called again."),
+    ] = True,
+    html: Annotated[
+        Path | None, typer.Option(help="A page of what was found, with the tokens that deviate.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record a few steps of a trainer, compute each segment of them again, and say which is the first that deviates.
+
+    A script is run by this Python until GRPOTrainer.train has made the steps, and then ended; what it prints goes to
+    stderr. Exit status 0: all agrees; 3: something deviates; 2: it could not be run.
+    """
+    if bool(script) == (record is not None):
+        raise InputError(
+            "check: found both a script and --record, expected one of them"
+            if script
+            else "check: found no script, expected one that trains with GRPOTrainer, or --record with a folder"
+        )
+    from rlvr_debug.replay.answer import answer_text, status_of
+
+    answer: Mapping[str, Any]
+    if record is not None:
+        from rlvr_debug.replay.store import check_folder
+
+        answer = check_folder(record)
+    else:
+        from rlvr_debug.trainers.trl.checking import How, check_script
+
+        assert script is not None
+        answer = check_script(script, How(steps, rewards, save))
+    if html is not None:
+        from rlvr_debug.replay.page import write_page
+
+        write_page(answer, html)
+    print_answer(answer if as_json else answer_text(answer))
+    if status := status_of(answer):
+        sys.stdout.flush()
+        raise typer.Exit(status)

@@ -1,0 +1,151 @@
+"""What a check found, as JSON and in words: where, how much, by which names, and what to do next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.replay.check import Checked
+from rlvr_debug.replay.consequences import remarks
+from rlvr_debug.replay.finding import DEVIATES, NONE, NOT_SEEN, Finding
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments import SEGMENTS
+
+__all__ = ["AGREED", "DEVIATED", "answer_of", "answer_text", "status_of"]
+
+AGREED, DEVIATED = 0, 3  # exit statuses
+_MOST = 3  # names that the sentence has
+
+
+def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
+    """Return all that is told of a check, as JSON."""
+    first = checked.first
+    return {
+        "trainer": checked.trainer,
+        "generations": checked.generations,
+        "updates": checked.updates,
+        "first": first.segment if first else None,
+        "answer": _sentence(checked),
+        "names": [asdict(name) for name in first.names] if first else [],
+        "hypotheses": list(first.causes) if first else [],
+        "next": _next(first),
+        "segments": [_told(finding) for finding in checked.findings],
+        "remarks": list(remarks(record)),
+        "notes": list(checked.notes),
+        "tokens": _tokens(record, first),
+    }
+
+
+def _told(finding: Finding) -> dict[str, Any]:
+    told = asdict(finding)
+    del told["places"]
+    for name in ("share", "deviation"):  # JSON has no infinity
+        told[name] = told[name] if math.isfinite(told[name]) else None
+    return told
+
+
+def _sentence(checked: Checked) -> str:
+    first = checked.first
+    if first is None:
+        unseen = [f.segment for f in checked.findings if f.status == NOT_SEEN]
+        but = f"; not seen: {', '.join(unseen)}" if unseen else ""
+        return f"Every segment that was seen agrees with its reference{but}."
+    if not first.names:
+        return f"{first.segment}: a fault that nothing known gives. {_capital(first.note)}."
+    names = " or ".join(name.name for name in first.names[:_MOST])
+    return f"{first.segment}: {names}. {_capital(first.note)}."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _next(first: Finding | None) -> str:
+    if first is None:
+        return (
+            "These steps compute what they are asked for. What is as it is set may still be wrong: "
+            "read the log with `rlvr-debug diagnose`, and test settings by experiment."
+        )
+    if not first.names:
+        which = f" Hypotheses that speak of it: {', '.join(first.causes)}." if first.causes else ""
+        return f"compare what the trainer does there with the reference, {_file(first.segment)}.{which}"
+    hypothesis = load_hypothesis(first.causes[0])
+    return f"{first.causes[0]}: {hypothesis.next_steps}"
+
+
+def _file(segment: str) -> str:
+    """Return the file that computes a segment again."""
+    module = next(each for each in SEGMENTS if each.name == segment).instances.__module__
+    return f"{module.replace('.', '/')}.py"
+
+
+def _tokens(record: Record, first: Finding | None) -> list[dict[str, Any]]:
+    """Return the rollouts that deviate, with the tokens' places: at most eight of them."""
+    if first is None or not first.places:
+        return []
+    found: dict[tuple[int, int], list[int]] = {}
+    for place in first.places:
+        found.setdefault((place.generation, place.row), []).append(place.token)
+    shown = []
+    for (generation, row), places in list(found.items())[:8]:
+        batch = record.generations[generation].batch
+        if batch is None:
+            continue
+        ids = batch.completion_ids[row][batch.completion_mask[row].bool()].tolist()
+        texts = (
+            [record.tokenizer.decode([token]) for token in ids]
+            if record.tokenizer
+            else list(map(str, ids))
+        )
+        shown.append(
+            {
+                "generation": generation + 1,
+                "row": row + 1,
+                "tokens": texts,
+                "places": sorted(set(places)),
+            }
+        )
+    return shown
+
+
+def status_of(answer: Mapping[str, Any]) -> int:
+    """Return the exit status."""
+    return DEVIATED if answer["first"] else AGREED
+
+
+def answer_text(answer: Mapping[str, Any]) -> str:
+    """Return the answer as it is printed: a table of segments, the first deviation, what to do next."""
+    seconds = answer["seconds"]
+    ran = f" in {seconds['steps']:.1f} s" if "steps" in seconds else ""  # a record was read
+    lines = [
+        f"{answer['trainer']}: {answer['generations']} generations and {answer['updates']} updates{ran}, "
+        f"checked in {seconds['check']:.1f} s",
+        "",
+    ]
+    wide = max(len(each["segment"]) for each in answer["segments"])
+    lines += [f"  {each['segment']:{wide}}  {_row(each)}" for each in answer["segments"]]
+    lines += ["", answer["answer"]]
+    if answer["first"]:
+        others = [e["segment"] for e in answer["segments"] if e["status"] == DEVIATES][1:]
+        if others:
+            lines.append(f"After it, and maybe because of it: {', '.join(others)}.")
+    lines += [f"Next: {answer['next']}"]
+    lines += [f"As it is set: {remark}." for remark in answer["remarks"]]
+    lines += [f"Note: {note}." for note in answer["notes"]]
+    return "\n".join(lines)
+
+
+def _row(each: Mapping[str, Any]) -> str:
+    if each["status"] == NOT_SEEN:
+        return f"not seen  {each['note']}"
+    if each["status"] == NONE:
+        return "none      in these steps"
+    share = each["share"]
+    if each["status"] == DEVIATES:
+        much = "" if share is None else f"{share:.3g} times its tolerance; "
+        names = "; ".join(name["name"] for name in each["names"]) or "no known variant gives it"
+        return f"DEVIATES  {much}{names}"
+    return f"agrees    {share:.0%} of its tolerance" if share else "agrees"

@@ -1,0 +1,171 @@
+"""A record's model and tokenizer as files: a configuration without weights, and what the tokenizer saves.
+
+Both are read by transformers' own classes: no code and no pickle of the folder is run, and no network is asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr_debug.errors import InputError, reason
+from rlvr_debug.files import read_json, write_json
+from rlvr_debug.replay.finding import NotSeen
+
+__all__ = ["Architecture", "read_model", "read_tokenizer", "write_model", "write_tokenizer"]
+
+_OWN = {"trust_remote_code": False}
+_FILES = {**_OWN, "local_files_only": True}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a model's configuration says. shapes: of its parameters, by name; tied: of names, the name it stands for.
+
+    vocabulary: how many tokens it knows.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    tied: Mapping[str, str]
+    vocabulary: int
+
+
+# --- writing
+
+
+def write_model(build: Callable[[], Any], folder: Path) -> str:
+    """Write config.json of the model that `build` returns; return what keeps it from being written, "" for nothing."""
+    import transformers
+
+    try:
+        with torch.random.fork_rng(), torch.device("meta"):
+            module = build()
+    except NotSeen as why:
+        return str(why)
+    kind, config = type(module).__name__, copy.deepcopy(getattr(module, "config", None))
+    if getattr(transformers, kind, None) is not type(module) or config is None:
+        return f"the model's class {kind} is none of transformers', and the record has no model"
+    told = json.loads(config.to_json_string())
+    told["architectures"] = [kind]
+    told.pop("auto_map", None)
+    write_json(folder / "config.json", told)
+    return ""
+
+
+def write_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write what the tokenizer, or the processor, saves; nothing where there is none."""
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+
+
+# --- reading
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer, or the processor, None where there is none. Raise InputError for one that cannot be read."""
+    if not folder.is_dir():
+        return None
+    from transformers import AutoProcessor, AutoTokenizer
+
+    names = ("processor_config.json", "preprocessor_config.json")
+    kind = AutoProcessor if any((folder / name).is_file() for name in names) else AutoTokenizer
+    try:
+        with _quiet():
+            return kind.from_pretrained(folder, **_FILES)
+    except Exception as error:  # whatever a tokenizer's class says of its files
+        raise InputError(
+            f"{folder}: {reason(error)}, expected what a tokenizer's save_pretrained writes"
+        ) from None
+
+
+def read_model(folder: Path, layers: int) -> tuple[Callable[[], Any], Architecture | None]:
+    """Return what builds the module, and what it is; that raises NotSeen where there is no configuration.
+
+    layers: the most that it may have. Raise InputError for a configuration that makes no module.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        return _no_model, None
+    told = read_json(path)
+    if not isinstance(told, dict):
+        raise InputError(f"{path}: found {type(told).__name__}, expected a configuration")
+    with _refused(path):
+        found = _built(path, layers, torch.device("meta"))
+        architecture = _described(found)
+    return lambda: _tried(path, layers), architecture
+
+
+def _no_model() -> Any:
+    raise NotSeen("the record has no model")
+
+
+def _tried(path: Path, layers: int) -> Any:
+    """Return the module, which was seen to read two tokens."""
+    with _refused(path), torch.no_grad():
+        module = _built(path, layers, torch.device("cpu")).eval()
+        module(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
+    return module
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    try:
+        with _quiet():
+            yield
+    except Exception as error:  # whatever an architecture says of its numbers
+        raise InputError(
+            f"{path}: {reason(error)}, expected a model that transformers can build"
+        ) from None
+
+
+def _built(path: Path, layers: int, device: torch.device) -> Any:
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(path.parent, **_FILES)
+    count = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if count > layers:
+        raise ValueError(f"{count} layers, and {layers} tensors of weights")
+    [name] = config.architectures or [""]
+    kind: Any = getattr(transformers, name, None)
+    how: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
+    with device:
+        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+            return kind._from_config(config, **how)
+        return transformers.AutoModelForCausalLM.from_config(config, **how, **_OWN)
+
+
+def _described(module: Any) -> Architecture:
+    every = dict(module.named_parameters(remove_duplicate=False))
+    own = {id(parameter): name for name, parameter in module.named_parameters()}
+    return Architecture(
+        {name: tuple(parameter.shape) for name, parameter in module.named_parameters()},
+        {
+            name: own[id(parameter)]
+            for name, parameter in every.items()
+            if own[id(parameter)] != name
+        },
+        module.get_input_embeddings().num_embeddings,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from warning of what is no concern of a check."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)

@@ -1,0 +1,55 @@
+"""A record -> what each segment's recomputation says of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from rlvr_debug.replay.finding import NOT_SEEN, Finding, NotSeen, first_deviation
+from rlvr_debug.replay.judge import judge
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments import SEGMENTS, Segment
+from rlvr_debug.replay.variants import check_segments
+
+__all__ = ["Checked", "check"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found. trainer, generations, updates, notes: as in the record."""
+
+    trainer: str
+    generations: int
+    updates: int
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def first(self) -> Finding | None:
+        """Return the first deviation, which is where a fault is; later ones may follow from it."""
+        return first_deviation(self.findings)
+
+
+def check(record: Record) -> Checked:
+    """Compute every segment of the recorded steps again, and say which deviate."""
+    check_segments(tuple(segment.name for segment in SEGMENTS))
+    network = Network.of(record)
+    findings = tuple(_timed(segment, record, network) for segment in SEGMENTS)
+    return Checked(
+        record.trainer,
+        len(record.generations),
+        len(record.updates),
+        findings,
+        tuple(dict.fromkeys(record.notes)),
+    )
+
+
+def _timed(segment: Segment, record: Record, network: Network) -> Finding:
+    started = time.perf_counter()
+    try:
+        segment.check(record)
+        found = judge(segment.name, segment.instances(record, network), pairs=segment.pairs)
+    except NotSeen as reason:
+        found = Finding(segment.name, NOT_SEEN, note=str(reason))
+    return replace(found, seconds=time.perf_counter() - started)

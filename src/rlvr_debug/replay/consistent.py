@@ -1,0 +1,285 @@
+"""Whether the parts of a record fit each other: shapes, types and limits of its tensors, numbers that point elsewhere.
+
+What a check computes with must fit, or a segment would fail on it; what a trainer did wrong is not refused here.
+Axes as in record.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rlvr_debug.errors import InputError, short
+from rlvr_debug.replay.architecture import Architecture
+from rlvr_debug.replay.limits import check_count, check_ids, check_real, check_whole, refused
+from rlvr_debug.replay.needed import TOKENS
+from rlvr_debug.replay.network import plain_weights
+from rlvr_debug.replay.record import (
+    Batch,
+    Call,
+    Generation,
+    MicroBatch,
+    Record,
+    RewardCall,
+    Update,
+    Weights,
+)
+
+__all__ = ["check_record"]
+
+_LOGPROBS = ("old", "reference", "sampler")
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def check_record(record: Record, architecture: Architecture | None) -> None:
+    """Raise InputError, without the file, for the first part of the record that does not fit the others."""
+    _check_weights(record, architecture)
+    known = _Known(record, None if architecture is None else architecture.vocabulary)
+    for number, generation in enumerate(record.generations):
+        known.check_generation(f"generations.{number}", generation)
+    for number, update in enumerate(record.updates):
+        for each, micro in enumerate(update.micro_batches):
+            known.check_micro_batch(f"updates.{number}.micro_batches.{each}", micro)
+        known.check_update(f"updates.{number}", update)
+
+
+# --- weights
+
+
+def _check_weights(record: Record, architecture: Architecture | None) -> None:
+    """Check all weights against the first ones, and against the parameters of the architecture."""
+    shapes: Mapping[str, tuple[int, ...]] = {} if architecture is None else architecture.shapes
+    for number, weights in enumerate(record.weights):
+        place = f"weights.{number}"
+        for name, tensor in weights.items():
+            check_real(f"{place}.{name}", tensor, tuple(record.weights[0].get(name, tensor).shape))
+        _check_names(place, weights, record.trainable, "trainable")
+        merged = _merged(record, place)
+        _check_names(place, merged, shapes, "model/config.json")
+        shapes = shapes or {name: tuple(tensor.shape) for name, tensor in merged.items()}
+        _check_shapes(place, merged, shapes)
+        _check_tied(place, weights, architecture)
+    if record.reference is not None:
+        _check_names("reference", record.reference, shapes, "the policy")
+        _check_tied("reference", record.reference, architecture)
+    for place, other in (("reference", record.reference), ("saved", record.saved)):
+        _check_shapes(place, other or {}, shapes)
+
+
+def _check_names(place: str, weights: Weights, names: Iterable[str], source: str) -> None:
+    missing = next((name for name in names if name not in weights), None)
+    if missing is not None:
+        raise InputError(f"key '{place}.{missing}' is missing, expected as in {source}")
+
+
+def _check_shapes(place: str, weights: Weights, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    for name, tensor in weights.items():
+        check_real(f"{place}.{name}", tensor, shapes.get(name, tuple(tensor.shape)))
+
+
+def _check_tied(place: str, weights: Weights, architecture: Architecture | None) -> None:
+    for name, other in ({} if architecture is None else architecture.tied).items():
+        if name in weights and weights[name] is not weights[other]:
+            raise refused(f"{place}.{name}", "another tensor", f"that of {other}, its tied one")
+
+
+def _merged(record: Record, place: str) -> Weights:
+    """Return the architecture's own parameters, without their numbers."""
+    weights = record.weights[int(place.rpartition(".")[2])]
+    try:
+        return plain_weights({n: t.to("meta") for n, t in weights.items()}, record.scalings)
+    except (KeyError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:80]
+        raise refused(place, f"with adapters that do not fit ({said})", "A and B of each") from None
+
+
+# --- generations and updates
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A record, and how many tokens its model knows, where that is known."""
+
+    record: Record
+    vocabulary: int | None
+
+    def check_generation(self, place: str, generation: Generation) -> None:
+        record = self.record
+        self._check_number(f"{place}.weights", generation.weights)
+        _check_columns(f"{place}.rows", generation)
+        count = _count(place, generation)
+        if count is not None and count % record.settings.group_size:
+            wanted = f"a multiple of settings.group_size, {record.settings.group_size}"
+            raise refused(place, f"of {count} rollouts", wanted)
+        functions = len(record.settings.reward_weights)
+        if generation.rewards is not None:
+            check_real(f"{place}.rewards", generation.rewards, (count, functions))
+        if generation.batch is not None:
+            self._check_batch(f"{place}.batch", generation.batch, count, count)
+        for number, call in enumerate(generation.calls):
+            self._check_call(f"{place}.calls.{number}", call)
+        for number, reward_call in enumerate(generation.reward_calls):
+            self._check_reward_call(f"{place}.reward_calls.{number}", reward_call, count)
+
+    def check_micro_batch(self, place: str, micro: MicroBatch) -> None:
+        generations, given = self.record.generations, micro.given
+        self._check_number(f"{place}.weights", micro.weights)
+        if micro.generation >= len(generations):
+            limits = f"one of {len(generations)} generations, from 0"
+            raise refused(f"{place}.generation", str(micro.generation), limits)
+        whole = generations[micro.generation].batch
+        self._check_batch(f"{place}.given", given, None, None if whole is None else _rows(whole))
+        if whole is not None and whole.advantages.numel() and given.advantages.numel():
+            axes, wanted = given.advantages.dim(), whole.advantages.dim()
+            check_count(f"{place}.given.advantages", axes, wanted, "axes of the generation's")
+        shape = tuple(given.completion_ids.shape)
+        for name in ("logprobs", "entropies", "grad_logprobs", "grad_entropies"):
+            tensor = getattr(micro, name)
+            if tensor is not None:
+                check_real(f"{place}.{name}", tensor, shape)
+        if micro.logprobs is not None:
+            _check_known(f"{place}.logprobs", micro.logprobs, given)
+        self._check_forward(f"{place}.forward", micro, shape)
+
+    def check_update(self, place: str, update: Update) -> None:
+        self._check_number(f"{place}.before", update.before)
+        self._check_number(f"{place}.after", update.after)
+        for kind in ("gradients", "clipped"):
+            for name, tensor in (getattr(update, kind) or {}).items():
+                self._check_like(f"{place}.{kind}.{name}", tensor, name)
+        for kind in ("state", "state_after"):
+            for name, state in (getattr(update, kind) or {}).items():
+                for key, tensor in state.items():
+                    where = f"{place}.{kind}.{name}.{key}"
+                    if key in _MOMENTS:
+                        self._check_like(where, tensor, name)
+                    elif key == "step" and not _is_step(tensor):
+                        raise refused(where, short(tensor.tolist()), "one number, 0 or more")
+
+    def _check_number(self, key: str, number: int) -> None:
+        """Check which weights something is of; without weights it says nothing."""
+        count = len(self.record.weights)
+        if count and number >= count:
+            raise refused(key, str(number), f"one of {count} weights, from 0")
+
+    def _check_like(self, key: str, tensor: Tensor, name: str) -> None:
+        """Check a tensor of a weight's shape."""
+        weight = self.record.weights[0].get(name, tensor) if self.record.weights else tensor
+        check_real(key, tensor, tuple(weight.shape))
+
+    def _check_batch(self, place: str, batch: Batch, count: int | None, whole: int | None) -> None:
+        """Check a batch of `count` rows, which are of a generation of `whole`."""
+        count = _rows(batch) if count is None else count
+        prompt, completion = _width(batch.prompt_ids), _width(batch.completion_ids)
+        if completion:
+            for name in TOKENS:
+                most = self.vocabulary if name.endswith("ids") else 2
+                width = prompt if name.startswith("prompt") else completion
+                check_whole(f"{place}.{name}", getattr(batch, name), most, (count, width))
+        if batch.advantages.numel():
+            check_real(f"{place}.advantages", batch.advantages, (count,), (count, completion))
+        for name in _LOGPROBS:
+            tensor = getattr(batch, name)
+            if tensor is not None:
+                check_real(f"{place}.{name}", tensor, (count, completion))
+                _check_known(f"{place}.{name}", tensor, batch)
+        if batch.importance_weights is not None:
+            shapes = ((count, completion), (count, 1))
+            check_real(f"{place}.importance_weights", batch.importance_weights, *shapes)
+        if batch.rows is not None:
+            check_whole(f"{place}.rows", batch.rows, whole, (count,))
+
+    def _check_call(self, place: str, call: Call) -> None:
+        self._check_number(f"{place}.weights", call.weights)
+        check_count(f"{place}.outputs", len(call.outputs), len(call.prompts), "one for each prompt")
+        check_ids(f"{place}.prompts", call.prompts, self.vocabulary)
+        check_ids(f"{place}.outputs", call.outputs, self.vocabulary)
+        if not call.logprobs:
+            return
+        check_count(
+            f"{place}.logprobs", len(call.logprobs), len(call.outputs), "one for each output"
+        )
+        for number, (values, output) in enumerate(zip(call.logprobs, call.outputs, strict=True)):
+            key = f"{place}.logprobs.{number}"
+            check_count(key, len(values), len(output), "one for each token")
+            if any(value != value for value in values):
+                raise refused(key, "null somewhere", "numbers")
+
+    def _check_reward_call(self, place: str, call: RewardCall, count: int | None) -> None:
+        functions = len(self.record.settings.reward_weights)
+        if call.index >= functions:
+            limits = f"one of {functions} settings.reward_weights, from 0"
+            raise refused(f"{place}.index", str(call.index), limits)
+        size = len(call.returned) if count is None else count
+        for name in ("returned", "again", "backwards", "alone", "evaluated"):
+            values = getattr(call, name)
+            if values is not None:
+                check_count(f"{place}.{name}", len(values), size, "one for each rollout")
+        check_ids(f"{place}.columns.completion_ids", call.columns.get("completion_ids", ()), None)
+
+    def _check_forward(self, place: str, micro: MicroBatch, shape: tuple[int, ...]) -> None:
+        forward, (rows, width) = micro.forward, shape
+        if forward is None:
+            return
+        key = f"{place}.input_ids"
+        check_whole(key, forward.input_ids, self.vocabulary, (rows, None))
+        length = forward.input_ids.shape[1]
+        if forward.places is not None:
+            check_whole(f"{place}.places", forward.places, length, (rows, width))
+        elif length <= width:
+            raise refused(key, f"of {length} tokens", f"more than the {width} of the completion")
+        if forward.attention_mask is not None:
+            check_whole(f"{place}.attention_mask", forward.attention_mask, 2, (rows, length))
+        if forward.position_ids is not None:
+            shapes = ((rows, length), (1, length))
+            check_whole(f"{place}.position_ids", forward.position_ids, None, *shapes)
+
+
+def _check_columns(place: str, generation: Generation) -> None:
+    """Check that all rows have the same columns."""
+    first = generation.rows[0].keys() if generation.rows else ()
+    for number, row in enumerate(generation.rows):
+        if row.keys() != first:
+            raise refused(
+                f"{place}.{number}", f"a row of {short(sorted(row))}", short(sorted(first))
+            )
+
+
+def _count(place: str, generation: Generation) -> int | None:
+    """Return the number of rollouts, None where nothing tells it. All that tell it must agree."""
+    found = {
+        "rows": len(generation.rows) or None,
+        "messages": None if generation.messages is None else len(generation.messages),
+        "rewards": _length(generation.rewards),
+        "batch": None if generation.batch is None else _rows(generation.batch),
+    }
+    told = {name: count for name, count in found.items() if count is not None}
+    first = next(iter(told), "")
+    for name, count in told.items():
+        check_count(f"{place}.{name}", count, told[first], f"as {first}")
+    return told.get(first)
+
+
+def _rows(batch: Batch) -> int | None:
+    return _length(batch.completion_ids) or _length(batch.advantages)
+
+
+def _length(tensor: Tensor | None) -> int | None:
+    """Return the length of the first axis, None where there is none."""
+    return tensor.shape[0] if tensor is not None and tensor.dim() else None
+
+
+def _width(tensor: Tensor) -> int:
+    return tensor.shape[-1] if tensor.dim() else 0
+
+
+def _is_step(tensor: Tensor) -> bool:
+    return tensor.numel() == 1 and not tensor.is_complex() and float(tensor) >= 0
+
+
+def _check_known(key: str, logprobs: Tensor, batch: Batch) -> None:
+    """Check that log-probabilities are numbers wherever the loss counts a token."""
+    if logprobs[batch.loss_mask.bool()].isnan().any():
+        raise refused(key, "NaN where the loss counts a token", "numbers there")

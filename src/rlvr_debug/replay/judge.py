@@ -1,0 +1,148 @@
+"""From a segment's instances to its finding: does any deviate, and which variants give what was recorded?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, Finding, Name, NotSeen, Place
+from rlvr_debug.replay.variants import Variant, causes_of, variants_of
+
+__all__ = ["EPSILON", "Gap", "Instance", "different", "elementwise", "judge", "rounding"]
+
+EPSILON = torch.finfo(torch.float32).eps
+# a segment in float32 may deviate by as many times what another order of summation does; in bfloat16, whose rounding
+# is measured with the run's own arithmetic, by fewer
+_TIMES = {"float32": 30.0}
+_COARSE = 4.0
+_ULPS = 16  # and by so many units in the last place
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far what was recorded is from a reference. share: of the tolerance, above 1 where it deviates."""
+
+    share: float
+    deviation: float = 0.0
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One thing that the segment computed, of the several in a record.
+
+    where: in words. compare: given a variant's knobs, the gap to it; None where the variant is not applicable.
+    describe: says what deviates, called where something does.
+    """
+
+    where: str
+    compare: Callable[..., Gap | None]
+    describe: Callable[[], str] = str
+
+
+def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -> Finding:
+    """Return the segment's finding. pairs: whether two variants at once are tried where no single one fits.
+
+    Of several instances that deviate, the names are those that fit all; or, where each has its own, these by turns.
+    """
+    variants = variants_of(segment)
+    share = deviation = 0.0
+    seen = False
+    named: list[dict[Name, float]] = []
+    places: list[Place] = []
+    note = ""
+    pending = iter(instances)
+    while True:
+        try:
+            instance = next(pending, None)
+            gap = instance.compare() if instance else None
+        except NotSeen:
+            if share <= 1:
+                raise
+            break  # what deviates before it counts nevertheless
+        if instance is None:
+            break
+        seen = True
+        assert gap is not None
+        # NaN is no agreement
+        share = max(share, math.inf if math.isnan(gap.share) else gap.share)
+        deviation = max(deviation, math.inf if math.isnan(gap.deviation) else gap.deviation)
+        if gap.share <= 1:
+            continue
+        note = note or "; ".join(filter(None, [f"first in {instance.where}", instance.describe()]))
+        places += gap.places
+        named.append(_fitting(instance, variants, pairs))
+    names = _agreed(named)
+    status = DEVIATES if share > 1 else AGREES if seen else NONE
+    causes = _causes(segment, names) if status == DEVIATES else ()
+    return Finding(segment, status, share, deviation, names, note, causes, tuple(places))
+
+
+def _fitting(instance: Instance, variants: Sequence[Variant], pairs: bool) -> dict[Name, float]:
+    """Return what fits: by name, its share of the tolerance; where arithmetic is coarse, only the best of them."""
+    hits = {}
+    for variant in variants:
+        gap = _compared(instance, variant.knobs)
+        if gap is not None and gap.share <= 1:
+            hits[Name(variant.name, variant.cause)] = gap.share
+    if not hits and pairs:
+        for one, other in itertools.combinations(variants, 2):
+            if one.knobs.keys().isdisjoint(other.knobs):
+                gap = _compared(instance, {**one.knobs, **other.knobs})
+                if gap is not None and gap.share <= 1:
+                    hits[Name(f"{one.name} and {other.name}", one.cause)] = gap.share
+    best = min(hits.values(), default=0.0)
+    return {name: share for name, share in hits.items() if share <= 3 * best + 1 / 30}
+
+
+def _compared(instance: Instance, knobs: Mapping[str, Any]) -> Gap | None:
+    """Return the gap to a variant, None where it reads what the record does not have."""
+    try:
+        return instance.compare(**knobs)
+    except NotSeen:
+        return None
+
+
+def _agreed(named: Sequence[dict[Name, float]]) -> tuple[Name, ...]:
+    if not named or not all(named):
+        return ()
+    common = [name for name in named[0] if all(name in hits for hits in named)]
+    if common:
+        return tuple(common)
+    turns = dict.fromkeys(min(hits, key=lambda name: hits[name]) for hits in named)
+    return (Name("by turns: " + ", ".join(each.name for each in turns), next(iter(turns)).cause),)
+
+
+def _causes(segment: str, names: Sequence[Name]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.cause for name in names)) or causes_of(segment)
+
+
+# --- comparing
+
+
+def rounding(noise: Tensor | float, size: Tensor | float, precision: str) -> Tensor:
+    """Return a tolerance from what perturbation makes: `noise`, and units in the last place of `size`."""
+    times = _TIMES.get(precision, _COARSE)
+    return times * torch.as_tensor(noise) + _ULPS * EPSILON * torch.as_tensor(size)
+
+
+def elementwise(got: Tensor, expected: Tensor, tolerance: Tensor) -> Gap:
+    """Compare number by number; what is equal agrees, infinities too, and NaN with NaN alone."""
+    if got.shape != expected.shape:
+        return Gap(math.inf, math.inf)
+    same = (got == expected) | (got.isnan() & expected.isnan())
+    off = torch.where(same, 0.0, (got - expected).abs().double())
+    share = torch.where(same, 0.0, off / tolerance).nan_to_num(nan=math.inf, posinf=math.inf)
+    worst, furthest = (float(x.max()) if x.numel() else 0.0 for x in (share, off))
+    return Gap(worst, furthest)
+
+
+def different(count: int) -> Gap:
+    """Compare what is either right or wrong: `count` are wrong."""
+    return Gap(math.inf if count else 0.0, count)

@@ -1,0 +1,208 @@
+"""The reference's forward pass: a fresh module of the architecture, without anything that a trainer did to its own.
+
+It runs in float64 or, to see what rounding makes, in the run's own precision. Axes: B sequences, T tokens, V words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.utils.rnn import pad_sequence
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.record import Forward, Record, Weights
+from rlvr_debug.replay.settings import Sampling
+
+__all__ = ["Network", "Precision", "plain_weights"]
+
+EXACT = "float64"
+Precision = str  # float64, or the run's: float32, bfloat16, autocast
+_ROWS = 16  # sequences that go through the network together
+
+
+def plain_weights(
+    weights: Weights, scalings: Mapping[str, Mapping[str, float]]
+) -> dict[str, Tensor]:
+    """Return the architecture's own parameters: adapters are added in, W + scaling B A.
+
+    Without scalings they are left out.
+    """
+    if not any(".lora_A." in name for name in weights):
+        return dict(weights)
+    plain = {}
+    for name, weight in weights.items():
+        if ".lora_" in name:
+            continue
+        module = name.removesuffix(".base_layer.weight")
+        if module != name:
+            for adapter, scaling in scalings.get(module, {}).items():
+                up, down = (
+                    weights[f"{module}.lora_{side}.{adapter}.weight"].to(weight.dtype)
+                    for side in ("B", "A")
+                )
+                weight = weight + scaling * up @ down
+        plain[name.removeprefix("base_model.model.").replace(".base_layer.", ".")] = weight
+    return plain
+
+
+@dataclass
+class Network:
+    """The record's architecture. precision: the run's own."""
+
+    record: Record
+    precision: Precision
+
+    @staticmethod
+    def of(record: Record) -> Network:
+        """Return the record's network, whose module is built when it is first needed."""
+        return Network(record, record.settings.precision)
+
+    @cached_property
+    def module(self) -> Any:
+        """Build the module, without the weights that it is made with. The run's random numbers stay as they are."""
+        with torch.random.fork_rng():
+            module = self.record.build().eval()
+        _empty(module)
+        return module
+
+    def policy(self, number: int) -> dict[str, Tensor]:
+        """Return the policy's weights of this number, as the architecture has them.
+
+        Raise NotSeen where the record has none.
+        """
+        if not self.record.weights:
+            raise NotSeen("the policy's weights were not seen")
+        return plain_weights(self.record.weights[number], self.record.scalings)
+
+    def logprobs(
+        self,
+        weights: Weights,
+        forward: Forward,
+        width: int,
+        temperature: float,
+        precision: Precision = EXACT,
+    ) -> Tensor:
+        """Return log-probabilities of the completions' tokens, [b, width]."""
+        return self.chosen(weights, forward, width, temperature, precision)[0]
+
+    def chosen(
+        self,
+        weights: Weights,
+        forward: Forward,
+        width: int,
+        temperature: float,
+        precision: Precision = EXACT,
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of the completions' tokens, [b, width], and of all words there, [b, width, V]."""
+        ids, places = forward.input_ids, forward.places
+        logits = self.logits(weights, forward, precision)
+        if places is None:
+            chosen, before = ids[:, -width:], logits[:, -width - 1 : -1]
+        else:
+            chosen = ids.gather(1, places)
+            rows = torch.arange(len(ids))[:, None]
+            before = logits[rows, (places - 1).clamp(min=0)]
+        drawn = (before / temperature).log_softmax(-1)
+        return drawn.gather(-1, chosen[..., None])[..., 0], drawn
+
+    def logits(self, weights: Weights, forward: Forward, precision: Precision = EXACT) -> Tensor:
+        """Return the logits of every token, [b, T, V], at least in float32."""
+        dtype, cast = _arithmetic(precision)
+        given = {
+            "input_ids": forward.input_ids,
+            "attention_mask": forward.attention_mask,
+            "position_ids": forward.position_ids,
+        }
+        told = {name: tensor for name, tensor in given.items() if tensor is not None}
+        module = self.module.to(dtype)
+        cut = {name: weight.to(dtype) for name, weight in weights.items()}
+        with cast:
+            found = functional_call(
+                module, cut, (), {**told, "use_cache": False}, tie_weights=True
+            ).logits
+        lifted: Tensor = found.to(torch.promote_types(found.dtype, torch.float32))
+        return lifted
+
+    @torch.no_grad()
+    def sampled(
+        self,
+        weights: Weights,
+        prompts: Sequence[list[int]],
+        outputs: Sequence[list[int]],
+        sampling: Sampling,
+        precision: Precision = EXACT,
+    ) -> list[list[float]]:
+        """Return log-probabilities of each output token, in the distribution that the sampler draws from.
+
+        Rows are padded on the right, which a causal model does not see.
+        """
+        found: list[list[float]] = []
+        for start in range(0, len(prompts), _ROWS):
+            rows = list(zip(prompts[start:], outputs[start:], strict=True))[:_ROWS]
+            ids = pad_sequence([torch.tensor([*p, *o]) for p, o in rows], batch_first=True)
+            logits = self.logits(weights, Forward(ids), precision)
+            for (prompt, output), row, own in zip(rows, logits, ids, strict=True):
+                places = slice(len(prompt) - 1, len(prompt) + len(output) - 1)
+                drawn = drawn_from(row[places], own, len(prompt), sampling)
+                chosen = drawn.log_softmax(-1).gather(1, torch.tensor(output).long()[:, None])
+                found.append(chosen[:, 0].tolist())
+        return found
+
+
+def _empty(module: Any) -> None:
+    """Take a module's weights from it: those of a record stand in for them. What is tied stays so."""
+    empty: dict[int, torch.nn.Parameter] = {}
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                nothing = torch.empty_like(parameter, device="meta")
+                part._parameters[name] = empty.setdefault(
+                    id(parameter), torch.nn.Parameter(nothing)
+                )
+
+
+def drawn_from(logits: Tensor, ids: Tensor, prompt: int, sampling: Sampling) -> Tensor:
+    """Return logits as the sampler draws from them, [t, V], in the order of transformers' processors.
+
+    logits: of the output tokens; ids: the whole sequence, of which `prompt` tokens came before.
+    """
+    if sampling.repetition_penalty != 1:
+        penalised = []
+        for place, row in enumerate(logits):
+            seen = torch.unique(ids[: prompt + place])
+            own = row[seen]
+            own = torch.where(
+                own < 0, own * sampling.repetition_penalty, own / sampling.repetition_penalty
+            )
+            penalised.append(row.index_copy(0, seen, own.to(row.dtype)))
+        logits = torch.stack(penalised) if penalised else logits
+    logits = logits / sampling.temperature
+    if sampling.top_k:
+        least = logits.topk(min(sampling.top_k, logits.shape[-1])).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -math.inf)
+    if sampling.top_p < 1:
+        ordered, places = logits.sort(-1)
+        dropped = ordered.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
+        dropped[:, -1:] = False
+        logits = logits.masked_fill(
+            torch.zeros_like(dropped).scatter(1, places, dropped), -math.inf
+        )
+    if sampling.min_p:
+        probabilities = logits.softmax(-1)
+        least = sampling.min_p * probabilities.max(-1, keepdim=True).values
+        logits = logits.masked_fill(probabilities < least, -math.inf)
+    return logits
+
+
+def _arithmetic(precision: Precision) -> tuple[torch.dtype, contextlib.AbstractContextManager[Any]]:
+    if precision == "autocast":
+        return torch.float32, torch.autocast("cpu", torch.bfloat16)
+    return getattr(torch, precision), contextlib.nullcontext()

@@ -1,0 +1,104 @@
+"""A generation's rollouts, put together from the sampler's calls: what it read and what it wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.record import Batch, Generation
+from rlvr_debug.replay.settings import Settings
+
+__all__ = ["Rollout", "Turn", "batch_of", "rollouts", "trained"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One reply: all that the sampler read before it, and what it wrote."""
+
+    prompt: list[int]
+    output: list[int]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One row's sequence as it was sampled. wrote: which of `ids` the sampler wrote; prompt: the first turn's."""
+
+    prompt: list[int]
+    ids: list[int]
+    wrote: list[bool]
+    turns: tuple[Turn, ...]
+
+    @property
+    def completion(self) -> list[int]:
+        """Return all after the first prompt: replies, and what tools said between them."""
+        return self.ids[len(self.prompt) :]
+
+    @property
+    def completion_wrote(self) -> list[bool]:
+        return self.wrote[len(self.prompt) :]
+
+
+def rollouts(generation: Generation, settings: Settings) -> list[Rollout]:
+    """Return the generation's rollouts in the order of its rows.
+
+    A later call continues that row whose sequence its prompt begins with. All turns together may have one limit,
+    which cuts what is trained on. Raise NotSeen where no call was seen or a call continues nothing.
+    """
+    if not generation.calls:
+        raise NotSeen("the sampler's calls were not seen")
+    first, *later = generation.calls
+    found: list[list[Turn]] = [
+        [Turn(prompt, output)] for prompt, output in zip(first.prompts, first.outputs, strict=True)
+    ]
+    for call in later:
+        free = set(range(len(found)))
+        for prompt, output in zip(call.prompts, call.outputs, strict=True):
+            fitting = [row for row in free if _begins(prompt, found[row])]
+            if not fitting:
+                raise NotSeen("a call of the sampler continues no earlier one")
+            row = max(fitting, key=lambda each: (len(_read(found[each])), -each))
+            free.discard(row)
+            found[row].append(Turn(prompt, output))
+    if generation.batch is not None and len(generation.batch.prompt_ids) != len(found):
+        raise NotSeen("the sampler was called for another number of rollouts than are trained on")
+    return [_rollout(turns, settings.cut_at) for turns in found]
+
+
+def _read(turns: list[Turn]) -> list[int]:
+    return turns[-1].prompt + turns[-1].output
+
+
+def _begins(prompt: list[int], turns: list[Turn]) -> bool:
+    read = _read(turns)
+    return prompt[: len(read)] == read
+
+
+def _rollout(turns: list[Turn], limit: int | None) -> Rollout:
+    ids: list[int] = []
+    wrote: list[bool] = []
+    for turn in turns:
+        wrote += [False] * (len(turn.prompt) - len(ids)) + [True] * len(turn.output)
+        ids = turn.prompt + turn.output
+    most = len(ids) if limit is None else len(turns[0].prompt) + limit
+    return Rollout(turns[0].prompt, ids[:most], wrote[:most], tuple(turns))
+
+
+def trained(batch: Batch) -> list[tuple[list[int], list[int], list[bool]]]:
+    """Return each row's prompt without padding, its completion with padding, and which of that the loss counts."""
+    return [
+        (prompt[real.bool()].tolist(), completion.tolist(), counted.bool().tolist())
+        for prompt, real, completion, counted in zip(
+            batch.prompt_ids,
+            batch.prompt_mask,
+            batch.completion_ids,
+            batch.loss_mask,
+            strict=True,
+        )
+    ]
+
+
+def batch_of(generation: Generation) -> Batch:
+    """Return what is trained on. Raise NotSeen where its tokens were not recorded."""
+    if generation.batch is None or not generation.batch.completion_ids.numel():
+        raise NotSeen("the batch that is trained on was not seen")
+    return generation.batch

@@ -1,0 +1,90 @@
+"""The segments of a training step, in their order: each computes one thing again from its recorded inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Instance
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments import (
+    advantages,
+    between,
+    clip,
+    effect,
+    fixed_logprobs,
+    gradient,
+    groups,
+    importance_weights,
+    loss,
+    loss_mask,
+    micro_batches,
+    model_inputs,
+    optimizer_step,
+    policy_logprobs,
+    prompt,
+    rewards,
+    sampler,
+    sampling_settings,
+    saved,
+    tokens,
+    tool_turns,
+)
+
+__all__ = ["SEGMENTS", "Segment"]
+
+
+# what a segment is of: without any, it was not seen
+_PARTS: Mapping[str, Callable[[Record], bool]] = {
+    "rows": lambda record: any(each.rows for each in record.generations),
+    "calls of the sampler": lambda record: any(each.calls for each in record.generations),
+    "rollouts": lambda record: bool(record.generations),
+    "updates": lambda record: bool(record.updates),
+    "micro-batches": lambda record: any(each.micro_batches for each in record.updates),
+}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment: its name, and what of it is in a record. of: which parts of a record it looks at.
+
+    pairs: whether two variants at once are tried.
+    """
+
+    name: str
+    instances: Callable[[Record, Network], Iterator[Instance]]
+    of: str = ""
+    pairs: bool = False
+
+    def check(self, record: Record) -> None:
+        """Raise NotSeen where the record has no part that it looks at."""
+        if self.of and not _PARTS[self.of](record):
+            raise NotSeen(f"no {self.of} were recorded")
+
+
+SEGMENTS = (
+    Segment(groups.SEGMENT, groups.instances, of="rows"),
+    Segment(prompt.SEGMENT, prompt.instances, of="calls of the sampler"),
+    Segment(sampling_settings.SEGMENT, sampling_settings.instances, of="calls of the sampler"),
+    Segment(sampler.SEGMENT, sampler.instances, of="calls of the sampler"),
+    Segment(tool_turns.SEGMENT, tool_turns.instances, of="calls of the sampler"),
+    Segment(tokens.SEGMENT, tokens.instances, of="calls of the sampler"),
+    Segment(loss_mask.SEGMENT, loss_mask.instances, of="calls of the sampler"),
+    Segment(rewards.SEGMENT, rewards.instances, of="rollouts"),
+    Segment(advantages.SEGMENT, advantages.instances, of="rollouts", pairs=True),
+    Segment(fixed_logprobs.OLD, fixed_logprobs.old_instances, of="rollouts"),
+    Segment(fixed_logprobs.REFERENCE, fixed_logprobs.reference_instances, of="rollouts"),
+    Segment(importance_weights.SEGMENT, importance_weights.instances, of="rollouts"),
+    Segment(micro_batches.SEGMENT, micro_batches.instances, of="micro-batches"),
+    Segment(model_inputs.SEGMENT, model_inputs.instances, of="micro-batches"),
+    Segment(policy_logprobs.SEGMENT, policy_logprobs.instances, of="micro-batches"),
+    Segment(loss.SEGMENT, loss.instances, of="micro-batches", pairs=True),
+    Segment(gradient.SEGMENT, gradient.instances, of="micro-batches"),
+    Segment(clip.SEGMENT, clip.instances, of="updates"),
+    Segment(between.SEGMENT, between.instances, of="updates"),
+    Segment(optimizer_step.SEGMENT, optimizer_step.instances, of="updates"),
+    Segment(saved.SEGMENT, saved.instances),
+    Segment(effect.SEGMENT, effect.instances),
+)

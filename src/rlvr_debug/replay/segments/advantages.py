@@ -1,0 +1,169 @@
+"""advantages: what GRPO makes of the rewards that were used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise, rounding
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.settings import Settings
+
+SEGMENT = "advantages"
+_SHAKES = 4
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    for number, generation in enumerate(record.generations):
+        if generation.rewards is None:
+            raise NotSeen("the rewards that were used were not seen")
+        if generation.batch is None or not generation.batch.advantages.numel():
+            raise NotSeen("the advantages were not seen")
+        rewards, got = generation.rewards, generation.batch.advantages.double()
+        if got.dim() > 1:
+            if not (got == got[:, :1]).all():
+                raise NotSeen("each token has an advantage of its own")
+            got = got[:, 0]
+        given = (rewards, got, record.settings)
+        yield Instance(
+            f"generation {number + 1}", partial(_compare, *given), partial(_described, *given)
+        )
+
+
+def _compare(rewards: Tensor, got: Tensor, settings: Settings, **knobs: Any) -> Gap | None:
+    if not _applies(rewards, settings, knobs):
+        return None
+    return elementwise(got, *_with_tolerance(rewards, settings, knobs))
+
+
+def _applies(rewards: Tensor, settings: Settings, knobs: dict[str, Any]) -> bool:
+    """Return whether a variant departs from what is asked for."""
+    asked = {
+        "scale": settings.scale_rewards,
+        "epsilon": settings.advantage_epsilon,
+        "aggregation": settings.multi_objective_aggregation,
+        # without weights is no departure where all are 1
+        "weighted": set(settings.reward_weights) != {1.0},
+    }
+    several = rewards.shape[1] > 1
+    return all(asked.get(name) != value for name, value in knobs.items()) and (
+        "only" not in knobs or (several and knobs["only"] < rewards.shape[1])
+    )
+
+
+def _described(rewards: Tensor, got: Tensor, settings: Settings) -> str:
+    wanted, tolerance = _with_tolerance(rewards, settings, {})
+    off = (got - wanted).abs() > tolerance
+    ratio = (got / wanted)[off & (wanted != 0)]
+    times = f", {float(ratio.median()):.3g} times what it should be" if len(ratio) else ""
+    return f"{int(off.sum())} of its {len(off)} advantages{times}"
+
+
+def _with_tolerance(
+    rewards: Tensor, settings: Settings, knobs: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Return advantages, [B], and what rounding may do to each.
+
+    Rewards are shaken one by one, as a common factor would cancel. Each is bound by the worst of its group: one may
+    be insensitive to its inputs and still be rounded on the way.
+    """
+    wanted = expected_advantages(rewards.double(), settings, **knobs)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.zeros(len(rewards), dtype=torch.float64)
+    for _ in range(_SHAKES):
+        shaken = rewards.double() * (
+            1 + EPSILON * (2 * torch.rand(rewards.shape, generator=generator) - 1)
+        )
+        noise = torch.maximum(
+            noise, (expected_advantages(shaken, settings, **knobs) - wanted).abs()
+        )
+    worst = noise.view(-1, settings.group_size).amax(1).repeat_interleave(settings.group_size)
+    return wanted, rounding(worst, wanted.abs().clamp(min=0.1), "float32")
+
+
+def expected_advantages(
+    rewards: Tensor,
+    settings: Settings,
+    *,
+    scale: str = "",
+    epsilon: float | None = None,
+    groups: str = "blocks",
+    centre: str = "mean",
+    aggregation: str = "",
+    biased: bool = False,
+    weighted: bool = True,
+    only: int | None = None,
+    then: str = "",
+) -> Tensor:
+    """Return the advantage of each rollout, [B]. rewards: [B, K].
+
+    arXiv 2402.03300, section 4.1.2; unscaled: arXiv 2503.20783; normalised by function first: arXiv 2601.05242. The
+    knobs depart from the settings; `then` changes what comes out.
+    """
+    weights = torch.tensor(settings.reward_weights, dtype=rewards.dtype)
+    if only is not None:
+        rewards, weights = rewards[:, only : only + 1], torch.ones(1, dtype=rewards.dtype)
+    if not weighted:
+        weights = torch.ones_like(weights)
+    scale, epsilon = (
+        scale or settings.scale_rewards,
+        settings.advantage_epsilon if epsilon is None else epsilon,
+    )
+    unknown = rewards.isnan().all(1)
+    if (aggregation or settings.multi_objective_aggregation) == "normalize_then_sum":
+        by_group = rewards.view(-1, settings.group_size, rewards.shape[1])
+        normal = (by_group - by_group.nanmean(1, keepdim=True)) / (
+            _spread(by_group, 1, biased) + epsilon
+        )
+        total = (normal.view(rewards.shape) * weights).nansum(1)
+        total[unknown] = torch.nan
+        found = (total - total.nanmean()) / (_spread(total[None], 1, biased)[0] + epsilon)
+    else:
+        total = (rewards * weights).nansum(1)
+        total[unknown] = torch.nan
+        size = settings.group_size
+        grouped = {
+            "blocks": lambda: total.view(-1, size),
+            "interleaved": lambda: total.view(size, -1).T,
+            "all": lambda: total[None],
+        }[groups]()
+        count = grouped.shape[1]
+        mean = grouped.nanmean(1, keepdim=True)
+        centred = {
+            "mean": lambda: grouped - mean,
+            "leave one out": lambda: (grouped - mean) * count / (count - 1),
+            "median": lambda: grouped - grouped.nanmedian(1, keepdim=True).values,
+            "first": lambda: grouped - grouped[:, :1],
+            "none": lambda: grouped.clone(),
+        }[centre]()
+        if scale == "group":
+            centred = centred / (_spread(grouped, 1, biased) + epsilon)
+        elif scale == "batch":
+            centred = centred / (_spread(total[None], 1, biased)[0] + epsilon)
+        found = (centred.T if groups == "interleaved" else centred).flatten()
+    found = found.nan_to_num(nan=0.0)
+    return {
+        "": lambda: found,
+        "negated": lambda: -found,
+        "reversed": lambda: found.flip(0),
+        "shifted": lambda: found.roll(1),
+        "shifted back": lambda: found.roll(-1),
+        "clipped to 1": lambda: found.clamp(-1, 1),
+        "negative ones dropped": lambda: found.clamp(min=0),
+        "zero": lambda: found * 0,
+        "transposed": lambda: found.view(-1, settings.group_size).T.flatten(),
+        "absolute": lambda: found.abs(),
+    }[then]()
+
+
+def _spread(values: Tensor, axis: int, biased: bool) -> Tensor:
+    """Return the standard deviation of what is not NaN, with that axis kept."""
+    count = (~values.isnan()).sum(axis, keepdim=True)
+    squares = (values - values.nanmean(axis, keepdim=True)).square().nansum(axis, keepdim=True)
+    return (squares / (count if biased else (count - 1).clamp(min=1))).sqrt()

@@ -1,0 +1,35 @@
+"""weights between steps: they change in the optimizer's step, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+
+SEGMENT = "weights between steps"
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    if not record.weights:
+        raise NotSeen("the policy's weights were not seen")
+    before = 0
+    for number, update in enumerate(record.updates):
+        numbers = [micro.weights for micro in update.micro_batches] or [update.before]
+        touched = update.touched or numbers[-1] != update.before
+        found = {
+            "they were written outside of the optimizer": numbers[0] != before,
+            "they change between two micro-batches of one update": len(set(numbers)) > 1,
+            "they change between the last backward pass and the optimizer's step": touched,
+        }
+        wrong = [text for text, is_so in found.items() if is_so]
+        compare = partial(_wrong, len(wrong))
+        yield Instance(f"update {number + 1}", compare, partial(str, "; ".join(wrong)))
+        before = update.after
+
+
+def _wrong(count: int) -> Gap:
+    return different(count)

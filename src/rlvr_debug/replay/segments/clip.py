@@ -1,0 +1,63 @@
+"""clip: what the optimizer reads is the gradient, scaled down to the limit of its norm where it is above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import EPSILON, Gap, Instance
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments.gradient import Gradient, less, norm
+
+SEGMENT = "clip"
+_SMALL = 1e-6  # torch adds it to the norm
+_SUMMED = 100  # units in the last place of a norm that float32 sums over many tensors
+_COARSE = {"bfloat16": 2**-7}
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    tolerance = _COARSE.get(record.settings.precision, _SUMMED * EPSILON)
+    for number, update in enumerate(record.updates):
+        if update.gradients is None or update.clipped is None:
+            raise NotSeen("the gradient before and after the clip was not seen")
+        if not update.gradients and not update.clipped:
+            raise NotSeen("no gradient was seen")
+        if norm(update.gradients):
+            # of a large model only a part of the gradient is kept
+            norms = update.norms or (norm(update.gradients), norm(update.clipped))
+            given = (update.gradients, update.clipped, norms, record.settings.max_grad_norm)
+            compare = partial(_compare, *given, tolerance)
+            yield Instance(f"update {number + 1}", compare, partial(_described, *given))
+
+
+def _compare(
+    gradients: Gradient,
+    clipped: Gradient,
+    norms: tuple[float, float],
+    limit: float,
+    tolerance: float,
+    how: str = "",
+) -> Gap | None:
+    size, _ = norms
+    whole = limit / (size + _SMALL) if limit else 1.0
+    right = min(1.0, whole)
+    factor = {
+        "": right,
+        "none": 1.0,
+        "up too": whole,
+        "to one": min(1.0, 1 / (size + _SMALL)),
+        "twice": right**2,
+        "zero": 0.0,
+    }[how]
+    if how and factor == right:
+        return None
+    wanted = {name: tensor.double() * factor for name, tensor in gradients.items()}
+    off = norm(less(clipped, wanted)) / (norm(gradients) * max(factor, _SMALL))
+    return Gap(off / tolerance, off)
+
+
+def _described(_: Gradient, __: Gradient, norms: tuple[float, float], limit: float) -> str:
+    before, after = norms
+    return f"norm {before:.3g} before, {after:.3g} after, the limit is {limit:g}"

@@ -1,0 +1,35 @@
+"""effect: all may be as it is set, and still nothing can be learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+
+SEGMENT = "effect"
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    batches = [g.batch for g in record.generations if g.batch is not None]
+    advantages = [b.advantages for b in batches if b.advantages.numel()]
+    masks = [b.loss_mask for b in batches if b.loss_mask.numel()]
+    stepped = any(update.optimizer for update in record.updates)
+    if not (record.weights or advantages or masks or stepped):
+        raise NotSeen("nothing was seen that training has an effect by")
+    found = {
+        "no weight is trainable": bool(record.weights) and not record.trainable,
+        "the learning rate is set to 0": stepped and record.settings.learning_rate == 0,
+        "every advantage is 0": bool(advantages) and not any(each.any() for each in advantages),
+        "the loss counts no token": bool(masks) and not any(mask.any() for mask in masks),
+    }
+    wrong = [text for text, is_so in found.items() if is_so]
+    compare = partial(_compare, wrong)
+    yield Instance("all of the record", compare, partial(str, "; ".join(wrong)))
+
+
+def _compare(wrong: list[str], of: str = "") -> Gap:
+    return different(of not in wrong if of else len(wrong))

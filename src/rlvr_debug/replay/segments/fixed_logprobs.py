@@ -1,0 +1,136 @@
+"""Log-probabilities that are computed once for a generation, and held to a plain forward pass: old, reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.network import EXACT, Network
+from rlvr_debug.replay.record import Batch, Forward, Record, Weights
+from rlvr_debug.replay.rollouts import batch_of
+from rlvr_debug.replay.segments.sampler import root_mean_square
+
+__all__ = ["old_instances", "reference_instances"]
+
+OLD, REFERENCE = "old log-probabilities", "reference log-probabilities"
+
+
+def old_instances(record: Record, network: Network) -> Iterator[Instance]:
+    """Yield the policy's of the time of sampling, which are needed where a generation serves several updates."""
+    micros = [micro for update in record.updates for micro in update.micro_batches]
+    for number, generation in enumerate(record.generations):
+        where = f"generation {number + 1}"
+        own = [micro.given for micro in micros if micro.generation == number]
+        whole = batch_of(generation)
+        kept = [
+            batch for batch in ([whole] if whole.old is not None else own) if batch.old is not None
+        ]
+        for batch in kept:
+            compare = partial(_compare, record, network, batch, "old", generation.weights)
+            yield Instance(where, compare)
+        serves = {
+            n
+            for n, u in enumerate(record.updates)
+            for m in u.micro_batches
+            if m.generation == number
+        }
+        if not kept and len(serves) > 1:
+            said = f"none are kept, though it serves {len(serves)} updates: the ratio is always 1"
+            yield Instance(where, _missing, partial(str, said))
+
+
+def _missing(**_: Any) -> Gap:
+    return different(1)
+
+
+def reference_instances(record: Record, network: Network) -> Iterator[Instance]:
+    """Yield the reference model's."""
+    for number, generation in enumerate(record.generations):
+        batch = batch_of(generation)
+        if batch.reference is None:
+            if record.settings.kl_beta:
+                raise NotSeen("the loss has a KL term, and the reference's were not seen")
+            continue
+        if record.reference is None:
+            raise NotSeen("the reference model's weights were not seen")
+        compare = partial(_compare, record, network, batch, "reference", generation.weights)
+        yield Instance(f"generation {number + 1}", compare)
+
+
+def _compare(
+    record: Record,
+    network: Network,
+    batch: Batch,
+    which: str,
+    weights: int,
+    *,
+    model: str = "",
+    updates_ago: int = 0,
+    **forward: Any,
+) -> Gap | None:
+    model = model or ("reference" if which == "reference" else "policy")
+    held = _weights(record, network, weights, model, updates_ago)
+    batch = batch.of_rows(record.chosen(len(batch.completion_ids)))
+    counted = batch.loss_mask.bool() & batch.completion_mask.bool()
+    if held is None:
+        return None
+    if not counted.any():
+        return Gap(0.0)
+    exact, rounded = (
+        batch_logprobs(record, network, batch, held, precision, **forward)[counted].double()
+        for precision in (EXACT, record.settings.precision)
+    )
+    got: Tensor = getattr(batch, which)[counted].double()
+    return root_mean_square(got, exact, rounded, record.settings.precision)
+
+
+def _weights(
+    record: Record, network: Network, weights: int, model: str, updates_ago: int
+) -> Weights | None:
+    if model == "reference":
+        return record.reference
+    if model == "first policy":
+        return network.policy(0)
+    return network.policy(weights - updates_ago) if weights >= updates_ago else None
+
+
+@torch.no_grad()
+def batch_logprobs(
+    record: Record,
+    network: Network,
+    batch: Batch,
+    weights: Weights,
+    precision: str,
+    *,
+    temperature: float | None = None,
+    attention: str = "",
+) -> Tensor:
+    """Return log-probabilities of a batch's completions, [B, C]. attention: another mask than the padding's."""
+    ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    return network.logprobs(
+        weights,
+        Forward(ids, masked(batch, attention)),
+        batch.completion_ids.shape[1],
+        record.settings.sampling.temperature if temperature is None else temperature,
+        precision,
+    )
+
+
+def masked(batch: Batch, attention: str = "") -> Tensor:
+    """Return what a forward pass may attend to, [B, P + C]; `attention` names another mask than the right one."""
+    nothing = torch.zeros_like(batch.prompt_mask)
+    loss = batch.loss_mask.to(batch.completion_mask.dtype)
+    prompt, completion = {
+        "": (batch.prompt_mask, batch.completion_mask),
+        "loss mask": (nothing, loss),
+        "prompt hidden": (nothing, batch.completion_mask),
+        "tools hidden": (batch.prompt_mask, loss),
+        "all": (torch.ones_like(batch.prompt_mask), torch.ones_like(batch.completion_mask)),
+    }[attention]
+    return torch.cat([prompt, completion.to(prompt.dtype)], 1)

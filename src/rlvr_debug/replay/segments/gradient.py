@@ -1,0 +1,206 @@
+"""gradient: what the backward passes leave is the gradient of the weights, summed over the micro-batches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, rounding
+from rlvr_debug.replay.network import EXACT, Network, plain_weights
+from rlvr_debug.replay.record import MicroBatch, Record, Update
+
+__all__ = ["Gradient", "instances", "less", "norm"]
+
+SEGMENT = "gradient"
+Gradient = Mapping[str, Tensor]
+_Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
+_LAYER = re.compile(r"\.(\d+)\.")
+_SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothing of its rounding
+
+
+def norm(gradient: Gradient) -> float:
+    """Return the norm of all tensors together."""
+    squares = sum(
+        (float(tensor.detach().double().square().sum()) for tensor in gradient.values()), 0.0
+    )
+    return float(squares**0.5)
+
+
+def less(one: Gradient, other: Gradient) -> dict[str, Tensor]:
+    """Return the difference by name; what is missing on one side is 0."""
+    zero = torch.zeros(())
+    return {
+        name: one.get(name, zero).double() - other.get(name, zero).double()
+        for name in one.keys() | other.keys()
+    }
+
+
+def instances(record: Record, network: Network) -> Iterator[Instance]:
+    if record.settings.auxiliary_loss:
+        raise NotSeen("a loss of the router, which has no reference, is added")
+    for number, update in enumerate(record.updates):
+        if any(m.grad_logprobs is None or m.forward is None for m in update.micro_batches):
+            raise NotSeen("what the gradient is made of was not seen")
+        if not update.micro_batches:
+            continue
+        if update.gradients is None or not record.weights:
+            raise NotSeen("the gradient of the weights, or the weights, were not seen")
+        if record.elements and number:
+            return  # of a large model the first update says enough
+        both = cache(partial(_both, record, network, update))
+        names = looked_at(record)
+        got = {name: tensor for name, tensor in update.gradients.items() if name in names}
+        compare = partial(_compare, record, update, got, both)
+        yield Instance(f"update {number + 1}", compare, partial(_described, got, both))
+
+
+def looked_at(record: Record) -> tuple[str, ...]:
+    """Return the parameters whose gradients are computed again: all of them, or of a large model those of its last layer.
+
+    A backward pass that ends there costs little more than the forward pass.
+    """
+    names = [name for name in record.trainable if record.weights and name in record.weights[0]]
+    layers = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
+    if not record.elements or not layers:
+        return tuple(record.trainable)
+    last = max(layers.values())
+    return tuple(name for name in names if layers.get(name, -1) == last)
+
+
+def _both(record: Record, network: Network, update: Update, only: str = "") -> _Pair:
+    """Return the gradient in float64 and in the run's own precision. only: of the first or last micro-batch."""
+    micros = {
+        "": update.micro_batches,
+        "first": update.micro_batches[:1],
+        "last": update.micro_batches[-1:],
+    }
+    exact, rounded = (
+        backward(record, network, micros[only], precision)
+        for precision in (EXACT, record.settings.precision)
+    )
+    return exact, rounded
+
+
+def _compare(
+    record: Record,
+    update: Update,
+    got: Gradient,
+    both: Callable[..., _Pair],
+    *,
+    times: str = "",
+    power: int = 1,
+    only: str = "",
+    missing: bool = False,
+) -> Gap | None:
+    count = len(update.micro_batches)
+    if (only or times == "micro-batches") and count == 1:
+        return None
+    exact, rounded = both(only) if only else both()
+    factors = {
+        "": 1.0,
+        "micro-batches": float(count),
+        "minus one": -1.0,
+        "clip": min(1.0, record.settings.max_grad_norm / max(norm(exact), 1e-30)),
+    }
+    factor = factors[times] ** power
+    if times and factor == 1:
+        return None
+    wanted, shaken = (
+        {name: tensor * factor for name, tensor in each.items()} for each in (exact, rounded)
+    )
+    if missing:
+        return _missing(record, got, wanted, shaken)
+    return _gap(record.settings.precision, got, wanted, shaken)
+
+
+def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap:
+    size = norm(wanted)
+    noise = less(rounded, wanted)
+    off = less(got, wanted)
+    if not size:
+        return Gap(float("inf") if norm(got) else 0.0, norm(got))
+    whole = norm(off) / float(rounding(norm(noise), size, precision))
+    share = whole
+    if precision == "float32":
+        for name, tensor in off.items():
+            own = max(norm({name: wanted[name]}) if name in wanted else 0.0, _SMALL * size)
+            apart = max(norm({name: noise[name]}), norm(noise) * own / size)
+            share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
+    return Gap(share, norm(off) / size)
+
+
+def _missing(record: Record, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap | None:
+    """Return the gap where tensors without any gradient are left out; None where none is without."""
+    without = [name for name in wanted if name not in got or not got[name].any()]
+    if not without or len(without) == len(wanted):
+        return None
+    kept, low = (
+        {name: tensor for name, tensor in each.items() if name not in without}
+        for each in (wanted, rounded)
+    )
+    return _gap(record.settings.precision, {name: got[name] for name in kept}, kept, low)
+
+
+def backward(
+    record: Record, network: Network, micros: Sequence[MicroBatch], precision: str
+) -> dict[str, Tensor]:
+    """Return the gradient of the trainable weights, by name, that the recorded gradients by log-probability amount to."""
+    total: dict[str, Tensor] = {}
+    names = looked_at(record)
+    for micro, rows in _pieces(record, micros):
+        assert micro.forward is not None
+        assert micro.logprobs is not None
+        assert micro.grad_logprobs is not None
+        dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
+        weights = {
+            name: tensor.detach().to(dtype).requires_grad_(name in names)
+            for name, tensor in record.weights[micro.weights].items()
+        }
+        chosen, drawn = network.chosen(
+            plain_weights(weights, record.scalings),
+            micro.forward.of_rows(rows),
+            micro.logprobs.shape[1],
+            record.settings.sampling.temperature,
+            precision,
+        )
+        scalar = (chosen * micro.grad_logprobs[rows].to(chosen.dtype)).sum()
+        if micro.grad_entropies is not None:
+            entropies = -(drawn.exp() * drawn).sum(-1)
+            scalar = scalar + (entropies * micro.grad_entropies[rows].to(chosen.dtype)).sum()
+        found = torch.autograd.grad(scalar, [weights[name] for name in names], allow_unused=True)
+        for name, gradient in zip(names, found, strict=True):
+            if gradient is not None:
+                part = record.part(name, gradient)
+                total[name] = total[name] + part if name in total else part
+    return total
+
+
+def _pieces(record: Record, micros: Sequence[MicroBatch]) -> Iterator[tuple[MicroBatch, Tensor]]:
+    """Yield each micro-batch with rows of it that go through the network together: of a large model, few."""
+    for micro in micros:
+        rows = torch.arange(len(micro.given.completion_ids))
+        for piece in torch.split(rows, record.rows or max(len(rows), 1)):
+            yield micro, piece
+
+
+def _described(got: Gradient, both: Callable[..., _Pair]) -> str:
+    wanted, rounded = both()
+    size = norm(wanted)
+    noise = norm(less(rounded, wanted))
+    off = [
+        name
+        for name in wanted
+        if norm(less({name: got[name]} if name in got else {}, {name: wanted[name]}))
+        > max(30 * noise, 1e-6 * size)
+    ]
+    product = sum(
+        float((got[name].double() * wanted[name].double()).sum()) for name in wanted if name in got
+    )
+    cosine = product / max(norm(got) * size, 1e-30)
+    ratio = norm(got) / max(size, 1e-30)
+    return f"{len(off)} of {len(wanted)} tensors; cosine {cosine:.3f}, norm {ratio:.3g} of what it should be"

@@ -1,0 +1,109 @@
+"""importance weights: what corrects the loss for a sampler whose log-probabilities are not the trainer's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Batch, Record
+from rlvr_debug.replay.rollouts import batch_of
+from rlvr_debug.replay.settings import Settings
+
+SEGMENT = "importance weights"
+_TOKENS = 64  # units in the last place for each nat that a sequence sums up
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    if not record.settings.importance_correction:
+        return
+    for number, generation in enumerate(record.generations):
+        batch = batch_of(generation)
+        if batch.importance_weights is None or batch.old is None or batch.sampler is None:
+            raise NotSeen("the correction's weights, or what they are made of, were not seen")
+        compare, said = partial(_compare, batch, record.settings), partial(_described, batch)
+        yield Instance(f"generation {number + 1}", compare, said)
+
+
+def _compare(batch: Batch, settings: Settings, **knobs: Any) -> Gap:
+    assert batch.importance_weights is not None
+    got = batch.importance_weights.double()
+    wanted = expected_weights(batch, settings, **knobs).expand_as(got)
+    tolerance = _TOKENS * EPSILON * (1 + wanted.abs()) * batch.loss_mask.shape[1]
+    if got.shape[1] == 1:
+        return elementwise(got, wanted, tolerance)
+    counted = batch.loss_mask.bool()  # what a weight does to other tokens is nothing
+    return elementwise(got[counted], wanted[counted], tolerance[counted])
+
+
+def _described(batch: Batch) -> str:
+    return "; ".join(f"{name} {value:.3g}" for name, value in summary(batch).items())
+
+
+def expected_weights(
+    batch: Batch,
+    settings: Settings,
+    *,
+    mode: str = "",
+    swapped: bool = False,
+    maximum: float | None = None,
+    mean: bool = False,
+) -> Tensor:
+    """Return the weight of each token or sequence, [B, C] or [B, 1].
+
+    Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025); TRL's four modes:
+    of tokens or sequences, cut to their bounds (truncate) or 0 outside of them (mask). mean: a sequence's ratio is the
+    geometric mean over its tokens.
+    """
+    assert batch.old is not None
+    assert batch.sampler is not None
+    level, _, how = (mode or settings.importance_correction).partition("_")
+    mask = batch.loss_mask.double()
+    gap = (batch.old.double() - batch.sampler.double()).nan_to_num(nan=0.0) * mask
+    gap = -gap if swapped else gap
+    if level == "sequence":
+        gap = gap.sum(1, keepdim=True)
+        gap = gap / mask.sum(1, keepdim=True).clamp(min=1) if mean else gap
+    ratio = gap.exp()
+    least = -math.inf if settings.correction_min is None else settings.correction_min
+    most = settings.correction_max if maximum is None else maximum
+    most = math.inf if most is None else most
+    if how == "truncate":
+        return ratio.clamp(min=least, max=most)
+    return ratio.masked_fill((ratio < least) | (ratio > most), 0.0)
+
+
+def summary(batch: Batch) -> dict[str, float]:
+    """Return what a correction does to a batch, whether it is right or not.
+
+    gap: mean absolute difference of sampler and trainer, nats a token. effective sample size: of the weights,
+    relative to their number (Kish). masked: share of weights that are 0. weight, longer half: mean weight of the
+    longer half of the sequences.
+    """
+    assert batch.importance_weights is not None
+    assert batch.old is not None
+    assert batch.sampler is not None
+    mask = batch.loss_mask.bool()
+    weights = batch.importance_weights.double()
+    lengths = mask.sum(1)
+    each = (
+        weights
+        if weights.shape[1] == 1
+        else (weights * mask).sum(1, keepdim=True) / lengths[:, None].clamp(min=1)
+    )
+    counted = each[:, 0] if weights.shape[1] == 1 else weights[mask]
+    squares = counted.square().sum()
+    size = counted.sum().square() / squares / len(counted) if squares else squares
+    long = lengths >= lengths.double().median()
+    return {
+        "gap": float((batch.old - batch.sampler)[mask].abs().nanmean()),
+        "effective sample size": float(size),
+        "masked": float((counted == 0).double().mean()),
+        "weight of the longer half": float(each[long].mean()),
+    }

@@ -1,0 +1,84 @@
+"""loss mask: the loss counts the tokens that the sampler wrote, and no others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from rlvr_debug.replay.finding import Place
+from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained
+
+SEGMENT = "loss mask"
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    for number, generation in enumerate(record.generations):
+        sampled = rollouts(generation, record.settings)
+        masks = [counted for _, _, counted in trained(batch_of(generation))]
+        said = partial(_described, record, sampled, masks)
+        for row, (rollout, mask) in enumerate(zip(sampled, masks, strict=True)):
+            compare = partial(_compare, record, rollout, mask, (number, row))
+            yield Instance(f"generation {number + 1}", compare, said)
+
+
+def _compare(
+    record: Record, rollout: Rollout, got: list[bool], place: tuple[int, int], how: str = ""
+) -> Gap:
+    off = _off(got, expected(record, rollout, len(got), how))
+    return replace(different(len(off)), places=tuple(Place(*place, token) for token in off))
+
+
+def _off(got: list[bool], wanted: list[bool]) -> list[int]:
+    return [n for n, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
+
+
+def _described(record: Record, sampled: list[Rollout], masks: list[list[bool]]) -> str:
+    wrong: Counter[str] = Counter()
+    for rollout, mask in zip(sampled, masks, strict=True):
+        for place in _off(mask, expected(record, rollout, len(mask))):
+            how = "counted" if mask[place] else "not counted"
+            wrong[f"{_role(record, rollout, place)} tokens {how}"] += 1
+    return ", ".join(f"{count} {what}" for what, count in wrong.items())
+
+
+def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> list[bool]:
+    """Return which tokens of a completion, [width], the loss is to count; `how` departs from that."""
+    settings, own = record.settings, rollout.completion
+    wrote = rollout.completion_wrote
+    ended = bool(own) and own[-1] in (*settings.eos_ids, settings.pad_id)
+    masks = settings.mask_truncated_completions
+    if how == "cut replies counted":
+        masks = False
+    if how == "cut replies not counted":
+        masks = True
+    if masks and not ended:
+        wrote = [False] * len(own)
+    last = len(rollout.turns[-1].output)
+    found = {
+        "eos not counted": [
+            w and token not in settings.eos_ids for w, token in zip(wrote, own, strict=True)
+        ],
+        "tool tokens counted": [True] * len(own),
+        "padding counted": wrote + [True] * (width - len(own)),
+        "all counted": [True] * width,
+        "first token not counted": [False, *wrote[1:]],
+        "last token not counted": [*wrote[:-1], False],
+        "last turn": [False] * (len(own) - last) + wrote[len(own) - last :],
+        "shifted": [*wrote[1:], False],
+        "nothing": [False] * len(own),
+    }.get(how, wrote)
+    return (found + [False] * width)[:width]
+
+
+def _role(record: Record, rollout: Rollout, place: int) -> str:
+    own = rollout.completion
+    if place >= len(own):
+        return "padding"
+    if not rollout.completion_wrote[place]:
+        return "tool"
+    return "end-of-turn" if own[place] in record.settings.eos_ids else "assistant"

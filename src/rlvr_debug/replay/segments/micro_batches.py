@@ -1,0 +1,88 @@
+"""micro-batches: each row of a generation is trained once in each pass, with what belongs to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Batch, Record
+from rlvr_debug.replay.rollouts import batch_of
+
+SEGMENT = "micro-batches"
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    trained: dict[int, Counter[int]] = {}
+    for number, update in enumerate(record.updates):
+        where = f"update {number + 1}"
+        count, expected = len(update.micro_batches), record.settings.micro_batches
+        said = f"{count} micro-batches, expected {expected}"
+        yield Instance(where, partial(_wrong, count != expected), partial(str, said))
+        for micro in update.micro_batches:
+            rows = micro.given.rows
+            if rows is None:
+                raise NotSeen("rows could not be followed into the micro-batches")
+            trained.setdefault(micro.generation, Counter()).update(rows.tolist())
+            whole = batch_of(record.generations[micro.generation])
+            for field in fields(Batch):
+                kept, given = getattr(whole, field.name), getattr(micro.given, field.name)
+                if field.name != "rows" and _known(kept) and _known(given):
+                    compare = partial(_compare, field.name, kept, given, rows)
+                    said = f"{field.name} are not those of the rows"
+                    yield Instance(where, compare, partial(str, said))
+    yield from _passes(record, trained)
+
+
+def _known(tensor: Tensor | None) -> bool:
+    return tensor is not None and bool(tensor.numel())
+
+
+def _wrong(count: int, **_: str) -> Gap:
+    return different(count)
+
+
+def _compare(
+    name: str, kept: Tensor, given: Tensor, rows: Tensor, *, of: str = "", then: str = ""
+) -> Gap | None:
+    if of and of != name:
+        return None
+    wanted = kept[rows]
+    if wanted.dim() > 1:
+        width = min(wanted.shape[1], given.shape[1])
+        wanted, given = _cut(wanted, width, name), _cut(given, width, name)
+    elif then == "in the order of the generation":
+        wanted = kept[: len(rows)]
+    changed: dict[str, Callable[[Tensor], Tensor]] = {
+        "negated": torch.neg,
+        "zero": torch.zeros_like,
+        "absolute": torch.abs,
+    }
+    wanted = changed.get(then, torch.clone)(wanted)
+    off = (given != wanted) & ~(given.isnan() & wanted.isnan())
+    return different(int(off.reshape(len(rows), -1).any(1).sum()))
+
+
+def _cut(values: Tensor, width: int, name: str) -> Tensor:
+    """Return the columns that a micro-batch may leave out: padding, on the left of prompts, on the right otherwise."""
+    return values[:, -width:] if name.startswith("prompt") else values[:, :width]
+
+
+def _passes(record: Record, trained: dict[int, Counter[int]]) -> Iterator[Instance]:
+    """Yield one instance a generation that was wholly trained: all but the last, which the record may cut."""
+    for number in sorted(trained)[:-1]:
+        rows = range(len(batch_of(record.generations[number]).completion_ids))
+        wanted = Counter(dict.fromkeys(rows, record.settings.num_iterations))
+        more = (trained[number] - wanted).total()
+        missing = (wanted - trained[number]).total()
+        said = f"{more} rows are trained once too often, {missing} are left out"
+        yield Instance(
+            f"generation {number + 1}", partial(_wrong, more + missing), partial(str, said)
+        )

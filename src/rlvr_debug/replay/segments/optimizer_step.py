@@ -1,0 +1,212 @@
+"""optimizer step: the weights move by what the optimizer's formula makes of the gradient and its own state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record, Update
+from rlvr_debug.replay.segments.gradient import less, norm
+from rlvr_debug.replay.settings import Settings
+
+SEGMENT = "optimizer step"
+_COUPLED = {"AdamW": False, "Adam": True, "SGD": True}
+_RELATIVE = 1e-4  # of the change, in float32: the root of moments near adam_epsilon
+_HELD = 3  # units of what the weights' own precision can hold of a change
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    last: Update | None = None
+    for number, update in enumerate(record.updates):
+        if not update.optimizer or update.clipped is None or not record.weights:
+            raise NotSeen("the optimizer, what it reads or the weights were not seen")
+        if update.optimizer not in _COUPLED:
+            raise NotSeen(f"optimizer {update.optimizer} has no reference")
+        if update.state is None and update.optimizer != "SGD":
+            raise NotSeen("the optimizer's state was not seen")
+        rate = learning_rate(record.settings, record.settings.first_step + number)
+        lost = last is not None and not _continues(last, update)
+        given = (record, update, rate, lost)
+        yield Instance(
+            f"update {number + 1}", partial(_compare, *given), partial(_described, *given)
+        )
+        last = update
+
+
+def _compare(
+    record: Record,
+    update: Update,
+    rate: float | None,
+    lost: bool,
+    *,
+    state_lost: bool = False,
+    **knobs: Any,
+) -> Gap | None:
+    if state_lost:
+        return Gap(0.0 if lost else math.inf)
+    if lost and not knobs:
+        return Gap(math.inf, math.inf)
+    return _gap(record, update, rate, knobs)
+
+
+def learning_rate(settings: Settings, step: int) -> float | None:
+    """Return the schedule's rate at a step, from 0: those of transformers that GRPO is trained with; None for others."""
+    warm, total, rate = settings.warmup_steps, settings.total_steps, settings.learning_rate
+    if settings.schedule == "constant":
+        return rate
+    if step < warm:
+        return rate * step / max(1, warm)
+    share = (step - warm) / max(1, total - warm)
+    if settings.schedule == "constant_with_warmup":
+        return rate
+    if settings.schedule == "linear":
+        return rate * max(0.0, 1 - share)
+    if settings.schedule == "cosine":
+        return rate * max(0.0, 0.5 * (1 + math.cos(math.pi * share)))
+    return None
+
+
+def _continues(last: Update, update: Update) -> bool:
+    """Return whether the state is the one that the last step left."""
+    state = update.state or {}
+    return all(
+        name in state
+        and all(
+            key in state[name] and torch.equal(tensor, state[name][key])
+            for key, tensor in tensors.items()
+        )
+        for name, tensors in last.state_after.items()
+    )
+
+
+def _parts(record: Record, number: int) -> dict[str, Tensor]:
+    """Return the numbers of the trainable weights that are looked at."""
+    weights = record.weights[number]
+    return {name: record.part(name, weights[name]) for name in record.trainable}
+
+
+def _gap(
+    record: Record, update: Update, rate: float | None, knobs: Mapping[str, Any]
+) -> Gap | None:
+    before, after = _parts(record, update.before), _parts(record, update.after)
+    moved = {n: after[n].double() - before[n].double() for n in record.trainable}
+    if knobs.get("frozen"):
+        still = [name for name in moved if not moved[name].any()]
+        if not still or len(still) == len(moved):
+            return None
+        moved = {name: tensor for name, tensor in moved.items() if name not in still}
+    wanted = _expected(record, update, rate, knobs)
+    if wanted is None:
+        return None
+    wanted = {name: wanted[name] for name in moved}
+    if knobs.get("stored") == "bfloat16":
+        wanted = {
+            name: (before[name].double() + tensor).bfloat16().double() - before[name].double()
+            for name, tensor in wanted.items()
+        }
+    unit = torch.finfo(next(iter(before.values())).dtype if before else torch.float32).eps
+    held = norm({n: before[n].double().abs() * unit / 2 for n in moved})
+    size = norm(wanted)
+    tolerance = _HELD * held + max(_RELATIVE, 2 * unit) * size + 1e-12
+    off = norm(less(moved, wanted))
+    return Gap(off / tolerance, off / max(size, 1e-30))
+
+
+def _expected(
+    record: Record, update: Update, rate: float | None, knobs: Mapping[str, Any]
+) -> dict[str, Tensor] | None:
+    """Return how far each trainable weight is to move; None where a variant is not applicable.
+
+    AdamW: arXiv 1711.05101, algorithm 2; Adam: arXiv 1412.6980. A weight without gradient stays.
+    """
+    settings = record.settings
+    groups = {name: group for group in update.groups for name in group.names}
+    own = knobs.get("own_rate", False)
+    if own and all(
+        abs(g.learning_rate - (rate or 0.0)) <= 1e-3 * abs(rate or 1e-12) for g in update.groups
+    ):
+        return None
+    before, found = _parts(record, update.before), {}
+    for name in record.trainable:
+        gradient = (update.clipped or {}).get(name)
+        if gradient is None or (knobs.get("held_only") and name not in groups):
+            found[name] = torch.zeros((), dtype=torch.float64)
+            continue
+        group = groups.get(name) or (update.groups[0] if update.groups else None)
+        asked = rate if rate is not None and not own else (group.learning_rate if group else 0.0)
+        decay = settings.weight_decay if group is None else group.weight_decay
+        decay = knobs.get("decay", decay)
+        coupled = knobs.get("coupled", _COUPLED[update.optimizer])
+        state = {} if knobs.get("first") else (update.state or {}).get(name, {})
+        change = _change(
+            before[name].double(),
+            gradient.double(),
+            state,
+            (decay if coupled else 0.0, knobs.get("corrected", True)),
+            settings,
+            (update.optimizer, group.momentum if group else 0.0),
+        )
+        plain = 0.0 if coupled else decay * before[name].double()
+        found[name] = -asked * knobs.get("times", 1.0) * (change + plain)
+    if knobs.get("held_only") and all(name in groups for name in record.trainable):
+        return None
+    return found
+
+
+def _change(
+    weight: Tensor,
+    gradient: Tensor,
+    state: Mapping[str, Tensor],
+    how: tuple[float, bool],
+    settings: Settings,
+    optimizer: tuple[str, float],
+) -> Tensor:
+    """Return the direction that a step of rate 1 goes against.
+
+    how: decay in the gradient; bias correction. optimizer: its class, and the momentum of SGD.
+    """
+    decay, corrected = how
+    kind, momentum = optimizer
+    gradient = gradient + decay * weight
+    if kind == "SGD":
+        held = state.get("momentum_buffer")
+        return gradient if held is None else gradient + momentum * held.double()
+    one, two = settings.betas
+    step = float(state["step"]) + 1 if "step" in state else 1.0
+    zero = torch.zeros_like(gradient)
+    mean = state.get("exp_avg", zero).double() * one + (1 - one) * gradient
+    square = state.get("exp_avg_sq", zero).double() * two + (1 - two) * gradient.square()
+    first, second = (1 - one**step, 1 - two**step) if corrected else (1.0, 1.0)
+    return mean / first / ((square / second).sqrt() + settings.adam_epsilon)
+
+
+def _described(record: Record, update: Update, rate: float | None, lost: bool) -> str:
+    before, after = _parts(record, update.before), _parts(record, update.after)
+    moved = {n: after[n].double() - before[n].double() for n in record.trainable}
+    wanted = _expected(record, update, rate, {}) or {}
+    said = [f"moved {norm(moved) / max(norm(wanted), 1e-30):.3g} of what it should"]
+    if lost:
+        said.append("the optimizer's state is not the one that the last step left")
+    held = {name for group in update.groups for name in group.names}
+    if missing := [name for name in record.trainable if name not in held]:
+        said.append(f"{_some(missing)} not in the optimizer")
+    still = [name for name, tensor in moved.items() if not tensor.any()]
+    if still and any(norm({name: wanted[name]}) for name in still if name in wanted):
+        said.append(f"{_some(still)} not moved")
+    rates = sorted({group.learning_rate for group in update.groups})
+    if rate is not None and any(abs(own - rate) > 1e-3 * max(rate, 1e-12) for own in rates):
+        said.append(f"learning rate {rates[-1]:.3g}, expected {rate:.3g}")
+    return "; ".join(said)
+
+
+def _some(names: list[str]) -> str:
+    more = ", ..." if len(names) > 2 else ""
+    return f"{len(names)} tensors ({', '.join(sorted(names)[:2])}{more})"

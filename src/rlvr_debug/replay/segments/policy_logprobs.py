@@ -1,0 +1,81 @@
+"""policy log-probabilities: what the loss reads is a plain forward pass of the weights of that time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance
+from rlvr_debug.replay.network import EXACT, Network
+from rlvr_debug.replay.record import Forward, MicroBatch, Record, Weights
+from rlvr_debug.replay.segments.sampler import places, root_mean_square, weights_of
+
+SEGMENT = "policy log-probabilities"
+
+
+def instances(record: Record, network: Network) -> Iterator[Instance]:
+    for number, update in enumerate(record.updates):
+        for place, micro in enumerate(update.micro_batches):
+            if micro.forward is None or micro.logprobs is None:
+                raise NotSeen("what the loss reads was not seen")
+            if micro.given.loss_mask.any():
+                compare = partial(_compare, record, network, micro)
+                yield Instance(f"update {number + 1}, micro-batch {place + 1}", compare)
+
+
+def _compare(
+    record: Record,
+    network: Network,
+    micro: MicroBatch,
+    *,
+    updates_ago: int = 0,
+    power: float = 1.0,
+    shifted: int = 0,
+    attention: str = "",
+) -> Gap | None:
+    """power: of the temperature that logits are divided by."""
+    weights = weights_of(record, network, micro.weights, updates_ago, False)
+    temperature = record.settings.sampling.temperature
+    rows = record.chosen(len(micro.given.loss_mask))
+    counted = micro.given.loss_mask[rows].bool()
+    if weights is None or (power != 1 and temperature == 1):
+        return None
+    assert micro.logprobs is not None
+    assert micro.forward is not None
+    got, forward = micro.logprobs[rows], micro.forward.of_rows(rows)
+    if attention == "all":
+        forward = replace(forward, attention_mask=None)
+    exact, rounded = (
+        _logprobs(network, weights, forward, got.shape[1], temperature**power, precision).roll(
+            shifted, 1
+        )
+        for precision in (EXACT, record.settings.precision)
+    )
+    gap = root_mean_square(
+        got[counted].double(),
+        exact[counted].double(),
+        rounded[counted].double(),
+        record.settings.precision,
+    )
+    if gap.share <= 1:
+        return gap
+    off = counted & ~((got.double() - exact.double()).abs() <= 3 * gap.deviation / gap.share)
+    own = rows if micro.given.rows is None else micro.given.rows[rows]
+    return replace(gap, places=places(micro.generation, off, own))
+
+
+@torch.no_grad()
+def _logprobs(
+    network: Network,
+    weights: Weights,
+    forward: Forward,
+    width: int,
+    temperature: float,
+    precision: str,
+) -> Tensor:
+    return network.logprobs(weights, forward, width, temperature, precision)

@@ -1,0 +1,127 @@
+"""rewards: the functions, called again, say the same, of each completion for itself, and it is what was used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+import torch
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Generation, Record, RewardCall
+from rlvr_debug.replay.rollouts import Rollout, rollouts
+from rlvr_debug.replay.segments.loss import kl_estimate
+
+SEGMENT = "rewards"
+_SAME = 1e-6  # relative: rewards pass through float32
+_SUMMED = 1e-4  # of rewards that float32 sums a KL from
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    if not any(generation.reward_calls for generation in record.generations):
+        raise NotSeen("no call of a reward function was seen")
+    for number, generation in enumerate(record.generations):
+        sampled = rollouts(generation, record.settings) if generation.calls else []
+        for call in generation.reward_calls:
+            said_again = (call.again, call.backwards, call.alone, call.evaluated)
+            if generation.rewards is None and not sampled and not any(said_again):
+                raise NotSeen("nothing was seen that a reward function's answer is held to")
+            found = _wrong(record, generation, sampled, call)
+            said = partial(str, f"{call.name} {' and '.join(found)}")
+            yield Instance(f"generation {number + 1}", partial(_compare, found), said)
+
+
+def _compare(found: list[str], wrong: str = "") -> Gap:
+    # a variant is one of the sentences: it fits where it is what was found
+    return different(wrong not in found if wrong else len(found))
+
+
+def _wrong(
+    record: Record,
+    generation: Generation,
+    sampled: list[Rollout],
+    call: RewardCall,
+) -> list[str]:
+    """Return what is wrong with a call, as predicates of its function."""
+    columns, got = call.columns, call.returned
+    found = []
+    ids = columns.get("completion_ids")
+    if not sampled:
+        pass  # what the sampler wrote was not seen
+    elif ids is not None and [list(each) for each in ids] != [each.completion for each in sampled]:
+        found.append("is given other tokens than were sampled")
+    elif _other_text(record, sampled, columns.get("completions")):
+        found.append("is given other text than was sampled")
+    for name, values in columns.items():
+        kept = name in _columns(generation) and name not in (
+            "prompt",
+            "completion",
+            "completion_ids",
+        )
+        if kept and list(values) != [row[name] for row in generation.rows]:
+            found.append(f"is given the column {name} of other rows")
+    if call.again is not None and not _same(call.again, got):
+        found.append("is not deterministic")
+    elif call.alone is not None and not _same(call.alone, got):
+        if _same(sorted(call.alone), sorted(got)):
+            found.append("returns the rewards in another order than the completions")
+        elif call.backwards is not None and not _same(call.backwards, got):
+            found.append("depends on the order of the batch")
+        # else it is meant: a reward relative to the others, whatever their order
+    elif call.backwards is not None and not _same(call.backwards, got):
+        found.append("depends on the order of the batch")
+    if call.evaluated is not None and not _same(call.evaluated, got):
+        found.append("returns what evaluation does not")
+    if generation.rewards is not None and not _used(record, generation, call):
+        found.append("returns what is not used: rewards changed after the call")
+    return found
+
+
+def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
+    """Return whether what was returned is what was used, less the KL where that is in the reward."""
+    assert generation.rewards is not None
+    used = generation.rewards[:, call.index].double()
+    settings, batch = record.settings, generation.batch
+    if not settings.kl_beta or settings.kl_place == "loss":
+        return _same(used.tolist(), call.returned)
+    if batch is None or batch.old is None or batch.reference is None:
+        return True  # cannot be told
+    kl = kl_estimate(settings.kl_estimator, batch.old.double(), batch.reference.double())
+    taken = settings.kl_beta * (kl * batch.loss_mask).sum(1)
+    return bool(torch.allclose(used + taken, torch.tensor(call.returned).double(), atol=_SUMMED))
+
+
+def _columns(generation: Generation) -> Collection[str]:
+    return generation.rows[0] if generation.rows else ()
+
+
+def _other_text(
+    record: Record, sampled: list[Rollout], completions: Sequence[object] | None
+) -> bool:
+    """Return whether the text that was given is not what was sampled; what cannot be told is not."""
+    if not completions or record.tokenizer is None or any(len(each.turns) > 1 for each in sampled):
+        return False
+    texts = record.tokenizer.batch_decode(
+        [each.completion for each in sampled], skip_special_tokens=True
+    )
+    given = []
+    for each in completions:
+        message = each[0] if isinstance(each, list) and len(each) == 1 else each
+        if isinstance(message, dict):
+            if set(message) - {"role", "content"}:
+                return False  # parsed into calls or reasoning
+            message = message.get("content")
+        given.append(message)
+    return any(
+        isinstance(text, str) and text != own for text, own in zip(given, texts, strict=False)
+    )
+
+
+def _same(one: Sequence[float], other: Sequence[float]) -> bool:
+    return len(one) == len(other) and all(
+        (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=_SAME, abs_tol=_SAME)
+        for a, b in zip(one, other, strict=True)
+    )

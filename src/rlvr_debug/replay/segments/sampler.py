@@ -1,0 +1,93 @@
+"""sampler: its log-probabilities are those of the policy's weights of that time, in the distribution asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen, Place
+from rlvr_debug.replay.judge import Gap, Instance, rounding
+from rlvr_debug.replay.network import EXACT, Network
+from rlvr_debug.replay.record import Call, Record, Weights
+
+SEGMENT = "sampler"
+
+
+def instances(record: Record, network: Network) -> Iterator[Instance]:
+    for number, generation in enumerate(record.generations):
+        for call in generation.calls:
+            if not any(call.logprobs):
+                raise NotSeen("the sampler's log-probabilities were not seen")
+            yield Instance(f"generation {number + 1}", partial(_compare, record, network, call))
+
+
+def _compare(
+    record: Record,
+    network: Network,
+    call: Call,
+    updates_ago: int = 0,
+    reference: bool = False,
+    **cuts: Any,
+) -> Gap | None:
+    weights = weights_of(record, network, call.weights, updates_ago, reference)
+    asked = call.used or record.settings.sampling
+    sampling = replace(asked, **cuts)
+    if weights is None or (cuts and sampling == asked):
+        return None
+    rows = record.chosen(len(call.prompts)).tolist()
+    prompts, outputs, logprobs = (
+        [each[row] for row in rows] for each in (call.prompts, call.outputs, call.logprobs)
+    )
+    got = torch.tensor([x for row in logprobs for x in row], dtype=torch.float64)
+    exact, rounded = (
+        torch.tensor(
+            [
+                value
+                for row in network.sampled(weights, prompts, outputs, sampling, precision)
+                for value in row
+            ],
+            dtype=torch.float64,
+        )
+        for precision in (EXACT, record.settings.precision)
+    )
+    return root_mean_square(got, exact, rounded, record.settings.precision)
+
+
+def weights_of(
+    record: Record, network: Network, number: int, updates_ago: int, reference: bool
+) -> Weights | None:
+    """Return the policy's weights of this number or of so many updates before, or the reference's; None where there are none."""
+    if reference:
+        return record.reference
+    return network.policy(number - updates_ago) if number >= updates_ago else None
+
+
+def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str) -> Gap:
+    """Compare log-probabilities, [n], by the root of their mean square difference.
+
+    rounded: the same as `exact` in the run's own precision, which tells what rounding makes.
+    """
+    if got.shape != exact.shape:
+        return Gap(math.inf, math.inf)
+
+    def distance(a: Tensor, b: Tensor) -> float:
+        off = torch.where(a == b, 0.0, a - b).square()  # infinite on both sides
+        return float(off.mean().sqrt().nan_to_num(nan=math.inf)) if off.numel() else 0.0
+
+    off = distance(got, exact)
+    return Gap(off / float(rounding(distance(rounded, exact), 1.0, precision)), off)
+
+
+def places(generation: int, off: Tensor, rows: Tensor | None) -> tuple[Place, ...]:
+    """Return the tokens that are off, of a batch [b, C] with these rows of the generation."""
+    found = off.nonzero().tolist()
+    return tuple(
+        Place(generation, int(rows[row]) if rows is not None else row, token)
+        for row, token in found
+    )

@@ -1,0 +1,41 @@
+"""sampling settings: the sampler works with what it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import partial
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.settings import Sampling
+
+SEGMENT = "sampling settings"
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    asked = record.settings.sampling
+    for number, generation in enumerate(record.generations):
+        for call in generation.calls:
+            if call.used is None:
+                raise NotSeen("the sampler's settings were not seen")
+            off = _off(asked, call.used)
+            said = partial(str, ", ".join(off.values()))
+            yield Instance(f"generation {number + 1}", partial(_compare, list(off)), said)
+
+
+def _compare(off: list[str], of: str = "") -> Gap:
+    return different(off != [of] if of else len(off))
+
+
+def _off(asked: Sampling, used: Sampling) -> dict[str, str]:
+    """Return what differs by name, in words. 0 tokens are not known."""
+    found = {}
+    for field in fields(Sampling):
+        one, other = getattr(asked, field.name), getattr(used, field.name)
+        known = field.name != "max_new_tokens" or (one and other)
+        if one != other and known:
+            found[field.name] = f"{field.name}: {one} asked, {other} used"
+    return found

@@ -1,0 +1,87 @@
+"""tool turns: what stands between two replies is the template's rendering of what the tools said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Generation, Record
+from rlvr_debug.replay.rollouts import Rollout, rollouts
+from rlvr_debug.replay.segments.prompt import template_ids
+
+SEGMENT = "tool turns"
+
+
+def instances(record: Record, _: Network) -> Iterator[Instance]:
+    for number, generation in enumerate(record.generations):
+        if len(generation.calls) < 2:
+            continue
+        prompts = [row.get("prompt") for row in generation.rows]
+        told = generation.messages is not None and all(isinstance(p, list) for p in prompts)
+        if not prompts or not told or record.tokenizer is None:
+            raise NotSeen("the conversations' messages were not seen")
+        for row, rollout in enumerate(rollouts(generation, record.settings)):
+            yield from _of_rollout(record, generation, rollout, row, f"generation {number + 1}")
+
+
+def _of_rollout(
+    record: Record, generation: Generation, rollout: Rollout, row: int, where: str
+) -> Iterator[Instance]:
+    assert generation.messages is not None
+    blocks = _blocks(generation.messages[row])
+    eos = record.settings.eos_ids
+    for (start, said), turn, after in zip(blocks, rollout.turns, rollout.turns[1:], strict=False):
+        if not turn.output or turn.output[-1] not in eos:
+            continue  # a reply that was cut has no end that the template would write
+        read = len(turn.prompt) + len(turn.output)
+        got = after.prompt[read:]
+        history = [*generation.rows[row]["prompt"], *generation.messages[row][:start]]
+        compare = partial(_compare, record, history, said, got)
+        yield Instance(where, compare, partial(str, f"first in row {row + 1}"))
+
+
+def _compare(
+    record: Record, history: list[Any], said: list[Any], got: list[int], **how: Any
+) -> Gap:
+    return different(rendered_turn(record, history, said, **how) != got)
+
+
+def _blocks(messages: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Return where the tools' messages between two replies begin, and these messages."""
+    found: list[tuple[int, list[dict[str, Any]]]] = []
+    for place, message in enumerate(messages):
+        if message["role"] == "assistant":
+            continue
+        if place and messages[place - 1]["role"] != "assistant" and found:
+            found[-1][1].append(message)
+        else:
+            found.append((place, [message]))
+    return found
+
+
+def rendered_turn(
+    record: Record,
+    history: list[Any],
+    said: list[Any],
+    *,
+    generation_prompt: bool = True,
+    alone: bool = False,
+    skipped: int = 0,
+) -> list[int]:
+    """Return the tokens between a reply and the next one. history: all messages up to that reply.
+
+    alone: the tools' messages are rendered without what came before. skipped: tokens left out at the beginning.
+    """
+    if alone:
+        ids = template_ids(record, said, tools=False, generation_prompt=generation_prompt)
+        return ids[skipped:]
+    whole = template_ids(record, [*history, *said], generation_prompt=generation_prompt)
+    before = template_ids(record, history, generation_prompt=False)
+    # what the template writes after the reply's end of turn is not the sampler's
+    head = whole[: len(before)]
+    ends = [place for place, token in enumerate(head) if token in record.settings.eos_ids]
+    return whole[(ends[-1] if ends else len(before) - 1) + 1 + skipped :]

@@ -1,0 +1,269 @@
+"""A record as a folder, in a format that any program can write: docs/record.md.
+
+    record.json           what there is, and the names of its tensors
+    tensors.safetensors   the tensors
+    model/config.json     the architecture
+    tokenizer/            what a tokenizer's save_pretrained writes
+
+Nothing of it is unpickled, and none of its code is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.errors import InputError, reason, typed
+from rlvr_debug.files import read_json
+from rlvr_debug.replay.answer import answer_of
+from rlvr_debug.replay.architecture import (
+    read_model,
+    read_tokenizer,
+    write_model,
+    write_tokenizer,
+)
+from rlvr_debug.replay.check import check
+from rlvr_debug.replay.consistent import check_record
+from rlvr_debug.replay.needed import TOKENS, check_needed
+from rlvr_debug.replay.packing import packed, plain, unpacked
+from rlvr_debug.replay.record import Batch, Forward, Generation, Record
+from rlvr_debug.schemas import check_schema, validator_of
+
+__all__ = ["VERSION", "check_folder", "read_record", "write_record"]
+
+VERSION = 1
+_SCHEMA = Path(__file__).parent / "record.schema.yaml"
+_RECORD, _TENSORS, _MODEL, _TOKENIZER = "record.json", "tensors.safetensors", "model", "tokenizer"
+_NARROW = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32),
+    *(torch.uint16, torch.uint32, torch.uint64),
+)
+
+_Tensored = TypeVar("_Tensored", Batch, Forward)
+
+
+def check_folder(folder: Path) -> dict[str, Any]:
+    """Return what the check says of a record (answer.py). Raise InputError for a folder that is none."""
+    started = time.perf_counter()
+    record = read_record(folder)
+    took = time.perf_counter() - started
+    checked = check(record)
+    seconds = {"read": took, "check": time.perf_counter() - started - took}
+    return answer_of(record, checked) | {"seconds": seconds}
+
+
+# --- writing
+
+
+def write_record(record: Record, folder: Path) -> None:
+    """Write a new folder with all of the record, or nothing. Raise InputError where it exists.
+
+    What JSON has no place for in the columns of rows is left out, and the notes say so.
+    """
+    from safetensors.torch import save_file
+
+    tensors, notes = _Tensors(), list(record.notes)
+    with _new(folder) as part:
+        notes.append(write_model(record.build, part / _MODEL))
+        write_tokenizer(record.tokenizer, part / _TOKENIZER)
+        told = packed(
+            replace(
+                record,
+                tokenizer=None,
+                tools=_schemas(record.tools),
+                generations=[_plain(generation, notes) for generation in record.generations],
+                notes=list(dict.fromkeys(filter(None, notes))),
+            ),
+            "",
+            tensors.keep,
+        )
+        told.pop("build")
+        told["settings"]["template_options"] = plain(dict(record.settings.template_options))
+        text = json.dumps({"version": VERSION, **told}, allow_nan=False)
+        (part / _RECORD).write_text(text + "\n", encoding="utf-8")
+        save_file(tensors.kept, part / _TENSORS)
+        shutil.copymode(part / _RECORD, part / _TENSORS)  # safetensors lets nobody else read it
+
+
+@contextmanager
+def _new(folder: Path) -> Iterator[Path]:
+    """Yield a folder beside it that gets its name in the end."""
+    if folder.exists():
+        raise InputError(f"{folder}: exists, expected a new folder for the record")
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    part.mkdir(parents=True)
+    try:
+        yield part
+        os.replace(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+class _Tensors:
+    """Tensors by the path of their first place. What is the same elsewhere, to the bit, is kept once."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Tensor] = {}
+        self._names: dict[tuple[Any, ...], str] = {}
+
+    def keep(self, place: str, tensor: Tensor) -> str:
+        flat = tensor.detach().cpu().contiguous()
+        numbers = flat.reshape(-1).view(torch.uint8).numpy()
+        digest = hashlib.sha256(memoryview(numbers)).hexdigest()
+        key = (flat.dtype, tuple(flat.shape), digest)
+        if key not in self._names:
+            self._names[key], self.kept[place] = place, flat
+        return self._names[key]
+
+
+def _schemas(tools: list[Any] | None) -> list[Any] | None:
+    from transformers.utils import get_json_schema
+
+    return tools and [get_json_schema(tool) if callable(tool) else tool for tool in tools]
+
+
+def _plain(generation: Generation, notes: list[str]) -> Generation:
+    """Return the generation with what its program had in rows and columns as JSON."""
+    names = dict.fromkeys(name for row in generation.rows for name in row)
+    kept = [name for name in names if _is_plain([row.get(name) for row in generation.rows])]
+    calls = []
+    for call in generation.reward_calls:
+        columns = {
+            name: plain(values)
+            for name, values in call.columns.items()
+            if isinstance(values, list | tuple) and _is_plain(values)
+        }
+        notes += [_left_out(name) for name in call.columns if name not in columns]
+        calls.append(replace(call, columns=columns))
+    notes += [_left_out(name) for name in names if name not in kept]
+    rows = [{name: plain(row[name]) for name in kept if name in row} for row in generation.rows]
+    messages = generation.messages
+    if messages is not None:
+        messages = plain(messages) if _is_plain(messages) else None
+    return replace(generation, rows=rows, reward_calls=calls, messages=messages)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        plain(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _left_out(name: str) -> str:
+    return f"the column {name} is left out: JSON has no place for it"
+
+
+# --- reading
+
+
+def read_record(folder: Path) -> Record:
+    """Return the record. Raise InputError, one line that names file, key, found and expected, for any other folder."""
+    path = folder / _RECORD
+    told = _told(path)
+    with _named(path):
+        check_needed(told)
+        record = _record(told, _tensors(folder / _TENSORS))
+    weights = record.weights[0] if record.weights else record.reference or {}
+    record.build, architecture = read_model(folder / _MODEL, len(weights))
+    record.tokenizer = read_tokenizer(folder / _TOKENIZER)
+    with _named(path):
+        check_record(record, architecture)
+    return record
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file of an error that names none."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _told(path: Path) -> dict[str, Any]:
+    """Return what record.json says, which keeps to its schema."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent}: no such folder, expected one with {_RECORD}")
+    told = read_json(path)
+    if not isinstance(told, dict):
+        raise InputError(f"{path}: found {typed(told)}, expected an object with the key 'version'")
+    told = _whole_characters(told)
+    version = told.get("version")
+    if type(version) is not int or version != VERSION:
+        raise InputError(
+            f"{path}: version is {typed(version)}, expected {VERSION} (docs/record.md)"
+        )
+    check_schema(told, validator_of(_SCHEMA), path)
+    return told
+
+
+def _whole_characters(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the same, with a question mark for each half of a character, which nothing can print."""
+    text = json.dumps(told, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        found: dict[str, Any] = json.loads(text.encode("utf-8", "replace"))
+        return found
+    return told
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise InputError(f"no {path.name} beside it, expected the file of its tensors")
+    try:
+        return dict(load_file(path))
+    except Exception as error:  # whatever is wrong with the bytes
+        raise InputError(f"{path.name} beside it: {reason(error)}, expected safetensors") from None
+
+
+def _record(told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Record:
+    """Return the record without its model and its tokenizer."""
+    options = told["settings"].get("template_options", {})
+    settings = {**told["settings"], "template_options": list(options.items())}
+    rest = {name: value for name, value in told.items() if name != "version"}
+    own = {"tools": None, "tokenizer": None, "build": None}
+    record: Record = unpacked(Record, {**own, **rest, "settings": settings}, "", tensors)
+    for generation in record.generations:
+        if generation.batch is not None:
+            generation.batch = _completed(generation.batch)
+    for update in record.updates:
+        for micro in update.micro_batches:
+            micro.given = _completed(micro.given)
+            if micro.forward is not None:
+                micro.forward = _widened(micro.forward)
+    return record
+
+
+def _completed(batch: Batch) -> Batch:
+    """Return the batch with integers as torch takes them; tokens that are left out have no width."""
+    if not batch.completion_ids.numel() and batch.advantages.dim():
+        none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
+        batch = replace(batch, **dict.fromkeys(TOKENS, none))
+    return _widened(batch)
+
+
+def _widened(value: _Tensored) -> _Tensored:
+    """Return the object with every integer tensor in 64 bits."""
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
+    wide = {
+        name: tensor.long()
+        for name, tensor in found.items()
+        if isinstance(tensor, Tensor) and tensor.dtype in _NARROW
+    }
+    return replace(value, **wide)

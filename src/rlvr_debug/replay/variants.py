@@ -1,0 +1,70 @@
+"""Other implementations of a segment, by the causes that they belong to: `replay.yaml` in a cause's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.causes import file_of, hypothesis_names
+from rlvr_debug.errors import InputError, hint
+from rlvr_debug.files import read_yaml
+from rlvr_debug.schemas import check_schema, validator_of
+
+__all__ = ["Variant", "causes_of", "variants_of"]
+
+_FILE = "replay.yaml"
+_SCHEMA = Path(__file__).parent / "replay.schema.yaml"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What another implementation of the segment does: `knobs` of the segment's reference, by name."""
+
+    segment: str
+    name: str
+    cause: str
+    knobs: Mapping[str, Any]
+
+
+@cache
+def _told() -> Mapping[str, Mapping[str, Any]]:
+    """Return what the causes' files say, by slug."""
+    found = {}
+    for slug in hypothesis_names():
+        path = file_of(slug).with_name(_FILE)
+        if path.is_file():
+            found[slug] = read_yaml(path)
+            check_schema(found[slug], validator_of(_SCHEMA), path)
+    return found
+
+
+def variants_of(segment: str) -> tuple[Variant, ...]:
+    """Return the variants of this segment, in the order of their causes' slugs."""
+    return tuple(
+        Variant(segment, each["name"], slug, each["knobs"])
+        for slug, told in _told().items()
+        for each in told.get("variants", ())
+        if each["segment"] == segment
+    )
+
+
+def causes_of(segment: str) -> tuple[str, ...]:
+    """Return the slugs of the causes that a deviation of this segment speaks for, the nearest first."""
+    ranked = sorted(
+        (told["segments"].index(segment), slug)
+        for slug, told in _told().items()
+        if segment in told["segments"]
+    )
+    return tuple(slug for _, slug in ranked)
+
+
+def check_segments(known: tuple[str, ...]) -> None:
+    """Raise InputError, one line, where a cause's file names a segment that does not exist."""
+    for slug, told in _told().items():
+        path = file_of(slug).with_name(_FILE)
+        for name in (*told["segments"], *(each["segment"] for each in told.get("variants", ()))):
+            if name not in known:
+                raise InputError(f"{path}: no segment '{name}': {hint(name, known)}")

@@ -1,0 +1,452 @@
+"""Fills a record from our own trainer: through its stages, its processes and its observer, none of which is changed.
+
+What the record is checked by (replay/) is not what the trainer runs. Axes: B rollouts, b of a micro-batch, T tokens,
+C tokens of a completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.optim import Optimizer
+
+from rlvr_debug.grpo.policy import Policy, build_policy
+from rlvr_debug.grpo.processes import Processes
+from rlvr_debug.grpo.sequences import Batch as TrainedBatch
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.trainer import start, train_step
+from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState, Training
+from rlvr_debug.models.base_model import one_thread
+from rlvr_debug.replay.network import plain_weights
+from rlvr_debug.replay.record import (
+    Batch,
+    Call,
+    Forward,
+    Generation,
+    MicroBatch,
+    ParameterGroup,
+    Record,
+    RewardCall,
+    Update,
+)
+from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.serving.choose import base_sampler
+from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers.own.training import load_policy, training_of
+
+__all__ = ["record_case", "record_training"]
+
+
+def record_case(job: Job, steps: int = 2) -> Record:
+    """Return the record of the job's run: its first steps, from the base model on."""
+    one_thread()
+    training = training_of(job)
+    model, reference = load_policy(job.base_model, training.settings)
+    sampler = base_sampler(job.base_model, training.chat)
+    return record_training(training, model, reference, sampler, steps)
+
+
+def record_training(
+    training: Training, model: Any, reference: Any, sampler: Any, steps: int
+) -> Record:
+    """Train `model` in place for so many steps, and return their record."""
+    policy = build_policy(model, reference, training.settings, training.seed)
+    watch = _Watch(training, policy)
+    watched = replace(training, stages=watch.stages(training.stages), processes=watch)
+    state = start(watched, policy, sampler)
+    for _ in range(steps):
+        state, _ = train_step(watched, state, watch.observer)
+    saved = training.stages.saved_weights(policy)
+    watch.record.saved = {name: tensor.detach().clone() for name, tensor in saved.items()}
+    return watch.record
+
+
+class _Watch(Processes):
+    """One process that takes note of what passes through it and through the stages."""
+
+    def __init__(self, training: Training, policy: Policy) -> None:
+        self._training, self._policy = training, policy
+        self._update = Update()
+        self._micros: list[MicroBatch] = []
+        self._rewards: Tensor | None = None
+        self._sampled_with = 0
+        self.observer = _Observer(self)
+        names = dict(policy.model.named_parameters())
+        self.record = Record(
+            trainer="own",
+            settings=_settings(training),
+            tokenizer=training.chat.tokenizer,
+            tools=list(training.environment.tools) or None,
+            build=partial(_plain_module, policy.model),
+            scalings={
+                name: {adapter: module.scaling[adapter] for adapter in module.active_adapters}
+                for name, module in policy.model.named_modules()
+                if hasattr(module, "lora_A") and hasattr(module, "scaling")
+            },
+            trainable=tuple(name for name, tensor in names.items() if tensor.requires_grad),
+        )
+        self._frozen = {name: _kept(t) for name, t in names.items() if not t.requires_grad}
+        self._snapshot()
+        self.record.reference = self._reference()
+
+    def _reference(self) -> Mapping[str, Tensor] | None:
+        if self._policy.reference is not None:
+            return {n: _kept(t) for n, t in self._policy.reference.named_parameters()}
+        return plain_weights(self.record.weights[0], {}) if self.record.scalings else None
+
+    def _snapshot(self) -> int:
+        kept = self.record.weights
+        now = {n: t for n, t in self._policy.model.named_parameters() if t.requires_grad}
+        if not kept or any(not torch.equal(tensor, kept[-1][name]) for name, tensor in now.items()):
+            kept.append({**self._frozen, **{name: _kept(tensor) for name, tensor in now.items()}})
+        return len(kept) - 1
+
+    # --- stages and processes
+
+    def stages(self, stages: Stages) -> Stages:
+        """Return the same stages, watched."""
+        self._stages = stages
+        return replace(
+            stages,
+            advantages=self._advantages,
+            logprobs=self._logprobs,
+            importance_weights=self._importance_weights,
+            optimizer_step=self._step,
+        )
+
+    def _advantages(self, rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
+        if self._rewards is None:
+            self._rewards = _kept(rewards).flatten()
+        return self._stages.advantages(rewards, scaling, epsilon)
+
+    def _logprobs(
+        self, model: Any, ids: Tensor, attention: Tensor, wanted: Tensor, *given: Any, **named: Any
+    ) -> Tensor:
+        found = self._stages.logprobs(model, ids, attention, wanted, *given, **named)
+        if not found.requires_grad:
+            return found
+        micro = MicroBatch(
+            len(self.record.generations), _EMPTY, self._snapshot(), Forward(ids, attention.long())
+        )
+        micro.logprobs = _kept(found)
+        self._micros.append(micro)
+
+        def kept(gradient: Tensor) -> None:
+            micro.grad_logprobs = _kept(gradient)
+
+        found.register_hook(kept)  # type: ignore[no-untyped-call]
+        return found
+
+    def _importance_weights(self, *given: Any) -> Tensor:
+        found = self._stages.importance_weights(*given)
+        micro = self._micros[-1]
+        micro.given = replace(micro.given, importance_weights=_kept(found))
+        return found
+
+    def backward(self, loss: Tensor) -> None:
+        self._micros[-1].loss = float(loss.detach())
+        super().backward(loss)
+
+    def clip(self, policy: Policy, norm: float) -> float:
+        self._update.gradients = self._gradients()
+        return super().clip(policy, norm)
+
+    def _gradients(self) -> dict[str, Tensor]:
+        named = self._policy.model.named_parameters()
+        return {name: _kept(tensor.grad) for name, tensor in named if tensor.grad is not None}
+
+    def _step(self, optimizer: Optimizer) -> None:
+        update = self._update
+        update.micro_batches, self._micros = self._micros, []
+        update.before, update.clipped = self._snapshot(), self._gradients()
+        names = {id(tensor): name for name, tensor in self._policy.model.named_parameters()}
+        update.optimizer = type(optimizer).__name__
+        update.groups = [
+            ParameterGroup(
+                tuple(names[id(tensor)] for tensor in group["params"]),
+                float(group["lr"]),
+                float(group["weight_decay"]),
+            )
+            for group in optimizer.param_groups
+        ]
+        update.state = _state(optimizer, names)
+        self._stages.optimizer_step(optimizer)
+        update.after, update.state_after = self._snapshot(), _state(optimizer, names)
+        self.record.updates.append(update)
+        self._update = Update(before=update.after)
+
+    # --- a step
+
+    def begin(self) -> None:
+        """Take note of the weights that a step's rollouts are to be sampled with."""
+        self._sampled_with, self._rewards = self._snapshot(), None
+
+    def end(self, step: Step) -> None:
+        """Put the step's rollouts, batch and micro-batches into the record."""
+        split = _Split(step.experience.batch)
+        targets, count = step.experience.targets, len(step.rollouts)
+        settings = self._training.settings
+        prompts, prompt_mask, completions, real = split.sequences()
+        batch = Batch(
+            prompt_ids=prompts,
+            prompt_mask=prompt_mask,
+            completion_ids=completions,
+            completion_mask=real,
+            loss_mask=split.of(targets.mask.long()).bool(),
+            advantages=targets.advantages,
+            old=split.of(step.update.logprobs),
+            reference=None if step.reference is None else split.of(step.reference),
+            sampler=split.of(targets.sampler),
+            rows=torch.arange(count),
+        )
+        number = len(self.record.generations)
+        own = [
+            u
+            for u in self.record.updates
+            if u.micro_batches and u.micro_batches[0].generation == number
+        ]
+        for update in own:
+            parts = torch.arange(count).tensor_split(settings.gradient_accumulation_steps)
+            for micro, rows in zip(update.micro_batches, parts, strict=True):
+                _cut(micro, split, batch, rows)
+        corrected = [m.given.importance_weights for u in own[:1] for m in u.micro_batches]
+        if all(weights is not None for weights in corrected) and corrected:
+            batch = replace(batch, importance_weights=_joined(corrected, batch.loss_mask.shape[1]))
+        self.record.generations.append(
+            Generation(
+                rows=[self._row(rollout) for rollout in step.rollouts],
+                weights=self._sampled_with,
+                calls=_calls(step.rollouts, self._used(), self._sampled_with),
+                messages=[_messages(rollout) for rollout in step.rollouts],
+                reward_calls=self._scored(step.rollouts),
+                rewards=self._used_rewards(step.rollouts),
+                batch=batch,
+            )
+        )
+
+    def _row(self, rollout: Rollout) -> dict[str, Any]:
+        return {"prompt": self._training.environment.messages(rollout.row), "id": rollout.row.id}
+
+    def _used(self) -> Sampling:
+        most = self._stages.max_new_tokens(self._training.environment)
+        return replace(self.record.settings.sampling, max_new_tokens=most)
+
+    def _scored(self, rollouts: Sequence[Rollout]) -> list[RewardCall]:
+        """Return what the stage says of the rollouts, twice, and what evaluation does."""
+        returned, again, evaluated = (
+            self._rewards_by(score, rollouts)
+            for score in (self._stages.score, self._stages.score, Stages().score)
+        )
+        return [
+            RewardCall(name, n, {}, returned[n], again[n], evaluated=evaluated[n])
+            for n, name in enumerate(self._parts or ("score",))
+        ]
+
+    def _rewards_by(
+        self, score: Callable[..., Mapping[str, float]], rollouts: Sequence[Rollout]
+    ) -> list[list[float]]:
+        """Return what is rewarded, by part where parts are scaled one by one, of each rollout."""
+        environment = self._training.environment
+        scores = [score(rollout, environment) for rollout in rollouts]
+        if self._parts:
+            return [[each[name] for each in scores] for name in self._parts]
+        pairs = zip(rollouts, scores, strict=True)
+        return [[environment.reward(rollout.row, each) for rollout, each in pairs]]
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        """Return the parts of the reward that advantages are made of; none where these are of their sum."""
+        in_parts = self._training.settings.multi_objective_aggregation == "normalize_then_sum"
+        return tuple(self._training.environment.weights) if in_parts else ()
+
+    def _used_rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
+        """Return what advantages were made of, [B, K]."""
+        if self._parts:
+            return torch.tensor(self._rewards_by(self._stages.score, rollouts)).T
+        assert self._rewards is not None
+        return self._rewards[:, None]
+
+
+class _Observer(Observer):
+    """Tells the watch where a step begins and ends."""
+
+    def __init__(self, watch: _Watch) -> None:
+        self._watch = watch
+
+    def begin_step(self, state: TrainerState) -> None:
+        self._watch.begin()
+
+    def end_step(self, step: Step) -> StepRecord:
+        self._watch.end(step)
+        return super().end_step(step)
+
+
+class _Split:
+    """Cuts sequences, [B, T], padded on the right, into prompts and completions: these begin where the model first wrote."""
+
+    def __init__(self, batch: TrainedBatch) -> None:
+        self._batch = batch
+        self.starts = batch.sampled.int().argmax(1)
+        self.lengths = batch.real.sum(1) - self.starts
+        self.width = int(self.lengths.max())
+
+    def places(self) -> Tensor:
+        """Return where each token of a completion stands in its sequence, [B, C], 0 for padding."""
+        steps = torch.arange(self.width)
+        return (self.starts[:, None] + steps) * (steps < self.lengths[:, None])
+
+    def of(self, values: Tensor) -> Tensor:
+        """Return the completions' part of values, [B, T] -> [B, C]; padding is 0."""
+        places = self.places()
+        return values.gather(1, places) * (places > 0)
+
+    def sequences(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return prompts, padded on the left, and their mask, [B, P]; completions and their mask, [B, C]."""
+        rows = zip(self._batch.ids, self.starts.tolist(), strict=True)
+        prompts = [ids[:start].flip(0) for ids, start in rows]
+        ids = pad_sequence(prompts, batch_first=True).flip(1)
+        mask = pad_sequence([torch.ones_like(each) for each in prompts], batch_first=True).flip(1)
+        real = (self.places() > 0).long()
+        return ids, mask, self.of(self._batch.ids), real
+
+
+_NOTHING = torch.zeros(0, 0)
+# until the step is over and its batch is known
+_EMPTY = Batch(_NOTHING, _NOTHING, _NOTHING, _NOTHING, loss_mask=_NOTHING, advantages=_NOTHING)
+
+
+def _cut(micro: MicroBatch, split: _Split, batch: Batch, rows: Tensor) -> None:
+    """Put what the micro-batch was given into it, in the places of completions."""
+    assert micro.forward is not None
+    assert micro.logprobs is not None
+    places = split.places()[rows]
+    weights = micro.given.importance_weights
+    kept = {
+        name: None if value is None else value[rows]
+        for name, value in vars(batch).items()
+        if name not in ("importance_weights", "rows")
+    }
+    micro.given = Batch(
+        **kept,  # type: ignore[arg-type]
+        importance_weights=None if weights is None else _gathered(weights, places),
+        rows=rows,
+    )
+    micro.forward = replace(micro.forward, places=places)
+    micro.logprobs = _gathered(micro.logprobs, places)
+    if micro.grad_logprobs is not None:
+        micro.grad_logprobs = _gathered(micro.grad_logprobs, places)
+
+
+def _gathered(values: Tensor, places: Tensor) -> Tensor:
+    """Return values, [b, t], at these places, [b, C]; 0 where there are none."""
+    inside = (places > 0) & (places < values.shape[1])
+    return values.gather(1, places.clamp(max=values.shape[1] - 1)) * inside
+
+
+def _joined(parts: Sequence[Tensor | None], width: int) -> Tensor:
+    padded = [
+        torch.nn.functional.pad(part, (0, width - part.shape[1]), value=1.0)
+        for part in parts
+        if part is not None
+    ]
+    return torch.cat(padded)
+
+
+def _calls(rollouts: Sequence[Rollout], used: Sampling, weights: int) -> list[Call]:
+    """Return the sampler's calls, one a turn."""
+    turns = [list(_turns(rollout)) for rollout in rollouts]
+    found = []
+    for each in zip_longest(*turns):
+        prompts, outputs, logprobs = zip(*filter(None, each), strict=True)
+        found.append(Call([*prompts], [*outputs], [*logprobs], used, weights))
+    return found
+
+
+def _turns(rollout: Rollout) -> Iterator[tuple[list[int], list[int], list[float]]]:
+    """Yield what the sampler read, what it wrote, and with which log-probabilities, turn by turn."""
+    read: list[int] = []
+    for segment in rollout.segments:
+        if segment.role == "assistant":
+            yield list(read), segment.ids, segment.logprobs
+        read += segment.ids
+
+
+def _messages(rollout: Rollout) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for segment in rollout.segments[1:]:
+        role = segment.role
+        found += [{"role": role, "content": text} for text in segment.texts]
+    return found
+
+
+def _state(optimizer: Optimizer, names: Mapping[int, str]) -> dict[str, dict[str, Tensor]]:
+    return {
+        names[id(tensor)]: {k: _kept(v) for k, v in state.items() if isinstance(v, Tensor)}
+        for tensor, state in optimizer.state.items()
+        if id(tensor) in names
+    }
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().clone()
+
+
+def _plain_module(model: Any) -> Any:
+    """Return a module of the same architecture, with any weights."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_config(model.config)
+
+
+def _settings(training: Training) -> Settings:
+    told, environment, chat = training.settings, training.environment, training.chat
+    in_parts = told.multi_objective_aggregation == "normalize_then_sum"
+    weights = tuple(environment.weights.values()) if in_parts else (1.0,)
+    cap = told.importance_sampling_cap
+    tokenizer = chat.tokenizer
+    dtype = "bfloat16" if told.logprobs_dtype == "bfloat16" else "float32"
+    return Settings(
+        group_size=told.group_size,
+        sampling=Sampling(temperature=told.temperature, max_new_tokens=environment.max_new_tokens),
+        max_completion_length=environment.max_new_tokens * environment.max_turns,
+        max_prompt_length=told.max_prompt_length,
+        truncation_side=told.truncation_side,
+        num_iterations=told.num_iterations,
+        micro_batches=told.gradient_accumulation_steps,
+        steps_per_generation=told.gradient_accumulation_steps,
+        reward_weights=weights,
+        scale_rewards=told.scale_rewards,
+        advantage_epsilon=told.advantage_epsilon,
+        multi_objective_aggregation=told.multi_objective_aggregation,
+        mask_truncated_completions=told.mask_truncated_completions,
+        loss_type=told.aggregation,
+        kl_beta=told.kl_beta,
+        kl_place=told.kl_place,
+        kl_estimator=told.kl_estimator,
+        use_bias_correction_kl=told.use_bias_correction_kl,
+        clip=told.clip,
+        epsilon_high=told.epsilon_high,
+        delta=told.delta or None,
+        importance_sampling_level=told.importance_sampling_level,
+        importance_correction="token_truncate" if cap else "",
+        correction_max=cap or None,
+        learning_rate=told.learning_rate,
+        schedule={"constant": "constant_with_warmup"}.get(
+            told.lr_scheduler_type, told.lr_scheduler_type
+        ),
+        warmup_steps=told.warmup_steps,
+        total_steps=told.steps * told.num_iterations,
+        weight_decay=told.weight_decay,
+        max_grad_norm=told.max_grad_norm,
+        precision="autocast" if told.bf16 else dtype,
+        eos_ids=(chat.eos_id,),
+        pad_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0,
+    )

@@ -1,0 +1,71 @@
+"""A user's script under the check: `python -m rlvr_debug.trainers.trl.check_script told.json script.py ARGS`.
+
+The script runs as it would by itself until it calls GRPOTrainer.train: a few steps are recorded there, the record is
+checked, and the process ends. told.json says how, and where the answer goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main"]
+
+
+class _Done(BaseException):
+    """Raised when the check is over: no `except Exception` of a script keeps it from ending."""
+
+
+def main() -> None:
+    """Run the script of the command line."""
+    told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    script = sys.argv[2]
+    sys.argv = sys.argv[2:]
+    warnings.filterwarnings("ignore")
+    started = time.perf_counter()
+    from trl import GRPOTrainer
+
+    imported = time.perf_counter() - started
+    inner = GRPOTrainer.train
+
+    def train(trainer: Any, *given: Any, **named: Any) -> None:
+        answer = _checked(trainer, told, lambda: inner(trainer, *given, **named))
+        answer["seconds"]["imports"] = imported
+        _write(Path(told["out"]), answer)
+        raise _Done
+
+    GRPOTrainer.train = train
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except _Done:
+        sys.stdout.flush()
+        # threads of a script must not keep the process, nor its exit handlers print
+        os._exit(0)
+
+
+def _checked(trainer: Any, told: Mapping[str, Any], run: Callable[[], Any]) -> dict[str, Any]:
+    from rlvr_debug.replay.store import write_record
+    from rlvr_debug.trainers.trl.live import checked, recorded
+
+    record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"])
+    if told.get("record"):
+        write_record(record, Path(told["record"]))
+    return checked(record, ran)
+
+
+def _write(path: Path, answer: Mapping[str, Any]) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(answer), encoding="utf-8")
+    os.replace(part, path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""What a trainer of TRL saves, by the names of the architecture's own weights."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rlvr_debug.replay.network import plain_weights
+from rlvr_debug.replay.record import Record
+
+__all__ = ["saved_weights"]
+
+_LARGE = 200_000_000  # weights, from which on nothing is saved to be compared
+
+
+def saved_weights(trainer: Any, record: Record) -> Mapping[str, Tensor] | None:
+    """Return what the trainer saves, an adapter added to the weights that it was trained on.
+
+    None where it saves nothing that could be read, with a note in the record.
+    """
+    last = record.weights[-1]
+    if sum(tensor.numel() for tensor in last.values()) > _LARGE:
+        record.notes.append("the model is large: what the trainer saves was not compared")
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            trainer.save_model(folder)
+        except Exception as error:  # the user's own method
+            record.notes.append(f"saving failed: {type(error).__name__}: {error}")
+            return None
+        adapter = Path(folder, "adapter_model.safetensors")
+        if adapter.is_file():
+            saved = load_file(adapter)
+            held = {
+                name: saved.get(_in_a_file(name), tensor * 0) if ".lora_" in name else tensor
+                for name, tensor in last.items()
+            }
+            return plain_weights(held, record.scalings)
+        found: dict[str, Tensor] = {}
+        for file in sorted(Path(folder).glob("*.safetensors")):
+            found |= load_file(file)
+        return found or None
+
+
+def _in_a_file(name: str) -> str:
+    """Return the name that peft gives a weight of an adapter in a file: without the adapter's."""
+    module, _, rest = name.rpartition(".lora_")
+    side, _, rest = rest.partition(".")
+    return f"{module}.lora_{side}.{rest.partition('.')[2]}"

@@ -1,0 +1,134 @@
+"""What a GRPOConfig asks for, in this project's words; what a release has no field for has the value it works with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlvr_debug.replay.settings import Sampling, Settings
+
+__all__ = ["asked_settings", "used_sampling"]
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
+    """Return what the trainer was told. dropouts: how many modules of the model have some."""
+    args = trainer.args
+    has = {name: value for name, value in vars(args).items() if value is not None}
+    weights = getattr(trainer, "reward_weights", torch.ones(len(trainer.reward_funcs)))
+    generation = has.get("generation_kwargs", {})
+    sampling = sampling_of(
+        {
+            **{name: has.get(name) for name in _SAMPLING},
+            **generation,
+            "do_sample": generation.get("do_sample", True),
+        }
+    )
+    steps = has.get("steps_per_generation", has["gradient_accumulation_steps"])
+    scale = has.get("scale_rewards", "group")
+    corrected = has.get("use_vllm") and has.get("vllm_importance_sampling_correction", False)
+    mode = has.get("vllm_importance_sampling_mode", "token_truncate") if corrected else ""
+    tokenizer = _tokenizer(trainer)
+    ends = getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id]
+    optional = {
+        name: has[name]
+        for name in (
+            *("num_iterations", "multi_objective_aggregation", "mask_truncated_completions"),
+            *("importance_sampling_level", "delta", "off_policy_mask_threshold"),
+            *("top_entropy_quantile", "entropy_coef", "use_bias_correction_kl"),
+            *("sapo_temperature_pos", "sapo_temperature_neg"),
+        )
+        if name in has
+    }
+    vespo = ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")
+    if all(name in has for name in vespo):
+        optional["vespo"] = tuple(has[name] for name in vespo)
+    return Settings(
+        group_size=args.num_generations,
+        sampling=sampling,
+        max_prompt_length=has.get("max_prompt_length", 0),
+        cut_at=args.max_completion_length,
+        max_completion_length=args.max_completion_length,
+        micro_batches=args.gradient_accumulation_steps,
+        steps_per_generation=steps,
+        reward_weights=tuple(weights.tolist()),
+        scale_rewards={True: "group", False: "none"}.get(scale, scale),
+        loss_type=has.get("loss_type", "bnpo" if hasattr(trainer, "loss_type") else "grpo"),
+        kl_beta=args.beta,
+        clip=has.get("epsilon", 0.2),
+        epsilon_high=has.get("epsilon_high", has.get("epsilon", 0.2)),
+        importance_correction=mode,
+        correction_max=has.get(
+            "vllm_importance_sampling_clip_max", has.get("vllm_importance_sampling_cap")
+        ),
+        correction_min=has.get("vllm_importance_sampling_clip_min"),
+        **_optimizer(trainer),
+        first_step=trainer.state.global_step,
+        max_grad_norm=args.max_grad_norm,
+        precision=_precision(args, model),
+        eos_ids=tuple(ends),
+        pad_id=tokenizer.pad_token_id,
+        template_options=tuple(sorted((has.get("chat_template_kwargs") or {}).items())),
+        dropouts=dropouts,
+        auxiliary_loss=bool(getattr(trainer, "aux_loss_enabled", False)),
+        adaptive_entropy=bool(getattr(trainer, "use_adaptive_entropy", False)),
+        **optional,
+    )
+
+
+def _optimizer(trainer: Any) -> dict[str, Any]:
+    """Return what is asked of the optimizer: by the arguments, or by the optimizer that the user made."""
+    args, own = trainer.args, trainer.optimizer
+    if own is None or trainer.state.global_step:
+        return {
+            "learning_rate": args.learning_rate,
+            "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+            "weight_decay": args.weight_decay,
+            "betas": (args.adam_beta1, args.adam_beta2),
+            "adam_epsilon": args.adam_epsilon,
+        }
+    told = own.defaults
+    return {
+        "learning_rate": float(told["lr"]),
+        "schedule": "the user's",
+        "weight_decay": float(told.get("weight_decay", 0.0)),
+        "betas": tuple(told.get("betas", (0.9, 0.999))),
+        "adam_epsilon": float(told.get("eps", 1e-8)),
+    }
+
+
+def used_sampling(config: Any) -> Sampling:
+    """Return what a generation of transformers works with. config: its GenerationConfig, as it was prepared."""
+    return sampling_of({name: getattr(config, name, None) for name in (*_SAMPLING, "do_sample")})
+
+
+def sampling_of(told: dict[str, Any]) -> Sampling:
+    """Return settings of sampling by transformers' names; None is what changes nothing."""
+    drawn = bool(told.get("do_sample", True))
+    if not drawn:
+        return Sampling(repetition_penalty=told.get("repetition_penalty") or 1.0, drawn=False)
+    return Sampling(
+        temperature=_or(told.get("temperature"), 1.0),
+        top_p=_or(told.get("top_p"), 1.0),
+        top_k=max(int(_or(told.get("top_k"), 0)), 0),
+        min_p=_or(told.get("min_p"), 0.0),
+        repetition_penalty=_or(told.get("repetition_penalty"), 1.0),
+    )
+
+
+def _or(value: Any, otherwise: float) -> Any:
+    return otherwise if value is None else value
+
+
+def _tokenizer(trainer: Any) -> Any:
+    processor = trainer.processing_class
+    return getattr(trainer, "_tokenizer", None) or getattr(processor, "tokenizer", processor)
+
+
+def _precision(args: Any, model: Any) -> str:
+    trained = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
+    if torch.bfloat16 in trained:
+        return "bfloat16"
+    return "autocast" if args.bf16 else "float32"

@@ -1,0 +1,301 @@
+"""Segments of a recorded step, computed again: our own trainer's, right and with each planted fault."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlvr_debug.causes import cause_of, stages_with, variant_names
+from rlvr_debug.grpo.training import Training
+from rlvr_debug.replay.answer import answer_of, answer_text
+from rlvr_debug.replay.check import Checked, check
+from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN
+from rlvr_debug.replay.judge import judge
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.variants import variants_of
+from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.trainers.own.recorder import record_training
+from tests.small import ROWS, SETTINGS, small_environment
+
+Recorded = Callable[..., Record]
+
+# by fault: the segments that are right as the first to deviate, and settings under which it acts
+FAULTS: dict[str, tuple[set[str], dict[str, Any]]] = {
+    "adapter-lost-at-save": ({"saved weights"}, {}),
+    "advantages-of-others": ({"advantages"}, {}),
+    "attention-from-loss-mask": ({"old log-probabilities", "model inputs"}, {}),
+    "clipped-objective": ({"loss"}, {}),
+    "empty-optimizer": ({"optimizer step"}, {}),
+    "eos-not-trained": ({"loss mask"}, {}),
+    "kl-subtracted": ({"loss"}, {"num_iterations": 2}),
+    "leave-one-out-residue": ({"advantages"}, {}),
+    "per-micro-batch-denominator": (
+        {"loss"},
+        {"gradient_accumulation_steps": 2, "aggregation": "dapo"},
+    ),
+    "prompt-without-tools": ({"tokens"}, {}),
+    "random-reward": ({"rewards"}, {}),
+    "ratio-blow-up": ({"loss"}, {}),
+    "reply-limit-too-low": ({"sampling settings"}, {}),
+    "stale-sampler": ({"sampler"}, {}),
+    "temperature-ignored": ({"old log-probabilities"}, {"temperature": 0.7}),
+    "tool-output-scored": ({"rewards"}, {}),
+    "tool-tokens-trained": ({"loss mask"}, {}),
+    "tool-turn-rendered-alone": ({"tokens"}, {}),
+}
+# settings of a healthy trainer, each with what it may interact with
+HEALTHY: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "two updates a batch": {"num_iterations": 2},
+    "micro-batches": {"gradient_accumulation_steps": 3, "num_iterations": 2},
+    "unequal micro-batches": {"gradient_accumulation_steps": 5, "aggregation": "grpo"},
+    "tokens of the batch": {"aggregation": "dapo", "gradient_accumulation_steps": 2},
+    "constant denominator": {"aggregation": "dr_grpo", "scale_rewards": "none"},
+    "sequences": {"importance_sampling_level": "sequence", "num_iterations": 2},
+    "no KL": {"kl_beta": 0.0, "scale_rewards": "batch"},
+    "KL by k1, corrected": {"kl_estimator": "k1", "use_bias_correction_kl": True},
+    "KL by k2": {"kl_estimator": "k2", "num_iterations": 2},
+    "KL in the reward": {"kl_place": "reward"},
+    "cool": {"temperature": 0.7, "num_iterations": 2},
+    "correction": {"importance_sampling_cap": 2.0, "num_iterations": 2},
+    "two-sided": {"delta": 1.5, "epsilon_high": 0.3, "num_iterations": 2},
+    "truncated left out": {"mask_truncated_completions": True},
+    "by part": {"multi_objective_aggregation": "normalize_then_sum"},
+    "decay and schedule": {"weight_decay": 0.1, "lr_scheduler_type": "cosine", "warmup_steps": 1},
+    "hard clip": {"max_grad_norm": 0.01},
+    "adapter": {"lora_r": 4, "lora_alpha": 8},
+    "prompt limit": {"max_prompt_length": 40},
+    "bfloat16": {"bf16": True},
+    "checkpointed": {"gradient_checkpointing": True, "attn_implementation": "eager"},
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(chat: Any, talkative: Callable[[int], Any]) -> Recorded:
+    """(faults, **settings) -> the record of two steps, always from the same model and rows."""
+
+    def run(*faults: str, **settings: Any) -> Record:
+        model, reference = talkative(0), talkative(0)
+        sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+        told = replace(SETTINGS, **settings)
+        stages = stages_with([fault for fault in faults if fault in variant_names()])
+        if "clipped-objective" in faults:  # a fault that no cause has
+            stages = stages.with_fault("clipped_objective", lambda r, a, *_: -r * a[:, None])
+        environment = small_environment()
+        training = Training(chat, environment, ROWS, told, 0, stages)
+        return record_training(
+            training, model, None if told.lora_r else reference, sampler, steps=2
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def healthy(recorded: Recorded) -> Record:
+    return recorded(num_iterations=2, gradient_accumulation_steps=2, temperature=0.8)
+
+
+def found(checked: Checked) -> dict[str, str]:
+    return {finding.segment: finding.status for finding in checked.findings}
+
+
+def status(record: Record, name: str) -> str:
+    """Return the status of one segment alone."""
+    segment = next(segment for segment in SEGMENTS if segment.name == name)
+    return judge(name, segment.instances(record, Network.of(record))).status
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_trainer_is_not_blamed(recorded: Recorded, name: str) -> None:
+    checked = check(recorded(**HEALTHY[name]))
+    assert checked.first is None, checked.first
+    assert not [f for f in checked.findings if f.status == NOT_SEEN]
+    # a tolerance that is nearly used up would be too tight on another machine
+    coarse = name == "bfloat16"
+    assert max(f.share for f in checked.findings) < (0.9 if coarse else 0.5)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_where_it_is(recorded: Recorded, fault: str) -> None:
+    expected, settings = FAULTS[fault]
+    checked = check(recorded(fault, **settings))
+    assert checked.first is not None
+    assert checked.first.segment in expected
+    if fault in variant_names() and checked.first.names:
+        assert cause_of(fault) in checked.first.causes
+
+
+def test_every_planted_fault_of_the_library_is_among_those_that_are_found() -> None:
+    assert set(variant_names()) <= set(FAULTS)
+
+
+def test_a_fault_that_nothing_names_is_placed_and_described(recorded: Recorded) -> None:
+    record = recorded("ratio-blow-up")
+    answer = answer_of(record, check(record))
+    assert answer["first"] == "loss"
+    assert answer["names"] == []
+    assert "tokens deviate" in answer["answer"]
+    assert "replay/segments/loss.py" in answer["next"]
+
+
+def test_every_variant_can_be_tried_on_every_instance(healthy: Record) -> None:
+    """A name whose knobs its segment does not take would end the check of whoever has that fault."""
+    network, tried = Network.of(healthy), 0
+    for segment in SEGMENTS:
+        for instance in segment.instances(healthy, network):
+            for variant in variants_of(segment.name):
+                instance.compare(**variant.knobs)
+                tried += 1
+    assert tried > 300
+
+
+@pytest.mark.parametrize(
+    ("segment", "names"),
+    [
+        (
+            "loss",
+            {
+                *("the KL is subtracted", "no KL term", "the KL is estimated by k2"),
+                *("the sign is reversed", "padding is counted", "counted twice"),
+                "not divided by the number of micro-batches",
+            },
+        ),
+        ("gradient", {"only the last micro-batch", "sign reversed"}),
+        ("optimizer step", {"no weight moves", "made twice", "no bias correction"}),
+        ("policy log-probabilities", {"temperature ignored", "shifted by one token"}),
+    ],
+)
+def test_a_variant_does_not_fit_what_is_right(
+    healthy: Record, segment: str, names: set[str]
+) -> None:
+    """A variant that gives what is right anyway would name what is no fault."""
+    assert names <= {variant.name for variant in variants_of(segment)}
+    network = Network.of(healthy)
+    instances = list(next(s for s in SEGMENTS if s.name == segment).instances(healthy, network))
+    for variant in variants_of(segment):
+        if variant.name in names:
+            gaps = [instance.compare(**variant.knobs) for instance in instances]
+            assert any(gap is None or gap.share > 1 for gap in gaps), variant.name
+
+
+def _changed(record: Record, what: str, size: float) -> Record:
+    """Return the record with one number of it changed by a relative `size`."""
+    record = copy.deepcopy(record)
+    generation, update = record.generations[0], record.updates[0]
+    batch, micro = generation.batch, update.micro_batches[0]
+    assert batch is not None
+    if what == "advantages":
+        place = int(batch.advantages.abs().argmax())
+        batch.advantages[place] *= 1 + size
+    elif what == "old log-probabilities":
+        assert batch.old is not None
+        batch.old[batch.loss_mask] *= 1 + size
+    elif what == "policy log-probabilities":
+        assert micro.logprobs is not None
+        micro.logprobs *= 1 + size
+    elif what == "loss":
+        assert micro.grad_logprobs is not None
+        micro.grad_logprobs *= 1 + size
+    elif what == "gradient":
+        name = max(update.gradients, key=lambda n: float(update.gradients[n].norm()))
+        update.gradients[name] *= 1 + size
+    elif what == "clip":
+        for name in update.clipped:
+            update.clipped[name] *= 1 + size
+    elif what == "sampler":
+        call = generation.calls[0]
+        call.logprobs[:] = [[x * (1 + size) for x in row] for row in call.logprobs]
+    return record
+
+
+# the smallest relative faults that float32 tells from rounding, with room (docs/check.md)
+@pytest.mark.parametrize(
+    ("what", "size"),
+    [
+        *(("advantages", 1e-4), ("loss", 1e-3), ("gradient", 1e-3), ("clip", 1e-3)),
+        *(("policy log-probabilities", 1e-3), ("old log-probabilities", 1e-3), ("sampler", 1e-3)),
+    ],
+)
+def test_a_small_change_of_one_number_is_seen(healthy: Record, what: str, size: float) -> None:
+    assert status(_changed(healthy, what, size), what) == DEVIATES
+
+
+@pytest.mark.parametrize("what", ["advantages", "loss", "gradient", "policy log-probabilities"])
+def test_nan_is_no_agreement(healthy: Record, what: str) -> None:
+    assert status(_changed(healthy, what, float("nan")), what) == DEVIATES
+
+
+def test_what_deviates_first_counts_though_later_segments_follow_it(recorded: Recorded) -> None:
+    checked = check(recorded("tool-turn-rendered-alone"))
+    assert next(f.segment for f in checked.findings if f.status == DEVIATES) == "tokens"
+    assert found(checked)["loss mask"] == DEVIATES
+
+
+def test_what_was_not_recorded_is_not_seen_and_no_pass(healthy: Record) -> None:
+    record = copy.deepcopy(healthy)
+    for generation in record.generations:
+        generation.rewards, generation.reward_calls = None, []
+    for update in record.updates:
+        for micro in update.micro_batches:
+            micro.grad_logprobs = None
+    states = found(check(record))
+    assert {states[name] for name in ("rewards", "advantages", "loss", "gradient")} == {NOT_SEEN}
+    assert states["tokens"] == AGREES
+
+
+def test_turns_of_tools_are_none_where_there_are_no_tools(healthy: Record) -> None:
+    record = copy.deepcopy(healthy)
+    for generation in record.generations:
+        del generation.calls[1:]
+    assert status(record, "tool turns") == NONE
+
+
+def test_weights_that_are_written_between_two_steps_are_seen(healthy: Record) -> None:
+    record = copy.deepcopy(healthy)
+    later = record.updates[1].micro_batches[0]
+    record.weights.append({name: tensor + 1 for name, tensor in record.weights[-1].items()})
+    later.weights = len(record.weights) - 1
+    assert status(record, "weights between steps") == DEVIATES
+
+
+def test_a_row_that_is_trained_twice_is_seen(healthy: Record) -> None:
+    record = copy.deepcopy(healthy)
+    micro = record.updates[0].micro_batches[0]
+    assert micro.given.rows is not None
+    micro.given.rows[0] = micro.given.rows[1]
+    assert status(record, "micro-batches") == DEVIATES
+
+
+def test_the_text_says_where_and_what_to_do(recorded: Recorded) -> None:
+    record = recorded("stale-sampler")
+    answer = {**answer_of(record, check(record)), "seconds": {"steps": 1.0, "check": 1.0}}
+    text = answer_text(answer)
+    assert "DEVIATES" in text
+    assert "weights of the update before" in text
+    assert "lora-weight-sync" in text
+
+
+@given(data=st.data())
+def test_advantages_are_those_of_our_trainer_for_any_rewards(data: st.DataObject) -> None:
+    """Two implementations that share no code."""
+    from rlvr_debug.grpo.advantages import advantages
+    from rlvr_debug.replay.segments.advantages import expected_advantages
+    from rlvr_debug.replay.settings import Sampling, Settings
+
+    size = data.draw(st.integers(2, 6))
+    count = size * data.draw(st.integers(1, 4))
+    values = st.lists(st.floats(-5, 5, width=32), min_size=count, max_size=count)
+    rewards = torch.tensor(data.draw(values), dtype=torch.float64)
+    scale = data.draw(st.sampled_from(["group", "batch", "none"]))
+    settings = Settings(size, Sampling(), 8, scale_rewards=scale)
+    ours = advantages(rewards.view(-1, size), scale, settings.advantage_epsilon).flatten()
+    torch.testing.assert_close(expected_advantages(rewards[:, None], settings), ours)

@@ -77,13 +77,17 @@ def read_tokenizer(folder: Path) -> Any:
 
     names = ("processor_config.json", "preprocessor_config.json")
     kind = AutoProcessor if any((folder / name).is_file() for name in names) else AutoTokenizer
+    expected = "expected what a tokenizer's save_pretrained writes"
     try:
         with _quiet():
-            return kind.from_pretrained(folder, **_FILES)
+            found = kind.from_pretrained(folder, **_FILES)
     except Exception as error:  # whatever a tokenizer's class says of its files
-        raise InputError(
-            f"{folder}: {reason(error)}, expected what a tokenizer's save_pretrained writes"
-        ) from None
+        raise InputError(f"{folder}: {reason(error)}, {expected}") from None
+    # without a vocabulary, it would be made with an empty one
+    files = getattr(getattr(found, "tokenizer", found), "vocab_files_names", {}).values()
+    if files and not any((folder / name).is_file() for name in files):
+        raise InputError(f"{folder}: found none of {', '.join(sorted(files))}, {expected}")
+    return found
 
 
 def read_model(folder: Path, layers: int) -> tuple[Callable[[], Any], Architecture | None]:
@@ -137,9 +141,15 @@ def _built(path: Path, layers: int, device: torch.device) -> Any:
     kind: Any = getattr(transformers, name, None)
     how: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
     with device:
-        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+        if _is_model(kind):
             return kind._from_config(config, **how)
         return transformers.AutoModelForCausalLM.from_config(config, **how, **_OWN)
+
+
+def _is_model(kind: Any) -> bool:
+    import transformers
+
+    return isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
 
 
 def _described(module: Any) -> Architecture:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
+from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide, observed
 from rlvr_debug.verdicts.statistics import slope_estimate
@@ -82,7 +83,8 @@ def _changes(run: Run, other: Run) -> Iterator[str]:
     for key in sorted({*run.rollouts, *other.rollouts}):
         if run.rollouts.get(key) != other.rollouts.get(key):
             yield f"rollouts' {key} {run.rollouts.get(key, 'as in evaluation')}"
-    for key in sorted({*run.options, *other.options}):
+    watching = load_trainer(run.trainer).watching
+    for key in sorted({*run.options, *other.options} - watching):
         if run.options.get(key) != other.options.get(key):
             yield f"{key} {other.options.get(key, 'not given')} → {run.options.get(key, 'not given')}"
 

@@ -17,7 +17,7 @@ ROWS = [
     for line in PAGE.splitlines()
     if line.startswith("| ") and not line.startswith(("| ---", "| item "))
 ]
-NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`tests/(test_\w+\.py)`: `(test_\w+)`")
 
 
 @cache

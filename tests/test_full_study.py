@@ -126,7 +126,7 @@ def test_arms_of_the_original_train_and_are_judged(tmp_path: Path) -> None:
     done = project.run()
     assert done.returncode == 0, done.stderr
     table = read_table(project.results / "tables" / "runs.csv").fillna("")
-    found: dict[str, dict[str, Any]] = {row["arm"]: row for row in table.to_dict("records")}
+    found: dict[str, Mapping[Any, Any]] = {row["arm"]: row for row in table.to_dict("records")}
     assert {arm for arms in TRIED.values() for arm in arms} <= set(found)
 
     def metrics(arm: str) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ def test_arms_of_the_original_train_and_are_judged(tmp_path: Path) -> None:
     assert not any("outcomes/context_limit" in row for row in metrics("case"))
     assert found["with-calculator"]["environment"] == "calculator"
     table = read_table(project.results / "tables" / "verdicts.csv")
-    verdicts: dict[str, dict[str, Any]] = {v["hypothesis"]: v for v in table.to_dict("records")}
+    verdicts: dict[str, Mapping[Any, Any]] = {v["hypothesis"]: v for v in table.to_dict("records")}
     assert set(verdicts) == set(TRIED)
     assert verdicts["lora-weight-sync"]["status"] != "not_applicable"
     assert "with-calculator: " in verdicts["multi-step"]["evidence"]

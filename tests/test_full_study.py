@@ -149,4 +149,6 @@ def test_arms_of_the_original_train_and_are_judged(tmp_path: Path) -> None:
     verdicts: dict[str, Mapping[Any, Any]] = {v["hypothesis"]: v for v in table.to_dict("records")}
     assert set(verdicts) == set(TRIED)
     assert verdicts["lora-weight-sync"]["status"] != "not_applicable"
+    found_gap = "verified-sync: after each of 2 batches the sampler is at most "
+    assert found_gap in verdicts["lora-weight-sync"]["evidence"]
     assert "with-calculator: " in verdicts["multi-step"]["evidence"]

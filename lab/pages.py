@@ -26,6 +26,8 @@ from rlvr_debug.files import read_yaml, write_text
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.logs.names import known_names
 from rlvr_debug.processes import run_main
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.variants import causes_of, variants_of
 from rlvr_debug.study.params import load_params
 
 __all__ = ["PAGES", "SCHEMA", "written"]
@@ -117,12 +119,29 @@ def stages_table() -> str:
     return "\n".join(lines)
 
 
+def segments_table() -> str:
+    """Return a table of a step's segments: what each is held to, by which names, and what it speaks for."""
+    lines = [
+        "| segment | what must hold | names that are tried | speaks for |",
+        "| --- | --- | --- | --- |",
+    ]
+    for segment in SEGMENTS:
+        own = segment.instances.__doc__ or inspect.getmodule(segment.instances).__doc__ or ""
+        does = (
+            own.splitlines()[0].removeprefix("Yield ").removeprefix(f"{segment.name}: ").rstrip(".")
+        )
+        causes = ", ".join(f"`{slug}`" for slug in causes_of(segment.name)) or "what it says"
+        lines.append(f"| {segment.name} | {does} | {len(variants_of(segment.name))} | {causes} |")
+    return "\n".join(lines)
+
+
 # by page: the marks, and what stands between the two ends of each
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "hypotheses.md": {"hypotheses": hypotheses_text},
     "diagnose.md": {"checks": checks_table, "names": names_table},
     "releases.md": {"releases": releases_text},
     "trainer.md": {"stages": stages_table},
+    "check.md": {"segments": segments_table},
     "parameters.md": {"parameters": parameters_text},
 }
 SCHEMA = ROOT / "docs" / "params.schema.json"

@@ -262,6 +262,12 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug COMMAND --help": Elsewhere(
         f"{_CLI}::test_help_has_examples_that_are_commands_with_options_that_there_are", ("--help",)
     ),
+    "rlvr-debug check train.py --model Qwen/Qwen2.5-0.5B-Instruct": Elsewhere(
+        "tests/test_check.py::test_a_script_is_checked_and_ended", ("rlvr-debug", "check")
+    ),
+    "rlvr-debug check --record runs/record": Elsewhere(
+        "tests/test_check.py::test_words_that_are_no_check_are_one_line", ("check", "--record")
+    ),
     "rlvr-debug check-program --overlay mine.yaml": _CHECKED,
     "rlvr-debug check-program --overlay studies/command.yaml": _CHECKED,
     "rlvr-debug clean --overlay studies/smoke.yaml": Here(says="no such study yet"),

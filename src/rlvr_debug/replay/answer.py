@@ -9,6 +9,7 @@ from typing import Any
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.replay.check import Checked
+from rlvr_debug.replay.consequences import remarks
 from rlvr_debug.replay.finding import DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
@@ -32,6 +33,7 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "hypotheses": list(first.causes) if first else [],
         "next": _next(first),
         "segments": [_told(finding) for finding in checked.findings],
+        "remarks": list(remarks(record)),
         "notes": list(checked.notes),
         "tokens": _tokens(record, first),
     }
@@ -131,6 +133,7 @@ def answer_text(answer: Mapping[str, Any]) -> str:
         if others:
             lines.append(f"After it, and maybe because of it: {', '.join(others)}.")
     lines += [f"Next: {answer['next']}"]
+    lines += [f"As it is set: {remark}." for remark in answer["remarks"]]
     lines += [f"Note: {note}." for note in answer["notes"]]
     return "\n".join(lines)
 

@@ -67,9 +67,11 @@ class Network:
 
     @cached_property
     def module(self) -> Any:
-        """Build the module. The run's random numbers stay as they are."""
+        """Build the module, without the weights that it is made with. The run's random numbers stay as they are."""
         with torch.random.fork_rng():
-            return self.record.build().eval()
+            module = self.record.build().eval()
+        _empty(module)
+        return module
 
     def policy(self, number: int) -> dict[str, Tensor]:
         """Return the policy's weights of this number, as the architecture has them.
@@ -89,9 +91,9 @@ class Network:
         precision: Precision = EXACT,
     ) -> Tensor:
         """Return log-probabilities of the completions' tokens, [b, width]."""
-        return self.distribution(weights, forward, width, temperature, precision)[0]
+        return self.chosen(weights, forward, width, temperature, precision)[0]
 
-    def distribution(
+    def chosen(
         self,
         weights: Weights,
         forward: Forward,
@@ -99,7 +101,7 @@ class Network:
         temperature: float,
         precision: Precision = EXACT,
     ) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of the completions' tokens and the entropies there, both [b, width]."""
+        """Return log-probabilities of the completions' tokens, [b, width], and of all words there, [b, width, V]."""
         ids, places = forward.input_ids, forward.places
         logits = self.logits(weights, forward, precision)
         if places is None:
@@ -109,8 +111,7 @@ class Network:
             rows = torch.arange(len(ids))[:, None]
             before = logits[rows, (places - 1).clamp(min=0)]
         drawn = (before / temperature).log_softmax(-1)
-        entropies = -(drawn.exp() * drawn).sum(-1)
-        return drawn.gather(-1, chosen[..., None])[..., 0], entropies
+        return drawn.gather(-1, chosen[..., None])[..., 0], drawn
 
     def logits(self, weights: Weights, forward: Forward, precision: Precision = EXACT) -> Tensor:
         """Return the logits of every token, [b, T, V], at least in float32."""
@@ -154,6 +155,18 @@ class Network:
                 chosen = drawn.log_softmax(-1).gather(1, torch.tensor(output).long()[:, None])
                 found.append(chosen[:, 0].tolist())
         return found
+
+
+def _empty(module: Any) -> None:
+    """Take a module's weights from it: those of a record stand in for them. What is tied stays so."""
+    empty: dict[int, torch.nn.Parameter] = {}
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                nothing = torch.empty_like(parameter, device="meta")
+                part._parameters[name] = empty.setdefault(
+                    id(parameter), torch.nn.Parameter(nothing)
+                )
 
 
 def drawn_from(logits: Tensor, ids: Tensor, prompt: int, sampling: Sampling) -> Tensor:

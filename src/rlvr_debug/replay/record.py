@@ -7,9 +7,10 @@ of a prompt, C of a completion (all turns after the prompt), K reward functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlvr_debug.replay.settings import Sampling, Settings
@@ -88,6 +89,10 @@ class Batch:
     importance_weights: Tensor | None = None
     rows: Tensor | None = None
 
+    def of_rows(self, index: Tensor) -> Batch:
+        """Return these rows, [n]."""
+        return Batch(**_rows(self, index))
+
 
 @dataclass(frozen=True)
 class Forward:
@@ -101,6 +106,15 @@ class Forward:
     attention_mask: Tensor | None = None
     position_ids: Tensor | None = None
     places: Tensor | None = None
+
+    def of_rows(self, index: Tensor) -> Forward:
+        """Return these rows, [n]."""
+        return Forward(**_rows(self, index))
+
+
+def _rows(value: Batch | Forward, index: Tensor) -> dict[str, Any]:
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: None if tensor is None else tensor[index] for name, tensor in found.items()}
 
 
 @dataclass
@@ -142,11 +156,12 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """A group of the optimizer: names of its parameters, and its own learning rate and weight decay."""
+    """A group of the optimizer: names of its parameters, its own learning rate and weight decay, SGD's momentum."""
 
     names: tuple[str, ...]
     learning_rate: float
     weight_decay: float
+    momentum: float = 0.0
 
 
 @dataclass
@@ -156,7 +171,8 @@ class Update:
     gradients: what the backward passes left, before the clip; clipped: what the optimizer read. before, after: which
     of Record.weights. optimizer: the name of its class. state, state_after: tensors by parameter and name. None: not
     known.
-    touched: whether weights changed between the last backward pass and the step.
+    touched: whether weights changed between the last backward pass and the step. norms: of the whole gradient before
+    and after the clip, where only a part of it is kept.
     """
 
     micro_batches: list[MicroBatch] = field(default_factory=list)
@@ -169,11 +185,15 @@ class Update:
     state: dict[str, dict[str, Tensor]] | None = None
     state_after: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     touched: bool = False
+    norms: tuple[float, float] | None = None
 
 
 @dataclass
 class Record:
     """A few steps of somebody's trainer.
+
+    Of a large model only a part is looked at. elements: by parameter, which of its numbers, flat, its gradients and
+    its optimizer's state have; empty: all. rows: how many rows of a batch go through the reference; 0: all.
 
     trainer: its name and version. tokenizer: of transformers, None where there is none. tools: schemas of the tools.
     build: returns a fresh module of the architecture, with any weights. scalings: by module and adapter, what B A is
@@ -195,3 +215,14 @@ class Record:
     generations: list[Generation] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    elements: Mapping[str, Tensor] = field(default_factory=dict)
+    rows: int = 0
+
+    def part(self, name: str, tensor: Tensor) -> Tensor:
+        """Return those numbers of a parameter's tensor that are looked at."""
+        return tensor.flatten()[self.elements[name]] if name in self.elements else tensor
+
+    def chosen(self, count: int) -> Tensor:
+        """Return which of `count` rows go through the reference: spread evenly, [n]."""
+        most = min(self.rows or count, count)
+        return torch.linspace(0, count - 1, most).long() if count else torch.zeros(0).long()

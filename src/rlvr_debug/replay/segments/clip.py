@@ -25,15 +25,22 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         if not update.gradients and not update.clipped:
             raise NotSeen("no gradient was seen")
         if norm(update.gradients):
-            given = (update.gradients, update.clipped, record.settings.max_grad_norm)
+            # of a large model only a part of the gradient is kept
+            norms = update.norms or (norm(update.gradients), norm(update.clipped))
+            given = (update.gradients, update.clipped, norms, record.settings.max_grad_norm)
             compare = partial(_compare, *given, tolerance)
             yield Instance(f"update {number + 1}", compare, partial(_described, *given))
 
 
 def _compare(
-    gradients: Gradient, clipped: Gradient, limit: float, tolerance: float, how: str = ""
+    gradients: Gradient,
+    clipped: Gradient,
+    norms: tuple[float, float],
+    limit: float,
+    tolerance: float,
+    how: str = "",
 ) -> Gap | None:
-    size = norm(gradients)
+    size, _ = norms
     whole = limit / (size + _SMALL) if limit else 1.0
     right = min(1.0, whole)
     factor = {
@@ -47,10 +54,10 @@ def _compare(
     if how and factor == right:
         return None
     wanted = {name: tensor.double() * factor for name, tensor in gradients.items()}
-    off = norm(less(clipped, wanted)) / (size * max(factor, _SMALL))
+    off = norm(less(clipped, wanted)) / (norm(gradients) * max(factor, _SMALL))
     return Gap(off / tolerance, off)
 
 
-def _described(gradients: Gradient, clipped: Gradient, limit: float) -> str:
-    before, after = norm(gradients), norm(clipped)
+def _described(_: Gradient, __: Gradient, norms: tuple[float, float], limit: float) -> str:
+    before, after = norms
     return f"norm {before:.3g} before, {after:.3g} after, the limit is {limit:g}"

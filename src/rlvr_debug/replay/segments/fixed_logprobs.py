@@ -78,6 +78,7 @@ def _compare(
 ) -> Gap | None:
     model = model or ("reference" if which == "reference" else "policy")
     held = _weights(record, network, weights, model, updates_ago)
+    batch = batch.of_rows(record.chosen(len(batch.completion_ids)))
     counted = batch.loss_mask.bool() & batch.completion_mask.bool()
     if held is None:
         return None

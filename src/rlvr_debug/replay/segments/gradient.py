@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 
@@ -18,6 +19,7 @@ __all__ = ["Gradient", "instances", "less", "norm"]
 SEGMENT = "gradient"
 Gradient = Mapping[str, Tensor]
 _Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
+_LAYER = re.compile(r"\.(\d+)\.")
 _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothing of its rounding
 
 
@@ -49,9 +51,26 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
             continue
         if update.gradients is None or not record.weights:
             raise NotSeen("the gradient of the weights, or the weights, were not seen")
+        if record.elements and number:
+            return  # of a large model the first update says enough
         both = cache(partial(_both, record, network, update))
-        compare = partial(_compare, record, update, update.gradients, both)
-        yield Instance(f"update {number + 1}", compare, partial(_described, update.gradients, both))
+        names = looked_at(record)
+        got = {name: tensor for name, tensor in update.gradients.items() if name in names}
+        compare = partial(_compare, record, update, got, both)
+        yield Instance(f"update {number + 1}", compare, partial(_described, got, both))
+
+
+def looked_at(record: Record) -> tuple[str, ...]:
+    """Return the parameters whose gradients are computed again: all of them, or of a large model those of its last layer.
+
+    A backward pass that ends there costs little more than the forward pass.
+    """
+    names = [name for name in record.trainable if record.weights and name in record.weights[0]]
+    layers = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
+    if not record.elements or not layers:
+        return tuple(record.trainable)
+    last = max(layers.values())
+    return tuple(name for name in names if layers.get(name, -1) == last)
 
 
 def _both(record: Record, network: Network, update: Update, only: str = "") -> _Pair:
@@ -135,31 +154,41 @@ def backward(
 ) -> dict[str, Tensor]:
     """Return the gradient of the trainable weights, by name, that the recorded gradients by log-probability amount to."""
     total: dict[str, Tensor] = {}
-    names = list(record.trainable)
-    for micro in micros if names else ():
+    names = looked_at(record)
+    for micro, rows in _pieces(record, micros) if names else ():
         assert micro.forward is not None
         assert micro.logprobs is not None
         assert micro.grad_logprobs is not None
         dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
         weights = {
-            name: tensor.detach().to(dtype).requires_grad_(name in record.trainable)
+            name: tensor.detach().to(dtype).requires_grad_(name in names)
             for name, tensor in record.weights[micro.weights].items()
         }
-        chosen, entropies = network.distribution(
+        chosen, drawn = network.chosen(
             plain_weights(weights, record.scalings),
-            micro.forward,
+            micro.forward.of_rows(rows),
             micro.logprobs.shape[1],
             record.settings.sampling.temperature,
             precision,
         )
-        scalar = (chosen * micro.grad_logprobs.to(chosen.dtype)).sum()
+        scalar = (chosen * micro.grad_logprobs[rows].to(chosen.dtype)).sum()
         if micro.grad_entropies is not None:
-            scalar = scalar + (entropies * micro.grad_entropies.to(chosen.dtype)).sum()
+            entropies = -(drawn.exp() * drawn).sum(-1)
+            scalar = scalar + (entropies * micro.grad_entropies[rows].to(chosen.dtype)).sum()
         found = torch.autograd.grad(scalar, [weights[name] for name in names], allow_unused=True)
         for name, gradient in zip(names, found, strict=True):
             if gradient is not None:
-                total[name] = total[name] + gradient if name in total else gradient
+                part = record.part(name, gradient)
+                total[name] = total[name] + part if name in total else part
     return total
+
+
+def _pieces(record: Record, micros: Sequence[MicroBatch]) -> Iterator[tuple[MicroBatch, Tensor]]:
+    """Yield each micro-batch with rows of it that go through the network together: of a large model, few."""
+    for micro in micros:
+        rows = torch.arange(len(micro.given.completion_ids))
+        for piece in torch.split(rows, record.rows or max(len(rows), 1)):
+            yield micro, piece
 
 
 def _described(got: Gradient, both: Callable[..., _Pair]) -> str:

@@ -18,7 +18,6 @@ from rlvr_debug.replay.segments.gradient import less, norm
 from rlvr_debug.replay.settings import Settings
 
 SEGMENT = "optimizer step"
-_STATES = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 _COUPLED = {"AdamW": False, "Adam": True, "SGD": True}
 _RELATIVE = 1e-4  # of the change, in float32: the root of moments near adam_epsilon
 _HELD = 3  # units of what the weights' own precision can hold of a change
@@ -88,10 +87,16 @@ def _continues(last: Update, update: Update) -> bool:
     )
 
 
+def _parts(record: Record, number: int) -> dict[str, Tensor]:
+    """Return the numbers of the trainable weights that are looked at."""
+    weights = record.weights[number]
+    return {name: record.part(name, weights[name]) for name in record.trainable}
+
+
 def _gap(
     record: Record, update: Update, rate: float | None, knobs: Mapping[str, Any]
 ) -> Gap | None:
-    before, after = record.weights[update.before], record.weights[update.after]
+    before, after = _parts(record, update.before), _parts(record, update.after)
     moved = {n: after[n].double() - before[n].double() for n in record.trainable}
     if knobs.get("frozen"):
         still = [name for name in moved if not moved[name].any()]
@@ -129,7 +134,7 @@ def _expected(
         abs(g.learning_rate - (rate or 0.0)) <= 1e-3 * abs(rate or 1e-12) for g in update.groups
     ):
         return None
-    before, found = record.weights[update.before], {}
+    before, found = _parts(record, update.before), {}
     for name in record.trainable:
         gradient = (update.clipped or {}).get(name)
         if gradient is None or (knobs.get("held_only") and name not in groups):
@@ -147,7 +152,7 @@ def _expected(
             state,
             (decay if coupled else 0.0, knobs.get("corrected", True)),
             settings,
-            update.optimizer,
+            (update.optimizer, group.momentum if group else 0.0),
         )
         plain = 0.0 if coupled else decay * before[name].double()
         found[name] = -asked * knobs.get("times", 1.0) * (change + plain)
@@ -162,13 +167,18 @@ def _change(
     state: Mapping[str, Tensor],
     how: tuple[float, bool],
     settings: Settings,
-    optimizer: str,
+    optimizer: tuple[str, float],
 ) -> Tensor:
-    """Return the direction that a step of rate 1 goes against. how: decay in the gradient; bias correction."""
+    """Return the direction that a step of rate 1 goes against.
+
+    how: decay in the gradient; bias correction. optimizer: its class, and the momentum of SGD.
+    """
     decay, corrected = how
+    kind, momentum = optimizer
     gradient = gradient + decay * weight
-    if optimizer == "SGD":
-        return gradient
+    if kind == "SGD":
+        held = state.get("momentum_buffer")
+        return gradient if held is None else gradient + momentum * held.double()
     one, two = settings.betas
     step = float(state["step"]) + 1 if "step" in state else 1.0
     zero = torch.zeros_like(gradient)
@@ -179,7 +189,7 @@ def _change(
 
 
 def _described(record: Record, update: Update, rate: float | None, lost: bool) -> str:
-    before, after = record.weights[update.before], record.weights[update.after]
+    before, after = _parts(record, update.before), _parts(record, update.after)
     moved = {n: after[n].double() - before[n].double() for n in record.trainable}
     wanted = _expected(record, update, rate, {}) or {}
     said = [f"moved {norm(moved) / max(norm(wanted), 1e-30):.3g} of what it should"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance
 from rlvr_debug.replay.network import EXACT, Network
-from rlvr_debug.replay.record import MicroBatch, Record, Weights
+from rlvr_debug.replay.record import Forward, MicroBatch, Record, Weights
 from rlvr_debug.replay.segments.sampler import places, root_mean_square, weights_of
 
 SEGMENT = "policy log-probabilities"
@@ -40,15 +40,20 @@ def _compare(
 ) -> Gap | None:
     """power: of the temperature that logits are divided by."""
     weights = weights_of(record, network, micro.weights, updates_ago, False)
-    temperature, counted = record.settings.sampling.temperature, micro.given.loss_mask.bool()
+    temperature = record.settings.sampling.temperature
+    rows = record.chosen(len(micro.given.loss_mask))
+    counted = micro.given.loss_mask[rows].bool()
     if weights is None or (power != 1 and temperature == 1):
         return None
-    got = micro.logprobs
-    assert got is not None
+    assert micro.logprobs is not None
+    assert micro.forward is not None
+    got, forward = micro.logprobs[rows], micro.forward.of_rows(rows)
+    if attention == "all":
+        forward = replace(forward, attention_mask=None)
     exact, rounded = (
-        forward_logprobs(
-            network, weights, micro, temperature**power, precision, attention=attention
-        ).roll(shifted, 1)
+        _logprobs(network, weights, forward, got.shape[1], temperature**power, precision).roll(
+            shifted, 1
+        )
         for precision in (EXACT, record.settings.precision)
     )
     gap = root_mean_square(
@@ -60,23 +65,17 @@ def _compare(
     if gap.share <= 1:
         return gap
     off = counted & ~((got.double() - exact.double()).abs() <= 3 * gap.deviation / gap.share)
-    return replace(gap, places=places(micro.generation, off, micro.given.rows))
+    own = rows if micro.given.rows is None else micro.given.rows[rows]
+    return replace(gap, places=places(micro.generation, off, own))
 
 
 @torch.no_grad()
-def forward_logprobs(
+def _logprobs(
     network: Network,
     weights: Weights,
-    micro: MicroBatch,
+    forward: Forward,
+    width: int,
     temperature: float,
     precision: str,
-    *,
-    attention: str = "",
 ) -> Tensor:
-    """Return log-probabilities of the completions, [b, C], given what the policy was given. attention: "" or "all"."""
-    forward, got = micro.forward, micro.logprobs
-    assert forward is not None
-    assert got is not None
-    if attention == "all":
-        forward = replace(forward, attention_mask=None)
-    return network.logprobs(weights, forward, got.shape[1], temperature, precision)
+    return network.logprobs(weights, forward, width, temperature, precision)

@@ -40,12 +40,16 @@ def _compare(
     sampling = replace(asked, **cuts)
     if weights is None or (cuts and sampling == asked):
         return None
-    got = torch.tensor([x for row in call.logprobs for x in row], dtype=torch.float64)
+    rows = record.chosen(len(call.prompts)).tolist()
+    prompts, outputs, logprobs = (
+        [each[row] for row in rows] for each in (call.prompts, call.outputs, call.logprobs)
+    )
+    got = torch.tensor([x for row in logprobs for x in row], dtype=torch.float64)
     exact, rounded = (
         torch.tensor(
             [
                 value
-                for row in network.sampled(weights, call.prompts, call.outputs, sampling, precision)
+                for row in network.sampled(weights, prompts, outputs, sampling, precision)
                 for value in row
             ],
             dtype=torch.float64,

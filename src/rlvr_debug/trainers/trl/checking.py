@@ -59,13 +59,15 @@ def _run(argv: Sequence[str], log: Path) -> int:
     package = str(Path(__file__).resolve().parents[3])
     places = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-    with guarded(argv, log, environment) as process, log.open("rb") as said:
+    with (
+        guarded(argv, log, environment) as process,
+        log.open(encoding="utf-8", errors="replace") as said,
+    ):
         status = None
         while True:
             piece = said.read(_PIECE)
             if piece:
-                sys.stderr.buffer.write(piece)
-                sys.stderr.buffer.flush()
+                print(piece, end="", file=sys.stderr, flush=True)
             elif status is not None:
                 return status
             else:

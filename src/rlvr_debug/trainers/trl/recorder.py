@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import copy
 import functools
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import GenerationMixin
 
@@ -36,6 +39,9 @@ from rlvr_debug.trainers.trl.settings import asked_settings, used_sampling
 __all__ = ["Recorder"]
 
 _ROW = "rlvr_debug_row"
+# trained weights, from which on a model is large: only a part of it is looked at
+_LARGE = 50_000_000
+_ELEMENTS, _ROWS = 4096, 4  # of each tensor; of each batch
 _LOGPROBS = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 
 
@@ -57,9 +63,11 @@ class Recorder:
         self._micro: MicroBatch | None = None
         self._undo: list[Callable[[], None]] = []
         self._rewards = RewardWatch(again=rewards)
+        self._spill = tempfile.TemporaryDirectory(prefix="rlvr-debug-")
         self.record = self._begun()
+        large = bool(self.record.elements)
         self._frozen = {
-            name: _kept(parameter)
+            name: parameter.detach().cpu() if large else _kept(parameter)
             for name, parameter in self._model.named_parameters()
             if not parameter.requires_grad
         }
@@ -84,6 +92,13 @@ class Recorder:
             scalings=scalings,
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
         )
+        sizes = {name: p.numel() for name, p in self._model.named_parameters() if p.requires_grad}
+        if sum(sizes.values()) >= _LARGE:
+            record.elements, record.rows = _some(sizes), _ROWS
+            record.notes.append(
+                f"the model is large: {_ROWS} rows of a batch, {_ELEMENTS} numbers of each tensor, and the gradient "
+                "of the last layer are looked at"
+            )
         if record.settings.dropouts:
             record.notes.append(
                 f"{record.settings.dropouts} dropouts are switched off in the recorded steps"
@@ -111,9 +126,16 @@ class Recorder:
             for name, parameter in self._model.named_parameters()
             if parameter.requires_grad
         }
-        kept = self.record.weights
-        if not kept or any(not torch.equal(p.detach().cpu(), kept[-1][n]) for n, p in now.items()):
-            kept.append({**self._frozen, **{name: _kept(p) for name, p in now.items()}})
+        kept, part = self.record.weights, self.record.part
+        if not kept or any(
+            not torch.equal(part(n, p.detach()).cpu(), part(n, kept[-1][n])) for n, p in now.items()
+        ):
+            trained: Mapping[str, Tensor] = {name: _kept(p) for name, p in now.items()}
+            if self.record.elements:  # on disk, and read from there when they are needed
+                file = Path(self._spill.name, f"weights-{len(kept)}.safetensors")
+                save_file(dict(trained), file)
+                trained = load_file(file)
+            kept.append({**self._frozen, **trained})
         return len(kept) - 1
 
     # --- seams
@@ -319,6 +341,7 @@ class Recorder:
             inner(loss, *given, **named)
             if self._update.micro_batches:
                 self._update.gradients = self._gradients()
+                self._norm = self._whole_norm()
 
         accelerator.backward = backward
 
@@ -327,9 +350,16 @@ class Recorder:
 
         return restore
 
+    def _whole_norm(self) -> float:
+        """Return the norm of the whole gradient, where only a part of it is kept."""
+        if not self.record.elements:
+            return 0.0
+        found = [p.grad.double().norm() for p in self._model.parameters() if p.grad is not None]
+        return float(torch.stack(found).norm()) if found else 0.0
+
     def _gradients(self) -> dict[str, Tensor]:
         return {
-            name: _kept(parameter.grad)
+            name: _kept(self.record.part(name, parameter.grad))
             for name, parameter in self._model.named_parameters()
             if parameter.grad is not None
         }
@@ -351,6 +381,8 @@ class Recorder:
         micros = update.micro_batches
         update.touched = bool(micros) and update.before != micros[-1].weights
         update.clipped = self._gradients()
+        if self.record.elements:
+            update.norms = (self._norm, self._whole_norm())
         optimizer, names = self._optimizer(), self._names()
         update.optimizer = type(optimizer).__name__
         update.groups = [
@@ -358,6 +390,7 @@ class Recorder:
                 tuple(names[id(p)] for p in group["params"] if id(p) in names),
                 float(group["lr"]),
                 float(group.get("weight_decay", 0.0)),
+                float(group.get("momentum", 0.0)),
             )
             for group in optimizer.param_groups
         ]
@@ -388,7 +421,13 @@ class Recorder:
     def _state(self, optimizer: Any, names: Mapping[int, str]) -> dict[str, dict[str, Tensor]]:
         return {
             names[id(parameter)]: {
-                key: _kept(value) for key, value in state.items() if isinstance(value, Tensor)
+                key: _kept(
+                    self.record.part(names[id(parameter)], value)
+                    if value.shape == parameter.shape
+                    else value
+                )
+                for key, value in state.items()
+                if isinstance(value, Tensor)
             }
             for parameter, state in optimizer.state.items()
             if id(parameter) in names
@@ -404,6 +443,16 @@ def _with_scores(named: Mapping[str, Any]) -> dict[str, Any]:
     config = copy.deepcopy(config)
     config.return_dict_in_generate = config.output_scores = True
     return {**named, "generation_config": config}
+
+
+def _some(sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """Return which numbers of each tensor are looked at, drawn once, [n]; of a small tensor all."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randint(size, (_ELEMENTS,), generator=generator).sort().values
+        for name, size in sizes.items()
+        if size > _ELEMENTS
+    }
 
 
 def _kept(tensor: Tensor) -> Tensor:

@@ -64,12 +64,8 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
             "vllm_importance_sampling_clip_max", has.get("vllm_importance_sampling_cap")
         ),
         correction_min=has.get("vllm_importance_sampling_clip_min"),
-        learning_rate=args.learning_rate,
-        schedule=str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+        **_optimizer(trainer),
         first_step=trainer.state.global_step,
-        weight_decay=args.weight_decay,
-        betas=(args.adam_beta1, args.adam_beta2),
-        adam_epsilon=args.adam_epsilon,
         max_grad_norm=args.max_grad_norm,
         precision=_precision(args, model),
         eos_ids=tuple(ends),
@@ -80,6 +76,27 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
         adaptive_entropy=bool(getattr(trainer, "use_adaptive_entropy", False)),
         **optional,
     )
+
+
+def _optimizer(trainer: Any) -> dict[str, Any]:
+    """Return what is asked of the optimizer: by the arguments, or by the optimizer that the user made."""
+    args, own = trainer.args, trainer.optimizer
+    if own is None or trainer.state.global_step:
+        return {
+            "learning_rate": args.learning_rate,
+            "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+            "weight_decay": args.weight_decay,
+            "betas": (args.adam_beta1, args.adam_beta2),
+            "adam_epsilon": args.adam_epsilon,
+        }
+    told = own.defaults
+    return {
+        "learning_rate": float(told["lr"]),
+        "schedule": "the user's",
+        "weight_decay": float(told.get("weight_decay", 0.0)),
+        "betas": tuple(told.get("betas", (0.9, 0.999))),
+        "adam_epsilon": float(told.get("eps", 1e-8)),
+    }
 
 
 def used_sampling(config: Any) -> Sampling:

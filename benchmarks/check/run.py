@@ -1,0 +1,218 @@
+"""Where `rlvr-debug check` places each fault, and whether it flags a healthy script.
+
+    python -m benchmarks.check.run [--only faults|settings] [--precision bf16] [--names NAME ...] [--environment trl-1.0.0]
+
+Each script runs under the check in a process of its own. Writes benchmarks/check/results/{faults,settings}.csv, with the
+precision and the environment in their names where these are not the usual ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from benchmarks.check.faults import FAULTS, Fault
+from benchmarks.check.settings import HEALTHY, SETTINGS
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_text
+from rlvr_debug.processes import run_main
+from rlvr_debug.venvs import build_venv
+
+SCRIPT = Path(__file__).parent / "script.py"
+RESULTS = Path(__file__).parent / "results"
+LIMIT = 600  # seconds for a script
+DEVIATES = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the check said of one script. `placed` is 1 where it should have said so, `named` where a name fits."""
+
+    name: str
+    expected: str
+    first: str
+    placed: int
+    names: str
+    named: str
+    share: str
+    not_seen: str
+    exit: int
+    seconds: float
+    said: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--only", choices=["faults", "settings"])
+    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
+    parser.add_argument("--names", nargs="+", default=[])
+    parser.add_argument("--environment", help="of envs/, for another TRL release")
+    parser.add_argument("--cores", type=int, default=1)
+    args = parser.parse_args()
+    python = str(build_venv(args.environment)) if args.environment else sys.executable
+    version = _version(python)
+    usual = args.precision == "float32" and not args.environment
+    suffix = "" if usual else f"-{args.precision}-{args.environment or 'trl'}"
+    for kind in (args.only,) if args.only else ("faults", "settings"):
+        names = _names(kind, args.precision, version, args.names)
+        if not names:
+            continue
+        checked = partial(_run, kind, precision=args.precision, python=python)
+        with ThreadPoolExecutor(args.cores) as pool:
+            outcomes = list(pool.map(lambda name, run=checked: _told(run(name)), names))
+        _totals(kind, outcomes)
+        if not args.names:
+            write_text(RESULTS / f"{kind}{suffix}.csv", _csv(outcomes))
+
+
+def _version(python: str) -> Version:
+    words = (python, "-c", "from importlib.metadata import version; print(version('trl'))")
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return Version(said.strip())
+
+
+def _names(kind: str, precision: str, version: Version, asked: Sequence[str]) -> list[str]:
+    """Return those of a kind that this TRL can run. Raises InputError for names that are of no kind."""
+    known = {"faults": list(FAULTS), "settings": list(HEALTHY)}
+    if unknown := set(asked) - {name for names in known.values() for name in names}:
+        raise InputError(f"--names: {', '.join(sorted(unknown))}: no such fault or setting")
+    chosen = [name for name in known[kind] if not asked or name in asked]
+    if kind == "settings":
+        return [name for name in chosen if _has(version, name)]
+    told = [FAULTS[name] for name in chosen]
+    if precision != "float32":
+        told = [fault for fault in told if fault.precision == "any"]
+    return [f.name for f in told if version >= Version(f.since) and _has(version, f.setting)]
+
+
+def _has(version: Version, settings: str) -> bool:
+    return all(
+        version >= Version(SETTINGS[name].since) for name in filter(None, settings.split("+"))
+    )
+
+
+def _run(kind: str, name: str, precision: str, python: str) -> Outcome:
+    what = ["--fault", name] if kind == "faults" else ["--setting", name]
+    check = [python, "-m", "rlvr_debug.cli", "check", "--json", str(SCRIPT)]
+    path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            [*check, *what, "--precision", precision],
+            capture_output=True,
+            text=True,
+            env=env,
+            check=False,
+            timeout=LIMIT,
+        )
+        status, report, said = done.returncode, _report(done.stdout), done.stderr.strip()
+    except subprocess.TimeoutExpired:
+        status, report, said = 124, None, f"longer than {LIMIT} s"
+    seconds = round(time.monotonic() - started, 1)
+    fault = FAULTS[name] if kind == "faults" else None
+    last = "" if report else (said.splitlines() or ["nothing"])[-1]
+    return _outcome(name or "plain", fault, report or {}, status, seconds, last)
+
+
+def _report(stdout: str) -> dict[str, Any] | None:
+    """Return the JSON that the check printed, after anything that the script did."""
+    for start in [0, *(n + 1 for n, letter in enumerate(stdout) if letter == "\n")]:
+        try:
+            found = json.loads(stdout[start:])
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "segments" in found:
+            return found
+    return None
+
+
+def _outcome(
+    name: str, fault: Fault | None, report: dict[str, Any], status: int, seconds: float, said: str
+) -> Outcome:
+    segments = {s["segment"]: s for s in report.get("segments", [])}
+    first = report.get("first") or ""
+    found = segments.get(first, {})
+    names = found.get("names", [])
+    causes = {entry["cause"] for entry in names}
+    expected = fault.segments if fault else ()
+    placed = first in expected if fault else bool(report) and not first and status == 0
+    named = "" if not fault or not fault.causes else str(int(bool(causes & set(fault.causes))))
+    unseen = [key for key, s in segments.items() if s["status"] == "not seen"]
+    # of a healthy script, the segment that used most of its tolerance
+    used = {key: float(s.get("share") or 0.0) for key, s in segments.items()}
+    most = first or max(used, key=lambda key: used[key], default="")
+    share = f"{most} {used[most]:.3g}" if most in used else ""
+    return Outcome(
+        name,
+        "|".join(expected),
+        first,
+        int(placed),
+        "|".join(entry["name"] for entry in names),
+        named,
+        share,
+        "|".join(unseen),
+        status,
+        seconds,
+        said or found.get("note", ""),
+    )
+
+
+def _told(outcome: Outcome) -> Outcome:
+    mark = "ok " if outcome.placed else "BAD"
+    expected = outcome.expected or "nothing"
+    print(
+        f"{mark} {outcome.seconds:5.1f} s  {outcome.name:40} {expected:34} {outcome.first or '-':28} {outcome.names or '-'}"
+        f"  {outcome.share}  {outcome.said[:160]}",
+        flush=True,
+    )
+    return outcome
+
+
+def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
+    rows = list(outcomes)
+    placed, failed = (
+        sum(row.placed for row in rows),
+        sum(row.exit not in (0, DEVIATES) for row in rows),
+    )
+    if kind == "settings":
+        flagged = sum(bool(row.first) for row in rows)
+        print(f"{flagged} of {len(rows)} healthy scripts flagged, {failed} could not be checked")
+        return
+    print(
+        f"{placed} of {len(rows)} faults in the right segment ({placed / len(rows):.1%}), {failed} not checked"
+    )
+    # those that no variant of the library implements, of a cause that it has
+    counted = [row for row in rows if row.named and FAULTS[row.name].origin != "library"]
+    if counted:
+        named = sum(row.named == "1" for row in counted)
+        print(
+            f"{named} of {len(counted)} named ({named / len(counted):.1%}), of those that have a cause and no variant"
+        )
+
+
+def _csv(outcomes: Iterable[Outcome]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Outcome)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in outcomes)
+    return text.getvalue()
+
+
+if __name__ == "__main__":
+    run_main(main)

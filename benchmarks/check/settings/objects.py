@@ -1,0 +1,240 @@
+"""Settings that are objects of the script: rewards, rows, callbacks, optimizers, a checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset, IterableDataset
+from transformers import Qwen2Config, Qwen2ForSequenceClassification, TrainerCallback
+from transformers.optimization import get_cosine_schedule_with_warmup
+
+from benchmarks.check.case import SYSTEM, Case, answer_reward, texts, variety_reward
+from benchmarks.check.case import rows as problems
+from benchmarks.check.settings.setting import Setting, setting
+
+__all__ = ["SETTINGS"]
+
+
+def reward_weights(case: Case) -> Case:
+    return case.told(reward_weights=[1.0, 0.2])
+
+
+def one_reward(case: Case) -> Case:
+    return replace(case, rewards=(answer_reward,))
+
+
+def rewards_without_a_value(case: Case) -> Case:
+    """None where a reward has nothing to say: here of answers with one digit."""
+
+    def reward(completions: Any, answer: Any, **_: Any) -> list[float | None]:
+        pairs = zip(texts(completions), answer, strict=True)
+        return [None if len(a) < 2 else float(a in said) for said, a in pairs]
+
+    return replace(case, rewards=(reward, variety_reward))
+
+
+def rows_without_any_value(case: Case) -> Case:
+    """All rewards are None for some completions, and so is what they are worth."""
+
+    def reward(completions: Any, **_: Any) -> list[float | None]:
+        return [None if "4" in said else len(said) / 50 for said in texts(completions)]
+
+    return replace(case, rewards=(reward,))
+
+
+def batch_relative_reward(case: Case) -> Case:
+    """A completion is worth its rank within the batch."""
+
+    def rank_reward(completions: Any, **_: Any) -> list[float]:
+        lengths = [len(said) for said in texts(completions)]
+        return [sum(other > own for other in lengths) / len(lengths) for own in lengths]
+
+    return replace(case, rewards=(rank_reward,))
+
+
+def async_reward(case: Case) -> Case:
+    async def slow_reward(completions: Any, **_: Any) -> list[float]:
+        await asyncio.sleep(0.01)
+        return [said.count("e") / 5 for said in texts(completions)]
+
+    return replace(case, rewards=(answer_reward, slow_reward))
+
+
+def reward_of_tokens(case: Case) -> Case:
+    def distinct(completion_ids: Any, **_: Any) -> list[float]:
+        return [len(set(ids)) / len(ids) for ids in completion_ids]
+
+    return replace(case, rewards=(distinct,))
+
+
+def reward_objects(case: Case) -> Case:
+    """An object and a partial function."""
+
+    class Contains:
+        __name__ = "contains"
+
+        def __call__(self, completions: Any, **_: Any) -> list[float]:
+            return [float("<think>" in said) for said in texts(completions)]
+
+    def shorter_than(limit: int, completions: Any, **_: Any) -> list[float]:
+        return [float(len(said) < limit) for said in texts(completions)]
+
+    partial = functools.partial(shorter_than, 30)
+    partial.__name__ = "shorter"  # type: ignore[attr-defined]
+    return replace(case, rewards=(Contains(), partial, answer_reward))
+
+
+def reward_by_progress(case: Case) -> Case:
+    """The trainer's state is handed to rewards, for those that change as training goes on."""
+
+    def curriculum(completions: Any, trainer_state: Any, **_: Any) -> list[float]:
+        weight = 1 + trainer_state.global_step
+        return [weight / (1 + len(said) / 20) for said in texts(completions)]
+
+    return replace(case, rewards=(curriculum,))
+
+
+def reward_model(case: Case) -> Case:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(case.tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_labels=1,
+        pad_token_id=case.tokenizer.pad_token_id,
+    )
+    model = Qwen2ForSequenceClassification(config).eval()
+    model.config._name_or_path = "judge"
+    given = {"reward_processing_classes": [case.tokenizer, None]}
+    return replace(case, rewards=(model, variety_reward)).given(**given)
+
+
+def negative_rewards(case: Case) -> Case:
+    def penalty(completions: Any, **_: Any) -> list[float]:
+        return [-float(len(said)) for said in texts(completions)]
+
+    return replace(case, rewards=(penalty,))
+
+
+def rare_reward(case: Case) -> Case:
+    """Most groups have no contrast."""
+
+    def nine(completions: Any, **_: Any) -> list[float]:
+        return [float("9" in said) for said in texts(completions)]
+
+    return replace(case, rewards=(nine,))
+
+
+def text_prompts(case: Case) -> Case:
+    asked = [{**row, "prompt": f"Q: {row['prompt'][-1]['content']} A:"} for row in case.rows]
+    return replace(case, rows=tuple(asked))
+
+
+def without_system_message(case: Case) -> Case:
+    asked = [{**row, "prompt": row["prompt"][1:]} for row in case.rows]
+    return replace(case, rows=tuple(asked))
+
+
+def several_turns(case: Case) -> Case:
+    """The prompt ends with the second question of a conversation."""
+    before = [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": "Ada has 2 boxes with 3 pens each."},
+        {"role": "assistant", "content": "<think>2*3=6</think>6"},
+    ]
+    asked = [{**row, "prompt": [*before, row["prompt"][-1]]} for row in case.rows]
+    return replace(case, rows=tuple(asked))
+
+
+def extra_columns(case: Case) -> Case:
+    more = [
+        {**row, "id": n, "tags": ["a", "b"], "hard": n % 2 == 0} for n, row in enumerate(case.rows)
+    ]
+
+    def by_column(completions: Any, hard: Any, id: Any, **_: Any) -> list[float]:
+        said = texts(completions)
+        return [
+            (2 if h else 1) / (1 + len(t)) + 0.001 * i
+            for t, h, i in zip(said, hard, id, strict=True)
+        ]
+
+    return replace(case, rows=tuple(more), rewards=(answer_reward, by_column))
+
+
+def few_rows(case: Case) -> Case:
+    """Six rows, so that the run goes through them several times."""
+    return replace(case, rows=case.rows[:6])
+
+
+def streamed_rows(case: Case) -> Case:
+    class Streamed(case.trainer):
+        def __init__(self, *args: Any, train_dataset: Any, **named: Any) -> None:
+            stream: IterableDataset = train_dataset.to_iterable_dataset()
+            super().__init__(*args, train_dataset=stream, **named)
+
+    return replace(case, trainer=Streamed)
+
+
+def evaluated(case: Case) -> Case:
+    told = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
+    held_out = [dict(row) for row in problems(1, 8)]
+    return case.told(**told).given(eval_dataset=Dataset.from_list(held_out))
+
+
+def users_callback(case: Case) -> Case:
+    class Printing(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            print("step", state.global_step)
+
+    return case.given(callbacks=[Printing()])
+
+
+def own_optimizer(case: Case) -> Case:
+    """Two learning rates, and a schedule of the script's own."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(case.model).float()
+    head = [p for n, p in model.named_parameters() if "lm_head" in n]
+    rest = [p for n, p in model.named_parameters() if "lm_head" not in n]
+    groups = [{"params": head, "lr": 1e-4}, {"params": rest, "lr": 1e-3, "weight_decay": 0.05}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.8, 0.95))
+    schedule = get_cosine_schedule_with_warmup(optimizer, 1, case.config["max_steps"])
+    return replace(case, model=model).given(optimizers=(optimizer, schedule))
+
+
+def seed_of_data(case: Case) -> Case:
+    return case.told(data_seed=7)
+
+
+def resumed(case: Case) -> Case:
+    """A run that goes on from its second step, as an earlier process saved it; the last of several settings."""
+    folder = Path(case.config["output_dir"]) / "before"
+    script = Path(__file__).resolve().parents[1] / "script.py"
+    settings = "+".join((*case.settings, "checkpointed"))
+    words = ["--setting", settings, "--out", str(folder), "--seed", str(case.config["seed"])]
+    words += ["--precision", "bf16" if case.config["bf16"] else "float32", "--model", case.model]
+    subprocess.run([sys.executable, str(script), *words], check=True, stdout=subprocess.DEVNULL)
+    return replace(case, checkpoint=str(folder / "checkpoint-2"))
+
+
+SETTINGS: tuple[Setting, ...] = (
+    *map(setting, (reward_weights, one_reward, rewards_without_a_value, batch_relative_reward)),
+    setting(rows_without_any_value, since="1.16.0"),
+    setting(async_reward, since="0.29.0"),
+    setting(reward_by_progress, since="0.22.2"),
+    *map(setting, (reward_of_tokens, reward_objects, reward_model, negative_rewards)),
+    *map(setting, (rare_reward, text_prompts, without_system_message, several_turns)),
+    *map(setting, (extra_columns, few_rows, evaluated, users_callback, own_optimizer)),
+    *map(setting, (seed_of_data, resumed)),
+    setting(streamed_rows, since="1.16.0"),
+)

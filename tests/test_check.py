@@ -1,0 +1,285 @@
+"""`rlvr-debug check` on TRL's own trainer: as a user has it, in a notebook, along a run, and as a command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
+from tests.in_process import called
+
+trl = pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
+datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
+
+TINY = ROOT / "models" / "tiny"
+ROWS = [
+    {"prompt": [{"role": "user", "content": f"What is {a} plus {b}?"}], "answer": str(a + b)}
+    for a in range(4)
+    for b in range(4)
+]
+
+
+def length_and_answer(completions: Any, answer: Any, **_: Any) -> list[float]:
+    """Return a reward that differs within groups of the tiny model."""
+    texts = [completion[0]["content"] for completion in completions]
+    return [len(t) % 5 + float(a in t) for t, a in zip(texts, answer, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """(trainer class, **GRPOConfig) -> a trainer of the tiny model; the same arguments make the same one."""
+    out = tmp_path_factory.mktemp("trl")
+
+    def build(kind: Any = None, reward: Any = length_and_answer, **told: Any) -> Any:
+        from transformers import AutoTokenizer, set_seed
+
+        set_seed(0)
+        torch.set_num_threads(1)
+        asked = {
+            "per_device_train_batch_size": 8,
+            "num_generations": 4,
+            "max_completion_length": 12,
+            "max_steps": 3,
+            "learning_rate": 1e-3,
+            "beta": 0.04,
+            **told,
+        }
+        config = trl.GRPOConfig(
+            output_dir=str(out),
+            report_to=[],
+            use_cpu=True,
+            save_strategy="no",
+            disable_tqdm=True,
+            **asked,
+        )
+        return (kind or trl.GRPOTrainer)(
+            model=str(TINY),
+            reward_funcs=[reward],
+            args=config,
+            train_dataset=datasets.Dataset.from_list(ROWS),
+            processing_class=AutoTokenizer.from_pretrained(str(TINY)),
+        )
+
+    return build
+
+
+def train(trainer: Any) -> None:
+    """Train with the random numbers of a process that has just begun."""
+    from transformers import set_seed
+
+    set_seed(0)
+    trainer.train()
+
+
+def same_weights(one: Any, other: Any) -> bool:
+    return all(
+        torch.equal(a, b)
+        for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True)
+    )
+
+
+def checked(trainer: Any) -> dict[str, Any]:
+    from rlvr_debug.trainers.trl.live import checked, recorded
+
+    return checked(*recorded(trainer, lambda: train(trainer), steps=3, rewards=True))
+
+
+def statuses(answer: dict[str, Any]) -> dict[str, str]:
+    return {each["segment"]: each["status"] for each in answer["segments"]}
+
+
+def test_trl_as_it_is_agrees_in_every_segment_that_it_has(built: Callable[..., Any]) -> None:
+    answer = checked(built())
+    assert answer["first"] is None, answer["answer"]
+    assert [s for s, status in statuses(answer).items() if status == "none"] == [
+        "tool turns",
+        "old log-probabilities",
+        "importance weights",
+    ]
+    assert "not seen" not in statuses(answer).values()
+    assert answer["updates"] == 3
+    assert max(each["share"] for each in answer["segments"]) < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["grpo", "bnpo", "dr_grpo", "luspo", "cispo", "sapo", "vespo"])
+def test_every_loss_of_trl_has_a_reference(built: Callable[..., Any], loss: str) -> None:
+    told = {"gradient_accumulation_steps": 2, "num_iterations": 2, "temperature": 0.8}
+    answer = checked(built(loss_type=loss, epsilon_high=0.3, entropy_coef=0.01, **told))
+    assert answer["first"] is None, answer["answer"]
+
+
+def test_the_recorded_run_ends_in_the_same_weights_to_the_bit(built: Callable[..., Any]) -> None:
+    plain, watched = built(num_iterations=2), built(num_iterations=2)
+    train(plain)
+    checked(watched)
+    assert same_weights(plain, watched)
+    assert not same_weights(plain, built())
+
+
+def test_a_checked_trainer_is_left_as_it_was(built: Callable[..., Any], capsys: Any) -> None:
+    import rlvr_debug
+
+    first, again = built(), built()
+    answer = rlvr_debug.check(first)
+    assert "agrees" in capsys.readouterr().out
+    assert answer["first"] is None
+    for trainer in (first, again):
+        train(trainer)
+    assert same_weights(first, again)
+
+
+class Negated(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """A trainer whose advantages have the wrong sign."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        out = super()._generate_and_score_completions(inputs)
+        out["advantages"] = -out["advantages"]
+        return out
+
+
+class Shifted(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """A trainer whose loss is of something that no variant knows: every third token counts half."""
+
+    def _get_per_token_logps_and_entropies(self, *given: Any, **named: Any) -> Any:
+        logps, *rest = super()._get_per_token_logps_and_entropies(*given, **named)
+        return (logps + 0.1 * (torch.arange(logps.shape[1]) % 3 == 0), *rest)
+
+
+def test_a_fault_of_a_subclass_is_named(built: Callable[..., Any]) -> None:
+    answer = checked(built(Negated))
+    assert answer["first"] == "advantages"
+    assert [name["name"] for name in answer["names"]] == ["sign reversed"]
+    assert answer["hypotheses"] == ["group-construction"]
+
+
+def test_a_fault_without_a_name_is_placed(built: Callable[..., Any]) -> None:
+    answer = checked(built(Shifted))
+    assert statuses(answer)["policy log-probabilities"] == "deviates"
+    assert answer["first"] == "reference log-probabilities"  # made by the same method
+    assert answer["names"] == []
+
+
+def test_a_reward_that_is_drawn_is_called_so(built: Callable[..., Any]) -> None:
+    import random
+
+    def drawn(completions: Any, **_: Any) -> list[float]:
+        return [random.random() for _ in completions]
+
+    answer = checked(built(reward=drawn))
+    assert answer["first"] == "rewards"
+    assert answer["names"][0]["name"] == "not deterministic"
+
+
+def test_a_long_run_is_checked_every_so_many_steps(built: Callable[..., Any]) -> None:
+    from rlvr_debug.trainers.trl.live import LiveCheck
+
+    trainer, plain = built(max_steps=5, logging_steps=1), built(max_steps=5, logging_steps=1)
+    callback = LiveCheck(trainer, every=2)
+    trainer.add_callback(callback)
+    train(trainer)
+    train(plain)
+    assert trainer.state.global_step == 5
+    assert [answer["first"] for answer in callback.answers] == [None, None, None]
+    logged = [row["check/deviates"] for row in trainer.state.log_history if "check/deviates" in row]
+    assert logged == [0.0, 0.0, 0.0]
+    assert same_weights(plain, trainer)
+
+
+# --- the command
+
+SCRIPT = f"""
+import sys, torch
+from datasets import Dataset
+from transformers import AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+torch.set_num_threads(1)
+how = sys.argv[1]
+if how == "fails": raise KeyError("no such column")
+if how == "exits": sys.exit(4)
+if how == "never": sys.exit()
+rows = [{{"prompt": f"What is {{a}} plus {{a}}?"}} for a in range(8)]
+def reward(completions, **_): return [float(len(c) % 5) for c in completions]
+def shaken(completions, **_): return [float(torch.rand(())) for c in completions]
+config = GRPOConfig("out", per_device_train_batch_size=4, num_generations=2, max_completion_length=8, max_steps=50,
+                    learning_rate=1e-3, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True)
+trainer = GRPOTrainer({str(TINY)!r}, [shaken if how == "drawn" else reward], config, Dataset.from_list(rows),
+                      processing_class=AutoTokenizer.from_pretrained({str(TINY)!r}))
+print("a line of the script's own")
+trainer.train()
+print("never printed: the check ends the script")
+"""
+
+
+def run(folder: Path, *words: str) -> CompletedProcess[str]:
+    script = folder / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    return called(main, "rlvr-debug", "check", *words[:-1], str(script), words[-1], root=folder)
+
+
+@pytest.mark.slow
+def test_a_script_is_checked_and_ended(tmp_path: Path) -> None:
+    done = run(tmp_path, "--json", "healthy")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["first"] is None
+    assert answer["updates"] == 3
+    assert set(answer["seconds"]) == {"imports", "steps", "check"}
+    assert "a line of the script's own" in done.stderr
+    assert "never printed" not in done.stderr
+
+
+@pytest.mark.slow
+def test_what_deviates_is_status_3(tmp_path: Path) -> None:
+    done = run(tmp_path, "drawn")
+    assert done.returncode == 3
+    assert "not deterministic" in done.stdout
+    assert "Next: reward-signal" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ("fails", "ended with status 1 before its steps were recorded: KeyError: 'no such column'"),
+        pytest.param(
+            "exits", "ended with status 4 before its steps were recorded", marks=pytest.mark.heavy
+        ),
+        pytest.param(
+            "never",
+            "ended without a call of GRPOTrainer.train, expected a script that trains",
+            marks=pytest.mark.heavy,
+        ),
+    ],
+)
+def test_a_script_that_does_not_train_is_one_line(tmp_path: Path, how: str, line: str) -> None:
+    done = run(tmp_path, how)
+    assert done.returncode == 2
+    [said] = done.stderr.strip().splitlines()[-1:]
+    assert said.startswith("error: ")
+    assert line in said
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["nothing.py"],
+            "nothing.py: no such file, expected a script that trains with GRPOTrainer",
+        ),
+        ([], "found no script, expected one that trains with GRPOTrainer, or --record"),
+        (["--record", "r", "train.py"], "found both a script and --record, expected one of them"),
+    ],
+)
+def test_words_that_are_no_check_are_one_line(tmp_path: Path, words: list[str], line: str) -> None:
+    done = called(main, "rlvr-debug", "check", *words, root=tmp_path)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1

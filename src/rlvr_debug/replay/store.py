@@ -242,6 +242,7 @@ def _record(told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Record:
     for generation in record.generations:
         if generation.batch is not None:
             generation.batch = _completed(generation.batch)
+    record.elements = {name: places.long() for name, places in record.elements.items()}
     for update in record.updates:
         for micro in update.micro_batches:
             micro.given = _completed(micro.given)

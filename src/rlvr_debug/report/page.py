@@ -6,11 +6,8 @@ to load or to run anything else. All that a model, a row or a name says is text.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +24,7 @@ from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success
 from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
 from rlvr_debug.report.files import RunFiles, run_files
 from rlvr_debug.report.labels import Course, courses
+from rlvr_debug.report.offline import inline_script, policy, source, templates
 from rlvr_debug.report.rollouts import shown_rollouts
 from rlvr_debug.study.plan import seconds_of
 from rlvr_debug.trainers import load_trainer
@@ -36,7 +34,6 @@ __all__ = ["NOTES", "report_html"]
 
 NOTES = "notes"  # the folder beside `results` with a file for each hypothesis, <slug>.md
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _TABLES = ("runs", "arms", "verdicts", "curves")
 _ORDER = (
     *("validated", "partially_validated", "inconclusive", "pending", "invalidated"),
@@ -90,16 +87,16 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
         charts |= own
         pages.append(_page(verdict, slugs, tables, probes, list(own), results))
     scripts = [
-        Markup(_script(text))
-        for text in (vega_script(), _source("charts.js"), _source("viewer.js"))
+        Markup(inline_script(text))
+        for text in (vega_script(), source("charts.js"), source("viewer.js"))
     ]
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             ours=load_trainer(settings["trainer"]).ours,
-            policy=_policy(scripts),
-            style=Markup(_source("report.css")),
+            policy=policy(scripts),
+            style=Markup(source("report.css")),
             scripts=scripts,
             specs={name: _spec(chart) for name, chart in charts.items()},
             rollouts=rollouts,
@@ -213,22 +210,6 @@ def _budgets(runs: pd.DataFrame) -> dict[Any, dict[Any, float]]:
 # --- what stands inside the page
 
 
-def _source(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def _script(text: str) -> str:
-    """As it may stand in a script element."""
-    return re.sub(r"</(?=script)", r"<\\/", text, flags=re.IGNORECASE).replace("<!--", r"<\!--")
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """Nothing is loaded, and no script runs but these."""
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    own = " ".join(f"'sha256-{digest}'" for digest in hashes)
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {own}; base-uri 'none'; form-action 'none'"
-
-
 def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     spec: dict[str, Any] = json.loads(chart.to_json())
     del spec["$schema"]  # an address, which an offline page has no use for
@@ -236,14 +217,7 @@ def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates()
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
     environment.filters["interval"] = interval
     environment.filters["number"] = lambda x: "" if math.isnan(x) else f"{x:.3g}"

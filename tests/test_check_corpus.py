@@ -27,7 +27,7 @@ PLANTED = (
     *("prompt-without-tools", "kl-subtracted", "weights-stored-in-bfloat16"),
 )
 # older releases, and what cannot be seen in them
-RELEASES = {
+RELEASES: dict[str, set[str]] = {
     "trl-1.0.0": set(),
     "trl-0.29.0": set(),
 }

@@ -25,17 +25,16 @@ from rlvr_debug.replay.record import (
 )
 from rlvr_debug.replay.settings import Sampling, Settings
 
-__all__ = ["small_record"]
+__all__ = ["SHAPE", "small_record"]
 
 _SIZE, _LENGTH, _RATE, _HEAT = 2, 6, 1e-2, 0.8
 _MICRO = 2  # backward passes of an update
-_SHAPE = {
+SHAPE = {
     "hidden_size": 16,
     "intermediate_size": 16,
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "num_key_value_heads": 2,
-    "tie_word_embeddings": False,
 }
 
 
@@ -46,7 +45,7 @@ def small_record() -> Record:
     """
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "models" / "tiny")
-    config = Qwen2Config(vocab_size=len(tokenizer), **_SHAPE)
+    config = Qwen2Config(vocab_size=len(tokenizer), tie_word_embeddings=False, **SHAPE)
     build: Callable[[], Any] = lambda: Qwen2ForCausalLM(copy.deepcopy(config))  # noqa: E731
     policy = build().eval()
     optimizer = torch.optim.AdamW(policy.parameters(), _RATE, weight_decay=0.01)

@@ -18,6 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
@@ -27,13 +28,13 @@ from rlvr_debug.replay import record as classes
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.finding import NOT_SEEN
-from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.record import Call, Generation, Record
 from rlvr_debug.replay.segments.gradient import norm
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import VERSION, check_folder, read_record, write_record
 from tests.in_process import called
 from tests.record_mutations import mutate
-from tests.small_record import small_record
+from tests.small_record import SHAPE, small_record
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -601,6 +602,45 @@ def test_another_architecture_is_refused_before_it_is_made(
 
     change(folder, changed, "model/config.json")
     assert said in line(folder)
+
+
+def test_tied_weights_may_be_given_under_both_names_if_they_are_the_same(
+    record: Record, tmp_path: Path
+) -> None:
+    config = Qwen2Config(vocab_size=9, tie_word_embeddings=True, **SHAPE)
+    model = Qwen2ForCausalLM(config)
+    named = dict(model.named_parameters())
+    both = {**named, "lm_head.weight": named["model.embed_tokens.weight"]}
+    call = Call([[1, 2]], [[3, 4, 5]], [[-1.0, -2.0, -3.0]])
+    tied = bare_record(
+        build=lambda: Qwen2ForCausalLM(config),
+        weights=[both],
+        trainable=tuple(named),
+        generations=[Generation(calls=[call])],
+    )
+    write_record(tied, tmp_path / "same")
+    found = shares(check_folder(tmp_path / "same")["segments"])
+    assert found["sampler"][0] == "deviates"  # its log-probabilities are made up: it was computed
+    tied.weights = [{**named, "lm_head.weight": torch.zeros(9, 16)}]
+    write_record(tied, tmp_path / "other")
+    assert "key 'weights.0.lm_head.weight' is another tensor, expected that of" in line(
+        tmp_path / "other"
+    )
+
+
+def test_an_adapter_without_its_other_half_is_refused(tmp_path: Path) -> None:
+    module = "base_model.model.model.layers.0.mlp"
+    weights = {
+        f"{module}.base_layer.weight": torch.zeros(4, 4),
+        f"{module}.lora_A.default.weight": torch.zeros(2, 4),
+        f"{module}.lora_B.default.weight": torch.zeros(4, 2),
+    }
+    adapter = bare_record(weights=[weights], scalings={module: {"default": 2.0}})
+    write_record(adapter, tmp_path / "whole")
+    assert read_record(tmp_path / "whole").weights[0].keys() == weights.keys()
+    del weights[f"{module}.lora_B.default.weight"]
+    write_record(adapter, tmp_path / "half")
+    assert "key 'weights.0' is with adapters that do not fit" in line(tmp_path / "half")
 
 
 class Fires:

@@ -56,7 +56,7 @@ def _check_weights(record: Record, architecture: Architecture | None) -> None:
         for name, tensor in weights.items():
             check_real(f"{place}.{name}", tensor, tuple(record.weights[0].get(name, tensor).shape))
         _check_names(place, weights, record.trainable, "trainable")
-        merged = _merged(record, place)
+        merged = _merged(weights, record.scalings, place)
         _check_names(place, merged, shapes, "model/config.json")
         shapes = shapes or {name: tuple(tensor.shape) for name, tensor in merged.items()}
         _check_shapes(place, merged, shapes)
@@ -90,11 +90,10 @@ def _check_tied(place: str, weights: Weights, architecture: Architecture | None)
             raise refused(f"{place}.{name}", "another tensor", f"that of {other}, its tied one")
 
 
-def _merged(record: Record, place: str) -> Weights:
+def _merged(weights: Weights, scalings: Mapping[str, Mapping[str, float]], place: str) -> Weights:
     """Return the architecture's own parameters, without their numbers."""
-    weights = record.weights[int(place.rpartition(".")[2])]
     try:
-        return plain_weights({n: t.to("meta") for n, t in weights.items()}, record.scalings)
+        return plain_weights({n: t.to("meta") for n, t in weights.items()}, scalings)
     except (KeyError, RuntimeError) as error:
         said = " ".join(str(error).split())[:80]
         raise refused(place, f"with adapters that do not fit ({said})", "A and B of each") from None

@@ -114,9 +114,9 @@ class Forward:
 
 def _rows(value: Batch | Forward, index: Tensor) -> dict[str, Any]:
     found = {field.name: getattr(value, field.name) for field in fields(value)}
-    # one row may stand for all, as that of position ids does
+    # one row may stand for all, as that of position ids does; advantages that are not known have none
     return {
-        name: tensor if tensor is None or len(tensor) == 1 else tensor[index]
+        name: tensor if tensor is None or len(tensor) < 2 else tensor[index]
         for name, tensor in found.items()
     }
 

@@ -37,7 +37,7 @@ from rlvr_debug.replay.check import check
 from rlvr_debug.replay.consistent import check_record
 from rlvr_debug.replay.needed import TOKENS, check_needed
 from rlvr_debug.replay.packing import packed, plain, unpacked
-from rlvr_debug.replay.record import Batch, Forward, Generation, Record
+from rlvr_debug.replay.record import Batch, Forward, Generation, Record, Weights
 from rlvr_debug.schemas import check_schema, validator_of
 
 __all__ = ["VERSION", "check_folder", "read_record", "write_record"]
@@ -181,7 +181,21 @@ def read_record(folder: Path) -> Record:
     record.tokenizer = read_tokenizer(folder / _TOKENIZER)
     with _named(path):
         check_record(record, architecture)
-    return record
+    return record if architecture is None else _untied(record, architecture.tied)
+
+
+def _untied(record: Record, tied: Mapping[str, str]) -> Record:
+    """Return the record with each tied weight under one of its names, as modules name their parameters."""
+
+    def once(weights: Weights) -> Weights:
+        return {name: tensor for name, tensor in weights.items() if name not in tied}
+
+    return replace(
+        record,
+        weights=[once(weights) for weights in record.weights],
+        trainable=tuple(name for name in record.trainable if name not in tied),
+        reference=None if record.reference is None else once(record.reference),
+    )
 
 
 @contextmanager

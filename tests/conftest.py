@@ -137,6 +137,39 @@ def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], An
 
 
 @pytest.fixture(scope="session")
+def record() -> Any:
+    """The record of a small model's steps, not to be changed."""
+    import torch
+
+    from tests.small_record import small_record
+
+    torch.set_num_threads(1)
+    return small_record()
+
+
+@pytest.fixture(scope="session")
+def record_folder(record: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same record as a folder, not to be changed."""
+    from rlvr_debug.replay.store import write_record
+
+    folder = tmp_path_factory.mktemp("record") / "small"
+    write_record(record, folder)
+    return folder
+
+
+@pytest.fixture
+def folder(record_folder: Path, tmp_path: Path) -> Path:
+    """A record's folder, to be changed; its tokenizer and its tensors are links."""
+    found = tmp_path / "small"
+    (found / "model").mkdir(parents=True)
+    for name in ("tokenizer", "tensors.safetensors"):
+        (found / name).symlink_to(record_folder / name)
+    for name in ("record.json", "model/config.json"):
+        (found / name).write_bytes((record_folder / name).read_bytes())
+    return found
+
+
+@pytest.fixture(scope="session")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, not to be changed."""
     return project(tmp_path_factory.mktemp("original"))

@@ -1,0 +1,281 @@
+"""A folder that is no record, or one that does not fit: one line that says what is wrong, and nothing is run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from rlvr_debug.cli import main
+from rlvr_debug.replay.record import Call, Generation, Record
+from rlvr_debug.replay.store import VERSION, check_folder, read_record, write_record
+from tests.in_process import called
+from tests.record_folders import bare_record, change, line, nothing, shares
+from tests.record_mutations import mutate
+from tests.small_record import SHAPE
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            lambda told: told.update(version=VERSION + 1),
+            f"record.json: version is int {VERSION + 1}",
+        ),
+        (lambda told: told.update(version=0), f"version is int 0, expected {VERSION}"),
+        (lambda told: told.pop("version"), "version is NoneType None"),
+        (lambda told: told.update(setings={}), "unknown key 'setings': did you mean 'settings'?"),
+        (lambda told: told["settings"].pop("loss_type"), "key 'settings.loss_type' is missing"),
+        (lambda told: told["settings"].update(group_size=3), "'generations.0' is of 4 rollouts"),
+        (
+            lambda told: told["updates"][0].update(after=9),
+            "'updates.0.after' is 9, expected one of 4",
+        ),
+        (lambda told: told["updates"][0].pop("before"), "key 'updates.0.before' is missing"),
+        (
+            lambda told: told["generations"][0]["rows"].pop(),
+            "'generations.0.messages' is of length 4",
+        ),
+        (lambda told: told.update(trainable=["none"]), "key 'weights.0.none' is missing"),
+        (lambda told: told["weights"][1].popitem(), "is missing, expected as in"),
+        (
+            lambda told: told["generations"][1]["batch"].update(old="gone"),
+            "key 'generations.1.batch.old' is str 'gone', expected the name of a tensor",
+        ),
+        (
+            lambda told: told["generations"][0]["calls"][0]["outputs"][1].append(10**6),
+            "key 'generations.0.calls.0.outputs.1' is 1000000 somewhere, expected from 0 to",
+        ),
+        (
+            lambda told: told["updates"][2]["micro_batches"][0].update(generation=5),
+            "is 5, expected one of 2 generations",
+        ),
+        (
+            lambda told: told["generations"][0]["batch"].pop("loss_mask"),
+            "key 'generations.0.batch.loss_mask' is missing, expected with the tokens",
+        ),
+        (
+            lambda told: told["generations"][0]["calls"][0]["logprobs"][0].__setitem__(0, None),
+            "key 'generations.0.calls.0.logprobs.0' is null somewhere, expected numbers",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_key(
+    how: Callable[[Any], object], said: str, folder: Path
+) -> None:
+    change(folder, how)
+    assert said in line(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "said"),
+    [
+        (
+            "generations/0/batch/old",
+            lambda x: _put(x, math.nan),
+            "NaN where the loss counts a token",
+        ),
+        ("updates/1/micro_batches/0/logprobs", lambda x: _put(x, math.nan), "NaN where the loss"),
+        ("generations/0/batch/old", lambda x: x[:, :-1], "is of shape [4, 5], expected [4, 6]"),
+        ("generations/0/batch/completion_ids", lambda x: _put(x, -1), "is -1 somewhere, expected"),
+        (
+            "generations/0/batch/completion_mask",
+            lambda x: x * 2,
+            "is 2 somewhere, expected from 0 to 1",
+        ),
+        ("generations/0/rewards", lambda x: x[:, :1], "is of shape [4, 1], expected [4, 2]"),
+        (
+            "generations/1/rewards",
+            lambda x: x.long(),
+            "is of type torch.int64, expected a floating",
+        ),
+        ("weights/2/model.norm.weight", lambda x: x[:-1], "is of shape [15], expected [16]"),
+        ("updates/0/gradients/model.norm.weight", lambda x: x[None], "expected [16]"),
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_named_with_what_is_expected(
+    name: str, to: Callable[[Tensor], Tensor], said: str, folder: Path
+) -> None:
+    tensors = load_file(folder / "tensors.safetensors")
+    tensors[name] = to(tensors[name]).contiguous()
+    (folder / "tensors.safetensors").unlink()
+    save_file(tensors, folder / "tensors.safetensors")
+    found = line(folder)
+    assert found.startswith("record.json: key '")
+    assert said in found
+
+
+def _put(tensor: Tensor, value: float) -> Tensor:
+    tensor = tensor.clone()
+    tensor.view(-1)[0] = value
+    return tensor
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint16])
+def test_token_ids_may_be_of_any_integer_type(dtype: torch.dtype, folder: Path) -> None:
+    tensors = load_file(folder / "tensors.safetensors")
+    whole = {n: t.to(dtype) for n, t in tensors.items() if not t.is_floating_point()}
+    (folder / "tensors.safetensors").unlink()
+    save_file(tensors | whole, folder / "tensors.safetensors")
+    assert check_folder(folder)["first"] is None
+
+
+@pytest.mark.parametrize("name", ["record.json", "tensors.safetensors"])
+def test_a_file_that_is_missing_or_cut_is_one_line_with_its_name(name: str, folder: Path) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).unlink()
+    assert line(folder).startswith(f"{name}: ")
+    (folder / name).write_bytes(content[: len(content) // 2])
+    assert line(folder).startswith(f"{name}: ")
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    assert line(tmp_path / "none").endswith("none: no such folder, expected one with record.json")
+
+
+def test_a_tokenizer_without_its_vocabulary_is_refused(folder: Path) -> None:
+    """transformers would make one with an empty vocabulary, and every prompt would deviate."""
+    config = (folder / "tokenizer" / "tokenizer_config.json").read_bytes()
+    (folder / "tokenizer").unlink()
+    (folder / "tokenizer").mkdir()
+    (folder / "tokenizer" / "tokenizer_config.json").write_bytes(config)
+    assert line(folder).startswith("tokenizer: found none of")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("hidden_size", 32, "expected [549, 32]"),
+        ("num_hidden_layers", 10**9, "num_hidden_layers is 1000000000, expected at most"),
+        ("vocab_size", 10**15, "expected"),
+        ("model_type", "none", "expected a model that transformers can build"),
+        ("num_attention_heads", 3, "expected"),
+    ],
+)
+def test_another_architecture_is_refused_before_it_is_made(
+    key: str, value: Any, said: str, folder: Path
+) -> None:
+    def changed(told: dict[str, Any]) -> None:
+        del told["layer_types"]  # its length is another way to be refused
+        told[key] = value
+
+    change(folder, changed, "model/config.json")
+    assert said in line(folder)
+
+
+def test_tied_weights_may_be_given_under_both_names_if_they_are_the_same(
+    record: Record, tmp_path: Path
+) -> None:
+    config = Qwen2Config(vocab_size=9, tie_word_embeddings=True, **SHAPE)
+    model = Qwen2ForCausalLM(config)
+    named = dict(model.named_parameters())
+    both = {**named, "lm_head.weight": named["model.embed_tokens.weight"]}
+    call = Call([[1, 2]], [[3, 4, 5]], [[-1.0, -2.0, -3.0]])
+    tied = bare_record(
+        build=lambda: Qwen2ForCausalLM(config),
+        weights=[both],
+        trainable=tuple(named),
+        generations=[Generation(calls=[call])],
+    )
+    write_record(tied, tmp_path / "same")
+    found = shares(check_folder(tmp_path / "same")["segments"])
+    assert found["sampler"][0] == "deviates"  # its log-probabilities are made up: it was computed
+    tied.weights = [{**named, "lm_head.weight": torch.zeros(9, 16)}]
+    write_record(tied, tmp_path / "other")
+    assert "key 'weights.0.lm_head.weight' is another tensor, expected that of" in line(
+        tmp_path / "other"
+    )
+
+
+def test_an_adapter_without_its_other_half_is_refused(tmp_path: Path) -> None:
+    module = "base_model.model.model.layers.0.mlp"
+    weights = {
+        f"{module}.base_layer.weight": torch.zeros(4, 4),
+        f"{module}.lora_A.default.weight": torch.zeros(2, 4),
+        f"{module}.lora_B.default.weight": torch.zeros(4, 2),
+    }
+    adapter = bare_record(weights=[weights], scalings={module: {"default": 2.0}})
+    write_record(adapter, tmp_path / "whole")
+    assert read_record(tmp_path / "whole").weights[0].keys() == weights.keys()
+    del weights[f"{module}.lora_B.default.weight"]
+    write_record(adapter, tmp_path / "half")
+    assert "key 'weights.0' is with adapters that do not fit" in line(tmp_path / "half")
+
+
+class Fires:
+    """Writes a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self.path),))
+
+
+def test_nothing_of_a_record_is_unpickled_or_run(folder: Path, tmp_path: Path) -> None:
+    fired = tmp_path / "fired"
+    (folder / "tensors.safetensors").unlink()
+    (folder / "tensors.safetensors").write_bytes(pickle.dumps(Fires(fired)))
+    assert line(folder).startswith("tensors.safetensors: SafetensorError")
+    code = f"import os\nos.mkdir({str(fired)!r})\n"
+    (folder / "model" / "evil.py").write_text(code, encoding="utf-8")
+    (folder / "model" / "pytorch_model.bin").write_bytes(pickle.dumps(Fires(fired)))
+    remote = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    names = {"model_type": "evil", "architectures": ["Evil"], "auto_map": remote}
+    change(folder, lambda told: told.update(names), "model/config.json")
+    tokenizer = (folder / "tokenizer").resolve()
+    (folder / "tokenizer").unlink()
+    (folder / "tokenizer").mkdir()
+    for file in tokenizer.iterdir():
+        (folder / "tokenizer" / file.name).write_bytes(file.read_bytes())
+    (folder / "tokenizer" / "evil.py").write_text(code, encoding="utf-8")
+    evil = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+    change(folder, lambda told: told.update(evil), "tokenizer/tokenizer_config.json")
+    (folder / "tensors.safetensors").unlink()
+    (folder / "tensors.safetensors").symlink_to(tmp_path / "whole")
+    save_file({"x": torch.zeros(1)}, tmp_path / "whole")
+    assert line(folder)
+    change(folder, nothing)
+    assert line(folder)
+    assert not fired.exists()
+
+
+_LIGHT, _ALL = 40, 500
+
+
+@pytest.mark.parametrize("seed", range(_LIGHT))
+def test_a_record_with_one_thing_wrong_is_one_line_or_is_checked(
+    seed: int, record_folder: Path, tmp_path: Path
+) -> None:
+    check_mutated(seed, record_folder, tmp_path)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(_LIGHT, _ALL))
+def test_each_of_many_records_with_one_thing_wrong_is_one_line_or_is_checked(
+    seed: int, record_folder: Path, tmp_path: Path
+) -> None:
+    check_mutated(seed, record_folder, tmp_path)
+
+
+def check_mutated(seed: int, record_folder: Path, folder: Path) -> None:
+    said = mutate(record_folder, folder / "record", seed)
+    done = called(main, "rlvr-debug", "check", "--json", "--record", str(folder / "record"))
+    if done.returncode == 2:
+        assert done.stdout == "", said
+        [found] = done.stderr.splitlines()
+        assert found.startswith(f"error: {folder}"), said
+    else:
+        answer: Mapping[str, Any] = json.loads(done.stdout)
+        assert done.returncode == (3 if answer["first"] else 0), said
+        assert done.stderr == "", said

@@ -21,7 +21,9 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from rlvr_debug.causes import stages_with
 from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.report.check_page import write_page
 from rlvr_debug.sampling.chat import Chat
+from tests.check_answer import deviating_answer
 from tests.made_up_study import CAUSE_FOUND, Study, recorded
 from tests.small import small_training
 
@@ -60,6 +62,14 @@ def page(
     study.tables()
     path = study.results / "report.html"
     path.write_text(study.report(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a check in which a segment deviates, with tokens, names and notes that are markup."""
+    path = tmp_path_factory.mktemp("check") / "check.html"
+    write_page(deviating_answer(EVIL), path)
     return path
 
 
@@ -273,6 +283,36 @@ def test_tokens_are_reached_and_told_without_a_mouse(report: Chrome) -> None:
     assert facts(report)["seen by the policy"] == "no"
     for name in ("arm", "step", "rollout"):
         assert report.execute_script("return arguments[0].labels.length", at(report, name)) == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_of_a_check_is_read_at_any_width_by_day_and_by_night(
+    width: int, scheme: str, browser: Chrome, checked: Path
+) -> None:
+    for log in ("performance", "browser"):
+        logged(browser, log)
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    try:
+        browser.get(checked.as_uri())
+        assert [url for url in requests(browser) if not url.startswith(LOCAL)] == []
+        assert [entry["message"] for entry in logged(browser, "browser")] == []
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        body = browser.find_element(By.TAG_NAME, "body")
+        inks = {"light": "rgba(34, 34, 34, 1)", "dark": "rgba(230, 230, 230, 1)"}
+        assert body.value_of_css_property("color") == inks[scheme]
+        assert browser.title.startswith("Check of ")
+        assert count(browser, "img, script") == 0
+        assert body.text.count(EVIL) >= 3
+        marks = browser.find_elements(By.CSS_SELECTOR, "mark")
+        assert [mark.text for mark in marks] == ["third"]
+        assert marks[0].is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 @pytest.mark.parametrize("width", [360, 600, 1280])

@@ -55,7 +55,7 @@ def check_html(answer: Mapping[str, Any]) -> str:
 
 
 def _shown(rollouts: list[Mapping[str, Any]]) -> Iterator[Shown]:
-    for each in rollouts:
+    for each in sorted(rollouts, key=lambda each: (each["generation"], each["row"])):
         places = set(each["places"])
         tokens = tuple((_visible(text), n in places) for n, text in enumerate(each["tokens"]))
         behind = sum(place >= len(tokens) for place in places)

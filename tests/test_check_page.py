@@ -1,0 +1,69 @@
+"""The page of what a check found: all of the answer stands there, and all that it says is text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rlvr_debug.cli import main
+from rlvr_debug.report.check_page import check_html, write_page
+from tests.check_answer import deviating_answer
+from tests.in_process import called
+
+EVIL = '<script>alert(1)</script> & "quoted"'
+
+
+def test_all_that_the_answer_says_stands_on_the_page() -> None:
+    page = check_html(deviating_answer("as it was said"))
+    for text in (
+        "as it was said: 1 generations and 2 updates",
+        "loss: the sign is reversed. as it was said.",
+        "After it, and maybe because of it: gradient.",
+        "gradient-explosion: mend it.",
+        "25%",
+        "12.5 times",
+        "not seen",
+        "row 2: 1 of 4 tokens, and 1 places of padding",
+    ):
+        assert text in page, text
+    assert page.count("as it was said") >= 8
+
+
+def test_the_tokens_that_deviate_are_marked_and_no_others() -> None:
+    page = check_html(deviating_answer("x"))
+    assert re.findall(r"<mark[^>]*>(.*?)</mark>", page) == ["third"]
+    assert re.findall(r'<span class="token">(.*?)</span>', page) == ["first", "␣second␣", "x"]
+
+
+def test_what_a_trainer_or_a_model_said_is_text() -> None:
+    page = check_html(deviating_answer(EVIL))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "script-src &#39;none&#39;" in page or "script-src 'none'" in page
+
+
+def test_an_answer_in_which_all_agrees_has_no_names_and_no_tokens() -> None:
+    answer = deviating_answer("x") | {"first": None, "names": [], "tokens": []}
+    answer["segments"] = [each for each in answer["segments"] if each["status"] != "deviates"]
+    page = check_html(answer)
+    assert 'class="answer agrees"' in page
+    assert "Names" not in page
+    assert "mark" not in page.partition("</style>")[2]
+
+
+def test_the_page_loads_nothing(tmp_path: Path) -> None:
+    write_page(deviating_answer("x"), tmp_path / "deep" / "check.html")
+    page = (tmp_path / "deep" / "check.html").read_text(encoding="utf-8")
+    assert not re.search(r"(?:src|href)=|url\(|@import", page)
+
+
+@pytest.mark.parametrize("words", [("--html", "."), ("--html", "docs")])
+def test_a_folder_for_the_page_is_refused_before_anything_is_computed(
+    words: tuple[str, str],
+) -> None:
+    done = called(main, "rlvr-debug", "check", *words, "--record", "none")
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line == f"error: --html: {words[1]} is a folder, expected a file for the page"

@@ -21,6 +21,7 @@ from rlvr_debug.study.params import load_params
 STUDY = ROOT / "studies" / "qwen2.5-7b.yaml"
 MODELS = {
     "musique": Architecture.of(PUBLISHED["Qwen2.5-7B"]),
+    "calculator": Architecture.of(PUBLISHED["Qwen2.5-7B"]),
     "gsm8k": Architecture.of(PUBLISHED["Qwen2.5-3B"]),
 }
 
@@ -45,10 +46,10 @@ def main() -> None:
         hours = mean(
             run_cost(run, params, MODELS[run.environment], gpu, ROOT).hours for run in trained
         )
-        table = (f"{n}: {ceil(len(trained) / n) * hours:.1f}" for n in (1, 2, 4, 8, 16, 27, 81))
+        table = (f"{n}: {ceil(len(trained) / n) * hours:.1f}" for n in (1, 2, 4, 8, 16, 38, 114))
         print(f"  a run and its evaluation {hours:.2f} h; by nodes", *table)
     a100 = GPUS["A100 80GB"]
-    for count in (0, 16, 81):
+    for count in (0, 16, len(trained)):
         room = cached_tokens(model, a100, 0.9, 2, adapters=count * 2 * model.adapter(16))
         print(f"cache beside {count} adapters: {room:,} tokens")
     full = trainer_memory(setup_of(first, params, model, ROOT, rank=0), 1, 1)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab.parameters import parameters_text, schema_text
+from lab.record_format import settings_text
 from lab.releases.table import releases_text
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
@@ -142,6 +143,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "releases.md": {"releases": releases_text},
     "trainer.md": {"stages": stages_table},
     "check.md": {"segments": segments_table},
+    "record.md": {"settings": settings_text},
     "parameters.md": {"parameters": parameters_text},
 }
 SCHEMA = ROOT / "docs" / "params.schema.json"

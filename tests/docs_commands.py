@@ -265,6 +265,18 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug check train.py --model Qwen/Qwen2.5-0.5B-Instruct": Elsewhere(
         "tests/test_check.py::test_a_script_is_checked_and_ended", ("rlvr-debug", "check")
     ),
+    "python examples/record_steps.py runs/plain": Elsewhere(
+        "tests/test_record.py::test_a_plain_loop_that_records_itself_agrees_and_its_mistake_is_found_and_named",
+        ("examples/record_steps.py",),
+    ),
+    "python examples/record_steps.py runs/mistaken --mistake": Elsewhere(
+        "tests/test_record.py::test_a_plain_loop_that_records_itself_agrees_and_its_mistake_is_found_and_named",
+        ("examples/record_steps.py", "--mistake"),
+    ),
+    "rlvr-debug check --save runs/record train.py": Elsewhere(
+        "tests/test_record.py::test_the_record_of_a_script_says_what_the_script_s_check_said",
+        ("check", "--save"),
+    ),
     "rlvr-debug check --record runs/record": Elsewhere(
         "tests/test_check.py::test_words_that_are_no_check_are_one_line", ("check", "--record")
     ),

@@ -265,8 +265,9 @@ def contradiction(r: random.Random, params: Raw) -> Mistake:
     if params["trainer"] == "own":
         adapter = "key 'training.lora_alpha' is 8 in arm '"
         told += [
-            (("options",), {"a": 1}, "key 'options' is given, expected none with trainer own"),
-            (ARM, {"options": {"a": 1}}, f"{extra}.options' is given"),
+            (("options",), {"a": 1}, "unknown key 'options.a': expected one of sync_bound"),
+            (ARM, {"options": {"a": 1}}, f"{extra}.options.a': expected one of sync_bound"),
+            (ARM, {"faults": ["stale"]}, f"{extra}.faults' names the fault 'stale'"),
             (("training",), {"kl_place": "reward", "use_bias_correction_kl": True}, "kl_place"),
         ]
         if not params["training"]["lora_r"]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from fractions import Fraction
@@ -9,15 +10,28 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lab.model.calculator import demonstration, operations
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import ToolCall, Transcript, refused
-from rlvr_debug.environments.calculator.environment import MAX_DEPTH, MAX_DIGITS, TOOL, evaluate
+from rlvr_debug.environments.calculator.environment import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    SYSTEM,
+    TOOL,
+    evaluate,
+)
 from rlvr_debug.environments.calculator.rows import CalculatorRow
 from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
 from rlvr_debug.environments.rewards import numbers_equal
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_jsonl
+from rlvr_debug.files import read_json, write_jsonl
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.serving.choose import base_sampler
+
+MODEL = ROOT / "models" / "tiny-calculator"
 
 STEPS = {1: 0.25, 2: 0.25, 3: 0.25, 4: 0.25}
 ENVIRONMENT = build_environment(
@@ -26,6 +40,44 @@ ENVIRONMENT = build_environment(
 ROW = CalculatorRow("row", "What is (3 + 4) * 5 - 2?", "33", 3)
 
 Tree = tuple[str, Fraction | None]  # an expression and its value, None where there is none
+
+
+# --- the tiny model that knows it
+
+
+def test_a_demonstration_computes_step_by_step_or_by_habit_once() -> None:
+    chat = Chat(MODEL)
+    for row in synthetic_calculator(40, steps=STEPS, seed=3):
+        first, *rest = operations(row.question)
+        assert len(rest) == 2 * row.steps
+        for lazy in (False, True):
+            ids, trained = demonstration(row, lazy, chat, ENVIRONMENT)
+            written = chat.tokenizer.decode([i for i, on in zip(ids, trained, strict=True) if on])
+            calls = written.count("<tool_call>")
+            assert calls == (1 if lazy else row.steps)
+            assert f'"expression": "{first} {rest[0]} {rest[1]}"' in written
+            right = f"<answer>{row.answer}</answer>" in written
+            assert right or (lazy and row.steps > 1)
+
+
+def test_the_shipped_model_has_a_token_for_the_prompt_and_the_tool_after_the_tiny_one_s() -> None:
+    own, tiny = (
+        [t["content"] for t in read_json(folder / "tokenizer.json")["added_tokens"]]
+        for folder in (MODEL, ROOT / "models" / "tiny")
+    )
+    assert own[: len(tiny)] == tiny
+    assert {SYSTEM, json.dumps(TOOL)} <= set(own[len(tiny) :])
+
+
+def test_the_shipped_model_calls_the_tool_and_stops_after_the_first_computation() -> None:
+    rows = list(synthetic_calculator(64, steps={2: 1.0}, seed=11))
+    chat = Chat(MODEL)
+    sampler = base_sampler(MODEL, chat)
+    done = rollout(rows, ENVIRONMENT, chat, sampler, temperature=1.0, seed=0)
+    calls = Counter(current.transcript.calls for current in done)
+    assert calls[1] > 32 > calls[2] > 5
+    # there is something to learn, and it is earned now and then
+    assert 0.05 < sum(current.reward for current in done) / len(done) < 0.5
 
 
 # --- the evaluator

@@ -46,7 +46,7 @@ def test_a_causes_folder_names_itself_its_probes_and_arms_that_change_something(
         arms = hypothesis.arms_on(trainer)
         assert len({arm.name for arm in arms}) == len(arms) > 0
         for arm in arms:
-            assert arm.settings or arm.swap or arm.combined
+            assert arm.settings or arm.swap or arm.faults or arm.combined
             assert set(arm.swap) <= set(STAGES)
             assert set(arm.training) <= set(TrainingSettings.__dataclass_fields__)
 
@@ -118,14 +118,29 @@ def test_all_hypotheses_are_every_cause_with_each_of_its_own_arms(tmp_path: Path
     found = loaded(tmp_path, hypotheses="all").arms
     assert set(found) == set(hypothesis_names())
     for slug, own in found.items():
-        assert list(own) == [arm.name for arm in load_hypothesis(slug).arms_on("own")]
+        arms = load_hypothesis(slug).arms_on("own")
+        about = load_hypothesis(slug).precondition is None
+        assert list(own) == [arm.name for arm in arms if about or not arm.settings]
+
+
+def test_arms_of_an_adapter_are_left_out_of_all_where_none_is_trained(tmp_path: Path) -> None:
+    assert list(loaded(tmp_path, hypotheses="all").arms["lora-weight-sync"]) == ["forced-sync"]
+    adapter = {"lora_r": 16, "lora_alpha": 32, "learning_rate": 2e-3}
+    found = loaded(tmp_path, hypotheses="all", training=adapter).arms["lora-weight-sync"]
+    assert list(found) == ["forced-sync", "verified-sync", "full-fine-tuning"]
+    full = {"lora_r": 0, "lora_alpha": 16, "learning_rate": 4e-4}
+    assert found["full-fine-tuning"].training == full
+    # a case may have an adapter that the control has not
+    case = {"mine": {"faults": [], "training": adapter}}
+    found = loaded(tmp_path, hypotheses="all", case="mine", cases=case).arms["lora-weight-sync"]
+    assert found["full-fine-tuning"].training == full
 
 
 def test_an_arm_whose_reward_parts_the_environment_lacks_is_left_out_of_all(tmp_path: Path) -> None:
     found = loaded(tmp_path, hypotheses="all", environment="gsm8k", case="healthy").arms
     assert list(found["reward-signal"]) == ["own-scores"]
     # another environment that is the study's own changes nothing
-    assert found["multi-step"] == {}
+    assert list(found["multi-step"]) == ["with-calculator"]
 
 
 def test_an_empty_arm_that_the_cause_does_not_have_is_one_line_with_the_nearest(

@@ -136,7 +136,7 @@ def test_a_checked_trainer_is_left_as_it_was(built: Callable[..., Any], capsys: 
     assert same_weights(first, again)
 
 
-class Negated(trl.GRPOTrainer):  # type: ignore[misc]
+class Negated(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
     """A trainer whose advantages have the wrong sign."""
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -145,7 +145,7 @@ class Negated(trl.GRPOTrainer):  # type: ignore[misc]
         return out
 
 
-class Shifted(trl.GRPOTrainer):  # type: ignore[misc]
+class Shifted(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
     """A trainer whose loss is of something that no variant knows: every third token counts half."""
 
     def _get_per_token_logps_and_entropies(self, *given: Any, **named: Any) -> Any:

@@ -431,6 +431,7 @@ def test_an_environment_that_does_not_exist_is_an_error(
 
 
 OPTIONAL = {
+    "max_context": 0,
     "retrieval_model": "sentence-transformers/all-MiniLM-L6-v2",
     "noise_rate": 1.0,
     "noise_seed": 0,
@@ -694,6 +695,59 @@ def test_an_arm_that_mends_what_the_case_has_right_is_the_case_and_not_trained_a
     assert sick_study(study, training={"kl_beta": 0.0})["extra"].trained_as == "extra"
     healthy = runs(study.load(put(PARAMS, ("case",), "healthy")))
     assert {run.trained_as for run in healthy if run.arm == "control"} == {"case"}
+
+
+def test_an_arm_gives_the_case_a_fault_in_place_of_its_own_of_that_stage(study: Study) -> None:
+    case = {"faults": ["stale-sampler", "eos-not-trained"]}
+    params = put(with_arm(faults=["tool-tokens-trained"]), ("cases", "mine"), case)
+    found = {run.arm: run for run in runs(study.load(put(params, ("case",), "mine")))}
+    assert found["extra"].faults == ("stale-sampler", "tool-tokens-trained")
+    assert found["extra"].design == "repair"
+    # nothing that the case has is tried alone by it
+    assert "extra-alone" not in found
+    same = put(params, ("hypotheses", "kl-penalty", "arms", "extra"), {"faults": case["faults"]})
+    found = {run.arm: run for run in runs(study.load(put(same, ("case",), "mine")))}
+    assert found["extra"].trained_as == "case"
+    healthy = {run.arm: run for run in runs(study.load(put(params, ("case",), "healthy")))}
+    assert healthy["extra"].faults == ("tool-tokens-trained",)
+
+
+def test_what_an_arm_s_faults_cannot_be_is_named(study: Study) -> None:
+    said = study.error(with_arm(faults=["tool-token-trained"]))
+    assert said.endswith("did you mean 'tool-tokens-trained'?")
+    for arm in (
+        {"faults": ["eos-not-trained", "tool-tokens-trained"]},
+        {"swap": ["loss_mask"], "faults": ["eos-not-trained"]},
+    ):
+        said = study.error(with_arm(**arm))
+        assert said.endswith("arms.extra.faults' has a stage twice, expected once")
+
+
+def test_rollouts_that_the_environment_has_anyway_change_nothing(study: Study) -> None:
+    usual = PARAMS["environments"]["musique"]["top_n"]
+    found = sick_study(study, rollouts={"top_n": usual, "max_context": 0})
+    assert found["extra"].trained_as == "case"
+    assert sick_study(study, rollouts={"max_context": 9})["extra"].rollouts == {"max_context": 9}
+
+
+def test_a_run_that_is_only_watched_is_trained_and_changes_nothing(study: Study) -> None:
+    found = sick_study(study, options={"sync_bound": 1e-3})
+    assert found["extra"].options == {"sync_bound": 1e-3}
+    assert found["extra"].trained_as == "extra"
+    # vLLM's server is asked in every run
+    served = put(with_arm(options={"sync_bound": 1e-3}), ("sampler",), "vllm")
+    by_arm = {run.arm: run for run in runs(study.load(served))}
+    assert (by_arm["extra"].options, by_arm["extra"].trained_as) == ({}, "case")
+
+
+def test_a_limit_on_contexts_is_refused_with_a_trainer_that_knows_none(study: Study) -> None:
+    said = study.error(put(with_arm(rollouts={"max_context": 9}), ("trainer",), "trl"))
+    key = "hypotheses.kl-penalty.arms.extra.rollouts.max_context"
+    assert said == f"key '{key}' is given, expected none with trainer trl"
+    whole = put(PARAMS, ("environments", "musique", "max_context"), 9)
+    assert "key 'environments.musique.max_context' is given" in study.error(
+        put(whole, ("trainer",), "trl")
+    )
 
 
 def test_arms_combine(study: Study) -> None:

@@ -411,6 +411,7 @@ GIVEN_AWAY: dict[str, dict[str, float]] = {
     "advantages-of-others": {"advantages/error_abs_max": 0.5, "logprob_grad_norm/error": 0.5},
     "attention-from-loss-mask": {"sampling/importance_sampling_ratio/outside_10_percent": 0.3},
     "eos-not-trained": {"logprob_grad_norm/error": 0.1},
+    "kl-reversed": {"logprob_grad_norm/error": 1e-5},
     "kl-subtracted": {"logprob_grad_norm/error": 1e-3},
     "leave-one-out-residue": {"advantages/error_abs_max": 0.5},
     "per-micro-batch-denominator": {"logprob_grad_norm/error": 0.01},
@@ -424,6 +425,7 @@ GIVEN_AWAY: dict[str, dict[str, float]] = {
 }
 # settings under which a fault acts
 ACTS: dict[str, dict[str, Any]] = {
+    "kl-reversed": {"kl_beta": 0.5, "steps": 2},
     "kl-subtracted": {"kl_beta": 0.5, "steps": 2},  # at the first step policy and reference are one
     "per-micro-batch-denominator": {"aggregation": "dapo", "gradient_accumulation_steps": 5},
     "temperature-ignored": {"temperature": 0.5},

@@ -549,6 +549,26 @@ def test_the_figures_of_the_original_s_contradiction_are_those_of_its_study() ->
     assert "its figures come from sequence-mismatch" in verdicts["kl-penalty"]["evidence"]
 
 
+def test_the_figures_of_the_contradiction_on_the_release_are_those_of_its_study() -> None:
+    tables = ROOT / "results" / "releases" / "verifiers-0.1.3-kl" / "tables"
+    arms = csv((tables / "arms.csv").read_text(encoding="utf-8"))
+    columns = ["kl_max", "grad_norm_max"]
+    runs = pd.read_csv(tables / "runs.csv").groupby("arm")[columns].max().to_dict("index")
+    verdicts = csv((tables / "verdicts.csv").read_text(encoding="utf-8"))
+    gain = {arm: float(arms[arm]["gain"]) for arm in ("case", "kl-beta-0", "generation-prompt")}
+    ends = [float(arms["generation-prompt"][key]) for key in ("gain_low", "gain_high")]
+    said = (
+        f"KL up to {runs['case']['kl_max']:.0f} and gradient norms up to "
+        f"{runs['case']['grad_norm_max']:.0f} with beta 0.04, at most "
+        f"{runs['kl-beta-0']['grad_norm_max']:.2f} with beta 0, the reward flat either way "
+        f"({gain['case']:.2f}, {gain['kl-beta-0']:.2f}), mended {gain['generation-prompt']:.2f} "
+        f"[{ends[0]:.2f}, {ends[1]:.2f}]; `kl-penalty` is {verdicts['kl-penalty']['status']} there too, "
+        f"and five seeds leave sequence-mismatch {verdicts['sequence-mismatch']['status']} "
+        f"(p {float(arms['generation-prompt']['p_holm']):.3f})"
+    )
+    assert said in " ".join(pages()["README.md"].split())
+
+
 def test_the_example_of_a_verdict_is_what_the_results_say(committed: Callable[[str], str]) -> None:
     arms = csv(committed("results/tables/arms.csv"))
     page = pages()["docs/verdicts.md"].partition("**An example**")[2].partition("\n\n")[0]

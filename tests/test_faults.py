@@ -227,6 +227,14 @@ def test_a_subtracted_kl_pulls_away_from_the_reference() -> None:
     assert torch.equal(gradient(planted("kl-subtracted")), -gradient(Stages()))
 
 
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_the_reversed_kl_has_policy_and_reference_the_wrong_way_round(estimator: str) -> None:
+    logprobs, reference = torch.tensor([-0.5, -2.0]), torch.tensor([-1.5, -0.25])
+    found = planted("kl-reversed").kl(logprobs, reference, estimator)
+    assert torch.equal(found, Stages().kl(reference, logprobs, estimator))
+    assert torch.equal(found, Stages().kl(logprobs, reference, estimator)) == (estimator == "k2")
+
+
 def test_a_reply_limit_too_low_leaves_no_answer_finished() -> None:
     """Of the shipped model, which ends its rollouts with an answer."""
     params, base = load_params(ROOT / "params.yaml"), ROOT / "models" / "tiny"

@@ -263,6 +263,7 @@ def test_hours_are_those_of_every_training_and_of_what_is_left() -> None:
     trained = [run for run in runs(FULL) if run.arm == run.trained_as]
     models = {
         "musique": SEVEN,
+        "calculator": SEVEN,
         "gsm8k": Architecture.of(PUBLISHED["Qwen2.5-3B"]),
     }
     hours = sum(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_debug.causes import Hypothesis, hypothesis_names, load_hypothesis, phase_of
+from rlvr_debug.causes import Hypothesis, hypothesis_names, in_order, load_hypothesis, phase_of
 from rlvr_debug.causes.base import hypothesis_of
 from rlvr_debug.causes.template import write_hypothesis
 from rlvr_debug.checkout import ROOT
@@ -48,10 +48,25 @@ def test_phases_follow_priorities_and_prerequisites() -> None:
     every = hypothesis_names()
     for slug in every:
         hypothesis, phase = load_hypothesis(slug), phase_of(slug, every)
-        assert phase >= (1 if hypothesis.priority in ("critical", "high") else 2)
+        assert phase >= {"critical": 1, "high": 2, "medium": 3, "low": 3}[hypothesis.priority]
         assert all(phase_of(other, every) < phase for other in hypothesis.prerequisites)
-    assert phase_of("advantage-scaling", every) == 1
-    assert phase_of("kl-penalty", every) == 2  # H03 after H01
+    assert {phase_of(slug, every) for slug in every} == {1, 2, 3}
+    assert phase_of("advantage-scaling", every) == 2
+    assert phase_of("kl-penalty", every) == 3  # H03 after H01
+
+
+def test_in_a_phase_the_more_urgent_come_first_and_then_the_original_s_numbers() -> None:
+    every = in_order(hypothesis_names())
+    assert every[:4] == [
+        *("lora-weight-sync", "eval-train-mismatch", "hidden-context", "sequence-mismatch")
+    ]
+    assert every[4:7] == ["advantage-scaling", "token-masking", "library-functionality"]
+    assert every[-1] == "reward-signal"  # the only low one
+    phases = [phase_of(slug, every) for slug in every]
+    assert phases == sorted(phases)
+    assert sorted(every) == list(hypothesis_names())
+    # what a study does not test has no place, and holds nothing back
+    assert in_order(["reward-signal", "kl-penalty"]) == ["kl-penalty", "reward-signal"]
 
 
 def test_a_hypothesis_waits_for_a_prerequisite_of_its_own_priority(
@@ -63,11 +78,12 @@ def test_a_hypothesis_waits_for_a_prerequisite_of_its_own_priority(
         return replace(found, prerequisites=after.get(slug, found.prerequisites))
 
     monkeypatch.setattr("rlvr_debug.causes.load_hypothesis", load)
-    assert phase_of("gradient-explosion", hypothesis_names()) == 3
+    assert phase_of("gradient-explosion", hypothesis_names()) == 4
 
 
 def test_prerequisites_that_a_study_does_not_test_hold_nothing_back() -> None:
-    assert phase_of("kl-penalty", ["kl-penalty"]) == 2
+    assert phase_of("kl-penalty", ["kl-penalty"]) == 3
+    assert phase_of("gradient-explosion", ["gradient-explosion"]) == 3
     assert phase_of("hidden-context", ["hidden-context"]) == 1
 
 

@@ -271,5 +271,7 @@ def test_the_full_study_has_the_hypotheses_of_the_full_one() -> None:
     def arms(params: Params) -> dict[str, set[str]]:
         return {slug: set(each) for slug, each in params.arms.items()}
 
-    assert arms(FULL) == arms(full)
+    # of its size, all weights do not fit
+    left_out = {"lora-weight-sync": {"full-fine-tuning"}}
+    assert arms(FULL) == {slug: own - left_out.get(slug, set()) for slug, own in arms(full).items()}
     assert len(FULL.arms) == 16

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rlvr_debug.causes import in_order
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl, write_text
@@ -159,6 +160,33 @@ def test_json_has_no_hours_of_a_processor_where_the_text_has_none() -> None:
         assert (told["whole"] is None) == ("CPU hours" not in plan_text(found)) == bool(overlay)
         assert bool(told["gpus"]) == bool(overlay)
         assert told["trainings_left"] == 3
+
+
+def test_hypotheses_stand_in_the_order_of_their_tests_with_what_each_costs() -> None:
+    params = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
+    found = planned(params, {}, 2, RATES, free=10**10)
+    by_slug = {each.hypothesis: each for each in found.hypotheses}
+    assert list(by_slug) == in_order(params.arms)
+    first = found.hypotheses[0]
+    assert (first.hypothesis, first.number, first.priority, first.phase) == (
+        *("lora-weight-sync", "H06", "critical"),
+        1,
+    )
+    assert by_slug["kl-penalty"].after == ("advantage-scaling",)
+    # of its arms one is the case, and trained for no hypothesis; the others on three seeds each
+    assert first.trainings == 6
+    # gsm8k is trained for whichever needs it first
+    assert (by_slug["library-functionality"].trainings, by_slug["multi-step"].trainings) == (3, 3)
+    others = {run.name for run in runs(params) if not run.hypothesis}
+    assert found.trainings == len(others) + sum(each.trainings for each in found.hypotheses)
+    for each in found.hypotheses:
+        assert each.whole is not None
+        assert (each.whole.seconds > 0) == (each.trainings > 0)
+    lines = plan_text(found).splitlines()
+    [line] = [line for line in lines if "gradient-explosion" in line]
+    assert line.split()[:6] == ["3", "gradient-explosion", "H08", "(second)", "medium", "6"]
+    assert lines[lines.index(line) + 1].strip() == "after advantage-scaling"
+    assert "lora-weight-sync" in json.dumps(asdict(found))
 
 
 def test_a_gated_study_says_that_jobs_may_follow() -> None:

@@ -46,6 +46,8 @@ FAILS = {
     "attention-from-loss-mask": {"context-sensitivity"},
     "empty-optimizer": {"weights-move"},
     "eos-not-trained": {"token-roles"},
+    # near the reference the two divergences pull alike
+    "kl-reversed": {"kl-estimator"},
     "kl-subtracted": {"kl-estimator", "kl-gradient"},
     # neither does its advantages' mean stay 0
     "leave-one-out-residue": {"advantage-scale", "group-integrity"},

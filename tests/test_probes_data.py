@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.advantages import SCALINGS, advantages
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.stages import Stages, loss_mask
-from rlvr_debug.probes import Subject
+from rlvr_debug.probes import Measurement, Subject
 from rlvr_debug.probes.evaluation import train_eval_equality
 from rlvr_debug.probes.rewards import advantage_scale, group_integrity, reward_audit
 from rlvr_debug.probes.sequences import context_sensitivity, limits, sequence_diff, token_roles
@@ -145,6 +146,32 @@ def test_prompts_near_the_limit_are_counted_over_rows(healthy: Subject) -> None:
     over = limits(with_settings(replace(healthy, rollouts=cut), max_prompt_length=longest + 50))
     assert over.measured["share_of_prompts_near_or_over"] == 1
     assert over.measured["longest_prompt"] == longest + 100
+
+
+def test_conversations_near_the_context_limit_are_counted_with_what_tools_said(
+    healthy: Subject,
+) -> None:
+    lengths = sorted(len(r.ids) for r in healthy.rollouts)
+    assert "context_limit" not in limits(healthy).measured
+
+    def limited(most: int) -> Measurement:
+        environment = copy.copy(healthy.environment)
+        environment.max_context = most
+        return limits(replace(healthy, environment=environment))
+
+    roomy = limited(lengths[-1] + 11)
+    assert roomy.passed
+    assert roomy.measured["longest_context"] == lengths[-1]
+    assert roomy.measured["share_of_rollouts_near_or_over"] == 0
+    near = limited(lengths[len(lengths) // 2])
+    assert not near.passed
+    assert near.measured["share_of_rollouts_near_or_over"] >= 0.5
+    ended = replace(
+        healthy, rollouts=[replace(r, outcome="context_limit") for r in healthy.rollouts]
+    )
+    environment = copy.copy(healthy.environment)
+    environment.max_context = 10**6
+    assert not limits(replace(ended, environment=environment)).passed
 
 
 def test_replies_that_were_cut_fail_above_a_fifth(healthy: Subject) -> None:

@@ -36,6 +36,7 @@ FAULTS: dict[str, tuple[set[str], dict[str, Any]]] = {
     "clipped-objective": ({"loss"}, {}),
     "empty-optimizer": ({"optimizer step"}, {}),
     "eos-not-trained": ({"loss mask"}, {}),
+    "kl-reversed": ({"loss"}, {"num_iterations": 2}),
     "kl-subtracted": ({"loss"}, {"num_iterations": 2}),
     "leave-one-out-residue": ({"advantages"}, {}),
     "per-micro-batch-denominator": (
@@ -206,11 +207,11 @@ def _changed(record: Record, what: str, size: float) -> Record:
         assert micro.grad_logprobs is not None
         micro.grad_logprobs *= 1 + size
     elif what == "gradient":
-        name = max(update.gradients, key=lambda n: float(update.gradients[n].norm()))
-        update.gradients[name] *= 1 + size
+        gradients = update.gradients or {}
+        gradients[max(gradients, key=lambda name: float(gradients[name].norm()))] *= 1 + size
     elif what == "clip":
-        for name in update.clipped:
-            update.clipped[name] *= 1 + size
+        for tensor in (update.clipped or {}).values():
+            tensor *= 1 + size
     elif what == "sampler":
         call = generation.calls[0]
         call.logprobs[:] = [[x * (1 + size) for x in row] for row in call.logprobs]

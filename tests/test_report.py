@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_debug.causes import load_hypothesis, stages_with
+from rlvr_debug.causes import in_order, load_hypothesis, phase_of, stages_with
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_text
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.report.page import NOTES
 from rlvr_debug.report.rollouts import aligned, shown_rollouts
@@ -165,8 +166,43 @@ def test_a_page_says_how_trainings_went_and_where_their_files_are(written: str) 
     assert [arm for arm, _, _ in gone] == arms.split("|")
     assert {trend for _, trend, _ in gone} <= {"improving", "declining", "oscillating", "stable"}
     for seed in range(3):
-        assert f"<code>results/runs/musique/attention-mask/{seed}/</code>" in own
-        assert f"<code>logs/train/musique/attention-mask/{seed}.log</code>" in own
+        run = f"musique/attention-mask/{seed}"
+        assert f'<a href="runs/{run}"><code>results/runs/{run}</code></a>' in own
+        assert f'<a href="../logs/train/{run}.log"><code>logs/train/{run}.log</code></a>' in own
+
+
+def test_a_page_links_checkpoints_and_trackers_of_each_run_that_has_them(other: Study) -> None:
+    run = other.results / "runs" / "musique" / "attention-mask" / "0"
+    without = other.report()
+    assert "tensorboard" not in without
+    tracked, whole = run / "trackers" / "wandb" / "offline-run-7", run / "model.safetensors"
+    tracked.mkdir(parents=True)
+    events = run / "trackers" / "rlvr-debug" / "events.out.tfevents.1"
+    write_text(events, "")
+    (run / "adapter").mkdir()
+    try:
+        page = other.report()
+    finally:
+        shutil.rmtree(run / "trackers")
+        (run / "adapter").rmdir()
+    own = page[page.index('id="hidden-context"') :].partition("</section>")[0]
+    place = "results/runs/musique/attention-mask/0"
+    for path in ("adapter", "trackers", "trackers/wandb/offline-run-7"):
+        address = f"{place}/{path}"
+        assert f'<a href="{address.removeprefix("results/")}"><code>{address}</code></a>' in own
+    assert f"<code>wandb sync {place}/trackers/wandb/offline-run-7</code>" in own
+    assert f"<code>tensorboard --logdir {place}/trackers</code>" in own
+    assert (f"{place}/model.safetensors" in own) == whole.exists()
+
+
+def test_the_order_of_tests_has_phase_priority_prerequisites_and_cost(page: Page) -> None:
+    text = page.text[page.text.index("The order of tests") :]
+    order = in_order(SLUGS)
+    places = [
+        text.index(f" {phase_of(slug, SLUGS)} {n} {slug} ") for n, slug in enumerate(order, 1)
+    ]
+    assert places == sorted(places)
+    assert "1 1 lora-weight-sync H06 critical" in text
 
 
 def test_the_owner_s_notes_are_shown_as_text_and_stay_as_they_are(other: Study) -> None:
@@ -208,7 +244,11 @@ def test_every_link_leads_to_a_place_in_the_page(page: Page) -> None:
     assert len(places) == len(set(places))
     links = [attrs["href"] or "" for tag, attrs in page.elements if tag == "a"]
     assert len(links) > 20
-    assert {link.removeprefix("#") for link in links} <= set(places)
+    inside = [link for link in links if link.startswith("#")]
+    assert {link.removeprefix("#") for link in inside} <= set(places)
+    # beside it are the study's own files, and nothing else
+    files = set(links) - set(inside)
+    assert all(re.fullmatch(r"(runs|\.\./logs)/[a-z0-9./-]+", link) for link in files)
 
 
 def test_the_interval_is_said_to_be_the_one_that_was_computed(tmp_path: Path) -> None:
@@ -234,9 +274,9 @@ def test_it_is_the_same_bytes_when_written_again(study: Study, written: str) -> 
 
 
 def test_it_loads_nothing(page: Page) -> None:
-    for _, attrs in page.elements:
+    for tag, attrs in page.elements:
         assert not {"src", "srcset", "data", "action", "poster", "background"} & set(attrs)
-        assert (attrs.get("href") or "#").startswith("#")
+        assert (attrs.get("href") or "#").startswith("#") or tag == "a"
     assert "http" not in page.text
     assert "$schema" not in json.dumps(page.data("specs"))
 

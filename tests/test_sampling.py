@@ -432,6 +432,24 @@ def test_what_the_last_turn_would_retrieve_counts_for_nothing(chat: Chat) -> Non
     assert found.transcript.retrieved == {1}
 
 
+def test_a_tool_s_answer_beyond_the_context_ends_the_rollout_unread(chat: Chat) -> None:
+    replies = [call_of("Ben"), call_of("Ada"), answer_of("Rome", 0)]
+    whole = told(chat, replies)
+    assert (whole.outcome, whole.turns) == ("answered", 3)
+    upto = [len(s.ids) for s in whole.segments]
+    environment = musique()
+    environment.max_context = sum(upto[:5])  # prompt, call, answer, call, answer
+    assert told(chat, replies, environment=environment).ids == whole.ids
+    environment.max_context -= 1
+    cut = told(chat, replies, environment=environment)
+    assert (cut.outcome, cut.turns) == ("context_limit", 2)
+    assert cut.ids == whole.ids[: sum(upto[:4])]
+    assert cut.segments[-1].role == "assistant"
+    # what it would have shown counts for nothing
+    assert cut.transcript.retrieved == {1}
+    assert whole.transcript.retrieved > {1}
+
+
 def test_no_rows_are_no_rollouts(chat: Chat) -> None:
     sampler = Scripted(chat, lambda _, number: "")
     assert rollout([], musique(), chat, sampler, temperature=1.0, seed=0) == []

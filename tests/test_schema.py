@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_debug.blocks import json_schema, told
+from rlvr_debug.environments import environment_names
 from rlvr_debug.schemas import Validator, check_schema
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -20,9 +21,13 @@ PARAMS = load_params(ROOT / "params.yaml")
 # names of the user's, and what they hold: what the study is about has no default
 OPEN = {"cases", "hypotheses"}
 # that params.yaml leaves out (test_config.py holds them to the environment)
-LEFT_OUT = {"diagnostics.debug"} | {
-    f"environments.musique.{key}"
-    for key in ("retrieval_model", "noise_rate", "noise_seed", "answer_by", "hop_factor")
+LEFT_OUT = {
+    "diagnostics.debug",
+    *(f"environments.{name}.max_context" for name in environment_names()),
+    *(
+        f"environments.musique.{key}"
+        for key in ("retrieval_model", "noise_rate", "noise_seed", "answer_by", "hop_factor")
+    ),
 }
 
 

@@ -1,15 +1,19 @@
-"""A server that is a model in this process: does training see that it has not got the update?"""
+"""Does training see that its sampler has not got the update? A server is a model in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
 
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.sync_check import SyncCheck
@@ -19,7 +23,12 @@ from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import NO_ROLLOUTS
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.own.training import train_run
 from tests.small import ROWS, SETTINGS, small_environment
+
+PARAMS = load_params(ROOT / "params.yaml")
 
 Checked = Callable[..., list[dict[str, Any]]]
 
@@ -43,7 +52,7 @@ def checked(chat: Chat, talkative: Callable[[int], Any]) -> Checked:
             assert 0 < len(sequences) <= 4
             return found
 
-        environment, check = small_environment(), SyncCheck(ask, 0.01)
+        environment, check = small_environment(), SyncCheck(ask, 0.01, "vllm.sync_bound")
         settings = replace(SETTINGS, kl_beta=0.0)
         training = Training(chat, environment, ROWS, settings, 0, stages, check=check)
         observer = RunObserver(NO_ROLLOUTS)
@@ -65,3 +74,59 @@ def test_a_server_that_stays_behind_ends_the_training_at_its_first_update(checke
 def test_a_server_that_follows_and_computes_otherwise_is_above_the_bound(checked: Checked) -> None:
     with pytest.raises(InputError, match=r"expected at most 0\.01 \(vllm\.sync_bound\)"):
         checked(Stages(), off=0.5)
+
+
+# --- the sampler in process, asked where the option sync_bound says so
+
+
+@pytest.fixture
+def verified(chat: Chat, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """(faults, options, training's) -> metrics of a run as a study's job makes it."""
+
+    def run(
+        faults: tuple[str, ...] = (), options: Mapping[str, Any] = MappingProxyType({}), **told: Any
+    ) -> list[dict[str, Any]]:
+        rows, out = tmp_path / "rows.jsonl", tmp_path / "out"
+        write_jsonl(rows, (row.to_json() for row in ROWS))
+        settings = replace(SETTINGS, save_steps=0, **told)
+        named = Run(
+            *("arm", "repair", "", "musique", 0, "own", faults, {}, dict(options), settings, "arm")
+        )
+        train_run(Job(named, PARAMS.settings("musique"), ROOT / "models" / "tiny", rows, out))
+        return [row for _, row in read_jsonl(out / "metrics.jsonl")]
+
+    return run
+
+
+@pytest.mark.parametrize("lora_r", [0, 4])
+def test_a_sampler_in_process_is_verified_after_each_update_where_the_options_say_so(
+    verified: Callable[..., list[dict[str, Any]]], lora_r: int
+) -> None:
+    plain, watched = verified(lora_r=lora_r), verified(options={"sync_bound": 1e-3}, lora_r=lora_r)
+    assert [0 < row["sync_gap"] < 1e-5 for row in watched] == [True, True]
+    assert "sync_gap" not in plain[0]
+    # to look changes nothing that is trained
+    assert [{**row, "sync_gap": None} for row in plain] == [
+        {**row, "sync_gap": None} for row in watched
+    ]
+
+
+def test_a_stale_sampler_in_process_ends_the_run_that_verifies_it_and_no_other(
+    verified: Callable[..., list[dict[str, Any]]],
+) -> None:
+    assert len(verified(("stale-sampler",), lora_r=4)) == 2
+    with pytest.raises(InputError, match=r"^step 1: .* has not got the trained weights$"):
+        verified(("stale-sampler",), {"sync_bound": 1e-3}, lora_r=4)
+
+
+def test_the_sampler_in_process_says_of_given_tokens_what_the_model_does(
+    chat: Chat, talkative: Callable[[int], Any]
+) -> None:
+    model = talkative(0)
+    sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+    sequences = [[5, 6, 7, 8, 9, 10], [11, 12, 13]]
+    for ids, found in zip(sequences, sampler.logprobs(sequences), strict=True):
+        row = torch.tensor([ids])
+        with torch.no_grad():
+            right = token_logprobs(model, row, row >= 0, row >= 0)[0, 1:]
+        assert found == pytest.approx(right.tolist(), rel=1e-6)

@@ -280,7 +280,11 @@ def test_a_case_that_trl_cannot_be_is_refused(
     ("changes", "expected"),
     [
         ({"trainer": "command"}, "key 'command.program' is missing"),
-        ({"options": {"a": 1}}, "key 'options' is given, expected none with trainer own"),
+        ({"options": {"a": 1}}, "unknown key 'options.a': expected one of sync_bound"),
+        (
+            {"options": {"sync_bound": 0}},
+            "key 'options.sync_bound' is int 0, expected a number of nats above 0",
+        ),
         (
             {"case": "mine", "cases": {"mine": {"faults": [], "reward": "a.py:b"}}},
             "key 'cases.mine.reward' is given, expected none with trainer own",

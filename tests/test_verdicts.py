@@ -31,7 +31,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.probes import PROBES
 from rlvr_debug.study.params import load_params
-from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide
+from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide, observations
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     PRESENT,
@@ -701,6 +701,35 @@ def test_multi_step_says_whether_single_steps_are_learned_where_the_case_is_not(
 ) -> None:
     study = Study(case=case).add("single-step", "repair", "multi-step", single, environment="gsm8k")
     assert study.verdict(slug="multi-step").status == status
+
+
+@pytest.mark.parametrize(
+    ("simpler", "status", "arm"),
+    [
+        (around(0.0), "validated", "single-step"),
+        (around(0.4), "invalidated", "with-calculator"),
+        ((-0.3, 0.1, 0.6), "inconclusive", "with-calculator"),
+    ],
+)
+def test_multi_step_is_refuted_by_a_simpler_task_with_tools_that_is_learned(
+    simpler: Sequence[float], status: str, arm: str
+) -> None:
+    study = Study(case=around(0.0))
+    study.add("single-step", "repair", "multi-step", around(0.5), environment="gsm8k")
+    study.add("with-calculator", "repair", "multi-step", simpler, environment="calculator")
+    verdict = study.verdict(slug="multi-step")
+    assert (verdict.status, verdict.arm) == (status, arm)
+    assert {"single-step", "with-calculator", "the case"} == {
+        said.partition(":")[0] for said in observations(verdict.evidence)
+    }
+
+
+def test_an_arm_that_gives_the_case_a_fault_mends_nothing_in_words_either() -> None:
+    study = Study(case=around(0.3)).add("with-tool-tokens", "repair", "token-masking", around(0.0))
+    verdict = study.verdict(fails=False, slug="token-masking")
+    assert verdict.status == "invalidated"
+    assert "with-tool-tokens: with this fault the case gains -0.300" in verdict.evidence
+    assert "mending" not in verdict.evidence
 
 
 @pytest.mark.parametrize("slug", CAUSES)

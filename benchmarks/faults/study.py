@@ -46,7 +46,7 @@ def _interventions() -> dict[str, dict[str, Intervention]]:
     """What may be done about each cause, in the order in which a training step would show it.
 
     swap: the stages that can be wrong by it; knob: the first of its arms that changes settings of every
-    environment, without a swap.
+    environment, without a swap; of one that is about what only some cases have, none.
     """
     order = [probe.__name__.replace("_", "-") for probe in PROBES]
     causes = [each for each in map(load_hypothesis, hypothesis_names()) if each.probes]
@@ -55,7 +55,9 @@ def _interventions() -> dict[str, dict[str, Intervention]]:
         arms = cause.arms_on("own")
         known = [name for name in variant_names() if cause_of(name) == cause.slug]
         stages = tuple(dict.fromkeys(map(stage_of, known)))
-        settings = [arm for arm in arms if arm.training or arm.rollouts]
+        settings = [
+            arm for arm in arms if not cause.precondition and (arm.training or arm.rollouts)
+        ]
         knobs = [arm for arm in settings if "weights" not in arm.rollouts]
         kinds = {"swap": Intervention("swap", swap=stages)} if stages else {}
         if knobs:

@@ -7,6 +7,7 @@ Qwen's real format and Hermes' real tool calls at a fraction of the tokens.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -59,13 +60,14 @@ _LARGEST_NUMBER = 99
 _PARAGRAPHS = 20  # of a MuSiQue row
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
+def build_tokenizer(more: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Return the tiny model's tokenizer, with these fragments after its own."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({byte: i for i, byte in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (PAD, START, END)])
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in _fragments()])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in [*_fragments(), *more]])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END,

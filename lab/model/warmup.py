@@ -34,7 +34,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.qwen2 import Qwen2Sampler
 from rlvr_debug.sampling.rollouts import rollout
 
-__all__ = ["Lessons", "WarmupSettings", "predicting_only", "warm_up"]
+__all__ = ["Example", "Lessons", "WarmupSettings", "predicting_only", "take_step", "warm_up"]
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class _WarmUp:
         for step in range(1, self.settings.max_steps + 1):
             for group in self.optimizer.param_groups:
                 group["lr"] = rate * min(1.0, step / 50)
-            loss = _step(self.model, self.optimizer, batch(step), only)
+            loss = take_step(self.model, self.optimizer, batch(step), only)
             average = loss if step == 1 else 0.95 * average + 0.05 * loss
             if step % self.settings.check_every == 0:
                 seconds = time.perf_counter() - self.started
@@ -339,7 +339,7 @@ def predicting_only(model: Any, allowed: Tensor) -> Iterator[None]:
         hook.remove()
 
 
-def _step(
+def take_step(
     model: Any, optimizer: torch.optim.Optimizer, examples: list[Example], only: Tensor | None
 ) -> float:
     """Take one step on the mean log-probability of the trained tokens; `only` these can be predicted."""

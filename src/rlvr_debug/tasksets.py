@@ -192,6 +192,7 @@ def _taskset(name: str) -> type[EnvironmentTaskset]:
     task, own_blocks = task_of(name), settings_of(name)
     title = "".join(map(str.capitalize, name.split("_")))
     options = _settings(own_blocks.Settings)
+    del options["max_context"]  # of our own rollouts; verifiers' have limits of theirs
     settings = _named(create_model(f"{title}Settings", __base__=Settings, **options))
     settings.environment = name
     known = RowsConfig.model_fields

@@ -124,8 +124,9 @@ rule write_report:
             "sampling/alignment.py",
             *(
                 f"report/{name}.py"
-                for name in ("answer", "charts", "labels", "page", "rollouts")
+                for name in ("answer", "charts", "files", "labels", "page", "rollouts")
             ),
+            "study/plan.py",
         ),
         causes=told_causes(),
         told=told(STUDY.judged_by),

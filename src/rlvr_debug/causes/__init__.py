@@ -29,6 +29,7 @@ __all__ = [
     "cause_of",
     "file_of",
     "hypothesis_names",
+    "in_order",
     "load_hypothesis",
     "load_variant",
     "module_of",
@@ -42,7 +43,8 @@ __all__ = [
 
 _HERE = Path(__file__).parent
 _PROBES = _HERE.parent / "probes" / "texts.yaml"  # the probes themselves load torch
-_FIRST = ("critical", "high")
+# by priority: the phase in which it is tested, where nothing has to come before
+_PHASES = {"critical": 1, "high": 2, "medium": 3, "low": 3}
 # the key of a cause.yaml, and the file with its functions (check.py)
 CHECKS = "log_checks"
 
@@ -89,18 +91,29 @@ def load_hypothesis(slug: str) -> Hypothesis:
         check_names(path, "precondition.training", [found.precondition.training], known_settings)
     for arm in found.arms:
         check_names(path, f"arms.{arm.name}.swap", arm.swap, STAGES)
+        check_names(path, f"arms.{arm.name}.faults", arm.faults, variant_names())
         check_names(path, f"arms.{arm.name}.training", arm.training, known_settings)
     return found
 
 
 def phase_of(slug: str, tested: Collection[str]) -> int:
-    """Return when it is tested among those `tested`: critical and high priorities in phase 1, others in phase 2,
-    and none before the phase after its prerequisites'.
+    """Return when it is tested among those `tested`: critical priorities in phase 1, high ones in phase 2, others
+    in phase 3, and none before the phase after its prerequisites'.
     """
     hypothesis = load_hypothesis(slug)
-    own = 1 if hypothesis.priority in _FIRST else 2
     before = [phase_of(other, tested) for other in hypothesis.prerequisites if other in tested]
-    return max([own, *(phase + 1 for phase in before)])
+    return max([_PHASES[hypothesis.priority], *(phase + 1 for phase in before)])
+
+
+def in_order(slugs: Collection[str]) -> list[str]:
+    """Return these hypotheses as they are tested: by phase, in it by priority, then by the original's numbers."""
+
+    def place(slug: str) -> tuple[int, int, str, str]:
+        hypothesis = load_hypothesis(slug)
+        rank = list(_PHASES).index(hypothesis.priority)
+        return phase_of(slug, slugs), rank, hypothesis.number, slug  # H06, H06 (second), H08, new
+
+    return sorted(slugs, key=place)
 
 
 @cache

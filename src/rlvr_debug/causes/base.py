@@ -46,19 +46,22 @@ class Times:
 class Intervention:
     """One arm: what it changes about the case.
 
-    swap: stages that are put right; training, rollouts, options: settings by name, each a value or
-    Times; environment: another one; combined: names of arms whose changes come first. trainer: those
-    that it is for: any, our own, or others.
+    swap: stages that are put right; faults: variants that stages are given instead; training, rollouts,
+    options: settings by name, each a value or Times; environment: another one; combined: names of arms whose
+    changes come first. trainer: those that it is for: any, our own, or others. fails: of a localiser that claims of a simpler setting that it learns, an
+    arm of which it claims the opposite.
     """
 
     name: str
     swap: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
     rollouts: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: str = ""
     combined: tuple[str, ...] = ()
     trainer: Literal["any", "own", "others"] = "any"
+    fails: bool = False
 
     @property
     def settings(self) -> bool:

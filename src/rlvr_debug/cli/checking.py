@@ -60,6 +60,8 @@ def check(
             if script
             else "check: found no script, expected one that trains with GRPOTrainer, or --record with a folder"
         )
+    if html is not None and html.is_dir():
+        raise InputError(f"--html: {html} is a folder, expected a file for the page")
     from rlvr_debug.replay.answer import answer_text, status_of
 
     answer: Mapping[str, Any]
@@ -73,7 +75,7 @@ def check(
         assert script is not None
         answer = check_script(script, How(steps, rewards, save))
     if html is not None:
-        from rlvr_debug.replay.page import write_page
+        from rlvr_debug.report.check_page import write_page
 
         write_page(answer, html)
     print_answer(answer if as_json else answer_text(answer))

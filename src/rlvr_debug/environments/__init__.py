@@ -32,4 +32,8 @@ def settings_of(name: str) -> ModuleType:
 
 def build_environment(name: str, settings: Mapping[str, Any]) -> Environment:
     """Build an environment from its block `environments.<name>` of params.yaml."""
-    return task_of(name).build(**settings)
+    own = dict(settings)
+    most = own.pop("max_context", 0)
+    environment = task_of(name).build(**own)
+    environment.max_context = most
+    return environment

@@ -76,12 +76,14 @@ class Environment(ABC):
     """Rows -> conversations -> reward parts. Pure but for caches: no state between rollouts.
 
     success: the reward part that is 1 where the answer is right. system: the system prompt of `messages`.
-    offered: its tools, unless a setting says which.
+    offered: its tools, unless a setting says which. max_context: tokens that a conversation may have after a tool's
+    answer, 0 for any number.
     """
 
     success: str
     system: str
     offered: tuple[Tool, ...] = ()
+    max_context: int = 0
 
     def __init__(
         self, *, max_turns: int, max_new_tokens: int, weights: Mapping[str, float]

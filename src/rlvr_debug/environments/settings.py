@@ -60,8 +60,12 @@ class EnvironmentSettings(Block):
 
     max_new_tokens: Count
     """Tokens per reply; a longer one is cut and ends the rollout."""
+    max_context: Natural = 0
+    """Tokens that a conversation may have after a tool's answer; one that does not fit ends the rollout. 0: any number."""
     weights: Mapping[str, float]
     """Weight of each reward part; the reward is their weighted mean."""
+
+    may_lack: ClassVar[tuple[str, ...]] = ("max_context",)
 
     # the keys that training rollouts may change, beside those that every environment may have
     changeable: ClassVar[tuple[str, ...]] = ()

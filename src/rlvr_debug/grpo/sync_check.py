@@ -1,7 +1,8 @@
-"""Did a server get the update? Its log-probabilities of some sequences, beside the trainer's.
+"""Did the sampler get the update? Its log-probabilities of some sequences, beside the trainer's.
 
-In process the sampler holds a copy of the trainer's tensors, and a sync that fails is a fault to be studied
-(probes/sampler.py). A server holds what it read from files, and a stale one would be studied unseen.
+A server holds what it read from files, and a stale one would be studied unseen: it is always asked. In process the
+sampler holds a copy of the trainer's tensors, and a sync that fails is a fault to be studied (probes/sampler.py): it
+is asked where the trainer's option sync_bound says so.
 
 Axes: B sequences, T tokens.
 """
@@ -30,14 +31,15 @@ _SEQUENCES = 4
 
 @dataclass(frozen=True)
 class SyncCheck:
-    """How a server is asked, and how far it may be off.
+    """How a sampler is asked, and how far it may be off.
 
-    `ask` returns the server's log-probabilities, at temperature 1, of all tokens but the first of each of
-    these sequences. `bound` is in nats per token, on average.
+    `ask` returns the sampler's log-probabilities, at temperature 1, of all tokens but the first of each of
+    these sequences. `bound` is in nats per token, on average; `key` is where params.yaml has it.
     """
 
     ask: Callable[[list[list[int]]], list[list[float]]]
     bound: float
+    key: str
 
     def watch(
         self, training: Training, policy: Policy, rollouts: list[Rollout]
@@ -45,7 +47,7 @@ class SyncCheck:
         """Choose some rollouts, note the trainer's log-probabilities of them before the update, and return
         what compares them after it: policy and step -> `_gap`.
 
-        They are taken as they were sampled: what a stage makes of them is not the server's.
+        They are taken as they were sampled: what a stage makes of them is not the sampler's.
         """
 
         def chosen() -> Batch:
@@ -61,10 +63,10 @@ class SyncCheck:
     def _gap(
         self, training: Training, batch: Batch, before: Tensor, policy: Policy, step: int
     ) -> float | None:
-        """Return how far the server is from the trainer after the update, None but in the main process.
+        """Return how far the sampler is from the trainer after the update, None but in the main process.
 
         It is the mean absolute difference over sampled tokens, in nats. Raise InputError where it is above
-        the bound, or where the server is nearer to what the trainer was than to what it is: an update may
+        the bound, or where the sampler is nearer to what the trainer was than to what it is: an update may
         move less than the bound, and the arithmetic of a policy that is sure of much is coarser.
         """
         after = _logprobs(training, policy, batch)
@@ -77,7 +79,7 @@ class SyncCheck:
         gap, behind = (
             float((answered - logprobs)[batch.sampled].abs().mean()) for logprobs in (after, before)
         )
-        found = f"step {step}: after the update the server is {gap:.2g} nats from the trainer on average"
+        found = f"step {step}: after the update the sampler is {gap:.2g} nats from the trainer on average"
         if 2 * behind < gap:
             raise InputError(
                 f"{found}, and {behind:.2g} from what the trainer was before, expected to follow: "
@@ -85,7 +87,7 @@ class SyncCheck:
             )
         if not gap <= self.bound:
             raise InputError(
-                f"{found}, expected at most {self.bound:g} (vllm.sync_bound): it has not got all of "
+                f"{found}, expected at most {self.bound:g} ({self.key}): it has not got all of "
                 "the trained weights, or computes otherwise"
             )
         return gap

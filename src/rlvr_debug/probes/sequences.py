@@ -21,7 +21,8 @@ _FLOOR = 1e-4
 def limits(subject: Subject) -> Measurement:
     """Do the limits on tokens cut prompts or replies?
 
-    Prompts against max_prompt_length, replies against the trainer's limit and the environment's.
+    Prompts against max_prompt_length, replies against the trainer's limit and the environment's, and whole
+    conversations, with what the tools said, against max_context.
     """
     limit = subject.settings.max_prompt_length
     prompts = [
@@ -32,9 +33,19 @@ def limits(subject: Subject) -> Measurement:
     trainers = subject.stages.max_new_tokens(subject.environment)
     replies = [len(s.ids) for r in subject.rollouts for s in r.segments if s.role == "assistant"]
     cut = sum(r.outcome == "token_limit" for r in subject.rollouts) / len(replies)
+    most = subject.environment.max_context
+    full = sum(
+        r.outcome == "context_limit" or len(r.ids) >= most - _NEAR for r in subject.rollouts
+    ) / len(subject.rollouts)
+    contexts = {
+        "context_limit": most,
+        "longest_context": max(len(r.ids) for r in subject.rollouts),
+        "share_of_rollouts_near_or_over": full,
+    }
     return measurement(
         "limits",
         {
+            **(contexts if most else {}),
             "prompt_limit": limit,
             "longest_prompt": max(prompts),
             "share_of_prompts_near_or_over": near,
@@ -43,7 +54,10 @@ def limits(subject: Subject) -> Measurement:
             "longest_reply": max(replies),
             "share_of_replies_cut": cut,
         },
-        near <= _SHARE and trainers >= subject.environment.max_new_tokens and cut <= _SHARE,
+        near <= _SHARE
+        and trainers >= subject.environment.max_new_tokens
+        and cut <= _SHARE
+        and not (most and full > _SHARE),
         share=_SHARE,
         near=_NEAR,
     )

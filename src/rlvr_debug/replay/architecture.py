@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rlvr_debug.errors import InputError, reason
+from rlvr_debug.errors import InputError, reason, typed
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.replay.finding import NotSeen
 
@@ -77,40 +78,59 @@ def read_tokenizer(folder: Path) -> Any:
 
     names = ("processor_config.json", "preprocessor_config.json")
     kind = AutoProcessor if any((folder / name).is_file() for name in names) else AutoTokenizer
+    expected = "expected what a tokenizer's save_pretrained writes"
     try:
         with _quiet():
-            return kind.from_pretrained(folder, **_FILES)
+            found = kind.from_pretrained(folder, **_FILES)
     except Exception as error:  # whatever a tokenizer's class says of its files
-        raise InputError(
-            f"{folder}: {reason(error)}, expected what a tokenizer's save_pretrained writes"
-        ) from None
+        raise InputError(f"{folder}: {reason(error)}, {expected}") from None
+    # without a vocabulary, it would be made with an empty one
+    files = getattr(getattr(found, "tokenizer", found), "vocab_files_names", {}).values()
+    if files and not any((folder / name).is_file() for name in files):
+        raise InputError(f"{folder}: found none of {', '.join(sorted(files))}, {expected}")
+    return found
 
 
 def read_model(folder: Path, layers: int) -> tuple[Callable[[], Any], Architecture | None]:
-    """Return what builds the module, and what it is; that raises NotSeen where there is no configuration.
+    """Return what builds the module, and what it is. Where there is no configuration it raises NotSeen.
 
-    layers: the most that it may have. Raise InputError for a configuration that makes no module.
+    layers: the most that it may have, 0 where there are no weights and none is needed. Raise InputError for a configuration that makes no module.
     """
     path = folder / "config.json"
-    if not path.is_file():
+    if not layers or not path.is_file():
         return _no_model, None
     told = read_json(path)
     if not isinstance(told, dict):
-        raise InputError(f"{path}: found {type(told).__name__}, expected a configuration")
+        raise InputError(f"{path}: found {typed(told)}, expected a configuration")
+    if too_many := [
+        each for each in _layers(told) if each[1] > layers
+    ]:  # it would be made for hours
+        name, count = too_many[0]
+        raise InputError(
+            f"{path}: {name} is {count}, expected at most {layers}, the number of weights"
+        )
     with _refused(path):
-        found = _built(path, layers, torch.device("meta"))
-        architecture = _described(found)
-    return lambda: _tried(path, layers), architecture
+        architecture = _described(_built(path, torch.device("meta")))
+    return lambda: _tried(path), architecture
+
+
+def _layers(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the numbers of layers that a configuration names, under whatever name its architecture has for them."""
+    for name, value in told.items():
+        if isinstance(value, dict):
+            yield from _layers(value)
+        elif isinstance(value, int) and re.fullmatch(r"(n|num)_(\w+_)?layers?", name):
+            yield name, value
 
 
 def _no_model() -> Any:
     raise NotSeen("the record has no model")
 
 
-def _tried(path: Path, layers: int) -> Any:
+def _tried(path: Path) -> Any:
     """Return the module, which was seen to read two tokens."""
     with _refused(path), torch.no_grad():
-        module = _built(path, layers, torch.device("cpu")).eval()
+        module = _built(path, torch.device("cpu")).eval()
         module(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
     return module
 
@@ -126,20 +146,23 @@ def _refused(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _built(path: Path, layers: int, device: torch.device) -> Any:
+def _built(path: Path, device: torch.device) -> Any:
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(path.parent, **_FILES)
-    count = getattr(config.get_text_config(), "num_hidden_layers", 0)
-    if count > layers:
-        raise ValueError(f"{count} layers, and {layers} tensors of weights")
     [name] = config.architectures or [""]
     kind: Any = getattr(transformers, name, None)
     how: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
     with device:
-        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+        if _is_model(kind):
             return kind._from_config(config, **how)
         return transformers.AutoModelForCausalLM.from_config(config, **how, **_OWN)
+
+
+def _is_model(kind: Any) -> bool:
+    import transformers
+
+    return isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
 
 
 def _described(module: Any) -> Architecture:

@@ -30,7 +30,7 @@ from rlvr_debug.replay.record import (
 __all__ = ["check_record"]
 
 _LOGPROBS = ("old", "reference", "sampler")
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
 
 def check_record(record: Record, architecture: Architecture | None) -> None:
@@ -61,6 +61,11 @@ def _check_weights(record: Record, architecture: Architecture | None) -> None:
         shapes = shapes or {name: tuple(tensor.shape) for name, tensor in merged.items()}
         _check_shapes(place, merged, shapes)
         _check_tied(place, weights, architecture)
+    for name, places in record.elements.items():
+        weight = record.weights[0].get(name) if record.weights else None
+        check_whole(
+            f"elements.{name}", places, None if weight is None else len(weight.flatten()), (None,)
+        )
     if record.reference is not None:
         _check_names("reference", record.reference, shapes, "the policy")
         _check_tied("reference", record.reference, architecture)
@@ -165,9 +170,10 @@ class _Known:
             raise refused(key, str(number), f"one of {count} weights, from 0")
 
     def _check_like(self, key: str, tensor: Tensor, name: str) -> None:
-        """Check a tensor of a weight's shape."""
+        """Check a tensor of a weight's shape, or of those of its numbers that are looked at."""
         weight = self.record.weights[0].get(name, tensor) if self.record.weights else tensor
-        check_real(key, tensor, tuple(weight.shape))
+        some = self.record.elements.get(name)
+        check_real(key, tensor, tuple((weight if some is None else some).shape))
 
     def _check_batch(self, place: str, batch: Batch, count: int | None, whole: int | None) -> None:
         """Check a batch of `count` rows, which are of a generation of `whole`."""

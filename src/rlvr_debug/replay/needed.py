@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ Told = Mapping[str, Any]
 def check_needed(told: Told) -> None:
     """Raise InputError, without the file, for the first key that is missing."""
     _check_settings(told)
+    if told.get("weights") and "trainable" not in told:
+        raise InputError("key 'trainable' is missing, expected beside weights")
     for place, batch, whole in _batches(told):
         if whole or any(name in batch for name in TOKENS):
             _check_keys(place, batch, TOKENS, "with the tokens")
@@ -33,6 +36,11 @@ def _check_keys(place: str, part: Told, names: tuple[str, ...], why: str) -> Non
 def _check_settings(told: Told) -> None:
     generations, updates = told.get("generations", ()), told.get("updates", ())
     micros = [micro for _, micro in _micro_batches(told)]
+    served = Counter(
+        generation
+        for update in updates
+        for generation in {micro["generation"] for micro in update.get("micro_batches", ())}
+    )
     scheduled = told["settings"].get("schedule", "").startswith("constant")
     needed = (
         (told.get("weights"), ("precision",), "weights"),
@@ -42,6 +50,11 @@ def _check_settings(told: Told) -> None:
             any(len(each.get("micro_batches", ())) > 1 for each in updates),
             ("micro_batches", "steps_per_generation"),
             "several micro-batches",
+        ),
+        (
+            any(count > 1 for count in served.values()),
+            ("num_iterations", "steps_per_generation"),
+            "several updates of one generation",
         ),
         (any("old" in each["given"] for each in micros), ("clip", "epsilon_high"), "old"),
         (any("reference" in each["given"] for each in micros), ("kl_beta",), "reference"),

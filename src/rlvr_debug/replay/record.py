@@ -114,7 +114,11 @@ class Forward:
 
 def _rows(value: Batch | Forward, index: Tensor) -> dict[str, Any]:
     found = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: None if tensor is None else tensor[index] for name, tensor in found.items()}
+    # one row may stand for all, as that of position ids does
+    return {
+        name: tensor if tensor is None or len(tensor) == 1 else tensor[index]
+        for name, tensor in found.items()
+    }
 
 
 @dataclass

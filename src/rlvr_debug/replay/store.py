@@ -119,8 +119,8 @@ class _Tensors:
 
     def keep(self, place: str, tensor: Tensor) -> str:
         flat = tensor.detach().cpu().contiguous()
-        numbers = flat.reshape(-1).view(torch.uint8).numpy()
-        digest = hashlib.sha256(memoryview(numbers)).hexdigest()
+        numbers: Any = flat.reshape(-1).view(torch.uint8).numpy()
+        digest = hashlib.sha256(numbers).hexdigest()
         key = (flat.dtype, tuple(flat.shape), digest)
         if key not in self._names:
             self._names[key], self.kept[place] = place, flat
@@ -172,10 +172,10 @@ def _left_out(name: str) -> str:
 def read_record(folder: Path) -> Record:
     """Return the record. Raise InputError, one line that names file, key, found and expected, for any other folder."""
     path = folder / _RECORD
-    told = _told(path)
+    told, tensors = _told(path), _tensors(folder / _TENSORS)
     with _named(path):
         check_needed(told)
-        record = _record(told, _tensors(folder / _TENSORS))
+        record = _record(told, tensors)
     weights = record.weights[0] if record.weights else record.reference or {}
     record.build, architecture = read_model(folder / _MODEL, len(weights))
     record.tokenizer = read_tokenizer(folder / _TOKENIZER)
@@ -225,11 +225,11 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     if not path.is_file():
-        raise InputError(f"no {path.name} beside it, expected the file of its tensors")
+        raise InputError(f"{path}: no such file, expected the record's tensors")
     try:
         return dict(load_file(path))
     except Exception as error:  # whatever is wrong with the bytes
-        raise InputError(f"{path.name} beside it: {reason(error)}, expected safetensors") from None
+        raise InputError(f"{path}: {reason(error)}, expected safetensors") from None
 
 
 def _record(told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Record:
@@ -242,6 +242,7 @@ def _record(told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Record:
     for generation in record.generations:
         if generation.batch is not None:
             generation.batch = _completed(generation.batch)
+    record.elements = {name: places.long() for name, places in record.elements.items()}
     for update in record.updates:
         for micro in update.micro_batches:
             micro.given = _completed(micro.given)

@@ -6,11 +6,8 @@ to load or to run anything else. All that a model, a row or a name says is text.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +18,15 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from rlvr_debug.causes import Hypothesis, load_hypothesis, phase_of
+from rlvr_debug.causes import Hypothesis, in_order, load_hypothesis, phase_of
 from rlvr_debug.files import read_json, read_table, read_text
 from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success_criteria
 from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
+from rlvr_debug.report.files import RunFiles, run_files
 from rlvr_debug.report.labels import Course, courses
+from rlvr_debug.report.offline import inline_script, policy, source, templates
 from rlvr_debug.report.rollouts import shown_rollouts
+from rlvr_debug.study.plan import seconds_of
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.verdicts.decide import observations
 
@@ -34,7 +34,6 @@ __all__ = ["NOTES", "report_html"]
 
 NOTES = "notes"  # the folder beside `results` with a file for each hypothesis, <slug>.md
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _TABLES = ("runs", "arms", "verdicts", "curves")
 _ORDER = (
     *("validated", "partially_validated", "inconclusive", "pending", "invalidated"),
@@ -45,18 +44,23 @@ _FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixe
 
 @dataclass(frozen=True)
 class Page:
-    """Of one hypothesis. arms, runs: rows of the tables; charts: names of those that have data; courses: by arm, of its
-    own, the case and the control; notes: what the owner of the study wrote, empty where that is nothing."""
+    """Of one hypothesis. place: in the order of tests, from 1; arms, runs: rows of the tables; charts: names of those that
+    have data; courses: by arm, of its own, the case and the control; files: of `runs`; minutes: of processor time, of
+    its own arms' trainings as far as their timings are there; notes: what the owner of the study wrote, empty where that
+    is nothing."""
 
     hypothesis: Hypothesis
     verdict: Mapping[Any, Any]
     phase: int
+    place: int
     arms: Sequence[Mapping[Any, Any]]
     runs: Sequence[Mapping[Any, Any]]
     probes: Sequence[Mapping[str, Any]]
     observations: Sequence[str]
     charts: Sequence[str]
     courses: Mapping[str, Course]
+    files: Sequence[RunFiles]
+    minutes: float
     notes: str
 
 
@@ -81,19 +85,18 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     for verdict in verdicts.to_dict("records"):
         own = dict(_page_charts(verdict["hypothesis"], tables))
         charts |= own
-        notes = _notes(results, verdict["hypothesis"])
-        pages.append(_page(verdict, slugs, tables, probes, list(own), notes))
+        pages.append(_page(verdict, slugs, tables, probes, list(own), results))
     scripts = [
-        Markup(_script(text))
-        for text in (vega_script(), _source("charts.js"), _source("viewer.js"))
+        Markup(inline_script(text))
+        for text in (vega_script(), source("charts.js"), source("viewer.js"))
     ]
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             ours=load_trainer(settings["trainer"]).ours,
-            policy=_policy(scripts),
-            style=Markup(_source("report.css")),
+            policy=policy(scripts),
+            style=Markup(source("report.css")),
             scripts=scripts,
             specs={name: _spec(chart) for name, chart in charts.items()},
             rollouts=rollouts,
@@ -161,24 +164,34 @@ def _page(
     tables: Mapping[str, pd.DataFrame],
     probes: Mapping[str, Mapping[str, Any]],
     charts: Sequence[str],
-    notes: str,
+    results: Path,
 ) -> Page:
     slug, evidence = verdict["hypothesis"], str(verdict["evidence"])
     arms, runs = tables["arms"], tables["runs"]
     hypothesis = load_hypothesis(slug)
     shown = runs[(runs["hypothesis"] == slug) | runs["arm"].isin(("case", "control"))]
     gone = courses(tables)
+    rows = shown.to_dict("records")
+    names = dict.fromkeys(
+        (row["environment"], row["trained_as"], row["seed"])
+        for row in rows
+        if row["hypothesis"] == slug
+    )
+    folders = [results.joinpath("runs", *map(str, name)) for name in names]
     return Page(
         hypothesis=hypothesis,
         verdict=verdict,
         phase=phase_of(slug, slugs),
+        place=in_order(slugs).index(slug) + 1,
         arms=arms[arms["hypothesis"] == slug].to_dict("records"),
-        runs=shown.to_dict("records"),
+        runs=rows,
         probes=[probes[name] for name in hypothesis.probes if name in probes],
         observations=observations(evidence),
         charts=charts,
         courses={arm: gone[arm] for arm in shown["arm"].unique()},
-        notes=notes,
+        files=run_files(results, rows),
+        minutes=sum(seconds_of(folder)[1] for folder in folders) / 60,
+        notes=_notes(results, slug),
     )
 
 
@@ -197,22 +210,6 @@ def _budgets(runs: pd.DataFrame) -> dict[Any, dict[Any, float]]:
 # --- what stands inside the page
 
 
-def _source(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def _script(text: str) -> str:
-    """As it may stand in a script element."""
-    return re.sub(r"</(?=script)", r"<\\/", text, flags=re.IGNORECASE).replace("<!--", r"<\!--")
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """Nothing is loaded, and no script runs but these."""
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    own = " ".join(f"'sha256-{digest}'" for digest in hashes)
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {own}; base-uri 'none'; form-action 'none'"
-
-
 def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     spec: dict[str, Any] = json.loads(chart.to_json())
     del spec["$schema"]  # an address, which an offline page has no use for
@@ -220,19 +217,13 @@ def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates()
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
     environment.filters["interval"] = interval
     environment.filters["number"] = lambda x: "" if math.isnan(x) else f"{x:.3g}"
     environment.filters["text"] = lambda x: x.replace("_", " ") if isinstance(x, str) else ""
     environment.filters["seeds"] = _seeds
+    environment.filters["from_report"] = _from_report
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
     environment.policies["json.dumps_kwargs"] = {
         "separators": (",", ":"),
@@ -240,6 +231,11 @@ def _environment() -> jinja2.Environment:
         "allow_nan": False,
     }
     return environment
+
+
+def _from_report(path: str) -> str:
+    """The address of a file of the study, from results/report.html."""
+    return path.removeprefix("results/") if path.startswith("results/") else f"../{path}"
 
 
 def _seeds(further: float) -> str:

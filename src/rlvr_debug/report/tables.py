@@ -12,6 +12,7 @@ import pandas as pd
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
+from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide, observed
 from rlvr_debug.verdicts.statistics import slope_estimate
@@ -82,7 +83,8 @@ def _changes(run: Run, other: Run) -> Iterator[str]:
     for key in sorted({*run.rollouts, *other.rollouts}):
         if run.rollouts.get(key) != other.rollouts.get(key):
             yield f"rollouts' {key} {run.rollouts.get(key, 'as in evaluation')}"
-    for key in sorted({*run.options, *other.options}):
+    watching = load_trainer(run.trainer).watching
+    for key in sorted({*run.options, *other.options} - watching):
         if run.options.get(key) != other.options.get(key):
             yield f"{key} {other.options.get(key, 'not given')} → {run.options.get(key, 'not given')}"
 
@@ -171,6 +173,10 @@ def write_tables(
     verdicts = [
         observed(v, unmapped[v.hypothesis]) if v.hypothesis in unmapped else v for v in verdicts
     ]
+    verified = _verified(opened, results)
+    verdicts = [
+        observed(v, verified[v.hypothesis]) if v.hypothesis in verified else v for v in verdicts
+    ]
     for name, table in {**judged, "verdicts": pd.DataFrame(verdicts)}.items():
         text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
         write_text(results / "tables" / f"{name}.csv", text)
@@ -186,6 +192,19 @@ def write_tables(
             "baseline": _rounded(baselines.rename(columns=lambda x: x.removeprefix("baseline_"))),
         },
     )
+
+
+def _verified(runs: Sequence[Run], results: Path) -> dict[str, str]:
+    """By slug, what was found where an arm has its sampler verified after each update."""
+    gaps: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        if run.hypothesis and load_trainer(run.trainer).watching & set(run.options):
+            found = [row["sync_gap"] for row in _steps(run, results)]
+            gaps.setdefault((run.hypothesis, run.arm), []).extend(found)
+    return {
+        slug: f"{arm}: after each of {len(found)} batches the sampler is at most {max(found):.1g} nats from the trainer"
+        for (slug, arm), found in sorted(gaps.items())
+    }
 
 
 def _rounded(table: pd.DataFrame) -> dict[Any, dict[Any, float]]:

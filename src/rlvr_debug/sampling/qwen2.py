@@ -11,7 +11,7 @@ Axes: B conversations, N new tokens, T cached tokens, H heads, D head size, V vo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -155,9 +155,7 @@ class Qwen2Sampler:
         fresh = [request.ids[n:] for n, request in zip(lengths, requests, strict=True)]
         # new tokens are written for all rows at once, as many as the longest has
         capacity = max(lengths) + max(map(len, fresh)) + max_new_tokens
-        sizes = self._sizes
-        shape = (sizes.layers, len(requests), sizes.kv_heads, capacity, sizes.head_size)
-        batch = _Cache(torch.zeros(shape), torch.zeros(shape), torch.tensor(lengths), [])
+        batch = replace(self._empty(len(requests), capacity), lengths=torch.tensor(lengths))
         for b, (cache, length) in enumerate(zip(known, lengths, strict=True)):
             if cache and length:
                 batch.keys[:, b, :, :length] = cache.keys[:, 0, :, :length]
@@ -174,8 +172,34 @@ class Qwen2Sampler:
             (request.ids + sampled)[:length],
         )
 
+    @torch.no_grad()
+    def logprobs(self, ids: list[list[int]]) -> list[list[float]]:
+        """Return the log-probabilities, at temperature 1, of all tokens but the first of each of these sequences."""
+        new = pad_sequence([torch.tensor(tokens) for tokens in ids], batch_first=True)
+        counts = torch.tensor([len(tokens) for tokens in ids])
+        hidden = self._read(new, counts, self._empty(len(ids), new.shape[1]))
+        distribution = self._logits(hidden[:, :-1]).log_softmax(-1)
+        found = distribution.gather(2, new[:, 1:, None])[..., 0]
+        return [row[: len(tokens) - 1].tolist() for row, tokens in zip(found, ids, strict=True)]
+
+    def _empty(self, count: int, capacity: int) -> _Cache:
+        sizes = self._sizes
+        shape = (sizes.layers, count, sizes.kv_heads, capacity, sizes.head_size)
+        return _Cache(
+            torch.zeros(shape), torch.zeros(shape), torch.zeros(count, dtype=torch.long), []
+        )
+
     def _forward(self, new: Tensor, counts: Tensor, cache: _Cache) -> Tensor:
         """Append new tokens [B, N], of which `counts` [B] are real, and return next logits [B, V]."""
+        hidden = self._read(new, counts, cache)
+        return self._logits(hidden[torch.arange(len(hidden)), counts - 1])
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        normed = F.rms_norm(hidden, hidden.shape[-1:], self._norm, self._epsilon)
+        return F.linear(normed, self._head)
+
+    def _read(self, new: Tensor, counts: Tensor, cache: _Cache) -> Tensor:
+        """Append new tokens [B, N], of which `counts` [B] are real, and return their last hidden states [B, N, D]."""
         batch, width = new.shape
         heads, kv_heads = self._sizes.heads, self._sizes.kv_heads
         positions = cache.lengths[:, None] + torch.arange(width)
@@ -207,8 +231,7 @@ class Qwen2Sampler:
             gate, up = F.linear(normed, block.gate_up).chunk(2, -1)
             hidden = hidden + F.linear(F.silu(gate) * up, block.down)
         cache.lengths += counts
-        last = hidden[torch.arange(batch), counts - 1]
-        return F.linear(F.rms_norm(last, last.shape[-1:], self._norm, self._epsilon), self._head)
+        return hidden
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

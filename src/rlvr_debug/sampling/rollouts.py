@@ -48,7 +48,9 @@ class Rollout:
     transcript: Transcript = field(default_factory=Transcript)
     parts: dict[str, float] = field(default_factory=dict)
     reward: float = 0.0
-    outcome: str = ""  # token_limit, turn_limit, or what the environment says of the answer
+    outcome: str = (
+        ""  # token_limit, turn_limit, context_limit, or what the environment says of the answer
+    )
     call_errors: Counter[str] = field(default_factory=Counter)  # by CALL_ERRORS
     prompt_cut: int = 0  # tokens that the prompt lost to its limit
 
@@ -108,10 +110,18 @@ def rollout(
         )
         for slot, sample in zip(active, samples, strict=True):
             current, last = rollouts[slot], turn + 1 == environment.max_turns
+            read = frozenset(current.transcript.retrieved)
             results = add_reply(current, sample, environment, chat, last=last)
-            if not current.outcome:
-                texts = tuple(result.text for result in results)
-                current.segments.append(Segment("tool", chat.tool_turn(texts), texts=texts))
+            if current.outcome:
+                continue
+            texts = tuple(result.text for result in results)
+            ids = chat.tool_turn(texts)
+            if 0 < environment.max_context < len(current.ids) + len(ids):
+                # what is retrieved and never read does not count
+                current.transcript.retrieved = set(read)
+                current.outcome = "context_limit"
+            else:
+                current.segments.append(Segment("tool", ids, texts=texts))
         active = [slot for slot in active if not rollouts[slot].outcome]
     for current in rollouts:
         add_score(current, environment)

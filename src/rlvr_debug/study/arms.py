@@ -74,6 +74,7 @@ def _changes(params: Params, arm: InterventionArm) -> InterventionArm:
         lambda a, b: InterventionArm(
             environment=b.environment or a.environment,
             swap=tuple(dict.fromkeys([*a.swap, *b.swap])),
+            faults=tuple(dict.fromkeys([*a.faults, *b.faults])),
             **_settings(a, b),
         ),
         [*(_changes(params, known[name]) for name in arm.with_), replace(arm, with_=())],
@@ -111,7 +112,8 @@ def unmapped(params: Params) -> dict[str, str]:
 
 def _missing(params: Params, arm: InterventionArm) -> list[str]:
     changed = _changes(params, arm)
-    return load_trainer(params.trainer).missing(changed.swap, changed.training)
+    stages = dict.fromkeys([*changed.swap, *map(stage_broken, changed.faults)])
+    return load_trainer(params.trainer).missing(stages, changed.training)
 
 
 def arms(params: Params) -> list[Arm]:
@@ -120,7 +122,7 @@ def arms(params: Params) -> list[Arm]:
     The controls are a healthy one per environment in use and, in the case's, one with random rewards.
     An intervention is run both ways: the case with that part mended, and, where the case departs from
     the control in it, the control with that part alone as in the case. The first finds a cause that
-    acts by itself, the second one that another defect hides.
+    acts by itself, the second one that another defect hides. One that gives a stage a fault is run in the case.
     Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
     """
     main, healthy = params.environment, told(params.training)
@@ -129,6 +131,9 @@ def arms(params: Params) -> list[Arm]:
     case = replace(control, name="case", design="case", faults=faults_of(own))
     case = replace(case, **_settings(control, own))
 
+    trainer = load_trainer(params.trainer)
+    # vLLM's server is asked after each update whatever an option says
+    superfluous = trainer.watching if params.sampler == "vllm" else frozenset()
     repairs, alone = [], []
     for slug, known in sorted(params.arms.items()):
         for name, arm in sorted(known.items()):
@@ -139,16 +144,22 @@ def arms(params: Params) -> list[Arm]:
             environment = changed.environment or main
             # the case's rollouts are settings of its own environment
             kept = case if environment == main else replace(case, rollouts={})
-            left = tuple(fault for fault in case.faults if fault not in swapped)
+            broken = {*map(stage_broken, changed.faults)}
+            left = (f for f in case.faults if f not in swapped and stage_broken(f) not in broken)
             settings = _settings(kept, changed)
-            repairs.append(Arm(name, "repair", slug, environment, left, **settings))
+            # what the environment has anyway changes nothing
+            usual = vars(params.environments[environment])
+            rollouts = {key: v for key, v in settings["rollouts"].items() if v != usual[key]}
+            options = {k: v for k, v in settings["options"].items() if k not in superfluous}
+            settings = {**settings, "rollouts": rollouts, "options": options}
+            faults = (*left, *changed.faults)
+            repairs.append(Arm(name, "repair", slug, environment, faults, **settings))
             departing = _departing(changed, case, control)
             if environment == main and (swapped or departing != InterventionArm()):
                 settings = _settings(control, departing)
                 alone.append(Arm(f"{name}-alone", "alone", slug, main, swapped, **settings))
     others = sorted({arm.environment for arm in repairs} - {main})
     controls = [replace(control, name=f"{name}-control", environment=name) for name in others]
-    trainer = load_trainer(params.trainer)
     if found := trainer.random_reward(params.options, told(params.command)):
         faults, options = found
         random = replace(control, name="random-reward", design="random_reward")

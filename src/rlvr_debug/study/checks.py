@@ -84,6 +84,11 @@ def _check(params: Params, path: Path) -> None:
             taken[name] = key
             for stage in arm.swap:
                 _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage")
+            for fault in arm.faults:
+                _known(fault, variant_names(), f"{key}.arms.{name}.faults", "fault")
+            given = [*arm.swap, *map(stage_broken, arm.faults)]
+            if len(set(given)) < len(given):
+                raise _Wrong(f"key '{key}.arms.{name}.faults' has a stage twice, expected once")
             _check_with(params, f"{key}.arms.{name}.with", arm, (name,))
             main = arm.environment or params.environment
             _check_rollouts(arm, f"{key}.arms.{name}", params.environments[main])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.causes.base import Intervention, Times
+from rlvr_debug.causes.base import Intervention, Precondition, Times
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.study.model import Case, InterventionArm, Params, TestedHypothesis
 
@@ -41,7 +41,12 @@ def _arms(
         return told.arms or {}  # the check of references names it
     known = {arm.name: arm for arm in load_hypothesis(slug).arms_on(params.trainer)}
     if told.arms is None:
-        return {name: arm_of(arm, params) for name, arm in known.items() if _applies(arm, params)}
+        lacking = _lacks(load_hypothesis(slug).precondition, params)
+        return {
+            name: arm_of(arm, params)
+            for name, arm in known.items()
+            if _applies(arm, params) and not (lacking and arm.settings)
+        }
     arms = {}
     for name, arm in told.arms.items():
         own = arm == InterventionArm()
@@ -52,6 +57,13 @@ def _arms(
             )
         arms[name] = arm_of(known[name], params) if own else arm
     return arms
+
+
+def _lacks(precondition: Precondition | None, params: Params) -> bool:
+    """Whether the case has not what the hypothesis is about: then only arms that swap stages say anything of it."""
+    case = params.cases.get(params.case, Case())
+    training = {**vars(params.training), **case.training}
+    return precondition is not None and not training[precondition.training]
 
 
 def _applies(arm: Intervention, params: Params) -> bool:
@@ -83,7 +95,9 @@ def arm_of(arm: Intervention, params: Params) -> InterventionArm:
         }
         for kind, control in healthy.items()
     }
-    return InterventionArm(environment=arm.environment, with_=arm.combined, swap=swap, **changed)
+    return InterventionArm(
+        environment=arm.environment, with_=arm.combined, swap=swap, faults=arm.faults, **changed
+    )
 
 
 def value_of(value: Any, case: Any, control: Any) -> Any:

@@ -51,6 +51,8 @@ class _Turns(Block):
     """Replies per rollout, the answer included."""
     max_new_tokens: Count
     """Tokens per reply; a longer one is cut and ends the rollout."""
+    max_context: Natural
+    """Tokens that a conversation may have after a tool's answer; one that does not fit ends the rollout. 0: any number."""
     weights: Annotated[Mapping[str, _Weight], MinLen(1)]
     """Weights of reward parts, instead of the environment's; a part that is left out has none."""
 
@@ -171,6 +173,8 @@ class InterventionArm(Block):
     """Run the case in this environment instead."""
     swap: Unique[Text] = ()
     """Stages to run in their right implementation."""
+    faults: Unique[Text] = ()
+    """Faults by name that the case is given, each instead of what it has for that stage."""
     with_: Annotated[Unique[Text], Field(alias="with")] = ()
     """Other arms whose changes this one makes too, to test an interaction."""
     rollouts: _Rollouts = field(default_factory=dict)
@@ -180,7 +184,9 @@ class InterventionArm(Block):
     training: _Training = field(default_factory=dict)
     """Settings of a training run that are other than the case's."""
 
-    may_lack: ClassVar = ("environment", "swap", "with", "rollouts", "options", "training")
+    may_lack: ClassVar = (
+        *("environment", "swap", "faults", "with", "rollouts", "options", "training"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,8 +266,8 @@ class Params(Block):
     """Who trains: own, this project's trainer, or another one by the name of its folder in src/rlvr_debug/trainers
     (docs/trainers.md)."""
     options: _Options = field(default_factory=dict)
-    """Settings of a healthy run that only the trainer knows: of trl, fields of GRPOConfig; of command, whatever the
-    program takes."""
+    """Settings of a healthy run that only the trainer knows: of own, sync_bound (docs/trainer.md); of trl, fields of
+    GRPOConfig; of command, whatever the program takes."""
     command: Command
     """The program of trainer command, and how long trainers that are not ours may be silent."""
     sampler: Literal["in-process", "server", "vllm"] = "in-process"

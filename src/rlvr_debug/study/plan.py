@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, mean
 
+from rlvr_debug.causes import in_order, load_hypothesis, phase_of
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_jsonl, read_table, read_yaml
 from rlvr_debug.models.architectures import architecture_of
@@ -26,6 +27,7 @@ __all__ = [
     "Measured",
     "Plan",
     "Rates",
+    "Tested",
     "environments_of",
     "is_real",
     "measured_runs",
@@ -163,10 +165,26 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Tested:
+    """A hypothesis in the order in which a study tests it. after: those of the study that are tested before, as its
+    prerequisites; trainings: of its arms, each counted where it is needed first; whole: their cost with held-out
+    evaluation, None where only GPUs would tell.
+    """
+
+    hypothesis: str
+    number: str
+    priority: str
+    phase: int
+    after: tuple[str, ...]
+    trainings: int
+    whole: Cost | None
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a study will run. whole, left: all of it, and what is not done; None where only GPUs would tell
     (gpus: a line that says where their estimate is to be had). seeds: the fewest and the most of an arm.
-    jobs: not done, by rule; disk, free: bytes.
+    jobs: not done, by rule; disk, free: bytes. hypotheses: in the order of their tests.
     """
 
     study: str
@@ -188,6 +206,7 @@ class Plan:
     free: int
     rates: Rates
     gpus: str
+    hypotheses: tuple[Tested, ...]
 
 
 def _cost(jobs: Mapping[str, int], training: Sequence[float], cores: int) -> Cost:
@@ -231,7 +250,28 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         free=free,
         rates=found,
         gpus=_TEXTS["gpus"] if real else "",
+        hypotheses=tuple(_tested(params, every, cores, None if real else found)),
     )
+
+
+def _tested(
+    params: Params, every: Sequence[Run], cores: int, found: Rates | None
+) -> Iterator[Tested]:
+    """Yield the hypotheses in their order. every: all runs; found: None where only GPUs would tell the cost."""
+    needed = {run.name for run in every if not run.hypothesis}
+    by_name = {run.name: run for run in every}
+    for slug in in_order(params.arms):
+        hypothesis = load_hypothesis(slug)
+        own = {run.name for run in every if run.hypothesis == slug} - needed
+        needed |= own
+        cost = None
+        if found is not None:
+            training = [found.training(by_name[name]) for name in sorted(own)]
+            jobs = {"train": len(own), "evaluate_run": len(own)}
+            cost = _cost(jobs, training, cores) if own else Cost(0, 0.0, 0.0)
+        after = tuple(other for other in hypothesis.prerequisites if other in params.arms)
+        phase = phase_of(slug, params.arms)
+        yield Tested(slug, hypothesis.number, hypothesis.priority, phase, after, len(own), cost)
 
 
 def plan_text(found: Plan) -> str:
@@ -259,12 +299,29 @@ def plan_text(found: Plan) -> str:
             *(f"{name:<24}{whole:>16}{left:>16}" for name, whole, left in rows),
             f"{'disk, MB':<24}{found.disk / 1e6:>16.0f}  (free: {found.free / 1e6:.0f})",
             "",
+            *_phases(found),
             *_wrapped(found.gpus or _rate(found.rates)),
             "Jobs not done yet:" if found.jobs else "Every job is done.",
             *(f"  {rule:<22}{count:>16}" for rule, count in found.jobs.items()),
             *(_wrapped(_TEXTS["gated"]) if found.gated else []),
         ]
     )
+
+
+def _phases(found: Plan) -> Iterator[str]:
+    """Yield a line for each hypothesis, in the order of their tests."""
+    if not found.hypotheses:
+        return
+    cost = "" if found.whole is None else f"{'minutes':>9}"
+    yield f"{'phase':<6}{'hypothesis':<24}{'number':<14}{'priority':<10}{'trainings':>9}{cost}"
+    for each in found.hypotheses:
+        minutes = "" if each.whole is None else f"{each.whole.seconds / 60:>9.1f}"
+        yield (
+            f"{each.phase:<6}{each.hypothesis:<24}{each.number:<14}{each.priority:<10}{each.trainings:>9}{minutes}"
+        )
+        if each.after:
+            yield f"{'':<6}  after {', '.join(each.after)}"
+    yield ""
 
 
 def _rate(found: Rates) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlvr_debug.probes import Measurement
     from rlvr_debug.study.model import Params
 
-__all__ = ["Job", "Run", "Trainer"]
+__all__ = ["Job", "Run", "Trainer", "all_options"]
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,12 @@ class Trainer(ABC):
     takes_launch = False
     # whether sampler vllm answers its training rollouts too
     takes_sampler = False
-    # whether a study may give it options; which of them it may not, as they follow from other settings
-    takes_options = True
+    # options that a study may not give it, as they follow from other settings; those that only watch, so that a run
+    # with them trains what it would without
     taken_options: frozenset[str] = frozenset()
+    watching: frozenset[str] = frozenset()
+    # whether max_context ends its training rollouts
+    takes_context = False
     # whether it is this project's, so that reports need not name it
     ours = False
     # what diagnose asks the user to add to a study that it writes, and what stands there until then; a trainer
@@ -139,14 +142,13 @@ class Trainer(ABC):
             given.append(f"cases.{case}.reward")
         if (params.launch.config or params.launch.devices) and not self.takes_launch:
             given.append("launch")
-        options = list(_all_options(params))
-        if not self.takes_options:
-            given += [key for key, _ in options]
+        if not self.takes_context:
+            given += list(_contexts(params))
         if given:
             raise InputError(
                 f"{path}: key '{given[0]}' is given, expected none with trainer {self.name}"
             )
-        for key, option in options:
+        for key, option, _ in all_options(params):
             if option in self.taken_options:
                 raise InputError(
                     f"{path}: key '{key}.{option}' follows from other settings, expected it not to be given "
@@ -178,8 +180,24 @@ class Trainer(ABC):
         """Check the trainer's components at step 0. What it needs to write goes beside job.out."""
 
 
-def _all_options(params: Params) -> Iterator[tuple[str, str]]:
-    """Yield the options of params.yaml wherever they may stand: the key that they stand under, and their own."""
+def _contexts(params: Params) -> Iterator[str]:
+    """Yield the keys of params.yaml that limit a conversation's tokens in training."""
+    for name, settings in params.environments.items():
+        if settings.max_context:
+            yield f"environments.{name}.max_context"
+    for name, case in params.cases.items():
+        if "max_context" in case.rollouts:
+            yield f"cases.{name}.rollouts.max_context"
+    for slug, arms in params.arms.items():
+        for name, arm in arms.items():
+            if "max_context" in arm.rollouts:
+                yield f"hypotheses.{slug}.arms.{name}.rollouts.max_context"
+
+
+def all_options(params: Params) -> Iterator[tuple[str, str, Any]]:
+    """Yield the options of params.yaml wherever they may stand: the key that they stand under, their own, and their
+    value.
+    """
     places = {"options": params.options}
     places |= {f"cases.{name}.options": case.options for name, case in params.cases.items()}
     places |= {
@@ -188,5 +206,5 @@ def _all_options(params: Params) -> Iterator[tuple[str, str]]:
         for name, arm in arms.items()
     }
     for key, options in places.items():
-        for option in options:
-            yield key, option
+        for option, value in options.items():
+            yield key, option, value

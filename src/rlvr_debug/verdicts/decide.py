@@ -253,7 +253,8 @@ def _judge(
     further = _further_seeds(found, status(later, mechanism), own["seeds"].min())
     rows = own.to_dict("records")
     best = max(rows, key=lambda arm: (_RISING.index(arm["status"]), arm["effect"]))
-    said = [*map(_sentence, rows), seen.text]
+    planting = {arm.name for arm in hypothesis.arms if arm.faults}
+    said = [*(_sentence(arm, arm["arm"] in planting) for arm in rows), seen.text]
     if found == "inconclusive":
         said.append(_open(now, mechanism, further, minimum_effect))
     if rivals := _same_interventions(own, arms[arms["arm"].isin(family)]):
@@ -327,12 +328,11 @@ def _confidence(
     return "high" if sure else "medium"
 
 
-def _sentence(arm: Mapping[Any, Any]) -> str:
-    what = (
-        "the control with only this defect loses"
-        if arm["design"] == "alone"
-        else "mending it in the case gains"
-    )
+def _sentence(arm: Mapping[Any, Any], planted: bool) -> str:
+    """planted: whether the arm gives the case a fault."""
+    what = "with this fault the case gains" if planted else "mending it in the case gains"
+    if arm["design"] == "alone":
+        what = "the control with only this defect loses"
     return (
         f"{arm['arm']}: {what} {arm['effect']:+.3f} [{arm['ci_low']:+.3f}, {arm['ci_high']:+.3f}], "
         f"greedy {arm['effect_greedy']:+.3f}, p {arm['p_holm']:.2g} (Holm), "
@@ -341,23 +341,30 @@ def _sentence(arm: Mapping[Any, Any]) -> str:
 
 
 def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float) -> Verdict:
-    """The claim is that the simpler setting fails too or, of some, that it learns where the case does
-    not: gains over the baseline decide."""
+    """The claim is that the simpler setting fails too or, of some, that it learns where the case does not, and where
+    arms do that are nearer to the case: gains over the baseline decide."""
     own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
     if own.empty:
         return _pending(hypothesis)
-    arm = max(own.to_dict("records"), key=lambda arm: arm["gain"])
     [case] = evidence.arms[evidence.arms["design"] == "case"].to_dict("records")
-    simpler, case_learns = learns(arm, minimum_effect), learns(case, minimum_effect)
+    failing = {arm.name for arm in hypothesis.arms if arm.fails}
+    judged = []
+    for fails, arms in own.groupby(own["arm"].isin(failing)):
+        # of those that are claimed to learn, or to fail, the one that learns best
+        best = max(arms.to_dict("records"), key=lambda arm: arm["gain"])
+        claimed = hypothesis.simpler_learns and not fails
+        judged.append((best, _as_claimed(best, claimed, minimum_effect)))
+    held = [holds for _, holds in judged]
+    if hypothesis.simpler_learns:
+        held.append(_as_claimed(case, False, minimum_effect))
+    holds = False if False in held else None if None in held else True
+    arm = next((arm for arm, as_claimed in judged if as_claimed is holds), judged[0][0])
     sure = arm["gain_low"] > minimum_effect
-    if not hypothesis.simpler_learns:
-        holds = None if simpler is None else not simpler
-    elif simpler is False or case_learns:
-        holds = False
-    else:
-        holds = None if simpler is None or case_learns is None else True
     said = [
-        f"{arm['arm']}: {_gain(arm)} over its baseline, greedy {arm['gain_greedy']:+.3f}",
+        *(
+            f"{arm['arm']}: {_gain(arm)} over its baseline, greedy {arm['gain_greedy']:+.3f}"
+            for arm, _ in judged
+        ),
         *([f"the case: {_gain(case)}"] if hypothesis.simpler_learns else []),
     ]
     return replace(
@@ -372,6 +379,12 @@ def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float)
         arm=arm["arm"],
         effect_greedy=arm["gain_greedy"],
     )
+
+
+def _as_claimed(arm: Mapping[Any, Any], learning: bool, minimum_effect: float) -> bool | None:
+    """Whether the arm learns, or does not, as is claimed; None where that cannot be told."""
+    found = learns(arm, minimum_effect)
+    return None if found is None else found == learning
 
 
 def _gain(arm: Mapping[Any, Any]) -> str:

@@ -77,5 +77,8 @@ class Settings(EnvironmentSettings):
         }
     )
 
-    may_lack: ClassVar = ("retrieval_model", "noise_rate", "noise_seed", "answer_by", "hop_factor")
+    may_lack: ClassVar = (
+        *EnvironmentSettings.may_lack,
+        *("retrieval_model", "noise_rate", "noise_seed", "answer_by", "hop_factor"),
+    )
     changeable: ClassVar = ("retrieval", "top_n")

@@ -41,6 +41,8 @@ def old_instances(record: Record, network: Network) -> Iterator[Instance]:
             if m.generation == number
         }
         if not kept and len(serves) > 1:
+            if all(m.grad_logprobs is None for m in micros if m.generation == number):
+                raise NotSeen("neither old log-probabilities nor a loss that reads them were seen")
             said = f"none are kept, though it serves {len(serves)} updates: the ratio is always 1"
             yield Instance(where, _missing, partial(str, said))
 

@@ -44,7 +44,8 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
     if record.settings.auxiliary_loss:
         raise NotSeen("a loss of the router, which has no reference, is added")
     for number, update in enumerate(record.updates):
-        if any(m.grad_logprobs is None or m.forward is None for m in update.micro_batches):
+        parts = [(m.grad_logprobs, m.logprobs, m.forward) for m in update.micro_batches]
+        if any(part is None for each in parts for part in each):
             raise NotSeen("what the gradient is made of was not seen")
         if not update.micro_batches:
             continue
@@ -129,7 +130,9 @@ def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> 
     if precision == "float32":
         for name, tensor in off.items():
             own = max(norm({name: wanted[name]}) if name in wanted else 0.0, _SMALL * size)
-            apart = max(norm({name: noise[name]}), norm(noise) * own / size)
+            apart = max(
+                norm({name: noise[name]}) if name in noise else 0.0, norm(noise) * own / size
+            )
             share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
     return Gap(share, norm(off) / size)
 
@@ -152,7 +155,7 @@ def backward(
     """Return the gradient of the trainable weights, by name, that the recorded gradients by log-probability amount to."""
     total: dict[str, Tensor] = {}
     names = looked_at(record)
-    for micro, rows in _pieces(record, micros):
+    for micro, rows in _pieces(record, micros) if names else ():
         assert micro.forward is not None
         assert micro.logprobs is not None
         assert micro.grad_logprobs is not None

@@ -30,7 +30,8 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             raise NotSeen("the optimizer, what it reads or the weights were not seen")
         if update.optimizer not in _COUPLED:
             raise NotSeen(f"optimizer {update.optimizer} has no reference")
-        if update.state is None and update.optimizer != "SGD":
+        moved = any(group.momentum for group in update.groups)
+        if update.state is None and (moved or update.optimizer != "SGD"):
             raise NotSeen("the optimizer's state was not seen")
         rate = learning_rate(record.settings, record.settings.first_step + number)
         lost = last is not None and not _continues(last, update)

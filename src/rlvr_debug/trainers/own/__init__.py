@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.trainers.base import Job, Trainer
+from rlvr_debug.trainers.base import Job, Trainer, all_options
 
 if TYPE_CHECKING:
     from rlvr_debug.probes import Measurement
+    from rlvr_debug.study.model import Params
 
-__all__ = ["TRAINER"]
+__all__ = ["SYNC_BOUND", "TRAINER"]
+
+# nats that the sampler may be off after an update, beyond which a run ends (grpo/sync_check.py)
+SYNC_BOUND = "sync_bound"
 
 
 class _Own(Trainer):
@@ -18,8 +24,19 @@ class _Own(Trainer):
     stages = STAGES
     takes_launch = True
     takes_sampler = True
-    takes_options = False
+    takes_context = True
+    watching = frozenset({SYNC_BOUND})
     ours = True
+
+    def check(self, params: Params, path: Path) -> None:
+        super().check(params, path)
+        for key, option, value in all_options(params):
+            if option != SYNC_BOUND:
+                known = hint(option, [SYNC_BOUND])
+                raise InputError(f"{path}: unknown key '{key}.{option}': {known}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                found = f"key '{key}.{option}' is {typed(value)}"
+                raise InputError(f"{path}: {found}, expected a number of nats above 0")
 
     def train(self, job: Job) -> None:
         from rlvr_debug.trainers.own.training import train_run

@@ -30,6 +30,7 @@ from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.choose import base_sampler, served_policy
 from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.own import SYNC_BOUND
 
 __all__ = ["load_policy", "train_run", "training_of"]
 
@@ -99,18 +100,22 @@ def train_run(job: Job) -> None:
 def _sampling(
     job: Job, name: str, chat: Chat, processes: Processes
 ) -> Iterator[tuple[Any, SyncCheck | None]]:
-    """Yield the sampler of the process that rolls out, and the check of every update, where that is a server's."""
+    """Yield the sampler of the process that rolls out, and the check of every update: of a server, and where the
+    options ask for it.
+    """
     if job.sampling.sampler != "vllm":
-        yield base_sampler(job.base_model, chat), None
+        sampler, bound = base_sampler(job.base_model, chat), job.run.options.get(SYNC_BOUND)
+        check = SyncCheck(sampler.logprobs, bound, f"options.{SYNC_BOUND}") if bound else None
+        yield sampler, check
         return
-    bound = job.sampling.server["vllm"]["sync_bound"]
+    bound, key = job.sampling.server["vllm"]["sync_bound"], "vllm.sync_bound"
     if not processes.main:
         # the check needs all processes for the trainer's side of it
-        yield None, SyncCheck(lambda ids: [], bound)
+        yield None, SyncCheck(lambda ids: [], bound, key)
         return
     lora_r = job.run.training.lora_r
     with served_policy(job.sampling, job.base_model, name, lora_r, chat) as asked:
-        yield asked, SyncCheck(asked.logprobs, bound)
+        yield asked, SyncCheck(asked.logprobs, bound, key)
 
 
 def _checkpoints(job: Job) -> Checkpoints | None:

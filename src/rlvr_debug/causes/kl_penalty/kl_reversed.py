@@ -1,0 +1,19 @@
+"""The KL term has policy and reference the wrong way round: k3 of KL(reference || policy), on the policy's tokens.
+
+The formula that the original report tried beside the right one: 961.858 off where that is 0.012 off. None of known bugs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STAGE = "kl"
+
+
+def implementation(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
+    from rlvr_debug.grpo.kl import kl_estimate
+
+    return kl_estimate(reference, logprobs, estimator)

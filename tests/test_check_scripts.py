@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_a_healthy_script_counts_where_it_was_checked_and_nothing_deviates(
 
 
 def test_the_report_is_found_after_what_a_script_prints() -> None:
-    report = {"first": None, "segments": []}
+    report: dict[str, object] = {"first": None, "segments": []}
     printed = 'a line\n{"loss": 1}\n' + json.dumps(report, indent=2)
     assert run._report(printed) == report
     assert run._report("a line\n{}") is None
@@ -111,7 +112,7 @@ def test_the_report_is_found_after_what_a_script_prints() -> None:
 @pytest.mark.heavy
 def test_scripts_run_under_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
-        (kind, name): run._run(kind, name, "float32", run.sys.executable)
+        (kind, name): run._run(kind, name, "float32", sys.executable)
         for kind, name in (
             ("settings", "iterations-2"),
             ("faults", "stale-sampler"),

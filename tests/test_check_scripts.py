@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -107,17 +105,3 @@ def test_the_report_is_found_after_what_a_script_prints() -> None:
     printed = 'a line\n{"loss": 1}\n' + json.dumps(report, indent=2)
     assert run._report(printed) == report
     assert run._report("a line\n{}") is None
-
-
-@pytest.mark.heavy
-def test_scripts_run_under_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {
-        (kind, name): run._run(kind, name, "float32", sys.executable)
-        for kind, name in (
-            ("settings", "iterations-2"),
-            ("faults", "stale-sampler"),
-            ("faults", "kl-subtracted"),
-            ("quickstart", "grpo.py"),
-        )
-    }
-    assert {key: outcome.placed for key, outcome in found.items()} == dict.fromkeys(found, 1)

@@ -47,7 +47,7 @@ from tests.test_workflow import (
 
 # in the order of --help
 COMMANDS = (
-    *("run", "probe", "check-program", "plan", "status", "report", "compare", "history"),
+    *("run", "probe", "check-program", "check", "plan", "status", "report", "compare", "history"),
     *("plots", "new-hypothesis", "diagnose", "track", "prune", "unlock", "clean"),
 )
 LOG = ROOT / "tests" / "logs" / "dead-groups"

@@ -24,7 +24,7 @@ import pytest
 from lab.pages import PAGES, written
 from lab.releases.loss_gradient import loss_gradient
 from lab.releases.trained_ratio import trained_ratio
-from rlvr_debug.causes import cause_of, hypothesis_names, load_hypothesis, variant_names
+from rlvr_debug.causes import cause_of, hypothesis_names, in_order, load_hypothesis, variant_names
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.probes import PROBES
 from rlvr_debug.sampling.chat import Chat
@@ -552,21 +552,47 @@ def test_the_figures_of_the_original_s_contradiction_are_those_of_its_study() ->
 def test_the_figures_of_the_contradiction_on_the_release_are_those_of_its_study() -> None:
     tables = ROOT / "results" / "releases" / "verifiers-0.1.3-kl" / "tables"
     arms = csv((tables / "arms.csv").read_text(encoding="utf-8"))
-    columns = ["kl_max", "grad_norm_max"]
-    runs = pd.read_csv(tables / "runs.csv").groupby("arm")[columns].max().to_dict("index")
+    runs = pd.read_csv(tables / "runs.csv").groupby("arm")
+    kl, norm = runs["kl_max"].max().to_dict(), runs["grad_norm_max"].max().to_dict()
     verdicts = csv((tables / "verdicts.csv").read_text(encoding="utf-8"))
     gain = {arm: float(arms[arm]["gain"]) for arm in ("case", "kl-beta-0", "generation-prompt")}
     ends = [float(arms["generation-prompt"][key]) for key in ("gain_low", "gain_high")]
     said = (
-        f"KL up to {runs['case']['kl_max']:.0f} and gradient norms up to "
-        f"{runs['case']['grad_norm_max']:.0f} with beta 0.04, at most "
-        f"{runs['kl-beta-0']['grad_norm_max']:.2f} with beta 0, the reward flat either way "
+        f"KL up to {kl['case']:.0f} and gradient norms up to "
+        f"{norm['case']:.0f} with beta 0.04, at most "
+        f"{norm['kl-beta-0']:.2f} with beta 0, the reward flat either way "
         f"({gain['case']:.2f}, {gain['kl-beta-0']:.2f}), mended {gain['generation-prompt']:.2f} "
         f"[{ends[0]:.2f}, {ends[1]:.2f}]; `kl-penalty` is {verdicts['kl-penalty']['status']} there too, "
         f"and five seeds leave sequence-mismatch {verdicts['sequence-mismatch']['status']} "
         f"(p {float(arms['generation-prompt']['p_holm']):.3f})"
     )
     assert said in " ".join(pages()["README.md"].split())
+
+
+def test_the_full_study_s_verdicts_are_those_of_its_results() -> None:
+    tables = ROOT / "results" / "full" / "tables"
+    arms = csv((tables / "arms.csv").read_text(encoding="utf-8"))
+    verdicts = csv((tables / "verdicts.csv").read_text(encoding="utf-8"))
+    page = " ".join(pages()["docs/hypotheses.md"].split())
+    rows = []
+    for slug in in_order(list(verdicts)):
+        found = verdicts[slug]
+        effect = "{:+.3f} [{:+.3f}, {:+.3f}]".format(
+            *(float(found[key]) for key in ("effect", "ci_low", "ci_high"))
+        )
+        status = f"{found['status'].replace('_', ' ')}, {found['confidence']}"
+        rows.append(f"| {slug} | {status} | `{found['arm']}` | {effect} |")
+    assert " ".join(rows) in page
+    verified = verdicts["lora-weight-sync"]["evidence"].rpartition("sampler is ")[2]
+    assert f"the verified sampler is {verified}." in page
+    costs = [-float(arms["dr-grpo-beta-0"][key]) for key in ("effect", "ci_high", "ci_low")]
+    assert "costs it {:.3f} [{:.3f}, {:.3f}]".format(*costs) in page
+    gain = [float(arms["with-calculator"][key]) for key in ("gain", "gain_low", "gain_high")]
+    healthy = float(arms["calculator-control"]["gain"])
+    assert (
+        "({:.3f} [{:.3f}, {:.3f}], where the healthy control gains {:.3f})".format(*gain, healthy)
+        in page
+    )
 
 
 def test_the_example_of_a_verdict_is_what_the_results_say(committed: Callable[[str], str]) -> None:

@@ -1,9 +1,10 @@
 """Where `rlvr-debug check` places each fault, and whether it flags a healthy script.
 
-    python -m benchmarks.check.run [--only faults|settings] [--precision bf16] [--names NAME ...] [--environment trl-1.0.0]
+    python -m benchmarks.check.run [--only KIND] [--precision bf16] [--names NAME ...] [--environment trl-1.0.0]
 
-Each script runs under the check in a process of its own. Writes benchmarks/check/results/{faults,settings}.csv, with the
-precision and the environment in their names where these are not the usual ones.
+Kinds are faults, settings (which are healthy) and quickstart: the scripts of TRL's documentation, and trl/scripts/grpo.py
+from its wheel. Each script runs under the check in a process of its own. Writes benchmarks/check/results/<kind>.csv, with
+the precision and the environment in its name where these are not the usual ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,8 @@ from typing import Any
 
 from packaging.version import Version
 
+from benchmarks.check.case import TINY
+from benchmarks.check.case import rows as problems
 from benchmarks.check.faults import FAULTS, Fault
 from benchmarks.check.settings import HEALTHY, SETTINGS
 from rlvr_debug.checkout import ROOT
@@ -33,8 +37,10 @@ from rlvr_debug.files import write_text
 from rlvr_debug.processes import run_main
 from rlvr_debug.venvs import build_venv
 
-SCRIPT = Path(__file__).parent / "script.py"
-RESULTS = Path(__file__).parent / "results"
+_HERE = Path(__file__).parent
+SCRIPT = _HERE / "script.py"
+RESULTS = _HERE / "results"
+KINDS = ("faults", "settings", "quickstart")
 LIMIT = 600  # seconds for a script
 DEVIATES = 3
 
@@ -58,7 +64,7 @@ class Outcome:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--only", choices=["faults", "settings"])
+    parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
     parser.add_argument("--names", nargs="+", default=[])
     parser.add_argument("--environment", help="of envs/, for another TRL release")
@@ -68,7 +74,7 @@ def main() -> None:
     version = _version(python)
     usual = args.precision == "float32" and not args.environment
     suffix = "" if usual else f"-{args.precision}-{args.environment or 'trl'}"
-    for kind in (args.only,) if args.only else ("faults", "settings"):
+    for kind in (args.only,) if args.only else KINDS:
         names = _names(kind, args.precision, version, args.names)
         if not names:
             continue
@@ -88,12 +94,15 @@ def _version(python: str) -> Version:
 
 def _names(kind: str, precision: str, version: Version, asked: Sequence[str]) -> list[str]:
     """Return those of a kind that this TRL can run. Raises InputError for names that are of no kind."""
-    known = {"faults": list(FAULTS), "settings": list(HEALTHY)}
+    shown = sorted(f.stem for f in (_HERE / "quickstart").glob("*.py") if f.stem != "__init__")
+    known = {"faults": list(FAULTS), "settings": list(HEALTHY), "quickstart": [*shown, "grpo.py"]}
     if unknown := set(asked) - {name for names in known.values() for name in names}:
         raise InputError(f"--names: {', '.join(sorted(unknown))}: no such fault or setting")
     chosen = [name for name in known[kind] if not asked or name in asked]
     if kind == "settings":
         return [name for name in chosen if _has(version, name)]
+    if kind == "quickstart":  # these have a precision of their own
+        return chosen if version >= Version("1.0.0") and precision == "float32" else []
     told = [FAULTS[name] for name in chosen]
     if precision != "float32":
         told = [fault for fault in told if fault.precision == "any"]
@@ -107,20 +116,21 @@ def _has(version: Version, settings: str) -> bool:
 
 
 def _run(kind: str, name: str, precision: str, python: str) -> Outcome:
-    what = ["--fault", name] if kind == "faults" else ["--setting", name]
-    check = [python, "-m", "rlvr_debug.cli", "check", "--json", str(SCRIPT)]
+    check = [python, "-m", "rlvr_debug.cli", "check", "--json"]
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     started = time.monotonic()
     try:
-        done = subprocess.run(
-            [*check, *what, "--precision", precision],
-            capture_output=True,
-            text=True,
-            env=env,
-            check=False,
-            timeout=LIMIT,
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [*check, *_words(kind, name, precision, python, Path(folder))],
+                capture_output=True,
+                text=True,
+                env=env,
+                cwd=folder,
+                check=False,
+                timeout=LIMIT,
+            )
         status, report, said = done.returncode, _report(done.stdout), done.stderr.strip()
     except subprocess.TimeoutExpired:
         status, report, said = 124, None, f"longer than {LIMIT} s"
@@ -128,6 +138,23 @@ def _run(kind: str, name: str, precision: str, python: str) -> Outcome:
     fault = FAULTS[name] if kind == "faults" else None
     last = "" if report else (said.splitlines() or ["nothing"])[-1]
     return _outcome(name or "plain", fault, report or {}, status, seconds, last)
+
+
+def _words(kind: str, name: str, precision: str, python: str, folder: Path) -> list[str]:
+    """Return a script with its arguments; `folder` is where it runs."""
+    if kind == "quickstart" and name != "grpo.py":
+        return [str(_HERE / "quickstart" / f"{name}.py")]
+    if kind == "quickstart":
+        rows = [{"prompt": row["prompt"], "solution": f"${row['answer']}$"} for row in problems(0)]
+        (folder / "rows").mkdir()
+        write_text(folder / "rows" / "train.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+        words = (python, "-c", "import trl, os; print(os.path.dirname(trl.__file__))")
+        place = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        rewards = ["think_format_reward", "benchmarks.check.case.variety_reward"]
+        told = ["--model_name_or_path", str(TINY), "--dataset_name", "rows", "--output_dir", "out"]
+        return [f"{place}/scripts/grpo.py", *told, "--use_cpu", "--reward_funcs", *rewards]
+    what = ["--fault", name] if kind == "faults" else ["--setting", name]
+    return [str(SCRIPT), *what, "--precision", precision]
 
 
 def _report(stdout: str) -> dict[str, Any] | None:
@@ -190,7 +217,7 @@ def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
         sum(row.placed for row in rows),
         sum(row.exit not in (0, DEVIATES) for row in rows),
     )
-    if kind == "settings":
+    if kind != "faults":
         flagged = sum(bool(row.first) for row in rows)
         print(f"{flagged} of {len(rows)} healthy scripts flagged, {failed} could not be checked")
         return

@@ -111,8 +111,14 @@ def kl_without_gradient(case: Case) -> Case:
     return _own_loss(case, by_token)
 
 
-@faulty("loss", origin="own", causes=_KL, config={"beta": 0.3})
-def kl_of_the_wrong_direction(case: Case) -> Case:
+@faulty(
+    "loss",
+    origin="library",
+    source="the original report tried this formula",
+    causes=_KL,
+    config={"beta": 0.3},
+)
+def kl_reversed(case: Case) -> Case:
     """The KL term has policy and reference exchanged."""
 
     def by_token(trainer, gap, advantages, logps, inputs):

@@ -38,7 +38,7 @@ app = typer.Typer(
     name="rlvr-debug",
     help="My GRPO run does not learn: why? Causes, found by experiment.",
     epilog="Exit status: 0 done; 1 a job of the study failed; 2 bad input, in one line on stderr; "
-    "130 interrupted. docs/cli.md has an example of each command with what it prints.",
+    "3 check found a deviation; 130 interrupted. docs/cli.md has an example of each command with what it prints.",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,

@@ -25,7 +25,7 @@ Script = Annotated[
 
 
 @command(
-    "check train.py --model Qwen/Qwen2.5-0.5B-Instruct",
+    "check train.py",
     "check --steps 5 --json train.py > found.json",
     "check --record runs/record",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
@@ -49,8 +49,9 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record a few steps of a trainer, compute each segment of them again, and say which is the first that deviates.
+    """Compute your trainer's first steps again.
 
+    A few steps are recorded, each segment is computed by a reference, and the first that deviates is where a fault is.
     A script is run by this Python until GRPOTrainer.train has made the steps, and then ended; what it prints goes to
     stderr. Exit status 0: all agrees; 3: something deviates; 2: it could not be run.
     """

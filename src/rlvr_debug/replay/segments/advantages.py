@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -73,7 +74,7 @@ def _with_tolerance(
     Rewards are shaken one by one, as a common factor would cancel. Each is bound by the worst of its group: one may
     be insensitive to its inputs and still be rounded on the way.
     """
-    wanted = expected_advantages(rewards.double(), settings, **knobs)
+    wanted = expected_advantages(rewards.double(), settings, Formula(**knobs))
     generator = torch.Generator().manual_seed(0)
     noise = torch.zeros(len(rewards), dtype=torch.float64)
     for _ in range(_SHAKES):
@@ -81,49 +82,54 @@ def _with_tolerance(
             1 + EPSILON * (2 * torch.rand(rewards.shape, generator=generator) - 1)
         )
         noise = torch.maximum(
-            noise, (expected_advantages(shaken, settings, **knobs) - wanted).abs()
+            noise, (expected_advantages(shaken, settings, Formula(**knobs)) - wanted).abs()
         )
     worst = noise.view(-1, settings.group_size).amax(1).repeat_interleave(settings.group_size)
     return wanted, rounding(worst, wanted.abs().clamp(min=0.1), "float32")
 
 
-def expected_advantages(
-    rewards: Tensor,
-    settings: Settings,
-    *,
-    scale: str = "",
-    epsilon: float | None = None,
-    groups: str = "blocks",
-    centre: str = "mean",
-    aggregation: str = "",
-    biased: bool = False,
-    weighted: bool = True,
-    only: int | None = None,
-    then: str = "",
-) -> Tensor:
+@dataclass(frozen=True)
+class Formula:
+    """Where a variant departs from the settings: by scale, epsilon and aggregation, if they are given; by what a group is,
+    what its rewards are centred on and whether the spread is the biased one; by the weights of the functions, or one
+    function alone; and by what is done to the advantages then.
+    """
+
+    scale: str = ""
+    epsilon: float | None = None
+    groups: str = "blocks"
+    centre: str = "mean"
+    aggregation: str = ""
+    biased: bool = False
+    weighted: bool = True
+    only: int | None = None
+    then: str = ""
+
+
+_RIGHT = Formula()
+
+
+def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIGHT) -> Tensor:
     """Return the advantage of each rollout, [B]. rewards: [B, K].
 
-    arXiv 2402.03300, section 4.1.2; unscaled: arXiv 2503.20783; normalised by function first: arXiv 2601.05242. The
-    knobs depart from the settings; `then` changes what comes out.
+    arXiv 2402.03300, section 4.1.2; unscaled: arXiv 2503.20783; normalised by function first: arXiv 2601.05242.
     """
     weights = torch.tensor(settings.reward_weights, dtype=rewards.dtype)
-    if only is not None:
-        rewards, weights = rewards[:, only : only + 1], torch.ones(1, dtype=rewards.dtype)
-    if not weighted:
+    if how.only is not None:
+        rewards, weights = rewards[:, how.only : how.only + 1], torch.ones(1, dtype=rewards.dtype)
+    if not how.weighted:
         weights = torch.ones_like(weights)
-    scale, epsilon = (
-        scale or settings.scale_rewards,
-        settings.advantage_epsilon if epsilon is None else epsilon,
-    )
+    scale = how.scale or settings.scale_rewards
+    epsilon = settings.advantage_epsilon if how.epsilon is None else how.epsilon
     unknown = rewards.isnan().all(1)
-    if (aggregation or settings.multi_objective_aggregation) == "normalize_then_sum":
+    if (how.aggregation or settings.multi_objective_aggregation) == "normalize_then_sum":
         by_group = rewards.view(-1, settings.group_size, rewards.shape[1])
         normal = (by_group - by_group.nanmean(1, keepdim=True)) / (
-            _spread(by_group, 1, biased) + epsilon
+            _spread(by_group, 1, how.biased) + epsilon
         )
         total = (normal.view(rewards.shape) * weights).nansum(1)
         total[unknown] = torch.nan
-        found = (total - total.nanmean()) / (_spread(total[None], 1, biased)[0] + epsilon)
+        found = (total - total.nanmean()) / (_spread(total[None], 1, how.biased)[0] + epsilon)
     else:
         total = (rewards * weights).nansum(1)
         total[unknown] = torch.nan
@@ -132,7 +138,7 @@ def expected_advantages(
             "blocks": lambda: total.view(-1, size),
             "interleaved": lambda: total.view(size, -1).T,
             "all": lambda: total[None],
-        }[groups]()
+        }[how.groups]()
         count = grouped.shape[1]
         mean = grouped.nanmean(1, keepdim=True)
         centred = {
@@ -141,12 +147,12 @@ def expected_advantages(
             "median": lambda: grouped - grouped.nanmedian(1, keepdim=True).values,
             "first": lambda: grouped - grouped[:, :1],
             "none": lambda: grouped.clone(),
-        }[centre]()
+        }[how.centre]()
         if scale == "group":
-            centred = centred / (_spread(grouped, 1, biased) + epsilon)
+            centred = centred / (_spread(grouped, 1, how.biased) + epsilon)
         elif scale == "batch":
-            centred = centred / (_spread(total[None], 1, biased)[0] + epsilon)
-        found = (centred.T if groups == "interleaved" else centred).flatten()
+            centred = centred / (_spread(total[None], 1, how.biased)[0] + epsilon)
+        found = (centred.T if how.groups == "interleaved" else centred).flatten()
     found = found.nan_to_num(nan=0.0)
     return {
         "": lambda: found,
@@ -159,7 +165,7 @@ def expected_advantages(
         "zero": lambda: found * 0,
         "transposed": lambda: found.view(-1, settings.group_size).T.flatten(),
         "absolute": lambda: found.abs(),
-    }[then]()
+    }[how.then]()
 
 
 def _spread(values: Tensor, axis: int, biased: bool) -> Tensor:

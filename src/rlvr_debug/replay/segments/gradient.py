@@ -94,21 +94,21 @@ def _compare(
     both: Callable[..., _Pair],
     *,
     times: str = "",
-    power: int = 1,
     only: str = "",
     missing: bool = False,
 ) -> Gap | None:
     count = len(update.micro_batches)
-    if (only or times == "micro-batches") and count == 1:
+    if (only or times.endswith("micro-batches")) and count == 1:
         return None
     exact, rounded = both(only) if only else both()
     factors = {
         "": 1.0,
         "micro-batches": float(count),
+        "over micro-batches": 1 / count,
         "minus one": -1.0,
         "clip": min(1.0, record.settings.max_grad_norm / max(norm(exact), 1e-30)),
     }
-    factor = factors[times] ** power
+    factor = factors[times]
     if times and factor == 1:
         return None
     wanted, shaken = (

@@ -6,8 +6,8 @@ The gradient makes any implementation comparable: it is what training sees. Axes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -130,7 +130,7 @@ def expected_gradient(
     assert micro.logprobs is not None
     logprobs = (micro.logprobs.to(dtype) * (1 + jitter)).requires_grad_()
     entropies = None if micro.entropies is None else micro.entropies.to(dtype).requires_grad_()
-    loss = expected_loss(record, update, micro, logprobs, entropies, **knobs)
+    loss = expected_loss(record, update, micro, logprobs, entropies, knobs)
     read = [logprobs] if entropies is None else [logprobs, entropies]
     if not loss.requires_grad:
         return torch.cat([torch.zeros_like(each).flatten() for each in read]).double()
@@ -143,47 +143,62 @@ def expected_gradient(
     )
 
 
+@dataclass(frozen=True)
+class Formula:
+    """Where a variant departs from the formula: which tokens count (mask), what old log-probabilities are, whether the
+    ratio is clipped, the less of both counts and there is a ratio at all, signs, whether the KL has a gradient, what the
+    whole is multiplied by (times, to the power), whether the sampler is corrected for, and whether tokens are counted over
+    the update (window) or over its generation.
+    """
+
+    mask: str = ""
+    old: str = ""
+    clipped: bool = True
+    least: bool = True
+    ratio: bool = True
+    sign: int = 1
+    kl_sign: int = 1
+    kl_detached: bool = False
+    times: str = ""
+    power: int = 1
+    corrected: bool = True
+    entropy_sign: int = 1
+    window: bool = True
+
+
+def _told(settings: Settings, knobs: Mapping[str, Any]) -> tuple[Settings, Formula]:
+    """Return the settings and the formula of a variant, whose knobs are fields of either."""
+    own = {field.name for field in fields(Formula)}
+    departing = {name: value for name, value in knobs.items() if name not in own}
+    formula = Formula(**{name: value for name, value in knobs.items() if name in own})
+    return replace(settings, **departing), formula
+
+
 def expected_loss(
     record: Record,
     update: Update,
     micro: MicroBatch,
     logprobs: Tensor,
     entropies: Tensor | None,
-    *,
-    mask: str = "",
-    old: str = "",
-    clipped: bool = True,
-    least: bool = True,
-    ratio: bool = True,
-    sign: int = 1,
-    kl_sign: int = 1,
-    kl_detached: bool = False,
-    times: str = "",
-    power: int = 1,
-    corrected: bool = True,
-    entropy_sign: int = 1,
-    window: bool = True,
-    **other: Any,
+    knobs: Mapping[str, Any],
 ) -> Tensor:
-    """Return a micro-batch's part of the update's loss, a scalar. logprobs, entropies: [b, C].
+    """Return a micro-batch's part of the update's loss, a scalar. logprobs, entropies: [b, C]; knobs: a variant's.
 
     arXiv 2402.03300 (GRPO), 2503.14476 (DAPO), 2503.20783 (Dr. GRPO), 2506.13585 (CISPO), 2507.18071 (GSPO), and TRL's
-    GRPOConfig for the others. `other` are settings that a variant departs in; the other knobs change a formula: which
-    tokens count, what `old` is, whether the ratio is clipped, taken and the less of both counts, signs, and what the
-    whole is multiplied by (`times`, to the power).
+    GRPOConfig for the others.
     """
-    settings = replace(record.settings, **other)
+    settings, how = _told(record.settings, knobs)
     given = micro.given
     advantages = given.advantages.to(logprobs.dtype)
     advantages = advantages[:, None] if advantages.dim() == 1 else advantages
-    counted = _counted(record, micro, mask).to(logprobs.dtype)
-    gap = _log_ratio(micro, logprobs, old)
+    counted = _counted(record, micro, how.mask).to(logprobs.dtype)
+    gap = _log_ratio(micro, logprobs, how.old)
     if settings.importance_sampling_level == "sequence":
         gap = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
     weight = gap.exp()
-    per_token = -sign * (
-        _gain(settings, micro, logprobs, weight, advantages, counted, (clipped, least))
-        if ratio
+    per_token = -how.sign * (
+        _gain(settings, micro, logprobs, weight, advantages, counted, (how.clipped, how.least))
+        if how.ratio
         else logprobs * advantages
     )
     if settings.off_policy_mask_threshold is not None:
@@ -194,29 +209,29 @@ def expected_loss(
             raise NotSeen("the loss reads entropies, and these were not seen")
         high = _high_entropy(entropies.detach(), counted, settings.top_entropy_quantile)
         per_token = per_token * high
-    if corrected and settings.importance_correction and settings.loss_type != "vespo":
+    if how.corrected and settings.importance_correction and settings.loss_type != "vespo":
         if given.importance_weights is None:
             raise NotSeen("the importance weights were not seen")
         per_token = per_token * given.importance_weights.to(logprobs.dtype)
     if settings.kl_beta and settings.kl_place == "loss":
         kl = kl_estimate(settings.kl_estimator, logprobs, _reference(micro, logprobs))
-        kl = kl.detach() if kl_detached else kl
+        kl = kl.detach() if how.kl_detached else kl
         kl = kl * weight if settings.use_bias_correction_kl else kl
-        per_token = per_token + kl_sign * settings.kl_beta * kl
-    loss = _aggregated(record, settings, update, micro, per_token, counted, window)
+        per_token = per_token + how.kl_sign * settings.kl_beta * kl
+    loss = _aggregated(record, settings, update, micro, per_token, counted, how.window)
     if settings.entropy_coef:
         if entropies is None:
             raise NotSeen("the loss reads entropies, and these were not seen")
         bonus = counted if high is None else counted * high
         mean = (entropies * bonus).sum() / bonus.sum().clamp(min=1)
-        loss = loss - entropy_sign * settings.entropy_coef * mean / settings.micro_batches
+        loss = loss - how.entropy_sign * settings.entropy_coef * mean / settings.micro_batches
     factors = {
         "": 1.0,
         "micro-batches": float(settings.micro_batches),
         "temperature": settings.sampling.temperature,
         "two": 2.0,
     }
-    return loss * factors[times] ** power
+    return loss * factors[how.times] ** how.power
 
 
 def _counted(record: Record, micro: MicroBatch, how: str) -> Tensor:

@@ -1,0 +1,107 @@
+"""The scripts that `rlvr-debug check` is measured with: what they cover, and how the measuring counts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+pytest.importorskip("trl", reason="trl is not installed: no trainer to plant faults in")
+
+from benchmarks.check import run
+from benchmarks.check.faults import FAULTS, SEGMENTS
+from benchmarks.check.faults.fault import Fault, faulty
+from benchmarks.check.settings import HEALTHY, SETTINGS
+from rlvr_debug.causes import variant_names
+from rlvr_debug.checkout import ROOT
+
+_PLANTED = ROOT / "benchmarks" / "faults" / "cases.yaml"
+# a setting of the optimizer, as it was asked for: nothing in the trainer is wrong
+_AS_ASKED = {"lora-at-the-full-rate"}
+
+
+def test_every_variant_of_the_library_is_planted_in_trl() -> None:
+    assert {f.name for f in FAULTS.values() if f.origin == "library"} == set(variant_names())
+
+
+def test_every_fault_of_the_blind_benchmark_is_planted_in_trl() -> None:
+    planted = set(yaml.safe_load(_PLANTED.read_text(encoding="utf-8"))["planted"])
+    assert planted - _AS_ASKED <= set(FAULTS)
+
+
+def test_every_segment_has_a_fault() -> None:
+    assert {segment for fault in FAULTS.values() for segment in fault.segments} == set(SEGMENTS)
+
+
+def test_settings_and_pairs_are_known() -> None:
+    asked = {name for script in HEALTHY for name in script.split("+") if name}
+    needed = {name for fault in FAULTS.values() for name in fault.setting.split("+") if name}
+    assert asked | needed <= set(SETTINGS)
+    assert len(set(HEALTHY)) == len(HEALTHY) >= 60
+
+
+@pytest.mark.parametrize(
+    ("segments", "known", "said"),
+    [
+        (("grups",), {}, "grups"),
+        (("loss", "gradient"), {}, "a reason"),
+        (("loss",), {"why": "one place"}, "a reason"),
+    ],
+)
+def test_a_fault_with_a_bad_entry_is_refused(
+    segments: tuple[str, ...], known: dict[str, str], said: str
+) -> None:
+    def some_fault(case: object) -> object:
+        """Something is wrong."""
+        return case
+
+    with pytest.raises(ValueError, match=said):
+        faulty(*segments, **known)(some_fault)  # type: ignore[arg-type]
+
+
+def _fault(*segments: str) -> Fault:
+    causes = ("kl-penalty",)
+    return Fault("f", "what", lambda case: case, segments, "own", causes=causes)
+
+
+def _report(first: str | None, cause: str = "kl-penalty") -> dict[str, object]:
+    names = [{"name": "a name", "cause": cause}] if first else []
+    segment = {"segment": first or "loss", "status": "agrees", "share": 0.5, "names": names}
+    unseen = {"segment": "clip", "status": "not seen", "share": 0.0, "names": []}
+    return {"first": first, "segments": [segment, unseen]}
+
+
+@pytest.mark.parametrize(
+    ("first", "cause", "placed", "named"),
+    [
+        ("loss", "kl-penalty", 1, "1"),
+        ("gradient", "kl-penalty", 1, "1"),
+        ("loss", "reward-signal", 1, "0"),
+        ("rewards", "kl-penalty", 0, "1"),
+        (None, "kl-penalty", 0, "0"),
+    ],
+)
+def test_a_fault_is_placed_in_one_of_its_segments_and_named_by_one_of_its_causes(
+    first: str | None, cause: str, placed: int, named: str
+) -> None:
+    report = _report(first, cause)
+    found = run._outcome("f", _fault("loss", "gradient"), report, 3, 1.0, "")
+    assert (found.placed, found.named, found.not_seen) == (placed, named, "clip")
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "placed"),
+    [(_report(None), 0, 1), (_report("loss"), 3, 0), ({}, 2, 0)],
+)
+def test_a_healthy_script_counts_where_it_was_checked_and_nothing_deviates(
+    report: dict[str, object], status: int, placed: int
+) -> None:
+    assert run._outcome("s", None, report, status, 1.0, "").placed == placed
+
+
+def test_the_report_is_found_after_what_a_script_prints() -> None:
+    report: dict[str, object] = {"first": None, "segments": []}
+    printed = 'a line\n{"loss": 1}\n' + json.dumps(report, indent=2)
+    assert run._report(printed) == report
+    assert run._report("a line\n{}") is None

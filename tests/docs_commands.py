@@ -198,6 +198,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
 
 _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_diagnose": _SLOW_HELP,
+    "python -m benchmarks.check.run": NotHere("runs 386 trainings under the check"),
     "python -m benchmarks.bench_learning": _SLOW_HELP,
     "python -m benchmarks.bench_probes --case healthy --verbose": Here(
         says="sequence-diff", heavy=True

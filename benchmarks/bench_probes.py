@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from rlvr_debug.trainers.own.probe import case_subject
+
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.probes import PROBES, readable
@@ -19,7 +21,6 @@ from rlvr_debug.processes import run_main
 from rlvr_debug.study.arms import HEALTHY, runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job
-from rlvr_debug.trainers.own.probe import case_subject
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.logs.names import known_names
 from rlvr_debug.processes import run_main
 from rlvr_debug.replay.segments import SEGMENTS
-from rlvr_debug.replay.variants import causes_of, variants_of
+from rlvr_debug.replay.variants import causes_of, consequences_for, segments_for, variants_of
 from rlvr_debug.study.params import load_params
 
 __all__ = ["PAGES", "SCHEMA", "written"]
@@ -70,7 +70,8 @@ def _row(hypothesis: Hypothesis) -> str:
         hypothesis.kind,
         hypothesis.priority,
         str(phase_of(hypothesis.slug, hypothesis_names())),
-        ", ".join(f"`{probe}`" for probe in hypothesis.probes) or "its own gain",
+        ", ".join([*segments_for(hypothesis.slug), *consequences_for(hypothesis.slug)])
+        or "its own gain",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from rlvr_debug.trainers.own.probe import case_subject
 
 from rlvr_debug.causes import cause_of, hypothesis_names, variant_names
 from rlvr_debug.checkout import ROOT
@@ -27,7 +28,6 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
-from rlvr_debug.trainers.own.probe import case_subject
 from tests.probe_subjects import (
     DRAWS,
     Build,

@@ -131,7 +131,7 @@ def empty(path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "probes.json",
+        "check.json",
         "baseline/gsm8k.json",
         "runs/musique/case/1/heldout.json",
         "runs/musique/case/1/metrics.jsonl",
@@ -271,12 +271,12 @@ def test_the_original_s_criteria_are_computed_for_the_fix(finished: Study) -> No
 # --- the answer
 
 
-def answered(results: Path, rewards: Mapping[str, float], fails: Sequence[str] = ()) -> Answer:
+def answered(results: Path, rewards: Mapping[str, float], present: Sequence[str] = ()) -> Answer:
     """The answer where `rewards` differ from those of a case that only the control mends."""
     flat = {name: 0.5 if "gsm8k" in name or name == "control" else 0.1 for name in CAUSE_FOUND}
     alone = {name: 0.5 for name in CAUSE_FOUND if name.endswith("-alone")}
     study = Study(results, {**flat, **alone, **rewards})
-    study.probe(fails)
+    study.check(*present)
     found = answer(study.tables(), REPORT_SETTINGS)
     assert "over 3 seeds" in found.figures
     assert len(found.sentences) == max(len(found.causes), 1)
@@ -284,7 +284,7 @@ def answered(results: Path, rewards: Mapping[str, float], fails: Sequence[str] =
 
 
 def test_the_answer_tells_the_cause_that_was_found_and_how_sure_that_is(tmp_path: Path) -> None:
-    found = answered(tmp_path, {"attention-mask": 0.5}, ("context-sensitivity",))
+    found = answered(tmp_path, {"attention-mask": 0.5}, ("hidden-context",))
     assert found.case == ("The case sick, GRPO on musique, does not learn in 3 steps on 3 seeds.")
     assert found.sentences == ("Your policy never sees the prompt when the loss is computed.",)
     assert found.causes == ("hidden-context",)
@@ -298,7 +298,7 @@ def test_the_answer_tells_the_cause_that_was_found_and_how_sure_that_is(tmp_path
 
 
 def test_a_cause_that_only_acts_alone_is_said_to_cost_the_control(tmp_path: Path) -> None:
-    found = answered(tmp_path, {"attention-mask-alone": 0.1}, ("context-sensitivity",))
+    found = answered(tmp_path, {"attention-mask-alone": 0.1}, ("hidden-context",))
     assert "the healthy control with only this defect loses 0.400" in found.sure[0]
 
 

@@ -26,10 +26,9 @@ from benchmarks.simulate_verdicts import (
     study_shape,
 )
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.causes.base import mechanism_of
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.probes import PROBES
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.params import load_params
 from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide, observations
 from rlvr_debug.verdicts.rule import (
@@ -54,10 +53,11 @@ from rlvr_debug.verdicts.statistics import (
     welch,
     welch_p,
 )
+from tests.check_answer import CAUSES as CHECKED_CAUSES
+from tests.check_answer import case_answer
 
 ALPHA, MINIMUM = 0.05, 0.1
-CAUSE, PROBE = "advantage-scaling", "advantage-scale"
-PROBE_NAMES = [probe.__name__.replace("_", "-") for probe in PROBES]
+CAUSE = "advantage-scaling"
 CAUSES = [slug for slug in hypothesis_names() if load_hypothesis(slug).kind == "cause"]
 GAINED = ("validated", "partially_validated")
 
@@ -360,23 +360,22 @@ class Study:
         return arm_table(pd.DataFrame(self.rows), "musique", ALPHA, MINIMUM)
 
     def verdict(self, *, fails: bool | None = True, slug: str = CAUSE) -> Verdict:
-        """fails: whether the cause's probe fails; None: it was not run."""
-        found = decide([slug], Evidence(probes(fails), self.arms()), ALPHA, MINIMUM)
+        """fails: whether the check finds the cause's mechanism; None: it saw nothing."""
+        found = decide([slug], Evidence(checked(fails), self.arms()), ALPHA, MINIMUM)
         assert len(found) == 1
         return found[0]
 
 
-def probes(fails: bool | None) -> Mapping[str, Mapping[str, Any]]:
-    if fails is None:
-        return {}
-    return {name: {"passed": not fails, "measured": {"error": 0.5}} for name in PROBE_NAMES}
+def checked(present: bool | None) -> Mapping[str, Any]:
+    """Return a check in which every mechanism is there, or none; None: of which nothing was seen."""
+    return {} if present is None else case_answer(*(CHECKED_CAUSES if present else ()))
 
 
 def around(value: float, spread: float = 0.01) -> tuple[float, float, float]:
     return (value - spread, value, value + spread)
 
 
-def test_a_gain_with_a_failing_probe_is_validated() -> None:
+def test_a_gain_with_its_mechanism_is_validated() -> None:
     verdict = Study().repair(around(0.4)).verdict()
     assert (verdict.status, verdict.confidence, verdict.mechanism) == (
         "validated",
@@ -386,7 +385,7 @@ def test_a_gain_with_a_failing_probe_is_validated() -> None:
     assert verdict.effect == pytest.approx(0.4)
     assert verdict.ci_low < 0.4 < verdict.ci_high
     assert (verdict.seeds, verdict.kind, verdict.arm) == (3, "cause", "mend-6")
-    assert f"probe {PROBE} fails: error 0.5" in verdict.evidence
+    assert "advantages deviates as by 'as advantage-scaling'" in verdict.evidence
     assert "mend-6: " in verdict.evidence
     assert "+0.400" in verdict.evidence
 
@@ -634,7 +633,7 @@ def test_an_arm_that_changes_nothing_is_cleared_and_does_not_count_for_holm() ->
     assert beside.verdict(fails=False, slug="hidden-context").status == "invalidated"
 
 
-def test_a_failing_probe_whose_part_the_case_has_right_already_is_no_finding() -> None:
+def test_a_mechanism_whose_part_the_case_has_right_already_is_no_finding() -> None:
     study = Study().add("idle", "repair", "hidden-context", (-0.01, 0.0, 0.01))
     for row in study.rows[-3:]:
         row["changes"] = ""
@@ -733,13 +732,9 @@ def test_an_arm_that_gives_the_case_a_fault_mends_nothing_in_words_either() -> N
 
 
 @pytest.mark.parametrize("slug", CAUSES)
-def test_every_cause_is_judged_by_a_probe_of_its_own(slug: str) -> None:
-    def finding(which: Mapping[str, Any]) -> Any:
-        return mechanism_of(load_hypothesis(slug), which).present
-
-    deciding = [name for name in probes(True) if finding({name: probes(True)[name]}) is not None]
-    assert deciding
-    assert (finding(probes(True)), finding(probes(False)), finding({})) == (True, False, None)
+def test_the_check_of_the_case_speaks_of_every_cause(slug: str) -> None:
+    found = [mechanism_of(slug, checked(present)).present for present in (True, False, None)]
+    assert found == [True, False, None]
 
 
 def test_the_tables_have_the_columns_that_people_rely_on() -> None:
@@ -895,7 +890,7 @@ def test_without_what_it_is_about_a_hypothesis_is_not_applicable_and_never_clear
         {**row, "changes": changes} if row["arm"] == "forced-sync" else row for row in study.rows
     ]
     training = {} if lora_r is None else {"lora_r": lora_r}
-    evidence = Evidence(probes(fails), study.arms(), training=training)
+    evidence = Evidence(checked(fails), study.arms(), training=training)
     [verdict] = decide(["lora-weight-sync"], evidence, ALPHA, MINIMUM)
     assert verdict.status == status
     if status == "not_applicable":

@@ -105,6 +105,12 @@ TRAINING_CODE = (
     *VARIANTS,
     *TRAINER.code,
 )
+# by which a case is checked: the names of known deviations stand with their causes
+NAMES = sorted(
+    f"causes/{path.parent.name}/{path.name}"
+    for path in Path(ROOT, "src", "rlvr_debug", "causes").glob("*/replay.yaml")
+)
+CHECK_CODE = ("replay", "replay/consequences/texts.yaml", *NAMES)
 EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 
 

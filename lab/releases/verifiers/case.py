@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.trainers.own.probe import case_subject
 from verifiers.trainers import GRPOConfig
 
 from lab.releases.report import NAMED, ReleaseCase
@@ -21,7 +22,6 @@ from rlvr_debug.probes import Subject
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job
-from rlvr_debug.trainers.own.probe import case_subject
 
 __all__ = ["release_case", "release_subject"]
 

@@ -28,7 +28,8 @@ class Settings:
     """Settings of GRPO. GRPO's own terms follow TRL's GRPOConfig, in which each is described.
 
     max_completion_length: tokens of all turns after the prompt, which dr_grpo divides by; cut_at: where what is trained
-    on is cut, None for nowhere. max_prompt_length: where prompts are cut, 0 for nowhere, on truncation_side. micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
+    on is cut, None for nowhere. max_prompt_length: where prompts are cut, 0 for nowhere, on truncation_side. max_context: tokens at which a
+    conversation ends, with what tools said, 0 for nowhere. micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
     kl_beta, clip: TRL's beta and epsilon. kl_place: loss, or reward, from
     which each completion's sum is taken. importance_correction: how the
     loss is weighted for a sampler that is not the trainer, "" for not at all; correction_max, correction_min: its
@@ -42,6 +43,7 @@ class Settings:
     cut_at: int | None = None
     max_prompt_length: int = 0
     truncation_side: str = "left"
+    max_context: int = 0
     num_iterations: int = 1
     micro_batches: int = 1
     steps_per_generation: int = 1

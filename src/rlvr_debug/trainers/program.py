@@ -6,14 +6,11 @@ import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.trainers.base import Job, Trainer
 from rlvr_debug.venvs import built_python
-
-if TYPE_CHECKING:
-    from rlvr_debug.probes import Measurement
 
 __all__ = ["Program", "ProgramTrainer"]
 
@@ -53,8 +50,3 @@ class ProgramTrainer(Trainer):
         from rlvr_debug.trainers.recording import train_with_program
 
         train_with_program(job, self.program(job.command))
-
-    def probe(self, job: Job) -> list[Measurement]:
-        from rlvr_debug.trainers.probing import probe_program
-
-        return probe_program(job, self.program(job.command))

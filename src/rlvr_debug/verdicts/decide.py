@@ -17,7 +17,7 @@ everything, and the arms of localisers are judged apart. A cause is
 - invalidated when every arm's effect is equivalent to 0, or when its mechanism is shown absent;
 - not applicable when the case lacks its precondition, its mechanism is not there, and its arms change nothing;
 - inconclusive otherwise: where its mechanism is present and its arms change nothing about the case, as
-  what a probe measured may be a symptom of something else; with the number of further seeds that would decide if effects and spreads
+  what the check found may be a symptom of something else; with the number of further seeds that would decide if effects and spreads
   stayed as observed, and with the hypotheses that the same interventions mend. So is a significant
   effect of at least the minimum without its mechanism, which is a contradiction, and whatever one
   seed says.
@@ -37,7 +37,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.causes.base import Hypothesis, mechanism_of
+from rlvr_debug.causes.base import Hypothesis
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     PRESENT,
@@ -73,11 +74,11 @@ _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  #
 
 @dataclass(frozen=True)
 class Evidence:
-    """probes: measurement by probe name, of the case; arms: one row per arm, as arm_table returns them; runs: as
+    """check: what the check says of the case, as JSON (replay/answer.py); arms: one row per arm, as arm_table returns them; runs: as
     runs.csv, for the figures that a hypothesis takes for its symptom; training: the case's settings, for
     preconditions."""
 
-    probes: Mapping[str, Mapping[str, Any]]
+    check: Mapping[str, Any]
     arms: pd.DataFrame
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -235,7 +236,7 @@ def decide(
 def _judge(
     hypothesis: Hypothesis, evidence: Evidence, alpha: float, minimum_effect: float
 ) -> Verdict:
-    seen = mechanism_of(hypothesis, evidence.probes)
+    seen = mechanism_of(hypothesis.slug, evidence.check)
     pending = _pending(hypothesis, mechanism=_SEEN[seen.present])
     arms = evidence.arms
     family = _interventions(arms)
@@ -294,7 +295,7 @@ def _open(effects: Effects, mechanism: int, further: float, minimum_effect: floa
         )
     if mechanism == PRESENT and not effects.tested.any():
         return (
-            "its interventions change nothing about the case, so that what the probe measured may be a "
+            "its interventions change nothing about the case, so that what the check found may be a "
             "symptom of another cause"
         )
     if isfinite(further):

@@ -12,6 +12,7 @@ from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained
+from rlvr_debug.sampling.alignment import carried
 
 SEGMENT = "loss mask"
 
@@ -19,11 +20,33 @@ SEGMENT = "loss mask"
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings)
-        masks = [counted for _, _, counted in trained(batch_of(generation))]
+        rows = trained(batch_of(generation))
+        masks = [counted for _, _, counted in rows]
+        sampled = [
+            _as_trained(rollout, ids, mask)
+            for rollout, (_, ids, mask) in zip(sampled, rows, strict=True)
+        ]
         said = partial(_described, record, sampled, masks)
         for row, (rollout, mask) in enumerate(zip(sampled, masks, strict=True)):
             compare = partial(_compare, record, rollout, mask, (number, row))
             yield Instance(f"generation {number + 1}", compare, said)
+
+
+def _as_trained(rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
+    """Return the rollout in the tokens that are trained, which may be others: that is another segment's matter.
+
+    Who wrote a token is carried over from what was sampled; of one that was added it is taken for right.
+    """
+    own = rollout.completion
+    if ids[: len(own)] == own:
+        return rollout
+    places = carried(own, ids)
+    wrote = [
+        mask[n] if place is None else rollout.completion_wrote[place]
+        for n, place in enumerate(places)
+    ]
+    start = len(rollout.prompt)
+    return replace(rollout, ids=rollout.prompt + ids, wrote=rollout.wrote[:start] + wrote)
 
 
 def _compare(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.trainers.base import Job, Trainer, all_options
 
 if TYPE_CHECKING:
-    from rlvr_debug.probes import Measurement
     from rlvr_debug.study.model import Params
 
 __all__ = ["SYNC_BOUND", "TRAINER"]
@@ -43,12 +42,10 @@ class _Own(Trainer):
 
         train_run(job)
 
-    def probe(self, job: Job) -> list[Measurement]:
-        from rlvr_debug.probes import PROBES
-        from rlvr_debug.trainers.own.probe import case_subject
+    def check_case(self, job: Job) -> dict[str, Any]:
+        from rlvr_debug.trainers.own.checking import check_case
 
-        subject = case_subject(job)
-        return [probe(subject) for probe in PROBES]
+        return check_case(job)
 
 
 TRAINER = _Own()

@@ -419,6 +419,7 @@ def _settings(training: Training) -> Settings:
         max_completion_length=environment.max_new_tokens * environment.max_turns,
         max_prompt_length=told.max_prompt_length,
         truncation_side=told.truncation_side,
+        max_context=environment.max_context,
         num_iterations=told.num_iterations,
         micro_batches=told.gradient_accumulation_steps,
         steps_per_generation=told.gradient_accumulation_steps,

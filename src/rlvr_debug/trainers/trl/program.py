@@ -64,13 +64,15 @@ def train(told: Told) -> None:
         seed=run.seed,
         **{**options, **run.options},
     )
+    reward = recorder.watched(_reward(run, judge, stages))
+    reward.evaluated = _rewarding(judge, Stages())  # type: ignore[attr-defined] # what the check holds it to
     tools = {}
     if environment.tools:
         tools["environment_factory"] = environment_class(environment, rows)
         _make_parse_calls(chat)
     trainer = GRPOTrainer(
         model=told.base_model,
-        reward_funcs=[recorder.watched(_reward(run, judge, stages))],
+        reward_funcs=[reward],
         args=config,
         train_dataset=Dataset.from_list(
             [_columns(row, index, environment) for index, row in enumerate(rows)]
@@ -110,6 +112,12 @@ def _reward(run: Run, judge: Judge, stages: Stages) -> Callable[..., list[float]
     for fault in run.faults:
         if fault not in variant_names():
             return user_function(fault)
+
+    return _rewarding(judge, stages)
+
+
+def _rewarding(judge: Judge, stages: Stages) -> Callable[..., list[float]]:
+    """Return the environment's reward of these stages as a reward function."""
 
     def reward(completion_ids: Any, index: Any, **_: Any) -> list[float]:
         rollouts = [judge.rollout(i, ids) for i, ids in zip(index, completion_ids, strict=True)]

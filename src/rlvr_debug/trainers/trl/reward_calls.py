@@ -111,9 +111,12 @@ class RewardWatch:
             return _numbers(asyncio.run(out) if inspect.iscoroutine(out) else out)
 
         forth = range(count)
+        # what evaluation makes of the same rollouts, where the function's owner says so
+        evaluate = getattr(how.function, "evaluated", None)
         try:
             return replace(
                 call,
+                evaluated=_numbers(evaluate(**call.columns)) if evaluate else None,
                 again=said(forth),
                 backwards=said(forth[::-1])[::-1],
                 alone=[said([row])[0] for row in forth],

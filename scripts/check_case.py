@@ -1,7 +1,7 @@
-"""Check the components of the case's trainer at step 0."""
+"""Check the trainer of a study's case: its first steps, computed again."""
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rlvr_debug.files import write_json
@@ -15,12 +15,15 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    from rlvr_debug.probes import readable  # with torch, which --help does without
+    from rlvr_debug.replay.answer import (  # with torch, which --help does without
+        answer_text,
+        timeless,
+    )
 
-    job = replace(read_study(args.study).probing(), out=args.out)
-    found = load_trainer(job.run.trainer).probe(job)
-    write_json(job.out, {each.probe: asdict(each) for each in found})
-    print("\n".join(map(readable, found)))
+    job = replace(read_study(args.study).checking(), out=args.out)
+    found = timeless(load_trainer(job.run.trainer).check_case(job))
+    write_json(job.out, found)
+    print(answer_text(found))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlvr_debug.replay.consequences.base import Consequence, consequence
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.rollouts import rollouts
+from rlvr_debug.replay.rollouts import Rollout, rollouts
 
 __all__ = ["NAME", "limits"]
 
@@ -25,22 +25,29 @@ def limits(record: Record) -> Consequence | None:
     outputs = [output for each in calls for call in each for output in call.outputs if output]
     ends = {*settings.eos_ids, settings.pad_id}
     cut = sum(output[-1] not in ends for output in outputs) if settings.eos_ids else 0
-    lengths = list(_conversations(record))
+    found = list(_rollouts(record))
+    lengths = [len(each.ids) for each in found]
+    most = settings.max_completion_length
+    full = sum(len(each.completion) >= most for each in found) / max(len(found), 1)
     shares = {
         "prompts": _near(prompts, settings.max_prompt_length),
         "conversations": _near(lengths, settings.max_context),
+        "completions": full if most else 0.0,
         "replies": cut / max(len(outputs), 1),
     }
     said = {
         "prompts": f"{shares['prompts']:.0%} of the prompts fill their limit of {settings.max_prompt_length} tokens",
         "conversations": f"{shares['conversations']:.0%} of the conversations fill their limit of "
         f"{settings.max_context} tokens",
+        "completions": f"{full:.0%} of the completions fill their limit of {most} tokens",
         "replies": f"{shares['replies']:.0%} of the replies do not end by themselves: a limit cuts them",
     }
     measured = {
         "prompt_limit": settings.max_prompt_length,
         "longest_prompt": max(prompts, default=0),
         "share_of_prompts_near_or_over": shares["prompts"],
+        "completion_limit": most,
+        "share_of_completions_cut": shares["completions"],
         "longest_reply": max(map(len, outputs), default=0),
         "share_of_replies_cut": shares["replies"],
     }
@@ -60,9 +67,9 @@ def _near(lengths: list[int], limit: int) -> float:
     return near / max(len(lengths), 1)
 
 
-def _conversations(record: Record) -> Iterator[int]:
+def _rollouts(record: Record) -> Iterator[Rollout]:
     for generation in record.generations:
         try:
-            yield from (len(each.ids) for each in rollouts(generation, record.settings))
+            yield from rollouts(generation, record.settings)
         except NotSeen:
             continue

@@ -95,6 +95,9 @@ class RewardWatch:
 
     def _repeated(self, call: RewardCall, record: Record) -> RewardCall:
         how = self._how[id(call)]
+        # what evaluation makes of the same rollouts, where the function's owner says so
+        if evaluate := getattr(how.function, "evaluated", None):
+            call = replace(call, evaluated=_numbers(evaluate(**call.columns)))
         if "environments" in how.rest:
             record.notes.append(f"{call.name} reads its environments and was not called again")
             return call
@@ -111,12 +114,9 @@ class RewardWatch:
             return _numbers(asyncio.run(out) if inspect.iscoroutine(out) else out)
 
         forth = range(count)
-        # what evaluation makes of the same rollouts, where the function's owner says so
-        evaluate = getattr(how.function, "evaluated", None)
         try:
             return replace(
                 call,
-                evaluated=_numbers(evaluate(**call.columns)) if evaluate else None,
                 again=said(forth),
                 backwards=said(forth[::-1])[::-1],
                 alone=[said([row])[0] for row in forth],

@@ -14,6 +14,7 @@ from rlvr_debug.venvs import built_python
 
 if TYPE_CHECKING:
     from rlvr_debug.probes import Measurement
+    from rlvr_debug.replay.record import Record
 
 __all__ = ["Program", "ProgramTrainer"]
 
@@ -58,3 +59,9 @@ class ProgramTrainer(Trainer):
         from rlvr_debug.trainers.probing import probe_program
 
         return probe_program(job, self.program(job.command))
+
+    def record(self, job: Job, steps: int = 2) -> Record:
+        """Return the record of the case's first steps (docs/record.md), which are run beside job.out."""
+        from rlvr_debug.trainers.program_record import record_program
+
+        return record_program(job, self.program(job.command), steps)

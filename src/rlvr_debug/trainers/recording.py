@@ -114,10 +114,10 @@ def _trained(line: dict[str, Any], sampled: dict[str, Any], chat: Chat) -> dict[
     }
 
 
-def record(job: Job, program: Program, what: str = "run") -> Recording:
+def record(job: Job, program: Program, what: str = "run", *, recorded: bool = False) -> Recording:
     """Run the program in job.out/attempt and check what it wrote. What it says goes to attempt/log.txt.
 
-    what: is being done, for the line of an error.
+    what: is being done, for the line of an error. recorded: whether it is asked for a record of its steps.
     """
     run, attempt = job.run, job.out / "attempt"
     written = attempt / "out"
@@ -132,6 +132,7 @@ def record(job: Job, program: Program, what: str = "run") -> Recording:
         checkpoint="",
         rollouts_every=job.diagnostics.rollouts_every,
         rollouts_kept=job.diagnostics.rollouts_kept,
+        record=recorded,
     )
     told = replace(told, checkpoint=str(_checkpoint(attempt, told, program).resolve()))
     write_json(attempt / "params.json", asdict(told))

@@ -11,7 +11,7 @@ from rlvr_debug.replay.finding import Place
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained
+from rlvr_debug.replay.rollouts import Rollout, batch_of, carried, rollouts, trained
 
 SEGMENT = "loss mask"
 
@@ -19,7 +19,15 @@ SEGMENT = "loss mask"
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings)
-        masks = [counted for _, _, counted in trained(batch_of(generation))]
+        rows = trained(batch_of(generation))
+        # the sequence may be another one: that is for `tokens` to say
+        sampled = [
+            each
+            if completion[: len(each.completion)] == each.completion
+            else carried(each, completion)
+            for each, (_, completion, _) in zip(sampled, rows, strict=True)
+        ]
+        masks = [counted for _, _, counted in rows]
         said = partial(_described, record, sampled, masks)
         for row, (rollout, mask) in enumerate(zip(sampled, masks, strict=True)):
             compare = partial(_compare, record, rollout, mask, (number, row))

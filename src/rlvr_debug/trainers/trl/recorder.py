@@ -33,12 +33,13 @@ from rlvr_debug.replay.record import (
     Record,
     Update,
 )
+from rlvr_debug.replay.settings import Settings
 from rlvr_debug.trainers.trl.reward_calls import RewardWatch
 from rlvr_debug.trainers.trl.settings import asked_settings, used_sampling
 
-__all__ = ["Recorder"]
+__all__ = ["ROW", "Recorder", "off"]
 
-_ROW = "rlvr_debug_row"
+ROW = "rlvr_debug_row"
 # trained weights, from which on a model is large: only a part of it is looked at
 _LARGE = 50_000_000
 _ELEMENTS, _ROWS = 4096, 4  # of each tensor; of each batch
@@ -51,6 +52,8 @@ class Recorder:
     rewards: whether reward functions are called again, at the end. steps: optimizer steps; where a generation serves
     several, up to the first of the second generation are recorded, and at most `most`.
     """
+
+    _library = "trl"
 
     def __init__(
         self, trainer: Any, *, steps: int = 3, most: int = 8, rewards: bool = True
@@ -84,10 +87,10 @@ class Recorder:
             if hasattr(module, "lora_A") and hasattr(module, "scaling")
         }
         record = Record(
-            trainer=f"trl {version('trl')}",
-            settings=asked_settings(trainer, self._model, _off(self._model, count_only=True)),
+            trainer=f"{self._library} {version(self._library)}",
+            settings=self._asked(off(self._model, count_only=True)),
             tokenizer=trainer.processing_class,
-            tools=getattr(trainer, "tools", None) or None,
+            tools=self._tools(),
             build=functools.partial(_plain_module, self._model),
             scalings=scalings,
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
@@ -104,6 +107,17 @@ class Recorder:
                 f"{record.settings.dropouts} dropouts are switched off in the recorded steps"
             )
         return record
+
+    def _asked(self, dropouts: int) -> Settings:
+        """Return what the trainer was told."""
+        return asked_settings(self._trainer, self._model, dropouts)
+
+    def _tools(self) -> list[Any] | None:
+        return getattr(self._trainer, "tools", None) or None
+
+    def _given(self, inputs: Mapping[str, Any]) -> Batch:
+        """Return what the loss is computed from."""
+        return _batch(inputs)
 
     def _reference(self) -> Mapping[str, Tensor] | None:
         if getattr(self._trainer, "ref_model", None) is not None:
@@ -143,7 +157,7 @@ class Recorder:
     def attach(self) -> None:
         """Begin to watch."""
         trainer = self._trainer
-        self._undo += _off(self._model)
+        self._undo += off(self._model)
         self._wrap("_generate_and_score_completions", self._generation)
         self._wrap("_calculate_rewards", self._used_rewards)
         self._wrap("compute_loss", self._loss)
@@ -205,7 +219,7 @@ class Recorder:
         with self._in("generation"):
             out = inner(inputs, *given)
         count = out["prompt_ids"].shape[0]
-        out[_ROW] = torch.arange(
+        out[ROW] = torch.arange(
             count, device=out["prompt_ids"].device
         )  # it travels through the shuffle
         generation.batch = _batch(out)
@@ -227,17 +241,17 @@ class Recorder:
     ) -> Any:
         if not torch.is_grad_enabled() or not self.record.generations:
             return inner(model, inputs, *given, **named)
-        micro = MicroBatch(len(self.record.generations) - 1, _batch(inputs), self._snapshot())
+        micro = MicroBatch(len(self.record.generations) - 1, self._given(inputs), self._snapshot())
         self._micro = micro
         self._update.micro_batches.append(micro)
         # the same inputs as without the check: a method may go through them, or write to them
-        rows = inputs.pop(_ROW, None)
+        rows = inputs.pop(ROW, None)
         try:
             with self._in("loss"):
                 return inner(model, inputs, *given, **named)
         finally:
             if rows is not None:
-                inputs[_ROW] = rows
+                inputs[ROW] = rows
 
     def _logprobs(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
         out = inner(*given, **named)
@@ -483,7 +497,7 @@ def _batch(told: Mapping[str, Any]) -> Batch:
         reference=kept("ref_per_token_logps"),
         sampler=kept("sampling_per_token_logps"),
         importance_weights=kept("importance_sampling_ratio"),
-        rows=kept(_ROW),
+        rows=kept(ROW),
     )
 
 
@@ -498,7 +512,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _off(model: Any, *, count_only: bool = False) -> Any:
+def off(model: Any, *, count_only: bool = False) -> Any:
     """Switch dropout off, noise that no reference could draw again; return what switches it on again, or how many there are."""
     found = [m for m in model.modules() if isinstance(m, torch.nn.Dropout) and m.p > 0]
     if count_only:

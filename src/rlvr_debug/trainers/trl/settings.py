@@ -8,7 +8,7 @@ import torch
 
 from rlvr_debug.replay.settings import Sampling, Settings
 
-__all__ = ["asked_settings", "used_sampling"]
+__all__ = ["asked_settings", "optimizer_settings", "precision_of", "sampling_of", "used_sampling"]
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
@@ -64,10 +64,10 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
             "vllm_importance_sampling_clip_max", has.get("vllm_importance_sampling_cap")
         ),
         correction_min=has.get("vllm_importance_sampling_clip_min"),
-        **_optimizer(trainer),
+        **optimizer_settings(trainer),
         first_step=trainer.state.global_step,
         max_grad_norm=args.max_grad_norm,
-        precision=_precision(args, model),
+        precision=precision_of(args, model),
         eos_ids=tuple(ends),
         pad_id=tokenizer.pad_token_id,
         template_options=tuple(sorted((has.get("chat_template_kwargs") or {}).items())),
@@ -78,7 +78,7 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
     )
 
 
-def _optimizer(trainer: Any) -> dict[str, Any]:
+def optimizer_settings(trainer: Any) -> dict[str, Any]:
     """Return what is asked of the optimizer: by the arguments, or by the optimizer that the user made."""
     args, own = trainer.args, trainer.optimizer
     if own is None or trainer.state.global_step:
@@ -104,7 +104,7 @@ def used_sampling(config: Any) -> Sampling:
     return sampling_of({name: getattr(config, name, None) for name in (*_SAMPLING, "do_sample")})
 
 
-def sampling_of(told: dict[str, Any]) -> Sampling:
+def sampling_of(told: dict[str, Any], max_new_tokens: int = 0) -> Sampling:
     """Return settings of sampling by transformers' names; None is what changes nothing."""
     drawn = bool(told.get("do_sample", True))
     if not drawn:
@@ -115,6 +115,7 @@ def sampling_of(told: dict[str, Any]) -> Sampling:
         top_k=max(int(_or(told.get("top_k"), 0)), 0),
         min_p=_or(told.get("min_p"), 0.0),
         repetition_penalty=_or(told.get("repetition_penalty"), 1.0),
+        max_new_tokens=max_new_tokens,
     )
 
 
@@ -127,7 +128,7 @@ def _tokenizer(trainer: Any) -> Any:
     return getattr(trainer, "_tokenizer", None) or getattr(processor, "tokenizer", processor)
 
 
-def _precision(args: Any, model: Any) -> str:
+def precision_of(args: Any, model: Any) -> str:
     trained = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
     if torch.bfloat16 in trained:
         return "bfloat16"

@@ -91,20 +91,15 @@ def record_of(run: Run, model: Any, first: Recording, several: Recording) -> Rec
     is in the record where both runs sampled the same in the first one: its weights are then those that `first` saved.
     Raise InputError for rollouts that are not whole groups.
     """
-    base = {name: tensor.detach() for name, tensor in model.named_parameters()}
-    after = {name: first.weights[name] for name in base}
-    moved = any(not torch.equal(after[name], base[name]) for name in base)
-    weights: list[Weights] = [base, after] if moved else [base]
-    count = len(first.lines)
-    parts = [(first, slice(0, count), 0)]
-    if several.lines[:count] == first.lines and len(several.lines) > count:
-        later = sum(line["step"] == 2 for line in several.lines)
-        parts.append((several, slice(count, count + later), len(weights) - 1))
-    lines = [line for recording, rows, _ in parts for line in recording.lines[rows]]
-    for recording, rows, _ in parts:
-        if len(recording.lines[rows]) % run.training.group_size:
+    weights = _states(model, first)
+    steps = [_Step(first, 1, 0)]
+    if several.lines[: len(first.lines)] == first.lines:
+        steps.append(_Step(several, 2, len(weights) - 1))
+    steps = [step for step in steps if step.lines]
+    for step in steps:
+        if len(step.lines) % run.training.group_size:
             raise InputError(
-                f"run {run.environment}/{run.arm}: {len(recording.lines[rows])} rollouts were recorded of a step, "
+                f"run {run.environment}/{run.arm}: {len(step.lines)} rollouts were recorded of a step, "
                 f"expected a multiple of group_size {run.training.group_size}"
             )
     found = Record(
@@ -114,19 +109,24 @@ def record_of(run: Run, model: Any, first: Recording, several: Recording) -> Rec
         tools=list(first.environment.tools) or None,
         build=partial(copy.deepcopy, model),
         weights=weights,
-        trainable=tuple(base),
-        unseen=_unseen(lines),
+        trainable=tuple(weights[0]),
+        generations=[_generation(step) for step in steps],
+        updates=[Update(after=len(weights) - 1)],
+        unseen=_unseen([line for step in steps for line in step.lines]),
     )
-    for recording, rows, held in parts if lines else ():
-        generation, micro = _step(_Step(recording, rows), held, len(found.generations))
-        found.generations.append(generation)
-        if micro is not None:
-            found.updates.append(
-                Update([micro], before=held, after=min(held + 1, len(weights) - 1))
-            )
-    if first.metrics[0]["grad_norm"] and not moved:
-        found.notes.append("no saved weight is another number after the first step")
+    if not first.metrics[0]["grad_norm"]:
+        found.unseen = {**found.unseen, "effect": "the first step has no gradient"}
+    micros = [_micro_batch(step, number) for number, step in enumerate(steps)]
+    found.updates[0].micro_batches = [micro for micro in micros[:1] if micro is not None]
+    found.updates += [Update([micro], before=micro.weights) for micro in micros[1:] if micro]
     return found
+
+
+def _states(model: Any, first: Recording) -> list[Weights]:
+    """Return the base model's weights, and those after the first step, where these are others."""
+    base = {name: tensor.detach() for name, tensor in model.named_parameters()}
+    after = {name: first.weights[name] for name in base}
+    return [base] if all(torch.equal(after[name], base[name]) for name in base) else [base, after]
 
 
 def _unseen(lines: Sequence[Line]) -> dict[str, str]:
@@ -141,51 +141,54 @@ def _unseen(lines: Sequence[Line]) -> dict[str, str]:
         "rewards": True,
         "advantages": all("advantage" in line for line in lines),
         "model inputs": own,
+        "effect": True,
     }
     return {
-        segment.name: _NOT_RECORDED
-        for segment in SEGMENTS
-        if not (lines and seen.get(segment.name, False))
+        segment.name: _NOT_RECORDED for segment in SEGMENTS if not seen.get(segment.name, False)
     }
 
 
 class _Step:
-    """The lines of one step and their rollouts, which our environment scored."""
+    """The lines of one step and their rollouts, which our environment scored. held: number of the weights of then."""
 
-    def __init__(self, recording: Recording, rows: slice) -> None:
-        self.recording = recording
-        self.lines, self.rollouts = recording.lines[rows], recording.rollouts[rows]
+    def __init__(self, recording: Recording, number: int, held: int) -> None:
+        pairs = zip(recording.lines, recording.rollouts, strict=True)
+        own = [(line, rollout) for line, rollout in pairs if line["step"] == number]
+        self.lines, self.rollouts = [line for line, _ in own], [rollout for _, rollout in own]
+        self.environment, self.held = recording.environment, held
+        self.pad = recording.chat.tokenizer.pad_token_id or 0
 
-    def column(self, name: str, otherwise: Any = None) -> list[Any]:
-        return [line.get(name, otherwise) for line in self.lines]
+    def column(self, name: str) -> list[Any]:
+        return [line.get(name) for line in self.lines]
 
 
-def _step(step: _Step, held: int, number: int) -> tuple[Generation, MicroBatch | None]:
-    """Return a step's generation, and what the loss was given, where that was recorded. held: number of the weights."""
-    environment = step.recording.environment
+def _generation(step: _Step) -> Generation:
     rewards = [float(reward) for reward in step.column("reward")]
     evaluated = [rollout.reward for rollout in step.rollouts]
-    trained = _trained(step)
-    generation = Generation(
+    return Generation(
         rows=[
-            {"prompt": environment.messages(rollout.row), "id": rollout.row.id}
+            {"prompt": step.environment.messages(rollout.row), "id": rollout.row.id}
             for rollout in step.rollouts
         ],
-        weights=held,
-        calls=_calls(step.lines, held),
+        weights=step.held,
+        calls=_calls(step.lines, step.held),
         reward_calls=[RewardCall("score", 0, {}, rewards, evaluated=evaluated)],
         rewards=torch.tensor(rewards)[:, None],
-        batch=_batch(step, trained),
+        batch=_batch(step),
     )
-    if generation.batch is None or "trained" not in step.lines[0]:
-        return generation, None
-    assert trained is not None
+
+
+def _micro_batch(step: _Step, generation: int) -> MicroBatch | None:
+    """Return what the loss was given, and what the model read for it; None where that was not recorded."""
+    batch, trained = _batch(step), _trained(step)
+    if batch is None or trained is None or any("trained" not in line for line in step.lines):
+        return None
     forward = Forward(
-        _padded([each["ids"] for each in trained], step.recording.chat.tokenizer.pad_token_id or 0),
+        _padded([each["ids"] for each in trained], step.pad),
         _padded([each["attention"] for each in trained]),
-        places=_places(trained),
+        places=_padded([list(range(each["start"], len(each["ids"]))) for each in trained]),
     )
-    return generation, MicroBatch(number, generation.batch, held, forward)
+    return MicroBatch(generation, batch, step.held, forward)
 
 
 def _trained(step: _Step) -> list[dict[str, Any]] | None:
@@ -205,31 +208,26 @@ def _trained(step: _Step) -> list[dict[str, Any]] | None:
     return found
 
 
-def _batch(step: _Step, trained: list[dict[str, Any]] | None) -> Batch | None:
-    gains = step.column("advantage")
+def _batch(step: _Step) -> Batch | None:
+    """Return what is trained on, as far as it was recorded; None where nothing was."""
+    gains, trained = step.column("advantage"), _trained(step)
     advantages = torch.tensor(gains) if None not in gains else torch.zeros(0)
     if trained is None:
         none = torch.zeros(len(gains), 0, dtype=torch.long)
         return None if None in gains else Batch(none, none, none, none, none, advantages)
     starts = [each["start"] for each in trained]
-    pad = step.recording.chat.tokenizer.pad_token_id or 0
     prompts = [each["ids"][:start] for each, start in zip(trained, starts, strict=True)]
     completions = [each["ids"][start:] for each, start in zip(trained, starts, strict=True)]
     masks = [each["loss"][start:] for each, start in zip(trained, starts, strict=True)]
     return Batch(
-        prompt_ids=_padded([row[::-1] for row in prompts], pad).flip(1),
+        prompt_ids=_padded([row[::-1] for row in prompts], step.pad).flip(1),
         prompt_mask=_padded([[1] * len(row) for row in prompts]).flip(1),
-        completion_ids=_padded(completions, pad),
+        completion_ids=_padded(completions, step.pad),
         completion_mask=_padded([[1] * len(row) for row in completions]),
         loss_mask=_padded(masks).bool(),
         advantages=advantages,
         rows=torch.arange(len(trained)),
     )
-
-
-def _places(trained: list[dict[str, Any]]) -> Tensor:
-    """Return where each token of a completion stands in its sequence, [B, C], 0 for padding."""
-    return _padded([list(range(each["start"], len(each["ids"]))) for each in trained])
 
 
 def _padded(rows: Sequence[Sequence[int]], padding: int = 0) -> Tensor:
@@ -268,4 +266,4 @@ def _turns(line: Line) -> list[tuple[list[int], list[int], list[float]]]:
             found[-1][1].append(token)
             found[-1][2].append(values())
         read.append(token)
-    return found
+    return found or [(read, [], [])]

@@ -1,6 +1,6 @@
 """Fills a record from a live GRPOTrainer of TRL, which computes as it would without it.
 
-Each seam is used where the release has it (0.16 to 1.16 were tried); what is missing is said in the record's notes,
+Each seam is used where the release has it (0.14 to 1.16 were tried); what is missing is said in the record's notes,
 and the segments that need it are not seen. Private methods are wrapped on the instance, so that what a subclass
 overrides is inside.
 """
@@ -35,6 +35,7 @@ from rlvr_debug.replay.record import (
 )
 from rlvr_debug.replay.settings import Settings
 from rlvr_debug.trainers.trl.reward_calls import RewardWatch
+from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
 from rlvr_debug.trainers.trl.settings import asked_settings, used_sampling
 
 __all__ = ["ROW", "Recorder", "off"]
@@ -158,7 +159,9 @@ class Recorder:
         """Begin to watch."""
         trainer = self._trainer
         self._undo += off(self._model)
-        self._wrap("_generate_and_score_completions", self._generation)
+        # before 0.16 inputs were prepared in one piece, and before 0.15 not even that
+        made = "_generate_and_score_completions"
+        self._wrap(made if hasattr(trainer, made) else "_prepare_inputs", self._generation)
         self._wrap("_calculate_rewards", self._used_rewards)
         self._wrap("compute_loss", self._loss)
         found = next((name for name in _LOGPROBS if hasattr(trainer, name)), None)
@@ -210,7 +213,7 @@ class Recorder:
         self._undo.append(restore)
 
     def _generation(self, inner: Callable[..., Any], inputs: Any, *given: Any) -> Any:
-        if not self._trainer.model.training:
+        if not self._trainer.model.training or at_once(self._trainer):
             return inner(inputs, *given)
         rows = [_plain(row) for row in inputs]
         generation = Generation(rows, self._snapshot())
@@ -239,6 +242,8 @@ class Recorder:
     def _loss(
         self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
     ) -> Any:
+        if torch.is_grad_enabled() and at_once(self._trainer):
+            return self._at_once(inner, model, inputs, *given, **named)
         if not torch.is_grad_enabled() or not self.record.generations:
             return inner(model, inputs, *given, **named)
         micro = MicroBatch(len(self.record.generations) - 1, self._given(inputs), self._snapshot())
@@ -253,10 +258,28 @@ class Recorder:
             if rows is not None:
                 inputs[ROW] = rows
 
+    def _at_once(
+        self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
+    ) -> Any:
+        """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
+        generation = Generation(weights=self._snapshot())
+        self.record.generations.append(generation)
+        micro = MicroBatch(len(self.record.generations) - 1, sampled_batch([]), generation.weights)
+        self._micro = micro
+        self._update.micro_batches.append(micro)
+        self._rewards.begin()
+        with self._in("generation and loss"):
+            loss = inner(model, inputs, *given, **named)
+        generation.reward_calls = self._rewards.calls
+        times = sum(len(call.outputs) for call in generation.calls) // len(inputs)
+        generation.rows = [_plain(row) for row in inputs for _ in range(times)]
+        micro.given = sampled_batch(generation.calls, self.record.settings.pad_id)
+        return loss
+
     def _logprobs(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
         out = inner(*given, **named)
         micro = self._micro
-        if self._phase != "loss" or micro is None:
+        if "loss" not in self._phase or micro is None:
             return out
         values = (
             [*out.values()]
@@ -278,7 +301,7 @@ class Recorder:
 
     def _forward(self, _: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         micro = self._micro
-        if self._phase == "loss" and micro is not None and torch.is_grad_enabled():
+        if "loss" in self._phase and micro is not None and torch.is_grad_enabled():
             ids = named.get("input_ids", given[0] if given else None)
             tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
             micro.forward = Forward(*(None if t is None else _kept(t) for t in tensors))  # type: ignore[arg-type]
@@ -297,7 +320,7 @@ class Recorder:
 
         @functools.wraps(inner)
         def generate(model: Any, *given: Any, **named: Any) -> Any:
-            if recorder._phase != "generation" or recorder._generating:
+            if "generation" not in recorder._phase or recorder._generating:
                 return inner(model, *given, **named)
             used.clear()
             recorder._generating = True
@@ -327,6 +350,8 @@ class Recorder:
         assert ids is not None
         mask = torch.ones_like(ids) if mask is None else mask
         new = out.sequences[:, ids.shape[1] :].cpu()
+        times = len(new) // len(ids)  # of each prompt, where the release has it sampled several times
+        ids, mask = ids.repeat_interleave(times, 0), mask.repeat_interleave(times, 0)
         chosen = [
             scores.float().log_softmax(-1).cpu().gather(1, new[:, place : place + 1])
             for place, scores in enumerate(out.scores)

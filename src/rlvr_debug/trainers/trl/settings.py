@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import torch
+from packaging.version import Version
 
 from rlvr_debug.replay.settings import Sampling, Settings
 
@@ -22,11 +24,13 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
     sampling = sampling_of(
         {
             **{name: has.get(name) for name in _SAMPLING},
+            **_own_sampling(trainer),
             **generation,
             "do_sample": generation.get("do_sample", True),
         }
     )
-    steps = has.get("steps_per_generation", has["gradient_accumulation_steps"])
+    # until generations served several of them, each backward pass had one of its own
+    steps = has.get("steps_per_generation", 1)
     scale = has.get("scale_rewards", "group")
     corrected = has.get("use_vllm") and has.get("vllm_importance_sampling_correction", False)
     mode = has.get("vllm_importance_sampling_mode", "token_truncate") if corrected else ""
@@ -55,7 +59,7 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
         steps_per_generation=steps,
         reward_weights=tuple(weights.tolist()),
         scale_rewards={True: "group", False: "none"}.get(scale, scale),
-        loss_type=has.get("loss_type", "bnpo" if hasattr(trainer, "loss_type") else "grpo"),
+        loss_type=has.get("loss_type", _only_loss()),
         kl_beta=args.beta,
         clip=has.get("epsilon", 0.2),
         epsilon_high=has.get("epsilon_high", has.get("epsilon", 0.2)),
@@ -76,6 +80,21 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
         adaptive_entropy=bool(getattr(trainer, "use_adaptive_entropy", False)),
         **optional,
     )
+
+
+def _only_loss() -> str:
+    """Return the loss of a release that has one only: from 0.16 on it is meant over the tokens of the whole batch."""
+    return "dapo" if Version(version("trl")) >= Version("0.16") else "grpo"
+
+
+def _own_sampling(trainer: Any) -> dict[str, Any]:
+    """Return what the release samples with and GRPOConfig has no field for."""
+    config = getattr(trainer, "generation_config", None)
+    return {
+        name: getattr(config, name)
+        for name in _SAMPLING
+        if config is not None and not hasattr(trainer.args, name)
+    }
 
 
 def optimizer_settings(trainer: Any) -> dict[str, Any]:

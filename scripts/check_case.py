@@ -8,6 +8,7 @@ from rlvr_debug.files import write_json
 from rlvr_debug.processes import run_main
 from rlvr_debug.study.resolved import read_study
 from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import CHECKED_STEPS
 
 
 def main() -> None:
@@ -15,13 +16,13 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    from rlvr_debug.replay.answer import (  # with torch, which --help does without
-        answer_text,
-        timeless,
-    )
+    # with torch, which --help does without
+    from rlvr_debug.replay.answer import answer_of, answer_text, timeless
+    from rlvr_debug.replay.check import check
 
     job = replace(read_study(args.study).checking(), out=args.out)
-    found = timeless(load_trainer(job.run.trainer).check_case(job))
+    record = load_trainer(job.run.trainer).record(job, CHECKED_STEPS)
+    found = timeless(answer_of(record, check(record)))
     write_json(job.out, found)
     print(answer_text(found))
 

@@ -49,6 +49,8 @@ def check(record: Record) -> Checked:
 def _timed(segment: Segment, record: Record, network: Network) -> Finding:
     started = time.perf_counter()
     try:
+        if segment.name in record.unseen:
+            raise NotSeen(record.unseen[segment.name])
         segment.check(record)
         found = judge(segment.name, segment.instances(record, network), pairs=segment.pairs)
     except NotSeen as reason:

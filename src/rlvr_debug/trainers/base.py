@@ -15,6 +15,7 @@ from rlvr_debug.jobs import Sampling
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 
 if TYPE_CHECKING:
+    from rlvr_debug.replay.record import Record
     from rlvr_debug.study.model import Params
 
 __all__ = ["CHECKED_ROLLOUTS", "CHECKED_STEPS", "Job", "Run", "Trainer", "all_options"]
@@ -180,8 +181,8 @@ class Trainer(ABC):
         """
 
     @abstractmethod
-    def check_case(self, job: Job) -> dict[str, Any]:
-        """Return what the check says of the run's first steps, as JSON (docs/check.md).
+    def record(self, job: Job, steps: int) -> Record:
+        """Return the record of the run's first optimizer steps (docs/record.md), which are run for it.
 
         What it needs to write goes beside job.out. Raises InputError, in one line that names the run, where it cannot.
         """

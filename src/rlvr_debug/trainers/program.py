@@ -6,11 +6,14 @@ import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.trainers.base import Job, Trainer
 from rlvr_debug.venvs import built_python
+
+if TYPE_CHECKING:
+    from rlvr_debug.replay.record import Record
 
 __all__ = ["Program", "ProgramTrainer"]
 
@@ -50,3 +53,9 @@ class ProgramTrainer(Trainer):
         from rlvr_debug.trainers.recording import train_with_program
 
         train_with_program(job, self.program(job.command))
+
+    def record(self, job: Job, steps: int) -> Record:
+        """Return the record of the case's first steps (docs/record.md), which are run beside job.out."""
+        from rlvr_debug.trainers.program_record import record_program
+
+        return record_program(job, self.program(job.command), steps)

@@ -31,7 +31,7 @@ from rlvr_debug.trainers.conversation import rebuilt
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
 
-__all__ = ["Recording", "record", "told_to", "train_with_program"]
+__all__ = ["Recording", "record", "train_with_program"]
 
 # what a program says of itself, in words of its own
 RECORD = "record.json"
@@ -114,15 +114,28 @@ def _trained(line: dict[str, Any], sampled: dict[str, Any], chat: Chat) -> dict[
     }
 
 
-def record(job: Job, program: Program, what: str = "run") -> Recording:
+def record(job: Job, program: Program, what: str = "run", *, recorded: bool = False) -> Recording:
     """Run the program in job.out/attempt and check what it wrote. What it says goes to attempt/log.txt.
 
-    what: is being done, for the line of an error.
+    what: is being done, for the line of an error. recorded: whether it is asked for a record of its steps.
     """
     run, attempt = job.run, job.out / "attempt"
     written = attempt / "out"
     shutil.rmtree(written, ignore_errors=True)
-    told_to(job, attempt, program)
+    written.mkdir(parents=True)
+    told = Told(
+        run=run.to_json(),
+        environment=job.trained_in,
+        base_model=str(job.base_model.resolve()),
+        rows=str(job.rows.resolve()),
+        out=str(written.resolve()),
+        checkpoint="",
+        rollouts_every=job.diagnostics.rollouts_every,
+        rollouts_kept=job.diagnostics.rollouts_kept,
+        record=recorded,
+    )
+    told = replace(told, checkpoint=str(_checkpoint(attempt, told, program).resolve()))
+    write_json(attempt / "params.json", asdict(told))
     name = f"{what} {run.environment}/{run.arm}/{run.seed}"
     try:
         seconds = _watched(program, attempt, run.training.steps)
@@ -151,24 +164,6 @@ def record(job: Job, program: Program, what: str = "run") -> Recording:
         for line in lines
     ]
     return Recording(metrics, lines, rollouts, weights, seconds, environment, chat)
-
-
-def told_to(job: Job, attempt: Path, program: Program) -> None:
-    """Write params.json, which tells a program its run, to `attempt`: it is to write to attempt/out."""
-    written, run = attempt / "out", job.run
-    written.mkdir(parents=True, exist_ok=True)
-    told = Told(
-        run=run.to_json(),
-        environment=job.trained_in,
-        base_model=str(job.base_model.resolve()),
-        rows=str(job.rows.resolve()),
-        out=str(written.resolve()),
-        checkpoint="",
-        rollouts_every=job.diagnostics.rollouts_every,
-        rollouts_kept=job.diagnostics.rollouts_kept,
-    )
-    told = replace(told, checkpoint=str(_checkpoint(attempt, told, program).resolve()))
-    write_json(attempt / "params.json", asdict(told))
 
 
 def _checkpoint(attempt: Path, told: Told, program: Program) -> Path:

@@ -20,9 +20,13 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     stepped = any(update.optimizer for update in record.updates)
     if not (record.weights or advantages or masks or stepped):
         raise NotSeen("nothing was seen that training has an effect by")
+    # where an optimizer was seen, its step says more
+    still = [u.before == u.after for u in record.updates if not u.optimizer]
+    moves = len(record.weights) > 1 or not still or not all(still)
     found = {
         "no weight is trainable": bool(record.weights) and not record.trainable,
         "the learning rate is set to 0": stepped and record.settings.learning_rate == 0,
+        "no weight changes in an update": bool(record.weights) and not moves,
         "every advantage is 0": bool(advantages) and not any(each.any() for each in advantages),
         "the loss counts no token": bool(masks) and not any(mask.any() for mask in masks),
     }

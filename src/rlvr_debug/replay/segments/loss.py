@@ -6,6 +6,7 @@ The gradient makes any implementation comparable: it is what training sees. Axes
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -369,11 +370,13 @@ def _aggregated(
         return (values * mask).sum() / (rows * settings.max_completion_length)
     if kind == "luspo":
         return (values * mask).sum(1).sum() / rows
-    tokens = (
-        batch_of(record.generations[micro.generation]).loss_mask.sum().clamp(min=1).to(values.dtype)
+    passes = Counter(each.generation for each in update.micro_batches)
+    shares = {number: count / settings.steps_per_generation for number, count in passes.items()}
+    tokens = sum(
+        batch_of(record.generations[number]).loss_mask.sum().clamp(min=1).to(values.dtype) * share
+        for number, share in (shares if window else {micro.generation: 1.0}).items()
     )
-    share = settings.micro_batches / settings.steps_per_generation if window else 1.0
-    return (values * mask).sum() / (tokens * share)
+    return (values * mask).sum() / tokens
 
 
 # --- what deviates, in words

@@ -11,8 +11,8 @@ from rlvr_debug.replay.finding import Place
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained
-from rlvr_debug.sampling.alignment import carried
+from rlvr_debug.replay.rollouts import Rollout, batch_of, carried, rollouts, trained
+from rlvr_debug.sampling.alignment import carried as places_in
 
 SEGMENT = "loss mask"
 
@@ -21,11 +21,12 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings)
         rows = trained(batch_of(generation))
-        masks = [counted for _, _, counted in rows]
+        # the sequence may be another one: that is for `tokens` to say
         sampled = [
-            _as_trained(rollout, ids, mask)
-            for rollout, (_, ids, mask) in zip(sampled, rows, strict=True)
+            _as_trained(each, completion, mask)
+            for each, (_, completion, mask) in zip(sampled, rows, strict=True)
         ]
+        masks = [counted for _, _, counted in rows]
         said = partial(_described, record, sampled, masks)
         for row, (rollout, mask) in enumerate(zip(sampled, masks, strict=True)):
             compare = partial(_compare, record, rollout, mask, (number, row))
@@ -33,17 +34,18 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 
 
 def _as_trained(rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
-    """Return the rollout in the tokens that are trained, which may be others: that is another segment's matter.
-
-    Who wrote a token is carried over from what was sampled; of one that was added it is taken for right.
+    """Return the rollout in the tokens of the trained completion; of tokens that replies were replaced by the mask is
+    taken for right.
     """
     own = rollout.completion
     if ids[: len(own)] == own:
         return rollout
-    places = carried(own, ids)
+    found = carried(rollout, ids)
+    if found is not rollout:
+        return found
     wrote = [
         mask[n] if place is None else rollout.completion_wrote[place]
-        for n, place in enumerate(places)
+        for n, place in enumerate(places_in(own, ids))
     ]
     start = len(rollout.prompt)
     return replace(rollout, ids=rollout.prompt + ids, wrote=rollout.wrote[:start] + wrote)

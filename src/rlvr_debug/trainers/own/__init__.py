@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.trainers.base import Job, Trainer, all_options
 
 if TYPE_CHECKING:
+    from rlvr_debug.replay.record import Record
     from rlvr_debug.study.model import Params
 
 __all__ = ["SYNC_BOUND", "TRAINER"]
@@ -42,10 +43,10 @@ class _Own(Trainer):
 
         train_run(job)
 
-    def check_case(self, job: Job) -> dict[str, Any]:
-        from rlvr_debug.trainers.own.checking import check_case
+    def record(self, job: Job, steps: int) -> Record:
+        from rlvr_debug.trainers.own.recorder import record_case
 
-        return check_case(job)
+        return record_case(job, steps)
 
 
 TRAINER = _Own()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.trl.config import FIELDS
 
@@ -29,11 +28,6 @@ class _TRL(ProgramTrainer):
 
     def venvs(self, command: Mapping[str, Any]) -> list[str]:
         return ["trl"]
-
-    def check_case(self, job: Job) -> dict[str, Any]:
-        from rlvr_debug.trainers.trl.case import check_case
-
-        return check_case(job, self.program(job.command))
 
     def words(self, command: Mapping[str, Any]) -> tuple[str, ...]:
         return ("python", "-m", "rlvr_debug.trainers.trl.program")

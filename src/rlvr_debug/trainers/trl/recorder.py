@@ -1,6 +1,6 @@
 """Fills a record from a live GRPOTrainer of TRL, which computes as it would without it.
 
-Each seam is used where the release has it (0.16 to 1.16 were tried); what is missing is said in the record's notes,
+Each seam is used where the release has it (0.14 to 1.16 were tried); what is missing is said in the record's notes,
 and the segments that need it are not seen. Private methods are wrapped on the instance, so that what a subclass
 overrides is inside.
 """
@@ -33,12 +33,14 @@ from rlvr_debug.replay.record import (
     Record,
     Update,
 )
+from rlvr_debug.replay.settings import Settings
+from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
 from rlvr_debug.trainers.trl.reward_calls import RewardWatch
 from rlvr_debug.trainers.trl.settings import asked_settings, used_sampling
 
-__all__ = ["Recorder"]
+__all__ = ["ROW", "Recorder", "off"]
 
-_ROW = "rlvr_debug_row"
+ROW = "rlvr_debug_row"
 # trained weights, from which on a model is large: only a part of it is looked at
 _LARGE = 50_000_000
 _ELEMENTS, _ROWS = 4096, 4  # of each tensor; of each batch
@@ -51,6 +53,8 @@ class Recorder:
     rewards: whether reward functions are called again, at the end. steps: optimizer steps; where a generation serves
     several, up to the first of the second generation are recorded, and at most `most`.
     """
+
+    _library = "trl"
 
     def __init__(
         self, trainer: Any, *, steps: int = 3, most: int = 8, rewards: bool = True
@@ -84,10 +88,10 @@ class Recorder:
             if hasattr(module, "lora_A") and hasattr(module, "scaling")
         }
         record = Record(
-            trainer=f"trl {version('trl')}",
-            settings=asked_settings(trainer, self._model, _off(self._model, count_only=True)),
+            trainer=f"{self._library} {version(self._library)}",
+            settings=self._asked(off(self._model, count_only=True)),
             tokenizer=trainer.processing_class,
-            tools=getattr(trainer, "tools", None) or None,
+            tools=self._tools(),
             build=functools.partial(_plain_module, self._model),
             scalings=scalings,
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
@@ -104,6 +108,17 @@ class Recorder:
                 f"{record.settings.dropouts} dropouts are switched off in the recorded steps"
             )
         return record
+
+    def _asked(self, dropouts: int) -> Settings:
+        """Return what the trainer was told."""
+        return asked_settings(self._trainer, self._model, dropouts)
+
+    def _tools(self) -> list[Any] | None:
+        return getattr(self._trainer, "tools", None) or None
+
+    def _given(self, inputs: Mapping[str, Any]) -> Batch:
+        """Return what the loss is computed from."""
+        return _batch(inputs)
 
     def _reference(self) -> Mapping[str, Tensor] | None:
         if getattr(self._trainer, "ref_model", None) is not None:
@@ -143,8 +158,10 @@ class Recorder:
     def attach(self) -> None:
         """Begin to watch."""
         trainer = self._trainer
-        self._undo += _off(self._model)
-        self._wrap("_generate_and_score_completions", self._generation)
+        self._undo += off(self._model)
+        # before 0.16 inputs were prepared in one piece, and before 0.15 not even that
+        made = "_generate_and_score_completions"
+        self._wrap(made if hasattr(trainer, made) else "_prepare_inputs", self._generation)
         self._wrap("_calculate_rewards", self._used_rewards)
         self._wrap("compute_loss", self._loss)
         found = next((name for name in _LOGPROBS if hasattr(trainer, name)), None)
@@ -196,7 +213,7 @@ class Recorder:
         self._undo.append(restore)
 
     def _generation(self, inner: Callable[..., Any], inputs: Any, *given: Any) -> Any:
-        if not self._trainer.model.training:
+        if not self._trainer.model.training or at_once(self._trainer):
             return inner(inputs, *given)
         rows = [_plain(row) for row in inputs]
         generation = Generation(rows, self._snapshot())
@@ -205,7 +222,7 @@ class Recorder:
         with self._in("generation"):
             out = inner(inputs, *given)
         count = out["prompt_ids"].shape[0]
-        out[_ROW] = torch.arange(
+        out[ROW] = torch.arange(
             count, device=out["prompt_ids"].device
         )  # it travels through the shuffle
         generation.batch = _batch(out)
@@ -225,24 +242,44 @@ class Recorder:
     def _loss(
         self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
     ) -> Any:
+        if torch.is_grad_enabled() and at_once(self._trainer):
+            return self._at_once(inner, model, inputs, *given, **named)
         if not torch.is_grad_enabled() or not self.record.generations:
             return inner(model, inputs, *given, **named)
-        micro = MicroBatch(len(self.record.generations) - 1, _batch(inputs), self._snapshot())
+        micro = MicroBatch(len(self.record.generations) - 1, self._given(inputs), self._snapshot())
         self._micro = micro
         self._update.micro_batches.append(micro)
         # the same inputs as without the check: a method may go through them, or write to them
-        rows = inputs.pop(_ROW, None)
+        rows = inputs.pop(ROW, None)
         try:
             with self._in("loss"):
                 return inner(model, inputs, *given, **named)
         finally:
             if rows is not None:
-                inputs[_ROW] = rows
+                inputs[ROW] = rows
+
+    def _at_once(
+        self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
+    ) -> Any:
+        """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
+        generation = Generation(weights=self._snapshot())
+        self.record.generations.append(generation)
+        micro = MicroBatch(len(self.record.generations) - 1, sampled_batch([]), generation.weights)
+        self._micro = micro
+        self._update.micro_batches.append(micro)
+        self._rewards.begin()
+        with self._in("generation and loss"):
+            loss = inner(model, inputs, *given, **named)
+        generation.reward_calls = self._rewards.calls
+        times = sum(len(call.outputs) for call in generation.calls) // len(inputs)
+        generation.rows = [_plain(row) for row in inputs for _ in range(times)]
+        micro.given = sampled_batch(generation.calls, self.record.settings.pad_id)
+        return loss
 
     def _logprobs(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
         out = inner(*given, **named)
         micro = self._micro
-        if self._phase != "loss" or micro is None:
+        if "loss" not in self._phase or micro is None:
             return out
         values = (
             [*out.values()]
@@ -264,7 +301,7 @@ class Recorder:
 
     def _forward(self, _: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         micro = self._micro
-        if self._phase == "loss" and micro is not None and torch.is_grad_enabled():
+        if "loss" in self._phase and micro is not None and torch.is_grad_enabled():
             ids = named.get("input_ids", given[0] if given else None)
             tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
             micro.forward = Forward(*(None if t is None else _kept(t) for t in tensors))  # type: ignore[arg-type]
@@ -283,7 +320,7 @@ class Recorder:
 
         @functools.wraps(inner)
         def generate(model: Any, *given: Any, **named: Any) -> Any:
-            if recorder._phase != "generation" or recorder._generating:
+            if "generation" not in recorder._phase or recorder._generating:
                 return inner(model, *given, **named)
             used.clear()
             recorder._generating = True
@@ -313,6 +350,10 @@ class Recorder:
         assert ids is not None
         mask = torch.ones_like(ids) if mask is None else mask
         new = out.sequences[:, ids.shape[1] :].cpu()
+        times = len(new) // len(
+            ids
+        )  # of each prompt, where the release has it sampled several times
+        ids, mask = ids.repeat_interleave(times, 0), mask.repeat_interleave(times, 0)
         chosen = [
             scores.float().log_softmax(-1).cpu().gather(1, new[:, place : place + 1])
             for place, scores in enumerate(out.scores)
@@ -483,7 +524,7 @@ def _batch(told: Mapping[str, Any]) -> Batch:
         reference=kept("ref_per_token_logps"),
         sampler=kept("sampling_per_token_logps"),
         importance_weights=kept("importance_sampling_ratio"),
-        rows=kept(_ROW),
+        rows=kept(ROW),
     )
 
 
@@ -498,7 +539,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _off(model: Any, *, count_only: bool = False) -> Any:
+def off(model: Any, *, count_only: bool = False) -> Any:
     """Switch dropout off, noise that no reference could draw again; return what switches it on again, or how many there are."""
     found = [m for m in model.modules() if isinstance(m, torch.nn.Dropout) and m.p > 0]
     if count_only:

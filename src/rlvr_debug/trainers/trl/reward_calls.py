@@ -95,9 +95,6 @@ class RewardWatch:
 
     def _repeated(self, call: RewardCall, record: Record) -> RewardCall:
         how = self._how[id(call)]
-        # what evaluation makes of the same rollouts, where the function's owner says so
-        if evaluate := getattr(how.function, "evaluated", None):
-            call = replace(call, evaluated=_numbers(evaluate(**call.columns)))
         if "environments" in how.rest:
             record.notes.append(f"{call.name} reads its environments and was not called again")
             return call

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import torch
+from packaging.version import Version
 
 from rlvr_debug.replay.settings import Sampling, Settings
 
-__all__ = ["asked_settings", "used_sampling"]
+__all__ = ["asked_settings", "optimizer_settings", "precision_of", "sampling_of", "used_sampling"]
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
@@ -22,11 +24,13 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
     sampling = sampling_of(
         {
             **{name: has.get(name) for name in _SAMPLING},
+            **_own_sampling(trainer),
             **generation,
             "do_sample": generation.get("do_sample", True),
         }
     )
-    steps = has.get("steps_per_generation", has["gradient_accumulation_steps"])
+    # until generations served several of them, each backward pass had one of its own
+    steps = has.get("steps_per_generation", 1)
     scale = has.get("scale_rewards", "group")
     corrected = has.get("use_vllm") and has.get("vllm_importance_sampling_correction", False)
     mode = has.get("vllm_importance_sampling_mode", "token_truncate") if corrected else ""
@@ -55,7 +59,7 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
         steps_per_generation=steps,
         reward_weights=tuple(weights.tolist()),
         scale_rewards={True: "group", False: "none"}.get(scale, scale),
-        loss_type=has.get("loss_type", "bnpo" if hasattr(trainer, "loss_type") else "grpo"),
+        loss_type=has.get("loss_type", _only_loss()),
         kl_beta=args.beta,
         clip=has.get("epsilon", 0.2),
         epsilon_high=has.get("epsilon_high", has.get("epsilon", 0.2)),
@@ -64,10 +68,10 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
             "vllm_importance_sampling_clip_max", has.get("vllm_importance_sampling_cap")
         ),
         correction_min=has.get("vllm_importance_sampling_clip_min"),
-        **_optimizer(trainer),
+        **optimizer_settings(trainer),
         first_step=trainer.state.global_step,
         max_grad_norm=args.max_grad_norm,
-        precision=_precision(args, model),
+        precision=precision_of(args, model),
         eos_ids=tuple(ends),
         pad_id=tokenizer.pad_token_id,
         template_options=tuple(sorted((has.get("chat_template_kwargs") or {}).items())),
@@ -78,7 +82,22 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
     )
 
 
-def _optimizer(trainer: Any) -> dict[str, Any]:
+def _only_loss() -> str:
+    """Return the loss of a release that has one only: from 0.16 on it is meant over the tokens of the whole batch."""
+    return "dapo" if Version(version("trl")) >= Version("0.16") else "grpo"
+
+
+def _own_sampling(trainer: Any) -> dict[str, Any]:
+    """Return what the release samples with and GRPOConfig has no field for."""
+    config = getattr(trainer, "generation_config", None)
+    return {
+        name: getattr(config, name)
+        for name in _SAMPLING
+        if config is not None and not hasattr(trainer.args, name)
+    }
+
+
+def optimizer_settings(trainer: Any) -> dict[str, Any]:
     """Return what is asked of the optimizer: by the arguments, or by the optimizer that the user made."""
     args, own = trainer.args, trainer.optimizer
     if own is None or trainer.state.global_step:
@@ -104,7 +123,7 @@ def used_sampling(config: Any) -> Sampling:
     return sampling_of({name: getattr(config, name, None) for name in (*_SAMPLING, "do_sample")})
 
 
-def sampling_of(told: dict[str, Any]) -> Sampling:
+def sampling_of(told: dict[str, Any], max_new_tokens: int = 0) -> Sampling:
     """Return settings of sampling by transformers' names; None is what changes nothing."""
     drawn = bool(told.get("do_sample", True))
     if not drawn:
@@ -115,6 +134,7 @@ def sampling_of(told: dict[str, Any]) -> Sampling:
         top_k=max(int(_or(told.get("top_k"), 0)), 0),
         min_p=_or(told.get("min_p"), 0.0),
         repetition_penalty=_or(told.get("repetition_penalty"), 1.0),
+        max_new_tokens=max_new_tokens,
     )
 
 
@@ -127,7 +147,7 @@ def _tokenizer(trainer: Any) -> Any:
     return getattr(trainer, "_tokenizer", None) or getattr(processor, "tokenizer", processor)
 
 
-def _precision(args: Any, model: Any) -> str:
+def precision_of(args: Any, model: Any) -> str:
     trained = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
     if torch.bfloat16 in trained:
         return "bfloat16"

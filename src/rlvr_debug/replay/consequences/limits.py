@@ -34,12 +34,15 @@ def limits(record: Record) -> Consequence | None:
         "conversations": _near(lengths, settings.max_context),
         "completions": full if most else 0.0,
         "replies": cut / max(len(outputs), 1),
+        "calls": _unanswered(record),
     }
     said = {
         "prompts": f"{shares['prompts']:.0%} of the prompts fill their limit of {settings.max_prompt_length} tokens",
         "conversations": f"{shares['conversations']:.0%} of the conversations fill their limit of "
         f"{settings.max_context} tokens",
         "completions": f"{full:.0%} of the completions fill their limit of {most} tokens",
+        "calls": f"{shares['calls']:.0%} of the rollouts end in a call of a tool that is not answered: a limit leaves no "
+        "room for it",
         "replies": f"{shares['replies']:.0%} of the replies do not end by themselves: a limit cuts them",
     }
     measured = {
@@ -48,6 +51,7 @@ def limits(record: Record) -> Consequence | None:
         "share_of_prompts_near_or_over": shares["prompts"],
         "completion_limit": most,
         "share_of_completions_cut": shares["completions"],
+        "share_of_rollouts_that_end_in_a_call": shares["calls"],
         "longest_reply": max(map(len, outputs), default=0),
         "share_of_replies_cut": shares["replies"],
     }
@@ -73,3 +77,9 @@ def _rollouts(record: Record) -> Iterator[Rollout]:
             yield from rollouts(generation, record.settings)
         except NotSeen:
             continue
+
+
+def _unanswered(record: Record) -> float:
+    """Return the share of rollouts whose last message calls a tool."""
+    ends = [each[-1] for g in record.generations for each in g.messages or () if each]
+    return sum(bool(end.get("tool_calls")) for end in ends) / max(len(ends), 1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from rlvr_debug.grpo.kl import KL_ESTIMATORS, KL_PLACES, kl_estimate
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.exact_kl import (
+from lab.probes.exact_kl import (
     Agreement,
     agreement,
     kl_gradient,

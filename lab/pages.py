@@ -137,13 +137,24 @@ def segments_table() -> str:
     return "\n".join(lines)
 
 
+def consequences_table() -> str:
+    """Return a table of what is measured of how steps are set, with bounds and what it speaks for."""
+    file = ROOT / "src" / "rlvr_debug" / "replay" / "consequences" / "texts.yaml"
+    lines = ["| consequence | bound | why this bound | speaks for |", "| --- | --- | --- | --- |"]
+    for name, text in read_yaml(file).items():
+        causes = [slug for slug in hypothesis_names() if name in consequences_for(slug)]
+        says = ", ".join(f"`{slug}`" for slug in causes) or "what it says"
+        lines.append(f"| {name} | {text['bound']} | {text['reason']} | {says} |")
+    return "\n".join(lines)
+
+
 # by page: the marks, and what stands between the two ends of each
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "hypotheses.md": {"hypotheses": hypotheses_text},
     "diagnose.md": {"checks": checks_table, "names": names_table},
     "releases.md": {"releases": releases_text},
     "trainer.md": {"stages": stages_table},
-    "check.md": {"segments": segments_table},
+    "check.md": {"segments": segments_table, "consequences": consequences_table},
     "record.md": {"settings": settings_text},
     "parameters.md": {"parameters": parameters_text},
 }

@@ -31,7 +31,7 @@ from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
 from rlvr_debug.errors import InputError
-from rlvr_debug.probes import PROBES
+from lab.probes import PROBES
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from tests.in_process import called

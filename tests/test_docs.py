@@ -26,7 +26,7 @@ from lab.releases.loss_gradient import loss_gradient
 from lab.releases.trained_ratio import trained_ratio
 from rlvr_debug.causes import cause_of, hypothesis_names, in_order, load_hypothesis, variant_names
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes import PROBES
+from lab.probes import PROBES
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.params import load_params, parse_params
 from tests.copies import call, dry

@@ -19,7 +19,7 @@ from lab.kl import (
 )
 from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
+from lab.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
 from tests.in_process import script
 from tests.probe_subjects import SETTINGS
 

@@ -39,7 +39,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     try:
         from lab.releases.report import probe_release
-        from rlvr_debug.probes import readable
+        from lab.probes import readable
 
         case_of = import_module(f"lab.releases.{args.package}.case").release_case
     except ImportError as error:

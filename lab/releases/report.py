@@ -13,7 +13,7 @@ from lab.releases.loss_gradient import loss_gradient
 from lab.releases.trained_ratio import trained_ratio
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_json
-from rlvr_debug.probes import PROBES, Measurement, Subject
+from lab.probes import PROBES, Measurement, Subject
 
 __all__ = ["NAMED", "Probe", "ReleaseCase", "ReleaseReport", "probe_release"]
 

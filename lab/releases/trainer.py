@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.base import Measurement
+from lab.probes.base import Measurement
 
 __all__ = ["ReleasedTrainer"]
 

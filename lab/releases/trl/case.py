@@ -21,8 +21,8 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.models.base_model import one_thread
 from rlvr_debug.models.places import base_model_of
-from rlvr_debug.probes import Measurement, Subject
-from rlvr_debug.probes.first_update import contrast
+from lab.probes import Measurement, Subject
+from lab.probes.first_update import contrast
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.serving.choose import base_sampler

@@ -23,7 +23,7 @@ from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.base import Measurement
+from lab.probes.base import Measurement
 from rlvr_debug.sampling.rollouts import Rollout
 
 __all__ = ["TrlTrainer"]

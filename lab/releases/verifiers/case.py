@@ -18,7 +18,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.models.places import base_model_of
-from rlvr_debug.probes import Subject
+from lab.probes import Subject
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job

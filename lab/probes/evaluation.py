@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from rlvr_debug.probes.base import Measurement, Subject, borrowed, measurement, shift_weights
-from rlvr_debug.probes.first_update import trained_scores
+from lab.probes.base import Measurement, Subject, borrowed, measurement, shift_weights
+from lab.probes.first_update import trained_scores
 from rlvr_debug.sampling.rollouts import Rollout, truncated
 
 __all__ = ["train_eval_equality"]

@@ -12,8 +12,8 @@ from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.update import shared_logprobs
 from rlvr_debug.metrics.gradients import loss_terms
 from rlvr_debug.metrics.weights import expected_change, weight_change
-from rlvr_debug.probes.base import Measurement, Subject, borrowed, measurement
-from rlvr_debug.probes.first_update import (
+from lab.probes.base import Measurement, Subject, borrowed, measurement
+from lab.probes.first_update import (
     add_gradient,
     advantages_of,
     contrast,

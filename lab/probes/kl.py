@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from rlvr_debug.probes import exact_kl
-from rlvr_debug.probes.base import Measurement, Subject, measurement
+from lab.probes import exact_kl
+from lab.probes.base import Measurement, Subject, measurement
 
 __all__ = ["kl_estimator", "kl_gradient"]
 

@@ -15,7 +15,7 @@ from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.update import accumulate, batch_totals, reference_logprobs
-from rlvr_debug.probes.base import Subject
+from lab.probes.base import Subject
 
 __all__ = [
     "add_gradient",

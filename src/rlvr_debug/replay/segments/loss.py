@@ -371,9 +371,7 @@ def _aggregated(
     if kind == "luspo":
         return (values * mask).sum(1).sum() / rows
     passes = Counter(each.generation for each in update.micro_batches)
-    shares = {
-        number: count / settings.steps_per_generation for number, count in passes.items()
-    }
+    shares = {number: count / settings.steps_per_generation for number, count in passes.items()}
     tokens = sum(
         batch_of(record.generations[number]).loss_mask.sum().clamp(min=1).to(values.dtype) * share
         for number, share in (shares if window else {micro.generation: 1.0}).items()

@@ -34,8 +34,8 @@ from rlvr_debug.replay.record import (
     Update,
 )
 from rlvr_debug.replay.settings import Settings
-from rlvr_debug.trainers.trl.reward_calls import RewardWatch
 from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
+from rlvr_debug.trainers.trl.reward_calls import RewardWatch
 from rlvr_debug.trainers.trl.settings import asked_settings, used_sampling
 
 __all__ = ["ROW", "Recorder", "off"]
@@ -350,7 +350,9 @@ class Recorder:
         assert ids is not None
         mask = torch.ones_like(ids) if mask is None else mask
         new = out.sequences[:, ids.shape[1] :].cpu()
-        times = len(new) // len(ids)  # of each prompt, where the release has it sampled several times
+        times = len(new) // len(
+            ids
+        )  # of each prompt, where the release has it sampled several times
         ids, mask = ids.repeat_interleave(times, 0), mask.repeat_interleave(times, 0)
         chosen = [
             scores.float().log_softmax(-1).cpu().gather(1, new[:, place : place + 1])

@@ -6,6 +6,7 @@ Prompts are of several lengths, so that there is padding that a trainer can get 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -15,13 +16,14 @@ MODEL = str(Path(__file__).resolve().parents[3] / "models" / "tiny")
 GROUP, ROLLOUTS = 4, 32
 
 
-def length_and_answer(completions, answer, **_):
+def length_and_answer(completions: Any, answer: Any, **_: Any) -> list[float]:
     """Return a reward that differs within groups of the tiny model."""
     texts = [completion[0]["content"] for completion in completions]
     return [len(t) % 5 + float(a in t) for t, a in zip(texts, answer, strict=True)]
 
 
-def rows():
+def rows() -> list[dict[str, Any]]:
+    """Return sums, one question in four asked twice."""
     asked = [f"What is {a} plus {b}?" for a in range(8) for b in range(8)]
     texts = [text if n % 4 else f"{text} {text}" for n, text in enumerate(asked)]
     answers = [str(a + b) for a in range(8) for b in range(8)]

@@ -88,9 +88,9 @@ def train(told: Told) -> None:
     recorder.attach(trainer)
     if told.record:
         from rlvr_debug.replay.store import write_record
-        from rlvr_debug.trainers.trl.live import recorded
+        from rlvr_debug.trainers.trl import live
 
-        record, _ = recorded(trainer, trainer.train, steps=config.max_steps, rewards=True)
+        record, _ = live.recorded(trainer, trainer.train, steps=config.max_steps, rewards=True)
         write_record(_evaluated(record, judge), out / RECORDED)
     else:
         trainer.train()

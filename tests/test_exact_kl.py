@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.probe_subjects import SETTINGS
 from torch import Tensor
 
 from lab.kl import (
@@ -17,11 +18,10 @@ from lab.kl import (
     sequence_gradients,
     terms,
 )
+from lab.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
 from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.stages import Stages
-from lab.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
 from tests.in_process import script
-from tests.probe_subjects import SETTINGS
 
 REFERENCE, POLICY, OLD = random_policies([0.5, 0.7])
 

@@ -225,24 +225,3 @@ def test_an_exception_ends_the_run_in_one_line_at_once(
     assert "ValueError: broken on purpose" in line
     assert "\n" not in line
     assert not (tmp_path / "metrics.jsonl").exists()
-
-
-@pytest.mark.releases
-@pytest.mark.heavy
-def test_the_probes_find_the_released_defects_in_what_a_run_records_and_none_once_they_are_fixed(
-    job: Job, tmp_path: Path
-) -> None:
-    found = {
-        name: {
-            each.probe: each.passed
-            for each in TRAINER.probe(replace(job, run=arm(name), out=tmp_path / f"{name}.json"))
-        }
-        for name in ("case", "control")
-    }
-    of_tokens = {"sequence-diff", "context-sensitivity", "token-roles", "sampler-ratio"}
-    assert of_tokens < found["case"].keys() == found["control"].keys()
-    assert {name for name, passed in found["case"].items() if not passed} == {
-        "sequence-diff",
-        "context-sensitivity",
-    }
-    assert all(found["control"].values())

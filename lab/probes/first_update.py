@@ -10,12 +10,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from lab.probes.base import Subject
 from rlvr_debug.grpo.advantages import batch_advantages
 from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.update import accumulate, batch_totals, reference_logprobs
-from lab.probes.base import Subject
 
 __all__ = [
     "add_gradient",

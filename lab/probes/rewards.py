@@ -9,10 +9,10 @@ import math
 
 import torch
 
-from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.metrics.rewards import group_metrics, part_metrics
 from lab.probes.base import Measurement, Subject, measurement
 from lab.probes.first_update import advantages_of, case_batch, trained_scores
+from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.metrics.rewards import group_metrics, part_metrics
 
 __all__ = ["advantage_scale", "group_integrity", "reward_audit"]
 

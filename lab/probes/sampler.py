@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
+from lab.probes.base import Measurement, Subject, borrowed, measurement, shift_weights
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.update import batch_logprobs
 from rlvr_debug.metrics.logprobs import sampler_metrics
-from lab.probes.base import Measurement, Subject, borrowed, measurement, shift_weights
 from rlvr_debug.sampling.rollouts import rollout
 
 __all__ = ["KL_BOUND", "OUTSIDE", "sampler_gap", "sampler_ratio", "weight_sync"]

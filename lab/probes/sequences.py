@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.sequences import without_truncated
-from rlvr_debug.metrics.conversations import ROLES, roles
 from lab.probes.base import Measurement, Subject, measurement
 from lab.probes.first_update import case_batch
+from rlvr_debug.grpo.sequences import without_truncated
+from rlvr_debug.metrics.conversations import ROLES, roles
 from rlvr_debug.sampling.alignment import edits
 
 __all__ = ["context_sensitivity", "limits", "sequence_diff", "token_roles"]

@@ -7,11 +7,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.optimizer import build_optimizer
-from rlvr_debug.grpo.processes import Processes
-from rlvr_debug.grpo.update import shared_logprobs
-from rlvr_debug.metrics.gradients import loss_terms
-from rlvr_debug.metrics.weights import expected_change, weight_change
 from lab.probes.base import Measurement, Subject, borrowed, measurement
 from lab.probes.first_update import (
     add_gradient,
@@ -20,6 +15,11 @@ from lab.probes.first_update import (
     first_update,
     trained_scores,
 )
+from rlvr_debug.grpo.optimizer import build_optimizer
+from rlvr_debug.grpo.processes import Processes
+from rlvr_debug.grpo.update import shared_logprobs
+from rlvr_debug.metrics.gradients import loss_terms
+from rlvr_debug.metrics.weights import expected_change, weight_change
 
 __all__ = ["gradient_size", "micro_batch_invariance", "weights_move"]
 

@@ -35,7 +35,8 @@ from rlvr_debug.replay.answer import answer_of, timeless
 from rlvr_debug.replay.check import check
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from tests.check_answer import CAUSES, case_answer
+from tests.check_answer import CAUSES as CHECKED_CAUSES
+from tests.check_answer import case_answer
 from tests.in_process import called
 
 HERE = ROOT / "benchmarks" / "faults"
@@ -272,7 +273,7 @@ def test_numbers_do_not_depend_on_the_order_of_the_file() -> None:
 
 
 @given(
-    st.sets(st.sampled_from(CAUSES)),
+    st.sets(st.sampled_from(CHECKED_CAUSES)),
     st.permutations(list(hypothesis_names())),
     st.integers(0, 18),
 )

@@ -19,6 +19,7 @@ from lab.releases.checks import (
     SUBJECTS,
     checks_of,
     checks_text,
+    in_order,
     missing,
     read_checks,
     write_checks,
@@ -33,19 +34,17 @@ def main() -> None:
         "--only", default="", help="run those whose name has this word; the others stay as they are"
     )
     args = parser.parse_args()
-    before = read_checks(args.out) if args.only and args.out.is_file() else []
-    found = []
+    found = read_checks(args.out) if args.only and args.out.is_file() else []
     for subject in SUBJECTS:
         name = f"{subject.release.package} {subject.column}"
         if args.only not in name:
-            found += [each for each in before if each.of(subject)]
             continue
         start = time.perf_counter()
         answer = checked_release(subject)
-        found += checks_of(subject, answer)
+        found = [each for each in found if not each.of(subject)] + checks_of(subject, answer)
+        write_checks(in_order(found), args.out)
         said = f"not run: {answer}" if isinstance(answer, str) else answer["answer"]
         print(f"{name}: {said} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
-    write_checks(found, args.out)
     print(checks_text(found))
     if wrong := missing(found):
         print("\n".join(wrong), file=sys.stderr)

@@ -26,6 +26,7 @@ __all__ = [
     "Subject",
     "checks_of",
     "checks_text",
+    "in_order",
     "missing",
     "read_checks",
     "write_checks",
@@ -195,6 +196,12 @@ def write_checks(found: Iterable[Checked], file: Path) -> None:
     rows.writerow(field.name for field in fields(Checked))
     rows.writerows(map(astuple, found))
     write_text(file, text.getvalue())
+
+
+def in_order(found: Iterable[Checked]) -> list[Checked]:
+    """Return the lines of the subjects that there are, in their order."""
+    found = list(found)
+    return [each for subject in SUBJECTS for each in found if each.of(subject)]
 
 
 def read_checks(file: Path = CSV) -> list[Checked]:

@@ -216,5 +216,5 @@ def test_the_command_plans_an_overlay_s_study_and_runs_nothing(tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Study mini: case verifiers-0.1.3 on musique, trainer own")
     assert told(done.stdout, "trainings") == (len(ARMS), len(ARMS))
-    assert "  probe                                1" in done.stdout
+    assert "  check_case                           1" in done.stdout
     assert not project.results.exists()

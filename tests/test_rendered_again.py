@@ -50,7 +50,7 @@ def chat() -> Chat:
 def conversation(chat: Chat, reply: str) -> Conversation:
     environment, asked = small_environment(), small_environment().messages(ROWS[0])
     function = {"name": "retrieve_documents", "arguments": {"query": "who"}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "assistant", "content": "", "tool_calls": [{"function": function}]},
         {"role": "tool", "content": "Nobody."},
     ]

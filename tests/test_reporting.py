@@ -304,7 +304,7 @@ def test_a_cause_that_only_acts_alone_is_said_to_cost_the_control(tmp_path: Path
 
 def test_the_answer_tells_all_causes_the_strongest_first(tmp_path: Path) -> None:
     rewards = {"attention-mask": 0.3, LONG: 0.5}
-    found = answered(tmp_path, rewards, ("context-sensitivity", "kl-estimator"))
+    found = answered(tmp_path, rewards, ("hidden-context", "kl-penalty"))
     assert found.causes == ("kl-penalty", "hidden-context")
     assert found.sentences == tuple(load_hypothesis(slug).answer for slug in found.causes)
     assert len(found.sure) == 2

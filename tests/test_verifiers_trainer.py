@@ -18,6 +18,9 @@ from rlvr_debug.files import read_json, read_jsonl, sha256
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.metrics.settings import ALL_ROLLOUTS
 from rlvr_debug.models.base_model import read_tensors
+from rlvr_debug.replay.answer import answer_of
+from rlvr_debug.replay.check import check
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
@@ -225,3 +228,21 @@ def test_an_exception_ends_the_run_in_one_line_at_once(
     assert "ValueError: broken on purpose" in line
     assert "\n" not in line
     assert not (tmp_path / "metrics.jsonl").exists()
+
+
+@pytest.mark.releases
+@pytest.mark.heavy
+def test_the_release_deviates_where_its_defects_are_and_nowhere_once_they_are_fixed(
+    job: Job, tmp_path: Path
+) -> None:
+    found = {}
+    for name in ("case", "control"):
+        record = TRAINER.record(replace(job, run=arm(name), out=tmp_path / f"{name}.json"), 2)
+        found[name] = answer_of(record, check(record))
+    deviating = {s["segment"] for s in found["case"]["segments"] if s["status"] == "deviates"}
+    assert {"tokens", "model inputs"} <= deviating
+    assert mechanism_of("hidden-context", found["case"]).present
+    assert mechanism_of("sequence-mismatch", found["case"]).present
+    later = {s["segment"] for s in found["control"]["segments"] if s["status"] == "deviates"}
+    # a later turn may be rendered otherwise than it was sampled, with all fixes too
+    assert later <= {"tokens"}

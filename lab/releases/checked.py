@@ -21,7 +21,7 @@ from rlvr_debug.replay.check import check
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers.base import CHECKED_STEPS, Job
 from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without
 from rlvr_debug.venvs import build_venv
@@ -67,7 +67,7 @@ def _trl(subject: Subject, python: Path, scratch: Path) -> Mapping[str, Any]:
 def _verifiers(subject: Subject, scratch: Path) -> Mapping[str, Any]:
     trainer = load_trainer("verifiers")
     assert isinstance(trainer, ProgramTrainer)
-    record = trainer.record(release_job(subject, scratch))
+    record = trainer.record(release_job(subject, scratch), CHECKED_STEPS)
     return answer_of(record, check(record))
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.trainers.own.probe import case_subject
 from verifiers.trainers import GRPOConfig
 
 from lab.probes import Subject
+from lab.probes.case import case_subject
 from lab.releases.report import NAMED, ReleaseCase
 from lab.releases.verifiers.trainer import VerifiersTrainer
 from rlvr_debug.checkout import ROOT

@@ -149,10 +149,9 @@ def _next(slug: str, params: Params, clock: Timing) -> Next:
         count = sum(run.arm == run.trained_as for run in trainings)  # others are told the same
         study = clock.text(count)
     hypothesis = load_hypothesis(slug)
-    segments = segments_for(slug)
-    if not segments:
+    if not segments_for(slug):
         return Next(f"the study of {slug} alone", study, count, study)
-    what = f"rlvr-debug check, which computes {segments[0]} of your trainer's first steps again (docs/check.md)"
+    what = "rlvr-debug check, your trainer's first steps computed again (docs/check.md)"
     if hypothesis.by_sampler:
         what = f"log {logged_as('sampler_gap')} for two steps, or {what}"
     return Next(what, clock.steps_text(3), count, study)

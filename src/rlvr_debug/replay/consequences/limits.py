@@ -27,12 +27,12 @@ def limits(record: Record) -> Consequence | None:
     cut = sum(output[-1] not in ends for output in outputs) if settings.eos_ids else 0
     found = list(_rollouts(record))
     lengths = [len(each.ids) for each in found]
-    most = settings.max_completion_length
-    full = sum(len(each.completion) >= most for each in found) / max(len(found), 1)
+    most = settings.cut_at or 0
+    full = sum(len(each.completion) >= most > 0 for each in found) / max(len(found), 1)
     shares = {
         "prompts": _near(prompts, settings.max_prompt_length),
         "conversations": _near(lengths, settings.max_context),
-        "completions": full if most else 0.0,
+        "completions": full,
         "replies": cut / max(len(outputs), 1),
         "calls": _unanswered(record),
     }

@@ -123,8 +123,6 @@ def _other(
         return [got] if inside and rollout.ids[: len(got)] == got else []
     if how == "between replies":
         return [got] if _same_replies(rollout, got) else []
-    if how == "around replies":
-        return [got] if _same_replies(rollout, got, prompt=False) else []
     if how == "other prompt":
         return [got] if got[-len(own) :] == own and got != rollout.ids else []
     completions: dict[str, Any] = {
@@ -143,15 +141,11 @@ def _other(
     return None if found is None or found == own else [prompt + found]
 
 
-def _same_replies(rollout: Rollout, got: list[int], *, prompt: bool = True) -> bool:
-    """Return whether all of several replies stand in the sequence, one after the other, and what is around them differs.
-
-    prompt: whether the prompt is the same, or other too.
-    """
+def _same_replies(rollout: Rollout, got: list[int]) -> bool:
+    """Return whether all replies stand in the sequence, one after the other, and what is between them is different."""
     place = len(rollout.prompt)
-    if len(rollout.turns) < 2 or prompt != (got[:place] == rollout.prompt):
+    if len(rollout.turns) < 2 or got[:place] != rollout.prompt:
         return False
-    place = place if prompt else 0
     for turn in rollout.turns:
         reply = turn.output
         starts = (n for n in range(place, len(got) + 1) if got[n : n + len(reply)] == reply)

@@ -15,7 +15,7 @@ from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.probes import PROBES, Subject
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.study.params import load_params
 
@@ -62,7 +62,7 @@ def subject_of(
 ) -> Subject:
     policy = build_policy(build(model), build(model), SETTINGS, seed)
     weights = policy.weights()
-    sampler = Qwen2Sampler(policy.model.config.to_dict(), weights, chat.eos_id)
+    sampler = InProcessSampler(policy.model.config.to_dict(), weights, chat.ends)
     rollouts = rollout(
         [row for row in rows for _ in range(SETTINGS.group_size)],
         environment,

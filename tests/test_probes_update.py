@@ -16,7 +16,7 @@ from rlvr_debug.probes.kl import kl_estimator, kl_gradient
 from rlvr_debug.probes.sampler import sampler_ratio, weight_sync
 from rlvr_debug.probes.update import gradient_size, micro_batch_invariance, weights_move
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 from tests.probe_subjects import (
     Build,
@@ -80,7 +80,7 @@ def test_the_sampler_has_the_model_s_weights_again_after_the_probe(healthy: Subj
 def test_a_sync_that_forgets_one_tensor_is_found(healthy: Subject, left_out: str) -> None:
     old = {name: weight.clone() for name, weight in healthy.model.state_dict().items()}
 
-    def partial(policy: Policy, sampler: Qwen2Sampler) -> None:
+    def partial(policy: Policy, sampler: InProcessSampler) -> None:
         sampler.load({**policy.weights(), left_out: old[left_out]})
 
     found = weight_sync(with_stage(healthy, sync=partial))

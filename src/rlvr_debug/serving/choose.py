@@ -19,7 +19,7 @@ from rlvr_debug.jobs import Sampling, Trained
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 
 if TYPE_CHECKING:
     from rlvr_debug.serving.client import ServedPolicy
@@ -31,9 +31,9 @@ _POLL = 0.5  # seconds
 _NOTICED = 20.0  # seconds in which a server's job sees that it ended
 
 
-def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2Sampler:
+def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> InProcessSampler:
     file = weights or base_model / "model.safetensors"
-    return Qwen2Sampler(model_config(base_model), load_weights(file), chat.eos_id)
+    return InProcessSampler(model_config(base_model), load_weights(file), chat.ends)
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def sampler_of(
             f"{asked.endpoint}: that server has the base model, expected none for {weights}"
         )
     with model_folder(base_model, weights) as model, _server(asked, model) as start:
-        yield ServedSampler(start(), chat.eos_id, start)
+        yield ServedSampler(start(), chat.ends, start)
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def served_policy(
     with (
         _server(asked, base_model, Trained(lora_r, 1)) as start,
         TemporaryDirectory() as folder,
-        closing(ServedPolicy(start(), chat.eos_id, name, Path(folder), start)) as policy,
+        closing(ServedPolicy(start(), chat.ends, name, Path(folder), start)) as policy,
     ):
         yield policy
 

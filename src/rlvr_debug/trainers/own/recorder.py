@@ -447,6 +447,6 @@ def _settings(training: Training) -> Settings:
         weight_decay=told.weight_decay,
         max_grad_norm=told.max_grad_norm,
         precision="autocast" if told.bf16 else dtype,
-        eos_ids=(chat.eos_id,),
+        eos_ids=tuple(sorted(chat.ends)),
         pad_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0,
     )

@@ -109,7 +109,12 @@ def test_a_family_is_trained_and_judged_from_end_to_end(
 def _run(**training: Any) -> Run:
     # whatever the model says, some of it earns more than the rest
     found = next(run for run in runs(PARAMS) if run.arm == "random-reward")
-    small: dict[str, Any] = {"steps": 2, "prompts_per_step": 2, "group_size": 4, "num_iterations": 1}
+    small: dict[str, Any] = {
+        "steps": 2,
+        "prompts_per_step": 2,
+        "group_size": 4,
+        "num_iterations": 1,
+    }
     small |= {"learning_rate": 1e-2, "warmup_steps": 0}
     changed = replace(found.training, **{**small, **training})
     return replace(found, environment="gsm8k", training=changed)

@@ -76,7 +76,9 @@ def family_of(config: Any, place: str | Path = "config.json") -> Family:
         raise InputError(f"{place}: expected an object, as config.json has it")
     found = str(config.get("model_type"))
     if found not in FAMILIES:
-        raise InputError(f"{place}: model_type is {short(found)}, expected one of {', '.join(FAMILIES)}")
+        raise InputError(
+            f"{place}: model_type is {short(found)}, expected one of {', '.join(FAMILIES)}"
+        )
     for key, has, needed in (
         ("hidden_act", config.get("hidden_act", "silu"), ("silu",)),
         ("rope_type", rope_of(config)["rope_type"], _ROPES),

@@ -25,6 +25,7 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Evaluation, Sampling
+from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.models.places import BaseModel, base_model, base_model_of, weight_files
 from rlvr_debug.sampling.base import Request
@@ -232,7 +233,8 @@ def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
     rows = tmp_path / "data" / "train.jsonl"
     train_run(Job(run, environment, folder, rows, out, diagnostics))
     assert len(list(read_jsonl(out / "metrics.jsonl"))) == 2
-    before, after = (load_weights(path / "model.safetensors") for path in (folder, out))
+    before = load_weights(folder / "model.safetensors")
+    after = trained_weights(out / "model.safetensors", folder)
     assert before.keys() <= after.keys()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     linear = {name for name in before if name.endswith("_proj.weight")}

@@ -20,6 +20,7 @@ from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.jobs import Evaluation, Sampling
+from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.architectures import FAMILIES, Architecture
 from rlvr_debug.models.base_model import load_model, load_weights
 from rlvr_debug.sampling.base import Request
@@ -100,7 +101,8 @@ def test_a_family_is_trained_and_judged_from_end_to_end(
     )
     evaluate_model(job, tmp_path / "judged.json")
     assert read_json(tmp_path / "judged.json")["rows"] == 4
-    before, after = (load_weights(path / "model.safetensors") for path in (folder, out))
+    before = load_weights(folder / "model.safetensors")
+    after = trained_weights(out / "model.safetensors", folder)
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     # Qwen3's norms of heads are among all weights, and in no adapter
     assert moved == {name for name in before if not lora_r or name.endswith("_proj.weight")}

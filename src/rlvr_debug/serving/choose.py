@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.jobs import Sampling, Trained
+from rlvr_debug.models.adapters import adapter_of, rank_of, trained_weights
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
@@ -32,8 +33,12 @@ _NOTICED = 20.0  # seconds in which a server's job sees that it ended
 
 
 def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> InProcessSampler:
-    file = weights or base_model / "model.safetensors"
-    return InProcessSampler(model_config(base_model), load_weights(file), chat.ends)
+    """Return the sampler of the base model, or of trained `weights`: a model's, or an adapter's of the base model."""
+    if weights:
+        found = trained_weights(weights, base_model)
+    else:
+        found = load_weights(base_model / "model.safetensors")
+    return InProcessSampler(model_config(base_model), found, chat.ends)
 
 
 @contextmanager
@@ -47,13 +52,18 @@ def sampler_of(
     if not asked.served:
         yield base_sampler(base_model, chat, weights)
         return
-    from rlvr_debug.serving.client import ServedSampler
+    from rlvr_debug.serving.client import ServedAdapter, ServedSampler
     from rlvr_debug.serving.process import model_folder
 
     if asked.endpoint and weights:
         raise InputError(
             f"{asked.endpoint}: that server has the base model, expected none for {weights}"
         )
+    adapter = adapter_of(weights) if weights else None
+    if adapter and asked.sampler == "vllm":
+        with _server(asked, base_model, Trained(rank_of(adapter), 1)) as start:
+            yield ServedAdapter(start(), chat.ends, adapter, start)
+        return
     with model_folder(base_model, weights) as model, _server(asked, model) as start:
         yield ServedSampler(start(), chat.ends, start)
 

@@ -20,6 +20,7 @@ from aiohttp_retry import ExponentialRetry, RetryClient
 from torch import Tensor
 
 from rlvr_debug.errors import InputError, short
+from rlvr_debug.models.adapters import ADAPTER
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.serving.endpoint import Endpoint, first_error
@@ -153,6 +154,30 @@ class ServedSampler:
                 f"{place}: no answer after {_TRIES} tries: {said}; of the server: "
                 f"{first_error(Path(log))} (all of it: {log})"
             ) from None
+
+
+class ServedAdapter(ServedSampler):
+    """vLLM's server samples with a trained adapter of its model. adapter: its folder."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        ends: Collection[int],
+        adapter: Path,
+        again: Callable[[], Endpoint] | None = None,
+    ) -> None:
+        super().__init__(endpoint, ends, again)
+        self._adapter = adapter
+        self._load()
+
+    def _load(self) -> None:
+        body = {"lora_name": ADAPTER, "lora_path": str(self._adapter.resolve())}
+        self.post("/v1/load_lora_adapter", body)
+        self.model = ADAPTER
+
+    def _restart(self, gone: ServerGone) -> None:
+        super()._restart(gone)
+        self._load()
 
 
 class ServedPolicy(ServedSampler):

@@ -500,7 +500,7 @@ def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
     assert "EngineDeadError" in (logs / "server.ended.log").read_text()
     wait(lambda: ours(project) == [], 5)
     wait(lambda: gone(held), 5)
-    rows = project.results / "data" / "musique" / "heldout.jsonl"
+    rows = project.study / "data" / "splits" / "musique" / "heldout.jsonl"
     weights = project.study / RUN / "model.safetensors"
     for file, trained in ((BASELINE, None), (f"{RUN}/heldout.json", weights)):
         served_by = read_json(project.study / file)

@@ -70,6 +70,15 @@ def results(tmp_path: Path) -> Results:
     return Results(tmp_path / "results")
 
 
+def test_weights_with_two_names_are_on_the_disk_once(results: Results) -> None:
+    """An adapter's are in adapter/ too."""
+    run = results.add("case")
+    before = [each.size for each in measured_runs(results.folder)]
+    (run / "adapter").mkdir()
+    (run / "adapter" / "adapter_model.safetensors").hardlink_to(run / "model.safetensors")
+    assert [each.size for each in measured_runs(results.folder)] == before
+
+
 def test_the_number_of_a_step_is_no_second_of_it(results: Results) -> None:
     results.add("case")
     [found] = measured_runs(results.folder)

@@ -23,7 +23,7 @@ from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import variants_of
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.own.recorder import record_training
 from tests.small import ROWS, SETTINGS, small_environment
 
@@ -87,7 +87,7 @@ def recorded(chat: Any, talkative: Callable[[int], Any]) -> Recorded:
 
     def run(*faults: str, **settings: Any) -> Record:
         model, reference = talkative(0), talkative(0)
-        sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+        sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
         told = replace(SETTINGS, **settings)
         stages = stages_with([fault for fault in faults if fault in variant_names()])
         if "clipped-objective" in faults:  # a fault that no cause has

@@ -34,7 +34,7 @@ from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
@@ -326,7 +326,7 @@ def test_an_adapter_without_its_config_is_one_line(tmp_path: Path) -> None:
 def sampled(request: Any, chat: Chat, talkative: Callable[[int], Any]) -> list[Any]:
     """Rollouts with calls good and bad, and several turns."""
     model = talkative(request.param)
-    sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+    sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
     return rollout(
         ROWS * 3, small_environment(), chat, sampler, temperature=1.0, seed=request.param
     )

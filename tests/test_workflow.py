@@ -386,7 +386,7 @@ def test_a_killed_study_is_taken_up_again_and_ends_with_the_same_bytes(
     assert any(locks.glob("*"))
     assert "locked" in project.snakemake("results/metrics.json").stderr
 
-    rows = project.results / "data" / "musique" / "train.jsonl"
+    rows = project.study / "data" / "splits" / "musique" / "train.jsonl"
     prepared = rows.stat().st_mtime_ns
     done = project.run("--", "results/metrics.json")
     assert done.returncode == 0, done.stderr

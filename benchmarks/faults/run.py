@@ -25,6 +25,7 @@ from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
+from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
@@ -95,7 +96,8 @@ def run(place: Place, seed: int, log: Path | None) -> dict[str, Any]:
     if log:
         write_log(result, scored, settings, place.chat, log)
     # as another process would load them
-    sampler.load(result.weights)
+    base = load_weights(place.base_model / "model.safetensors")
+    sampler.load(result.adapter.on(base) if result.adapter else result.weights)
     sampler.reset()
     found = evaluate(
         place.heldout,

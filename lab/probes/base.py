@@ -19,7 +19,7 @@ from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout
 
 __all__ = ["Measurement", "Subject", "borrowed", "measurement", "readable", "shift_weights"]
@@ -38,7 +38,7 @@ class Subject:
     """
 
     policy: Policy
-    sampler: Qwen2Sampler
+    sampler: InProcessSampler
     stages: Stages
     settings: TrainingSettings
     environment: Environment

@@ -61,6 +61,6 @@ def _saved(subject: Subject) -> tuple[int, float]:
     with borrowed(subject.policy), torch.no_grad():
         shift_weights(subject.policy, _STEP)
         trained = subject.policy.weights()
-        saved = subject.stages.saved_weights(subject.policy)
+        saved = subject.policy.saved_as(subject.stages.saved_weights(subject.policy))
         gaps = [float((saved[n] - w).abs().max()) for n, w in trained.items() if n in saved]
     return len(trained) - len(gaps), max(gaps, default=0.0)

@@ -84,6 +84,7 @@ def code(*packages):
 ROLLOUT_CODE = (
     "data",
     "environments",
+    "models/adapters.py",
     "models/architectures.py",
     "models/base_model.py",
     "models/places.py",

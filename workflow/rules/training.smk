@@ -51,7 +51,7 @@ rule train:
         script=script("train"),
         needed=TRAINER_FILES + LAUNCH_FILES + (SAMPLER_READY if TRAINED_ON_VLLM else []),
         base_model=by_environment(files_of),
-        rows="results/data/{environment}/train.jsonl",
+        rows="data/splits/{environment}/train.jsonl",
         endpoint=lambda w: file_or_none(STUDY.shared_server(STUDY.run(name_of(w)))),
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
@@ -80,7 +80,7 @@ rule check_case:
         script=script("check_case"),
         needed=TRAINER_FILES,
         base_model=files_of(MAIN_MODEL),
-        rows=f"results/data/{PARAMS.environment}/train.jsonl",
+        rows=f"data/splits/{PARAMS.environment}/train.jsonl",
     output:
         "results/check.json",
     log:

@@ -18,6 +18,8 @@ from typing import NoReturn
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.jobs import Sampling, Serving, Trained
+from rlvr_debug.models.adapters import adapter_of, trained_weights
+from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.models.places import index_of
 from rlvr_debug.processes import guarded, variables_apart
 from rlvr_debug.serving.endpoint import (
@@ -152,7 +154,10 @@ def _place(port: int, folder: str) -> tuple[list[str], str]:
 
 @contextmanager
 def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
-    """A folder as servers load it: the base model, with these weights for its own if there are any."""
+    """A folder as servers load it: the base model, with these weights for its own if there are any.
+
+    An adapter's are added to the base model's, in a file that goes with the folder.
+    """
     if weights is None:
         yield base_model
         return
@@ -162,5 +167,9 @@ def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
         for file in base_model.iterdir():
             if file.suffix != ".safetensors" and file.name != index:
                 (Path(folder) / file.name).symlink_to(file.resolve())
-        (Path(folder) / "model.safetensors").symlink_to(weights.resolve())
+        whole = Path(folder) / "model.safetensors"
+        if adapter_of(weights):
+            save_weights(trained_weights(weights, base_model), whole)
+        else:
+            whole.symlink_to(weights.resolve())
         yield Path(folder)

@@ -26,7 +26,7 @@ def check_program(overlay: Path) -> Recording:
     Raise InputError for what it does not write as it should, and where the trainer is no program.
     """
     place = ROOT / ".run" / "check-program"
-    study = replace(resolve(study_params(overlay), ROOT), results=place)
+    study = replace(resolve(study_params(overlay), ROOT), results=place / "results")
     trainer = study.trainer
     if not isinstance(trainer, ProgramTrainer):
         raise InputError(f"{overlay}: key 'trainer' is {trainer.name}, expected a program's")

@@ -16,6 +16,7 @@ from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained
 from rlvr_debug.models.places import BaseModel, base_model_of
 from rlvr_debug.study.arms import runs, unmapped
+from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
@@ -78,7 +79,7 @@ class Study:
 
     def rows(self, environment: str, split: str) -> Path:
         """Return the file of that environment's rows. split: train or heldout."""
-        return self.results / "data" / environment / f"{split}.jsonl"
+        return self.results.parent / SPLITS / environment / f"{split}.jsonl"
 
     @property
     def _server(self) -> dict[str, Any]:

@@ -52,6 +52,6 @@ def settings_of(told: TrainingSettings, environment: Environment, chat: Chat) ->
         weight_decay=told.weight_decay,
         max_grad_norm=told.max_grad_norm,
         precision="autocast" if told.bf16 else dtype,
-        eos_ids=(chat.eos_id,),
+        eos_ids=tuple(sorted(chat.ends)),
         pad_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0,
     )

@@ -65,7 +65,7 @@ def record_training(
     state = start(watched, policy, sampler)
     for _ in range(steps):
         state, _ = train_step(watched, state, watch.observer)
-    saved = training.stages.saved_weights(policy)
+    saved = policy.saved_as(training.stages.saved_weights(policy))
     watch.record.saved = {name: tensor.detach().clone() for name, tensor in saved.items()}
     return watch.record
 

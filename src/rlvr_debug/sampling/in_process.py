@@ -1,16 +1,16 @@
-"""A sampler in process: Qwen2 decoded from its raw weights, with a key-value cache per conversation.
+"""A sampler in process: a model decoded from its raw weights, with a key-value cache per conversation.
 
 A loop over plain tensors costs a fraction of what a general generate() spends on a small model. The
 cache of a conversation is kept between turns: only the tool's tokens are new. Equal conversations, as a
 group's are at first, are read once. It holds a copy of the weights, as a server would: training moves it
-only through `load`.
+only through `load`. One loop reads all families of models: what a family lacks is None in its blocks.
 
 Axes: B conversations, N new tokens, T cached tokens, H heads, D head size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,30 +19,31 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from rlvr_debug.models.architectures import Architecture
+from rlvr_debug.models.architectures import LINEARS, Architecture
 from rlvr_debug.sampling.base import Request, Sample
+from rlvr_debug.sampling.rotary import frequencies
 
 if TYPE_CHECKING:
     from rlvr_debug.grpo.policy import Policy
 
-__all__ = ["Qwen2Sampler"]
+__all__ = ["InProcessSampler"]
 
 
-class Qwen2Sampler:
-    """`config` is the model's config.json as a mapping."""
+class InProcessSampler:
+    """config: the model's config.json; ends: the tokens that end a turn.
+
+    Raises InputError for a model of another family than it reads.
+    """
 
     served = ""
 
     def __init__(
-        self, config: Mapping[str, Any], weights: Mapping[str, Tensor], eos_id: int
+        self, config: Mapping[str, Any], weights: Mapping[str, Tensor], ends: Collection[int]
     ) -> None:
         self._sizes = Architecture.of(config)
         self._epsilon: float = config["rms_norm_eps"]
-        rope = config.get("rope_parameters") or config
-        size = self._sizes.head_size
-        exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
-        self._frequencies = 1.0 / rope["rope_theta"] ** exponents
-        self._eos_id = eos_id
+        self._frequencies = frequencies(config, self._sizes.head_size)
+        self._ends = frozenset(ends)
         self._caches: dict[int, _Cache] = {}
         self.load(weights)
 
@@ -58,22 +59,42 @@ class Qwen2Sampler:
             self._views |= zip(names, torch.split(copy, [len(part) for part in parts]), strict=True)
             return copy
 
+        def biases(prefix: str, *names: str) -> Tensor | None:
+            if names[0] not in self._sizes.biased:
+                return None
+            return copied(*(f"{prefix}.{name}.bias" for name in names))
+
         self._embedding = copied("model.embed_tokens.weight")
         self._head = self._embedding if self._sizes.tied else copied("lm_head.weight")
         self._norm = copied("model.norm.weight")
-        self._blocks = [
-            _Block(
-                input_norm=copied(f"model.layers.{i}.input_layernorm.weight"),
-                qkv=copied(*(f"model.layers.{i}.self_attn.{n}_proj.weight" for n in "qkv")),
-                qkv_bias=copied(*(f"model.layers.{i}.self_attn.{n}_proj.bias" for n in "qkv")),
-                out=copied(f"model.layers.{i}.self_attn.o_proj.weight"),
-                mlp_norm=copied(f"model.layers.{i}.post_attention_layernorm.weight"),
-                gate_up=copied(*(f"model.layers.{i}.mlp.{n}_proj.weight" for n in ("gate", "up"))),
-                down=copied(f"model.layers.{i}.mlp.down_proj.weight"),
+        self._blocks = []
+        for i in range(self._sizes.layers):
+            layer = f"model.layers.{i}"
+            attention, mlp = f"{layer}.self_attn", f"{layer}.mlp"
+            self._blocks.append(
+                _Block(
+                    input_norm=copied(f"{layer}.input_layernorm.weight"),
+                    qkv=copied(*(f"{attention}.{name}.weight" for name in LINEARS[:3])),
+                    qkv_bias=biases(attention, *LINEARS[:3]),
+                    head_norms=self._head_norms(copied, attention),
+                    out=copied(f"{attention}.o_proj.weight"),
+                    out_bias=biases(attention, "o_proj"),
+                    mlp_norm=copied(f"{layer}.post_attention_layernorm.weight"),
+                    gate_up=copied(*(f"{mlp}.{name}.weight" for name in LINEARS[4:6])),
+                    gate_up_bias=biases(mlp, *LINEARS[4:6]),
+                    down=copied(f"{mlp}.down_proj.weight"),
+                    down_bias=biases(mlp, "down_proj"),
+                )
             )
-            for i in range(self._sizes.layers)
-        ]
         self.reset()
+
+    def _head_norms(self, copied: Callable[[str], Tensor], attention: str) -> Tensor | None:
+        """Return the norms of each head that is rotated, [H, D]: of the queries', then of the keys'."""
+        if not self._sizes.head_norms:
+            return None
+        both = ((self._sizes.heads, "q_norm"), (self._sizes.kv_heads, "k_norm"))
+        rows = [copied(f"{attention}.{name}.weight").expand(count, -1) for count, name in both]
+        return torch.cat(rows)
 
     def follow(self, policy: Policy) -> None:
         self.load(policy.weights())
@@ -114,7 +135,7 @@ class Qwen2Sampler:
             for b, (token, value) in enumerate(drawn):
                 ids[rows[b]].append(token)
                 logprobs[rows[b]].append(value)
-                if token != self._eos_id:
+                if token not in self._ends:
                     going.append(b)
             if len(going) < len(rows):
                 keep = torch.tensor(going, dtype=torch.long)
@@ -128,7 +149,7 @@ class Qwen2Sampler:
         for b, row in enumerate(rows):
             self._store(requests[row], ids[row], cache, b)
         return [
-            Sample(tokens, values, tokens[-1] == self._eos_id)
+            Sample(tokens, values, tokens[-1] in self._ends)
             for tokens, values in zip(ids, logprobs, strict=True)
         ]
 
@@ -216,7 +237,11 @@ class Qwen2Sampler:
             normed = F.rms_norm(hidden, hidden.shape[-1:], block.input_norm, self._epsilon)
             mixed = F.linear(normed, block.qkv, block.qkv_bias)
             mixed = mixed.view(batch, width, -1, self._sizes.head_size)
-            rotated = _rotate(mixed[:, :, :-kv_heads], cos, sin)
+            rotated = mixed[:, :, :-kv_heads]
+            if block.head_norms is not None:
+                size = self._sizes.head_size
+                rotated = F.rms_norm(rotated, (size,), None, self._epsilon) * block.head_norms
+            rotated = _rotate(rotated, cos, sin)
             keys[at[0], :, at[1]] = rotated[:, :, heads:]
             values[at[0], :, at[1]] = mixed[:, :, -kv_heads:]
             attended = F.scaled_dot_product_attention(
@@ -226,10 +251,12 @@ class Qwen2Sampler:
                 attn_mask=mask,
                 enable_gqa=heads != kv_heads,
             )
-            hidden = hidden + F.linear(attended.transpose(1, 2).flatten(2), block.out)
+            hidden = hidden + F.linear(
+                attended.transpose(1, 2).flatten(2), block.out, block.out_bias
+            )
             normed = F.rms_norm(hidden, hidden.shape[-1:], block.mlp_norm, self._epsilon)
-            gate, up = F.linear(normed, block.gate_up).chunk(2, -1)
-            hidden = hidden + F.linear(F.silu(gate) * up, block.down)
+            gate, up = F.linear(normed, block.gate_up, block.gate_up_bias).chunk(2, -1)
+            hidden = hidden + F.linear(F.silu(gate) * up, block.down, block.down_bias)
         cache.lengths += counts
         return hidden
 
@@ -251,13 +278,19 @@ def _common_prefix(a: list[int], b: list[int]) -> int:
 
 @dataclass(frozen=True)
 class _Block:
+    """The weights of one. What the model's family has none of is None."""
+
     input_norm: Tensor
     qkv: Tensor
-    qkv_bias: Tensor
+    qkv_bias: Tensor | None
+    head_norms: Tensor | None
     out: Tensor
+    out_bias: Tensor | None
     mlp_norm: Tensor
     gate_up: Tensor
+    gate_up_bias: Tensor | None
     down: Tensor
+    down_bias: Tensor | None
 
 
 @dataclass

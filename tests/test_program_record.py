@@ -20,7 +20,7 @@ from rlvr_debug.replay.check import check
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.store import check_folder, write_record
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
@@ -76,7 +76,7 @@ def recorded(model: Any) -> tuple[Recording, Recording]:
 
 def recording(step: int, held: dict[str, Any], after: dict[str, Any]) -> Recording:
     chat, environment = Chat(TINY), environment_of()
-    sampler = Qwen2Sampler(load_model(TINY, "sdpa").config.to_dict(), held, chat.eos_id)
+    sampler = InProcessSampler(load_model(TINY, "sdpa").config.to_dict(), held, chat.ends)
     rows = [row for row in ROWS[:3] for _ in range(GROUP)]
     found = rollout(rows, environment, chat, sampler, temperature=1.0, seed=step)
     assert any(each.turns > 1 for each in found)
@@ -100,7 +100,7 @@ def recording(step: int, held: dict[str, Any], after: dict[str, Any]) -> Recordi
         for each, gain in zip(found, gains.flatten().tolist(), strict=True)
     ]
     metrics = [{"step": step, "reward": 0.5, "grad_norm": 1.0}]
-    return Recording(metrics, lines, found, after, 1.0, environment, chat)
+    return Recording(metrics, lines, found, after, None, 1.0, environment, chat)
 
 
 Change = Callable[[Line], Line]

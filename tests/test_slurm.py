@@ -275,7 +275,7 @@ def test_an_unknown_profile_ends_a_study_with_one_line_that_names_those_there_ar
 
 
 def test_without_a_profile_snakemake_takes_all_cores(tmp_path: Path) -> None:
-    done = copy(ROOT, tmp_path).snakemake("results/data/musique/manifest.json")
+    done = copy(ROOT, tmp_path).snakemake("data/splits/musique/manifest.json")
     assert done.returncode == 0
     assert f"Provided cores: {len(os.sched_getaffinity(0))}" in done.stderr
 

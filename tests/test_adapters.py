@@ -46,7 +46,12 @@ Change = Callable[[dict[str, Any]], None]
 def run_of(**training: Any) -> Run:
     # whatever the model says, some of it earns more than the rest
     found = next(run for run in runs(PARAMS) if run.arm == "random-reward")
-    small: dict[str, Any] = {"steps": 2, "prompts_per_step": 2, "group_size": 4, "num_iterations": 1}
+    small: dict[str, Any] = {
+        "steps": 2,
+        "prompts_per_step": 2,
+        "group_size": 4,
+        "num_iterations": 1,
+    }
     small |= {"learning_rate": 1e-2, "warmup_steps": 0, "lora_r": 4, "lora_alpha": 12}
     return replace(found, training=replace(found.training, **{**small, **training}))
 

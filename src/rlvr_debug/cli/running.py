@@ -70,6 +70,10 @@ def run(
     results = _run(overlay, cores, profile, every_phase, speaks, passed_on or ())
     if not passed_on:
         console().print(_verdicts(results))
+        from rlvr_debug.report.compare import beside_committed
+
+        for line in beside_committed(results.parent, overlay is not None):
+            print(line)
         print(os.path.relpath(results / "report.html"))
 
 

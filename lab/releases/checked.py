@@ -78,7 +78,7 @@ def release_job(subject: Subject, scratch: Path) -> Job:
     faults = tuple(sorted(fault for fix, fault in own.items() if fix not in subject.fixes))
     if (found := fixes_without(release, faults)) != [*subject.fixes]:
         raise InputError(
-            f"fixes of {release}: {', '.join(found)} go together, expected {', '.join(subject.fixes)}"
+            f"fixes of {release}: a run has {', '.join(found) or 'none'}, expected {', '.join(subject.fixes)}"
         )
     params = load_params(ROOT / "params.yaml", _STUDY)
     run = next(run for run in runs(params) if run.arm == "case")

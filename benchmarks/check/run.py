@@ -33,7 +33,6 @@ from benchmarks.check.case import rows as problems
 from benchmarks.check.faults import FAULTS, Fault
 from benchmarks.check.forks import Forks
 from benchmarks.check.settings import HEALTHY, SETTINGS
-from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_text
 from rlvr_debug.processes import run_main
@@ -128,9 +127,7 @@ def _has(version: Version, settings: str) -> bool:
     )
 
 
-def _run(
-    kind: str, name: str, precision: str, python: str, free: SimpleQueue[Forks]
-) -> Outcome:
+def _run(kind: str, name: str, precision: str, python: str, free: SimpleQueue[Forks]) -> Outcome:
     started = time.monotonic()
     forks = free.get()
     try:

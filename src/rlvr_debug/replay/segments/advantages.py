@@ -13,7 +13,7 @@ from torch import Tensor
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise, rounding
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.settings import Settings
 
 SEGMENT = "advantages"
@@ -26,12 +26,8 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             raise NotSeen("the rewards that were used were not seen")
         if generation.batch is None or not generation.batch.advantages.numel():
             raise NotSeen("the advantages were not seen")
-        rewards, got = generation.rewards, generation.batch.advantages.double()
-        if got.dim() > 1:
-            if not (got == got[:, :1]).all():
-                raise NotSeen("each token has an advantage of its own")
-            got = got[:, 0]
-        given = (rewards, got, record.settings)
+        got = _of_rollouts(generation.batch)
+        given = (generation.rewards, got, record.settings)
         yield Instance(
             f"generation {number + 1}", partial(_compare, *given), partial(_described, *given)
         )
@@ -40,7 +36,25 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(rewards: Tensor, got: Tensor, settings: Settings, **knobs: Any) -> Gap | None:
     if not _applies(rewards, settings, knobs):
         return None
-    return elementwise(got, *_with_tolerance(rewards, settings, knobs))
+    wanted, tolerance = _with_tolerance(rewards, settings, knobs)
+    return elementwise(got, *_shaped(got, wanted, tolerance))
+
+
+def _of_rollouts(batch: Batch) -> Tensor:
+    """Return each rollout's advantage, [B]; or [B, C], where that is not the same for all tokens that the loss counts."""
+    got = batch.advantages.double()
+    if got.dim() == 1:
+        return got
+    counted = batch.loss_mask.bool() if batch.loss_mask.numel() else torch.ones_like(got).bool()
+    # of a rollout without such tokens any
+    own = got.gather(1, counted.int().argmax(1, keepdim=True))
+    got = torch.where(counted, got, own)
+    return own[:, 0] if bool((got == own).all()) else got
+
+
+def _shaped(got: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+    """Return values of rollouts, [B], in the shape of what was recorded."""
+    return tuple(each if got.dim() == 1 else each[:, None].expand_as(got) for each in values)
 
 
 def _applies(rewards: Tensor, settings: Settings, knobs: dict[str, Any]) -> bool:
@@ -59,11 +73,12 @@ def _applies(rewards: Tensor, settings: Settings, knobs: dict[str, Any]) -> bool
 
 
 def _described(rewards: Tensor, got: Tensor, settings: Settings) -> str:
-    wanted, tolerance = _with_tolerance(rewards, settings, {})
+    wanted, tolerance = _shaped(got, *_with_tolerance(rewards, settings, {}))
     off = (got - wanted).abs() > tolerance
     ratio = (got / wanted)[off & (wanted != 0)]
     times = f", {float(ratio.median()):.3g} times what it should be" if len(ratio) else ""
-    return f"{int(off.sum())} of its {len(off)} advantages{times}"
+    what = "advantages" if got.dim() == 1 else "tokens' advantages, which differ within a rollout"
+    return f"{int(off.sum())} of its {off.numel()} {what}{times}"
 
 
 def _with_tolerance(

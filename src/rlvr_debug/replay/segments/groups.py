@@ -20,6 +20,22 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         prompts = [str(row["prompt"]) for row in generation.rows]
         compare = partial(_compare, prompts, record.settings.group_size)
         yield Instance(f"generation {number + 1}", compare)
+    yield from _drawn(record)
+
+
+def _drawn(record: Record) -> Iterator[Instance]:
+    """Yield whether all generations are of the same rows, though the data have more that were not drawn yet."""
+    settings = record.settings
+    drawn = [frozenset(str(row["prompt"]) for row in each.rows) for each in record.generations]
+    if len(drawn) < 2 or settings.first_step or not all(drawn):
+        return
+    if settings.data_rows >= len(drawn) * max(map(len, drawn)):
+        said = f"all generations are of the same rows, of {settings.data_rows} that there are"
+        yield Instance("all generations", partial(_same, len(set(drawn)) == 1), partial(str, said))
+
+
+def _same(same: bool, layout: str = "blocks") -> Gap | None:
+    return different(same) if layout == "blocks" else None
 
 
 def _compare(prompts: list[str], size: int, layout: str = "blocks") -> Gap:

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlvr_debug.replay.finding import NotSeen, Place
 from rlvr_debug.replay.judge import Gap, Instance, rounding
 from rlvr_debug.replay.network import EXACT, Network
-from rlvr_debug.replay.record import Call, Record, Weights
+from rlvr_debug.replay.record import Call, Generation, Record, Weights
 
 SEGMENT = "sampler"
 
@@ -24,7 +24,44 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
         for call in generation.calls:
             if not any(call.logprobs):
                 raise NotSeen("the sampler's log-probabilities were not seen")
+            used = call.used or record.settings.sampling
+            if used.others:
+                raise NotSeen(f"{', '.join(used.others)} of the sampler has no reference")
             yield Instance(f"generation {number + 1}", partial(_compare, record, network, call))
+        if len(generation.calls) == 1 and generation.batch is not None:
+            yield from _told(record, network, generation, f"generation {number + 1}")
+
+
+def _told(
+    record: Record, network: Network, generation: Generation, where: str
+) -> Iterator[Instance]:
+    """Yield what the trainer was told of the sampler's log-probabilities, beside those that it had."""
+    assert generation.batch is not None
+    (call,), told = generation.calls, generation.batch.sampler
+    if told is None or len(told) != len(call.logprobs):
+        return
+    counts = [min(len(row), told.shape[1]) for row in call.logprobs]
+    got = [row[:count].tolist() for row, count in zip(told, counts, strict=True)]
+    own = [row[:count] for row, count in zip(call.logprobs, counts, strict=True)]
+    outputs = [row[:count] for row, count in zip(call.outputs, counts, strict=True)]
+    said = partial(str, "the trainer was told others than the sampler had")
+    yield Instance(
+        where,
+        partial(_compare_told, record, network, replace(call, logprobs=got, outputs=outputs), own),
+        said,
+    )
+
+
+def _compare_told(
+    record: Record, network: Network, told: Call, own: list[list[float]], **knobs: Any
+) -> Gap | None:
+    if knobs:
+        return _compare(record, network, told, **knobs)
+    got, wanted = (
+        torch.tensor([x for row in rows for x in row], dtype=torch.float64)
+        for rows in (told.logprobs, own)
+    )
+    return root_mean_square(got, wanted, wanted.float().double(), record.settings.precision)
 
 
 def _compare(

@@ -15,7 +15,7 @@ from rlvr_debug.replay.record import Record, Weights
 from rlvr_debug.replay.segments.gradient import less, norm
 
 SEGMENT = "saved weights"
-_MERGED = 16  # units in the last place: an adapter is added in
+MERGED = 16  # units in the last place: an adapter is added in
 
 
 def instances(record: Record, network: Network) -> Iterator[Instance]:
@@ -43,7 +43,7 @@ def _compare(
     known = {name: tensor for name, tensor in held.items() if name in saved}
     off, size = norm(less({name: saved[name] for name in known}, known)), norm(known)
     unit = max(EPSILON, *(torch.finfo(tensor.dtype).eps for tensor in saved.values()))
-    return Gap(off / max(_MERGED * unit * size, 1e-30), off / max(size, 1e-30))
+    return Gap(off / max(MERGED * unit * size, 1e-30), off / max(size, 1e-30))
 
 
 def _missing(held: Weights, saved: Weights) -> list[str]:

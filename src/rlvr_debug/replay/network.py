@@ -6,10 +6,11 @@ It runs in float64 or, to see what rounding makes, in the run's own precision. A
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ Precision = str  # float64, or the run's: float32, bfloat16, autocast
 _ROWS = 16  # sequences that go through the network together
 
 
-@dataclass
+@dataclass(eq=False)
 class Network:
     """The record's architecture. precision: the run's own."""
 
@@ -48,6 +49,11 @@ class Network:
             module = self.record.build().eval()
         _empty(module)
         return module
+
+    @cache  # noqa: B019 - lives as long as the network
+    def _in(self, dtype: torch.dtype) -> Any:
+        """Return a copy of the module: its buffers, once rounded, would stay so."""
+        return copy.deepcopy(self.module).to(dtype)
 
     def policy(self, number: int) -> dict[str, Tensor]:
         """Return the policy's weights of this number, as the architecture has them.
@@ -110,7 +116,7 @@ class Network:
             "position_ids": forward.position_ids,
         }
         told = {name: tensor for name, tensor in given.items() if tensor is not None}
-        module = self.module.to(dtype)
+        module = self._in(dtype)
         cut = {name: weight.to(dtype) for name, weight in weights.items()}
         with cast:
             found = functional_call(

@@ -39,6 +39,7 @@ class Settings:
     the policy, 0 for never. importance_correction: how the
     loss is weighted for a sampler that is not the trainer, "" for not at all; correction_max, correction_min: its
     bounds. precision: float32, bfloat16 (weights and all) or autocast (float32 weights, bfloat16 computation).
+    optimizer: AdamW, Adam or SGD, as torch means them; "": whatever the updates were made by.
     dropouts: modules whose dropout was switched off for the record. first_step: optimizer steps before the record. data_rows: rows with
     prompts of their own that the data have at least, 0 where it is not known.
     """
@@ -77,6 +78,7 @@ class Settings:
     sapo_temperature_pos: float = 1.0
     sapo_temperature_neg: float = 1.05
     vespo: tuple[float, float, float, float] = (2.0, 3.0, 3.0, 2.0)
+    optimizer: str = ""
     learning_rate: float = 1e-6
     schedule: str = "linear"
     warmup_steps: int = 0

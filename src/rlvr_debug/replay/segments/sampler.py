@@ -82,6 +82,9 @@ def _compare(
         [each[row] for row in rows] for each in (call.prompts, call.outputs, call.logprobs)
     )
     got = torch.tensor([x for row in logprobs for x in row], dtype=torch.float64)
+    # a sampler that the loss is corrected for may be coarser than the trainer: an engine computes in bfloat16
+    corrected = bool(record.settings.importance_correction)
+    coarse = "bfloat16" if corrected else record.settings.precision
     exact, rounded = (
         torch.tensor(
             [
@@ -91,9 +94,9 @@ def _compare(
             ],
             dtype=torch.float64,
         )
-        for precision in (EXACT, record.settings.precision)
+        for precision in (EXACT, coarse)
     )
-    return root_mean_square(got, exact, rounded, record.settings.precision)
+    return root_mean_square(got, exact, rounded, coarse)
 
 
 def weights_of(

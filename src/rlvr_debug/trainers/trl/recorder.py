@@ -45,8 +45,8 @@ from rlvr_debug.trainers.trl.kept import (
     without_dropout,
 )
 from rlvr_debug.trainers.trl.reward_calls import RewardWatch
-from rlvr_debug.trainers.trl.sampler_calls import watch_generate
-from rlvr_debug.trainers.trl.settings import asked_settings
+from rlvr_debug.trainers.trl.sampler_calls import in_one, watch_generate
+from rlvr_debug.trainers.trl.settings import asked_settings, decayed_names
 
 __all__ = ["Recorder"]
 
@@ -96,6 +96,7 @@ class Recorder:
             tools=getattr(trainer, "tools", None) or None,
             build=functools.partial(plain_module, self._model),
             scalings=adapters_of(self._model),
+            decayed=decayed_names(trainer, self._model),
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
         )
         sizes = {name: p.numel() for name, p in self._model.named_parameters() if p.requires_grad}
@@ -223,6 +224,7 @@ class Recorder:
         out[ROW] = torch.arange(
             count, device=out["prompt_ids"].device
         )  # it travels through the shuffle
+        generation.calls = in_one(generation.calls, len(rows))
         generation.batch = kept_batch(out)
         generation.reward_calls = self._rewards.calls
         return out
@@ -392,6 +394,7 @@ class Recorder:
 
 
 def _add(micro: MicroBatch, name: str, gradient: Tensor) -> None:
-    """Keep a gradient; a graph that is gone through twice adds up."""
-    before = getattr(micro, name)
-    setattr(micro, name, kept(gradient) if before is None else before + kept(gradient))
+    """Keep a gradient. Two parts of a loss add up; the same pass made again is none of the loss, but of the gradient."""
+    before, gradient = getattr(micro, name), kept(gradient)
+    if before is None or not torch.equal(before, gradient):
+        setattr(micro, name, gradient if before is None else before + gradient)

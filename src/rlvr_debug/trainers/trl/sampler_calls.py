@@ -14,7 +14,7 @@ from transformers import GenerationMixin
 from rlvr_debug.replay.record import Call
 from rlvr_debug.trainers.trl.settings import used_sampling
 
-__all__ = ["make_watchable", "watch_generate"]
+__all__ = ["in_one", "make_watchable", "watch_generate"]
 
 
 @dataclass
@@ -112,6 +112,22 @@ def _call(out: Any, given: tuple[Any, ...], named: Mapping[str, Any], watch: _Wa
         own = [f"logits_processor {type(each).__name__}" for each in named["logits_processor"]]
         sampling = replace(sampling, others=tuple(sorted({*sampling.others, *own})))
     return Call(prompts, outputs, values, sampling)
+
+
+def in_one(calls: list[Call], rows: int) -> list[Call]:
+    """Return the calls, of which the first ones are put together where it takes several to sample all rows once."""
+    first, *later = calls or [Call([], [])]
+    while later and len(first.prompts) + len(later[0].prompts) <= rows:
+        more = later.pop(0)
+        if (more.used, more.weights) != (first.used, first.weights):
+            return calls
+        first = replace(
+            first,
+            prompts=first.prompts + more.prompts,
+            outputs=first.outputs + more.outputs,
+            logprobs=first.logprobs + more.logprobs,
+        )
+    return [first, *later] if len(first.prompts) == rows else calls
 
 
 def _with_scores(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import torch
 
 from rlvr_debug.replay.settings import Sampling, Settings
 
-__all__ = ["asked_settings", "used_sampling"]
+__all__ = ["asked_settings", "decayed_names", "used_sampling"]
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_OPTIMIZERS = {"adamw_torch": "AdamW", "adamw_torch_fused": "AdamW", "sgd": "SGD"}
 _DATA_ROWS = 1000  # of which are counted
 _LENGTHS = ("max_new_tokens", "min_new_tokens")
 # of transformers' GenerationConfig, what else changes which tokens are drawn
@@ -107,7 +108,9 @@ def _optimizer(trainer: Any) -> dict[str, Any]:
     """Return what is asked of the optimizer: by the arguments, or by the optimizer that the user made."""
     args, own = trainer.args, trainer.optimizer
     if own is None or trainer.state.global_step:
+        kind = str(getattr(args.optim, "value", args.optim))
         return {
+            "optimizer": _OPTIMIZERS.get(kind, ""),
             "learning_rate": args.learning_rate,
             "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
             "weight_decay": args.weight_decay,
@@ -135,6 +138,14 @@ def _ends(trainer: Any, model: Any) -> tuple[int, ...]:
 
 def _listed(ids: Any) -> list[int]:
     return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+
+
+def decayed_names(trainer: Any, model: Any) -> tuple[str, ...] | None:
+    """Return the parameters that weight decay is asked for; None where the optimizer is the user's."""
+    own = trainer.optimizer is not None and not trainer.state.global_step
+    if own or not hasattr(trainer, "get_decay_parameter_names"):
+        return None
+    return tuple(trainer.get_decay_parameter_names(model))
 
 
 def used_sampling(config: Any) -> Sampling:

@@ -220,12 +220,14 @@ def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
     print(
         f"{placed} of {len(rows)} faults in the right segment ({placed / len(rows):.1%}), {failed} not checked"
     )
-    # those that no variant of the library implements, of a cause that it has
-    counted = [row for row in rows if row.named and FAULTS[row.name].origin != "library"]
+    # of the placed ones, those that no variant of the library implements, of a cause that it has
+    counted = [
+        row for row in rows if row.placed and row.named and FAULTS[row.name].origin != "library"
+    ]
     if counted:
         named = sum(row.named == "1" for row in counted)
         print(
-            f"{named} of {len(counted)} named ({named / len(counted):.1%}), of those that have a cause and no variant"
+            f"{named} of {len(counted)} named ({named / len(counted):.1%}), of the placed ones that have a cause and are no variant"
         )
 
 

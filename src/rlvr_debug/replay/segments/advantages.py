@@ -36,8 +36,33 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(rewards: Tensor, got: Tensor, settings: Settings, **knobs: Any) -> Gap | None:
     if not _applies(rewards, settings, knobs):
         return None
+    if "fitted" in knobs:
+        return None if len(knobs) > 1 or got.dim() > 1 else _fitted(rewards, got, settings, **knobs)
     wanted, tolerance = _with_tolerance(rewards, settings, knobs)
     return elementwise(got, *_shaped(got, wanted, tolerance))
+
+
+def _fitted(rewards: Tensor, got: Tensor, settings: Settings, fitted: str) -> Gap | None:
+    """Return the gap to advantages with numbers that are fitted to them; None where these change nothing.
+
+    fitted: a factor of all, a factor of each group, or a baseline of each group.
+    """
+    wanted, tolerance = _with_tolerance(rewards, settings, {})
+    size = len(got) if fitted == "factor" else settings.group_size
+    groups, right = got.view(-1, size), wanted.view(-1, size)
+    if fitted == "baseline":
+        found = right + (groups - right).mean(1, keepdim=True)
+    else:
+        squares = right.square().sum(1, keepdim=True)
+        factors = (groups * right).sum(1, keepdim=True) / squares
+        factors = torch.where(squares > 0, factors, 1.0)
+        if fitted == "factor of each group" and bool((factors - factors.mean()).abs().max() < 1e-3):
+            return None
+        found = factors * right
+    # a fit takes rounding from every number of its group
+    return elementwise(
+        got, found.flatten(), 2 * tolerance.view(-1, size).amax(1).repeat_interleave(size)
+    )
 
 
 def _of_rollouts(batch: Batch) -> Tensor:
@@ -107,7 +132,7 @@ def _with_tolerance(
 class Formula:
     """Where a variant departs from the settings: by scale, epsilon and aggregation, if they are given; by what a group is,
     what its rewards are centred on and whether the spread is the biased one; by the weights of the functions, or one
-    function alone; and by what is done to the advantages then.
+    function alone; by what a missing reward counts as; and by what is done to the advantages then.
     """
 
     scale: str = ""
@@ -118,6 +143,7 @@ class Formula:
     biased: bool = False
     weighted: bool = True
     only: int | None = None
+    missing: str = ""
     then: str = ""
 
 
@@ -136,6 +162,8 @@ def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIG
         weights = torch.ones_like(weights)
     scale = how.scale or settings.scale_rewards
     epsilon = settings.advantage_epsilon if how.epsilon is None else how.epsilon
+    if how.missing == "zero":
+        rewards = rewards.nan_to_num(nan=0.0)
     unknown = rewards.isnan().all(1)
     if (how.aggregation or settings.multi_objective_aggregation) == "normalize_then_sum":
         by_group = rewards.view(-1, settings.group_size, rewards.shape[1])
@@ -180,6 +208,7 @@ def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIG
         "zero": lambda: found * 0,
         "transposed": lambda: found.view(-1, settings.group_size).T.flatten(),
         "absolute": lambda: found.abs(),
+        "in bfloat16": lambda: found.bfloat16().to(found.dtype),
     }[how.then]()
 
 

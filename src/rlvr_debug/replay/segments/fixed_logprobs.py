@@ -19,7 +19,7 @@ from rlvr_debug.replay.segments.gradient import less, norm
 from rlvr_debug.replay.segments.sampler import root_mean_square
 from rlvr_debug.replay.segments.saved import MERGED
 
-__all__ = ["old_instances", "reference_instances"]
+__all__ = ["changed", "old_instances", "reference_instances"]
 
 OLD, REFERENCE = "old log-probabilities", "reference log-probabilities"
 
@@ -113,6 +113,7 @@ def _compare(
     model: str = "",
     updates_ago: int = 0,
     another: bool = False,
+    then: str = "",
     **forward: Any,
 ) -> Gap | None:
     if another:
@@ -126,11 +127,37 @@ def _compare(
     if not counted.any():
         return Gap(0.0)
     exact, rounded = (
-        batch_logprobs(record, network, batch, held, precision, **forward)[counted].double()
+        batch_logprobs(record, network, batch, held, precision, **forward).double()
         for precision in (EXACT, record.settings.precision)
     )
-    got: Tensor = getattr(batch, which)[counted].double()
-    return root_mean_square(got, exact, rounded, record.settings.precision)
+    got: Tensor = getattr(batch, which).double()
+    if then == "other rows" and len(got) > 1:
+        order = nearest_others(got, exact, counted)
+        exact, rounded, counted = exact[order], rounded[order], counted & counted[order]
+    exact, rounded, counted = changed(then, (exact, rounded, counted))
+    return root_mean_square(
+        got[counted], exact[counted], rounded[counted], record.settings.precision
+    )
+
+
+def nearest_others(got: Tensor, exact: Tensor, counted: Tensor) -> Tensor:
+    """Return for each row which other row's log-probabilities it has most nearly, [B]. All are [B, C]."""
+    both = counted[:, None] & counted[None]
+    off = ((got[:, None] - exact[None]).square() * both).sum(2) / both.sum(2).clamp(min=1)
+    off[~both.any(2)] = torch.inf
+    return off.fill_diagonal_(torch.inf).argmin(1)
+
+
+def changed(then: str, values: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities, the same in the run's own precision, and which count, as a variant has them; [B, C]."""
+    exact, rounded, counted = values
+    if then == "in bfloat16":
+        exact, rounded = exact.bfloat16().to(exact.dtype), rounded.bfloat16().to(rounded.dtype)
+    if then in ("shifted", "shifted back"):
+        by = 1 if then == "shifted" else -1
+        exact, rounded = exact.roll(by, 1), rounded.roll(by, 1)
+        counted = counted & counted.roll(by, 1)  # at the end there is no neighbour
+    return exact, rounded, counted
 
 
 def _weights(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -40,6 +41,14 @@ def _same(same: bool, layout: str = "blocks") -> Gap | None:
 
 def _compare(prompts: list[str], size: int, layout: str = "blocks") -> Gap:
     count = len(prompts) // size
+    if layout == "cut elsewhere":
+        turned = ([*prompts[n:], *prompts[:n]] for n in range(1, size))
+        return different(all(_compare(each, size).share > 1 for each in turned))
+    if layout == "another order":
+        return different(any(many % size for many in Counter(prompts).values()))
+    if layout == "strays":
+        blocks = [prompts[n : n + size] for n in range(0, len(prompts), size)]
+        return different(any(Counter(each).most_common(1)[0][1] < size - 1 for each in blocks))
     groups = [
         prompts[n * size : (n + 1) * size] if layout == "blocks" else prompts[n::count]
         for n in range(count)

@@ -19,12 +19,23 @@ from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
 from rlvr_debug.replay.segments.loss_formula import TYPES, expected_loss
-from rlvr_debug.replay.segments.loss_words import described, places_off, seen
+from rlvr_debug.replay.segments.loss_words import (
+    described,
+    fit,
+    means,
+    numbered,
+    parts_of,
+    places_off,
+    seen,
+)
 
 SEGMENT = "loss"
 _TIMES = 30.0
 _JITTERS = (1.0, -1.0, 2.0)  # units in the last place, that log-probabilities are shaken by
 _ULPS = 64
+_SAME = torch.tensor(
+    1e-3
+)  # numbers by which gradients are multiplied, so near to each other, are one
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -50,6 +61,8 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(record: Record, update: Update, got: Tensor, **knobs: Any) -> Gap | None:
     if not _applies(record, update, knobs):
         return None
+    if "factor" in knobs or "fitted" in knobs:
+        return _fitted(record, update, got, **knobs)
     if knobs and _far(record, update, got, knobs):
         return Gap(math.inf)
     wanted, tolerance = _with_tolerance(record, update, knobs)
@@ -57,6 +70,40 @@ def _compare(record: Record, update: Update, got: Tensor, **knobs: Any) -> Gap |
     if gap.share <= 1 or knobs:
         return gap
     return replace(gap, places=places_off(update, (got - wanted).abs() > tolerance))
+
+
+def _fitted(
+    record: Record, update: Update, got: Tensor, *, factor: str = "", fitted: str = "", **more: Any
+) -> Gap | None:
+    """Return the gap to the gradient with a number that is fitted to it; None where that is the right one.
+
+    factor: of what there is one number for each, by which its gradients are multiplied: the update, a micro-batch, a
+    row, a place in the completion. fitted: a setting that the gradient is linear in.
+    """
+    wanted, tolerance = _with_tolerance(record, update, {})
+    if more or not len(wanted):
+        return None
+    if fitted:
+        knobs: tuple[dict[str, Any], ...] = ({fitted: 0.0}, {fitted: 1.0})
+        zero, one = (
+            torch.cat([expected_gradient(record, update, m, **how) for m in update.micro_batches])
+            for how in knobs
+        )
+        size = fit(got - zero, one - zero)
+        found = zero + size * (one - zero)
+        return elementwise(got, found, tolerance)
+    parts = parts_of(update)
+    of = numbered(parts[factor])
+    sizes = torch.ones(int(of.max()) + 1, dtype=got.dtype)
+    for each in range(len(sizes)):
+        sizes[each] = fit(got[of == each], wanted[of == each])
+    coarser = {"micro-batch": "update", "row": "micro-batch", "place": "update"}.get(factor)
+    if (
+        coarser is not None
+        and elementwise(sizes[of], means(sizes[of], parts[coarser]), _SAME).share <= 1
+    ):
+        return None  # one number for more of them says the same
+    return elementwise(got, sizes[of] * wanted, tolerance * sizes[of].abs().clamp(min=1))
 
 
 def _applies(record: Record, update: Update, knobs: dict[str, Any]) -> bool:

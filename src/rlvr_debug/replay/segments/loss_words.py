@@ -9,7 +9,7 @@ from rlvr_debug.replay.finding import Place
 from rlvr_debug.replay.record import MicroBatch, Update
 from rlvr_debug.replay.segments.sampler import places
 
-__all__ = ["described", "places_off", "seen"]
+__all__ = ["described", "fit", "means", "numbered", "parts_of", "places_off", "seen"]
 
 
 def seen(micro: MicroBatch) -> Tensor:
@@ -22,6 +22,42 @@ def seen(micro: MicroBatch) -> Tensor:
             (torch.zeros_like(micro.entropies) if seen is None else seen).double().flatten()
         )
     return torch.cat(parts)
+
+
+def fit(got: Tensor, wanted: Tensor) -> float:
+    """Return the number that `wanted` is multiplied by, [n], to come nearest to `got`; 1 where all are 0."""
+    size = float(wanted.square().sum())
+    return float((got * wanted).sum()) / size if size else 1.0
+
+
+def means(values: Tensor, part: Tensor) -> Tensor:
+    """Return each value's mean over its part, [n]. part: numbers of parts, [n]."""
+    of = numbered(part)
+    total = torch.zeros(int(of.max()) + 1, dtype=values.dtype).index_add(0, of, values)
+    return (total / torch.bincount(of))[of]
+
+
+def numbered(part: Tensor) -> Tensor:
+    """Return numbers of parts, [n], without gaps from 0 on."""
+    of: Tensor = torch.unique(part, return_inverse=True)[1]
+    return of
+
+
+def parts_of(update: Update) -> dict[str, Tensor]:
+    """Return which part each of the recorded gradients is of, [n], by what parts are."""
+    found: dict[str, list[Tensor]] = {"update": [], "micro-batch": [], "row": [], "place": []}
+    rows = 0
+    for number, micro in enumerate(update.micro_batches):
+        shape, count = micro.given.completion_ids.shape, seen(micro).numel()
+        times = count // max(shape.numel(), 1)  # entropies are behind the log-probabilities
+        own = torch.arange(rows, rows + shape[0])[:, None].expand(shape).flatten()
+        places = torch.arange(shape[1])[None].expand(shape).flatten()
+        found["update"].append(torch.zeros(count).long())
+        found["micro-batch"].append(torch.full((count,), number))
+        found["row"].append(own.repeat(times))
+        found["place"].append(places.repeat(times))
+        rows += shape[0]
+    return {name: torch.cat(parts) for name, parts in found.items()}
 
 
 def places_off(update: Update, off: Tensor) -> tuple[Place, ...]:

@@ -70,13 +70,20 @@ def _compare(
     call: Call,
     updates_ago: int = 0,
     reference: bool = False,
+    begun: str = "",
     **cuts: Any,
 ) -> Gap | None:
+    """begun: in the names of those weights that are of the beginning."""
     weights = weights_of(record, network, call.weights, updates_ago, reference)
     asked = call.used or record.settings.sampling
     sampling = replace(asked, **cuts)
     if weights is None or (cuts and sampling == asked):
         return None
+    if begun:
+        first = network.policy(0)
+        if not call.weights or not any(begun in name for name in weights):
+            return None
+        weights = {name: first[name] if begun in name else held for name, held in weights.items()}
     rows = record.chosen(len(call.prompts)).tolist()
     prompts, outputs, logprobs = (
         [each[row] for row in rows] for each in (call.prompts, call.outputs, call.logprobs)

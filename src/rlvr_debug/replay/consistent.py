@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from rlvr_debug.errors import InputError, hint, short
+from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.architecture import Architecture
+from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.limits import check_count, check_ids, check_real, check_whole, refused
 from rlvr_debug.replay.needed import TOKENS
-from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
     Call,
@@ -98,7 +99,7 @@ def _merged(weights: Weights, scalings: Mapping[str, Mapping[str, float]], place
     """Return the architecture's own parameters, without their numbers."""
     try:
         return plain_weights({n: t.to("meta") for n, t in weights.items()}, scalings)
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, RuntimeError, NotSeen) as error:
         said = " ".join(str(error).split())[:80]
         raise refused(place, f"with adapters that do not fit ({said})", "A and B of each") from None
 

@@ -204,7 +204,9 @@ class Record:
     trainer: its name and version. tokenizer: of transformers, None where there is none. tools: schemas of the tools.
     build: returns a fresh module of the architecture, with any weights. scalings: by module and adapter, what B A is
     multiplied by. weights: each distinct state of the policy's parameters, by name, in the order of time. trainable:
-    names. unseen: by segment, why it cannot be looked at, though the record has what it reads. reference: all weights of the reference model by plain names, None without one. saved: what the trainer
+    names. decayed: names of the parameters that the settings' weight decay is for; None: each group says its own.
+    unseen: by segment, why it cannot be looked at, though the record has what it reads.
+    reference: all weights of the reference model by plain names, None without one. saved: what the trainer
     saves at the end, by plain names. notes: what the recorder changed or could not see.
     """
 
@@ -216,6 +218,7 @@ class Record:
     scalings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     weights: list[Weights] = field(default_factory=list)
     trainable: tuple[str, ...] = ()
+    decayed: tuple[str, ...] | None = None
     reference: Weights | None = None
     saved: Weights | None = None
     generations: list[Generation] = field(default_factory=list)

@@ -9,6 +9,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.rollouts import rollouts
 
 SEGMENT = "effect"
 
@@ -30,9 +31,23 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         "every advantage is 0": bool(advantages) and not any(each.any() for each in advantages),
         "the loss counts no token": bool(masks) and not any(mask.any() for mask in masks),
     }
+    found["all rollouts of a group are the same"] = found["every advantage is 0"] and _alike(record)
     wrong = [text for text, is_so in found.items() if is_so]
     compare = partial(_compare, wrong)
     yield Instance("all of the record", compare, partial(str, "; ".join(wrong)))
+
+
+def _alike(record: Record) -> bool:
+    """Return whether in every group all rollouts are the same, token by token."""
+    size = record.settings.group_size
+    for generation in record.generations:
+        try:
+            found = [tuple(each.ids) for each in rollouts(generation, record.settings)]
+        except NotSeen:
+            return False
+        if any(len(set(found[n : n + size])) > 1 for n in range(0, len(found), size)):
+            return False
+    return bool(record.generations)
 
 
 def _compare(wrong: list[str], of: str = "") -> Gap:

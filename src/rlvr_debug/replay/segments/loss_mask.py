@@ -54,8 +54,28 @@ def _as_trained(rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
 def _compare(
     record: Record, rollout: Rollout, got: list[bool], place: tuple[int, int], how: str = ""
 ) -> Gap:
+    if how in ("beginning", "kind", "prompt"):
+        return different(not _fits(record, rollout, got, how))
     off = _off(got, expected(record, rollout, len(got), how))
     return replace(different(len(off)), places=tuple(Place(*place, token) for token in off))
+
+
+def _fits(record: Record, rollout: Rollout, got: list[bool], how: str) -> bool:
+    """Return whether a mask is the right one but for a part: what is behind a token, a kind of token, or the prompt's end."""
+    right, own = expected(record, rollout, len(got)), rollout.completion
+    off = _off(got, right)
+    missing = bool(off) and all(right[n] and n < len(own) for n in off)
+    if how == "beginning":
+        return missing and any(got) and not any(got[off[0] :])
+    if how == "kind":
+        kinds = {own[n] for n in off} if missing else set()
+        return len(kinds) == 1 and not any(
+            g and own[n] in kinds for n, g in enumerate(got[: len(own)])
+        )
+    return any(
+        got == ([True] * n + expected(record, rollout, len(got)))[: len(got)]
+        for n in range(1, len(rollout.prompt) + 1)
+    )
 
 
 def _off(got: list[bool], wanted: list[bool]) -> list[int]:
@@ -83,7 +103,7 @@ def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> lis
         masks = True
     if masks and not ended:
         wrote = [False] * len(own)
-    last = len(rollout.turns[-1].output)
+    first, last = (len(rollout.turns[n].output) for n in (0, -1))
     found = {
         "eos not counted": [
             w and token not in settings.eos_ids for w, token in zip(wrote, own, strict=True)
@@ -96,6 +116,8 @@ def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> lis
         "last turn": [False] * (len(own) - last) + wrote[len(own) - last :],
         "shifted": [*wrote[1:], False],
         "nothing": [False] * len(own),
+        "turned round": [not w for w in wrote],
+        "first turn": wrote[:first] + [False] * (len(own) - first),
     }.get(how, wrote)
     return (found + [False] * width)[:width]
 

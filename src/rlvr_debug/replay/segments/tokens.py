@@ -116,6 +116,10 @@ def _other(
     """Return the sequences that another way of making them gives; None where it is not applicable."""
     rollout, tokenizer = sampled[row], record.tokenizer
     prompt, own = rollout.prompt, rollout.completion
+    if how == "other completion":
+        return [prompt + each.completion for each in sampled if each is not rollout]
+    if how == "eos added":
+        return [[*rollout.ids, end] for end in record.settings.eos_ids]
     if how == "other row":
         return [each.ids for each in sampled if each is not rollout]
     if how == "cut":

@@ -47,8 +47,24 @@ def _of_rollout(
 
 
 def _compare(
-    record: Record, history: list[Any], said: list[Any], got: list[int], **how: Any
-) -> Gap:
+    record: Record,
+    history: list[Any],
+    said: list[Any],
+    got: list[int],
+    *,
+    cut: bool = False,
+    role: str = "",
+    **how: Any,
+) -> Gap | None:
+    if cut:
+        contents = [str(message.get("content") or "") for message in said]
+        shorter = (
+            [{**m, "content": text[:n]} for m, text in zip(said, contents, strict=True)]
+            for n in range(max(map(len, contents), default=0))
+        )
+        return different(all(rendered_turn(record, history, each) != got for each in shorter))
+    if role:
+        said = [{"role": role, "content": message.get("content")} for message in said]
     return different(rendered_turn(record, history, said, **how) != got)
 
 

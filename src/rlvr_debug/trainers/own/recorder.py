@@ -24,7 +24,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import start, train_step
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState, Training
 from rlvr_debug.models.base_model import one_thread
-from rlvr_debug.replay.network import plain_weights
+from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
     Call,

@@ -27,6 +27,9 @@ class Steps(TrainerCallback):  # type: ignore[misc] # transformers' types are no
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._recorder.begin()
+
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         self._recorder.before_step()
 

@@ -21,7 +21,10 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
     return Settings(
         group_size=args.num_generations,
         sampling=sampling_of(
-            {name: getattr(args, name) for name in _SAMPLING}, max_new_tokens=trainer.max_tokens
+            {
+                **{name: getattr(args, name) for name in _SAMPLING},
+                "max_new_tokens": trainer.max_tokens,
+            }
         ),
         max_completion_length=trainer.max_seq_len,
         num_iterations=args.num_iterations,

@@ -20,8 +20,9 @@ from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record, RewardCall
 from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.trainers.trl.kept import ROW, without_dropout
 from rlvr_debug.trainers.trl.live import watched
-from rlvr_debug.trainers.trl.recorder import ROW, Recorder, off
+from rlvr_debug.trainers.trl.recorder import Recorder
 from rlvr_debug.trainers.verifiers.asked import asked_settings
 from rlvr_debug.trainers.verifiers.server import Answered, Server, plain_message
 from rlvr_debug.trainers.verifiers.task import Generated
@@ -94,7 +95,7 @@ class StepRecorder(Recorder):
     def attach(self) -> None:
         """Begin to watch."""
         trainer = self._trainer
-        self._undo += off(self._model)
+        self._undo.append(without_dropout(self._model))
         self._wrap("_compute_advantages", self._used_rewards)
         self._wrap("compute_loss", self._loss)
         self._wrap("_get_per_token_logps", self._logprobs)

@@ -84,10 +84,11 @@ def _main() -> None:
             importlib.import_module(name)
         except ImportError:  # an older release is without it
             continue
+    from rlvr_debug.replay.consequences import CONSEQUENCES
     from rlvr_debug.replay.segments import SEGMENTS
-    from rlvr_debug.replay.variants import check_segments
+    from rlvr_debug.replay.variants import check_names
 
-    check_segments(tuple(segment.name for segment in SEGMENTS))  # reads all names
+    check_names([segment.name for segment in SEGMENTS], CONSEQUENCES)  # reads all names
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         print(_forked(json.loads(line), answers), file=answers, flush=True)

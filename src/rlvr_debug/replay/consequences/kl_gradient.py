@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlvr_debug.replay.consequences.base import Consequence, consequence
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments.loss import kl_estimate
+from rlvr_debug.replay.segments.loss_formula import kl_estimate
 from rlvr_debug.replay.settings import Settings
 
 __all__ = ["NAME", "kl_gradient"]

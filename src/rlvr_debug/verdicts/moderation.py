@@ -95,9 +95,9 @@ def _mean(values: Floats, count: NDArray[np.int64], used: ArrayLike = True) -> F
     return np.asarray(np.nansum(np.where(used, values, 0.0), -1, keepdims=True) / count)
 
 
-def moves(arms: Sample, minimum: float) -> Bools:
-    """Return which arms are at least half of the minimum effect away from where training began. mean: gains."""
-    return np.asarray(np.abs(arms.mean) >= minimum / 2)
+def moves(gain: Floats, minimum: float) -> Bools:
+    """Return which arms are at least half of the minimum effect away from where training began."""
+    return np.asarray(np.abs(gain) >= minimum / 2)
 
 
 def priors(arms: Sample, moving: ArrayLike, counted: ArrayLike = True) -> Prior:

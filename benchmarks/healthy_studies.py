@@ -20,7 +20,9 @@ from rlvr_debug.report.tables import run_table
 from rlvr_debug.study.arms import runs, seeds_of
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.running import run_study
-from rlvr_debug.verdicts.decide import Evidence, arm_table, decide
+from rlvr_debug.verdicts.arms import arm_table
+from rlvr_debug.verdicts.decide import Evidence, decide
+from rlvr_debug.verdicts.rule import Bar
 
 _SEEDS = 3
 _OVERLAY = ROOT / "studies" / "healthy-ten.yaml"
@@ -42,13 +44,13 @@ def main() -> None:
 
     results = ROOT / "studies" / params.study / "results"
     answer = read_json(results / "check.json")
-    alpha, minimum = params.verdicts.alpha, params.verdicts.minimum_effect
+    bar = Bar.of(params.verdicts.alpha, params.verdicts.minimum_effect)
     seeds, found = seeds_of(params, "control"), []
     for start in range(0, len(seeds), _SEEDS):
         three = seeds[start : start + _SEEDS]
         table = run_table([run for run in needed if run.seed in three], results)
-        arms = arm_table(table, params.environment, alpha, minimum)
-        verdicts = decide(sorted(params.hypotheses), Evidence(answer, arms), alpha, minimum)
+        arms = arm_table(table, params.environment, bar)
+        verdicts = decide(sorted(params.hypotheses), Evidence(answer, arms), bar)
         statuses = Counter(verdict.status for verdict in verdicts)
         found.append("validated" in statuses)
         said = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))

@@ -342,15 +342,34 @@ def test_a_cause_with_its_mechanism_and_effect_is_validated_and_first() -> None:
 
 
 def test_an_arm_whose_runs_are_to_the_byte_the_cases_changes_nothing() -> None:
-    """What the check found may then be a symptom: no validation, and nothing cleared."""
+    """What the check found is then a symptom of another cause, and what it accuses is exonerated."""
     checked = case_answer("group-construction")
     arms = choose(checked, [])
     same = RUNS["case"]
     runs = RUNS | {a.name: RUNS["control"] if a.design == "alone" else same for a in arms}
     answer = judge(checked, [], arms, runs)
-    assert (answer.validated, answer.inconclusive) == ((), True)
-    assert answer.ranked["all"] == ("group-construction",)
+    assert (answer.validated, answer.inconclusive) == ((), False)
+    assert [verdict.status for verdict in answer.verdicts] == ["invalidated"]
+    assert answer.ranked["all"] == ()
     assert answer.ranked["experiments"] == ()
+
+
+def test_a_fault_at_saving_shows_in_the_held_out_reward_and_in_no_log() -> None:
+    checked = case_answer("eval-train-mismatch")
+    arms = choose(checked, [])
+    mended = [
+        Outcome(run.seed, run.sampled + 0.5, run.greedy + 0.5, run.log) for run in RUNS["case"]
+    ]
+    runs = RUNS | {a.name: RUNS["case"] if a.design == "alone" else mended for a in arms}
+    assert judge(checked, [], arms, runs).validated == ("eval-train-mismatch",)
+
+
+def test_an_effect_that_the_check_does_not_explain_is_located_and_ranked() -> None:
+    arms = choose(case_answer(), ["kl-penalty"])
+    runs = RUNS | {a.name: outcomes(LOW, a.name) for a in arms}
+    runs["kl-penalty-swap"] = outcomes(HIGH, "mended")
+    answer = judge(case_answer(), ["kl-penalty"], arms, runs)
+    assert (answer.validated, answer.ranked["all"]) == ((), ("kl-penalty",))
 
 
 def test_where_no_mechanism_is_found_nothing_is_blamed() -> None:

@@ -23,8 +23,11 @@ import pytest
 
 from lab.pages import PAGES, written
 from rlvr_debug.causes import in_order
+from rlvr_debug.files import parse_table
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.study.params import load_params, parse_params
+from rlvr_debug.verdicts.arms import arm_table
+from rlvr_debug.verdicts.rule import Bar
 from tests.copies import call, dry
 from tests.docs_commands import (
     BLOCK,
@@ -36,6 +39,7 @@ from tests.docs_commands import (
     NotHere,
     commands_of,
 )
+from tests.made_up_study import CAUSE_FOUND, Study
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -348,13 +352,13 @@ def test_every_metric_has_a_unit_and_the_file_that_computes_it() -> None:
         assert [unit for unit in rows if not re.fullmatch(units, unit)] == []
 
 
-def test_every_column_of_the_tables_is_explained() -> None:
+def test_every_column_of_the_tables_is_explained(tmp_path: Path) -> None:
+    tables = Study(tmp_path, CAUSE_FOUND).tables()
     page = pages()["docs/report.md"].partition("## The tables")[2]
     for name in ("verdicts", "arms", "runs", "curves"):
         part = page.partition(f"### {name}.csv")[2].partition("\n### ")[0]
         said = re.findall("`([a-z_]+)`", "".join(re.findall(r"^\| (.*?) \|", part, re.MULTILINE)))
-        header = (ROOT / "results" / "tables" / f"{name}.csv").read_text(encoding="utf-8")
-        assert sorted(said) == sorted(header.partition("\n")[0].split(",")), name
+        assert sorted(said) == sorted(map(str, tables[name])), name
 
 
 # --- figures
@@ -550,17 +554,25 @@ def test_the_full_study_s_verdicts_are_those_of_its_results() -> None:
     )
 
 
-def test_the_example_of_a_verdict_is_what_the_results_say(committed: Callable[[str], str]) -> None:
-    arms = csv(committed("results/tables/arms.csv"))
+def test_the_example_of_a_verdict_is_what_the_rule_says_of_the_results(
+    committed: Callable[[str], str],
+) -> None:
+    runs = parse_table(committed("results/tables/runs.csv")).fillna(
+        {"changes": "", "hypothesis": ""}
+    )
+    arms = arm_table(runs, "musique", Bar.of(0.05, 0.1)).set_index("arm")
     page = pages()["docs/verdicts.md"].partition("**An example**")[2].partition("\n\n")[0]
-    alone, control = arms["attention-mask-alone"], arms["control"]
+    page = " ".join(page.split())
+    alone, control = arms.loc["attention-mask-alone"], arms.loc["control"]
     for row in (alone, control):
-        assert f"{float(row['gain']):.4f} (s {float(row['gain_sd']):.4f})" in page
-    assert f"d = {float(alone['effect']):.4f}" in page
-    assert f"{float(alone['ci_low']):.3f} to {float(alone['ci_high']):.3f}" in page
-    assert f"p = {float(alone['p']):.6f}" in page
-    assert f"p' = 7 x {float(alone['p']):.6f} = {float(alone['p_holm']):.4f}" in page
-    assert f"Greedy, d is {float(alone['effect_greedy']):.3f}" in page
+        assert f"{row['gain']:.4f} (s {row['gain_sd']:.4f}, moderated " in page
+    assert f"d = {alone['effect']:.4f}" in page
+    assert f"{alone['ci_low']:.3f} to {alone['ci_high']:.3f}" in page
+    assert f"p = {alone['p']:.7f}" in page
+    assert f"p' = 6 x {alone['p']:.7f} = {alone['p_holm']:.6f}" in page
+    assert f"Greedy, d is {alone['effect_greedy']:.3f}" in page
+    fails = "{:.3f} [{:.3f}, {:.3f}]".format(*control[["effect", "ci_low", "ci_high"]])
+    assert f"the control gains {fails} more" in page
 
 
 def test_the_readme_s_figures_of_releases_are_those_that_were_measured(

@@ -314,7 +314,33 @@ def test_the_answer_to_a_run_that_learns_is_that_it_learns(tmp_path: Path) -> No
     found = answered(tmp_path, {"case": 0.5, "attention-mask": 0.5, "null": 0.5, LONG: 0.5})
     assert found.learns
     assert found.sentences == ("The run learns.",)
-    assert found.note == "No hypothesis is validated."
+    assert found.note.startswith("The case does as well as the healthy control")
+
+
+def test_what_an_effect_locates_and_the_check_does_not_explain_is_answered_too(
+    tmp_path: Path,
+) -> None:
+    found = answered(tmp_path, {"attention-mask": 0.5})
+    assert found.causes == ("hidden-context",)
+    assert found.sentences == (
+        "What attention-mask changes is where it goes wrong, as it costs 0.40 of held-out reward; why, the check does not say.",
+    )
+    assert "hidden-context: located, not explained, confidence high" in found.sure[0]
+
+
+def test_two_defects_that_compensate_are_answered_by_a_run_that_learns(tmp_path: Path) -> None:
+    rewards = {
+        "case": 0.5,
+        "attention-mask": 0.1,
+        "attention-mask-alone": 0.1,
+        LONG: 0.5,
+        "null": 0.5,
+    }
+    found = answered(tmp_path, rewards, ("context-sensitivity",))
+    assert found.sentences == ("The run learns.",)
+    assert found.causes == ()
+    status = pd.read_csv(tmp_path / "tables" / "verdicts.csv").set_index("hypothesis")["status"]
+    assert status["hidden-context"] == "explained_costs_nothing"
 
 
 def test_where_only_mending_everything_helps_the_answer_says_so(tmp_path: Path) -> None:

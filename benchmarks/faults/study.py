@@ -22,7 +22,9 @@ from rlvr_debug.causes.base import Intervention
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import segments_for
-from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide
+from rlvr_debug.verdicts.arms import arm_table
+from rlvr_debug.verdicts.decide import Evidence, Verdict, decide
+from rlvr_debug.verdicts.rule import Bar
 
 __all__ = [
     "CASE",
@@ -38,10 +40,11 @@ __all__ = [
 ]
 
 MOST_ARMS = 3
-ALPHA, MINIMUM_EFFECT = 0.05, 0.1  # as in params.yaml
+BAR = Bar.of(0.05, 0.1)  # as in params.yaml
 # what the answer is drawn from: experiments by settings or by stages alone, or both, or all that is known
 MODES = ("logs", "check", "knobs", "swaps", "experiments", "all")
 _TASK = "the case's"
+_FOUND = ("validated", "located_not_explained")  # verdicts that name where the cause is
 
 
 def _interventions() -> dict[str, dict[str, Intervention]]:
@@ -165,7 +168,7 @@ def judge(
     evidence = Evidence(checked, table)
     tested = dict.fromkeys(arm.hypothesis for arm in arms)
     suspects = _present(checked)
-    verdicts = decide(list(dict.fromkeys([*tested, *suspects])), evidence, ALPHA, MINIMUM_EFFECT)
+    verdicts = decide(list(dict.fromkeys([*tested, *suspects])), evidence, BAR)
     of_kind = {kind: [a for a in arms if a.kind == kind] for kind in ("knob", "swap")}
     ranked = {
         "logs": tuple(slug for slug in by_logs if slug in _INTERVENTIONS),
@@ -184,15 +187,20 @@ def _present(checked: Mapping[str, Any]) -> list[str]:
 
 
 def _table(arms: Sequence[Arm], runs: Mapping[str, Sequence[Outcome]]) -> pd.DataFrame:
-    """Effects. An arm whose runs are to the byte those that it is compared with changes nothing."""
-    logs = {name: [run.log for run in found] for name, found in runs.items()}
+    """Effects. An arm whose runs are to the byte those that it is compared with changes nothing.
+
+    Of a run that counts the log and what came out: a fault at saving shows in no log.
+    """
+    seen = {
+        name: [(run.log, run.sampled, run.greedy) for run in found] for name, found in runs.items()
+    }
     rows = [
         {
             "arm": arm.name,
             "design": arm.design,
             "hypothesis": arm.hypothesis,
             "environment": _TASK,
-            "changes": arm.kind if logs[arm.name] != logs[_other(arm)] else "",
+            "changes": (arm.kind or arm.design) if seen[arm.name] != seen[_other(arm)] else "",
             "seed": run.seed,
             "gain": run.sampled,
             "gain_greedy": run.greedy,
@@ -200,7 +208,7 @@ def _table(arms: Sequence[Arm], runs: Mapping[str, Sequence[Outcome]]) -> pd.Dat
         for arm in (CASE, CONTROL, *arms)
         for run in runs[arm.name]
     ]
-    return arm_table(pd.DataFrame(rows), _TASK, ALPHA, MINIMUM_EFFECT)
+    return arm_table(pd.DataFrame(rows), _TASK, BAR)
 
 
 def _other(arm: Arm) -> str:
@@ -215,12 +223,13 @@ def _by_effect(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _by_verdict(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """The validated ones by their effect; after them those whose mechanism is there and whose effect is open."""
-    order = ("validated", "inconclusive", "pending")
+    """The validated ones by their effect, and then the located ones; after them those whose mechanism is there and whose
+    effect is open."""
+    order = (*_FOUND, "inconclusive", "pending")
     left = [
         v
         for v in verdicts
-        if v.status == "validated" or (v.status in order and v.mechanism == "present")
+        if v.status in _FOUND or (v.status in order and v.mechanism == "present")
     ]
     left.sort(key=lambda v: (order.index(v.status), -(v.effect if v.effect == v.effect else 0.0)))
     return tuple(v.hypothesis for v in left)

@@ -30,6 +30,7 @@ from rlvr_debug.report.rollouts import shown_rollouts
 from rlvr_debug.study.plan import seconds_of
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.verdicts.decide import observations
+from rlvr_debug.verdicts.rule import in_words
 
 __all__ = ["NOTES", "report_html"]
 
@@ -37,8 +38,8 @@ NOTES = "notes"  # the folder beside `results` with a file for each hypothesis, 
 
 _TABLES = ("runs", "arms", "verdicts", "curves")
 _ORDER = (
-    *("validated", "partially_validated", "inconclusive", "pending", "invalidated"),
-    "not_applicable",
+    *("validated", "located_not_explained", "partially_validated", "inconclusive", "pending"),
+    *("explained_costs_nothing", "invalidated", "not_applicable"),
 )
 _FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixels
 
@@ -226,7 +227,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
     environment.filters["interval"] = interval
     environment.filters["number"] = lambda x: "" if math.isnan(x) else f"{x:.3g}"
-    environment.filters["text"] = lambda x: x.replace("_", " ") if isinstance(x, str) else ""
+    environment.filters["text"] = lambda x: in_words(x) if isinstance(x, str) else ""
     environment.filters["seeds"] = _seeds
     environment.filters["from_report"] = _from_report
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"

@@ -336,7 +336,7 @@ def test_two_defects_that_compensate_are_answered_by_a_run_that_learns(tmp_path:
         LONG: 0.5,
         "null": 0.5,
     }
-    found = answered(tmp_path, rewards, ("context-sensitivity",))
+    found = answered(tmp_path, rewards, ("hidden-context",))
     assert found.sentences == ("The run learns.",)
     assert found.causes == ()
     status = pd.read_csv(tmp_path / "tables" / "verdicts.csv").set_index("hypothesis")["status"]

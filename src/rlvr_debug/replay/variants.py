@@ -35,6 +35,11 @@ class Variant:
     cause: str
     knobs: Mapping[str, Any]
 
+    @property
+    def fitted(self) -> bool:
+        """Whether a number of it is fitted to what was recorded."""
+        return bool({"fitted", "factor"} & self.knobs.keys())
+
 
 @cache
 def _told() -> Mapping[str, Mapping[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,8 @@ def old_instances(record: Record, network: Network) -> Iterator[Instance]:
             batch for batch in ([whole] if whole.old is not None else own) if batch.old is not None
         ]
         for batch in kept:
-            compare = partial(_compare, record, network, batch, "old", generation.weights)
+            held = _Held(record, network, batch, "old", generation.weights)
+            compare = partial(_compare, held)
             yield Instance(where, compare)
         serves = {
             n
@@ -71,8 +72,8 @@ def reference_instances(record: Record, network: Network) -> Iterator[Instance]:
         if record.reference is None:
             raise NotSeen("the reference model's weights were not seen")
         moved = replace(record, reference=_followed(record, network, number))
-        compare = partial(_compare, moved, network, batch, "reference", generation.weights)
-        yield Instance(f"generation {number + 1}", compare)
+        held = _Held(moved, network, batch, "reference", generation.weights)
+        yield Instance(f"generation {number + 1}", partial(_compare, held))
 
 
 def _compare_begun(
@@ -103,12 +104,19 @@ def _followed(record: Record, network: Network, number: int) -> Weights | None:
     return held
 
 
+@dataclass(frozen=True)
+class _Held:
+    """Log-probabilities that are kept: `which` of the batch's; weights: number of the policy's at their time."""
+
+    record: Record
+    network: Network
+    batch: Batch
+    which: str
+    weights: int
+
+
 def _compare(
-    record: Record,
-    network: Network,
-    batch: Batch,
-    which: str,
-    weights: int,
+    held: _Held,
     *,
     model: str = "",
     updates_ago: int = 0,
@@ -118,16 +126,17 @@ def _compare(
 ) -> Gap | None:
     if another:
         return None
+    record, network, which = held.record, held.network, held.which
     model = model or ("reference" if which == "reference" else "policy")
-    held = _weights(record, network, weights, model, updates_ago)
-    batch = batch.of_rows(record.chosen(len(batch.completion_ids)))
+    weights = _weights(record, network, held.weights, model, updates_ago)
+    batch = held.batch.of_rows(record.chosen(len(held.batch.completion_ids)))
     counted = batch.loss_mask.bool() & batch.completion_mask.bool()
-    if held is None:
+    if weights is None:
         return None
     if not counted.any():
         return Gap(0.0)
     exact, rounded = (
-        batch_logprobs(record, network, batch, held, precision, **forward).double()
+        batch_logprobs(record, network, batch, weights, precision, **forward).double()
         for precision in (EXACT, record.settings.precision)
     )
     got: Tensor = getattr(batch, which).double()

@@ -23,7 +23,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         rows = trained(batch_of(generation))
         # the sequence may be another one: that is for `tokens` to say
         sampled = [
-            _as_trained(each, completion, mask)
+            _as_trained(record, each, completion, mask)
             for each, (_, completion, mask) in zip(sampled, rows, strict=True)
         ]
         masks = [counted for _, _, counted in rows]
@@ -33,16 +33,24 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             yield Instance(f"generation {number + 1}", compare, said)
 
 
-def _as_trained(rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
-    """Return the rollout in the tokens of the trained completion; of tokens that replies were replaced by the mask is
-    taken for right.
+def _as_trained(record: Record, rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
+    """Return the rollout in the tokens of the trained completion.
+
+    Where a reply stands in them may not be certain: that place counts which the mask fits best. Of tokens that were
+    replaced the mask is taken for right.
     """
     own = rollout.completion
     if ids[: len(own)] == own:
         return rollout
+    aligned = _aligned(rollout, ids, mask)
     found = carried(rollout, ids)
-    if found is not rollout:
-        return found
+    if found is rollout:
+        return aligned
+    return min(found, aligned, key=lambda each: len(_off(mask, expected(record, each, len(mask)))))
+
+
+def _aligned(rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
+    own = rollout.completion
     wrote = [
         mask[n] if place is None else rollout.completion_wrote[place]
         for n, place in enumerate(places_in(own, ids))

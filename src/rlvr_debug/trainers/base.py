@@ -96,7 +96,7 @@ class Job:
 class Trainer(ABC):
     """A trainer of a study's runs. A folder beside this file exports one as TRAINER.
 
-    Importing that folder must not import torch, since checking params.yaml imports it: `train` and `probe`
+    Importing that folder must not import torch, since checking params.yaml imports it: `train` and `record`
     import what they need.
     """
 

@@ -80,7 +80,7 @@ def test_a_check_is_told_the_case_with_few_rollouts_a_step() -> None:
     [
         ("trl", set()),
         ("trl-reward-whole-conversation", {"reward-signal"}),
-        ("trl-short-completions", {"context-truncation", "reward-signal"}),
+        ("trl-short-completions", {"context-truncation", "reward-signal", "group-construction"}),
         ("trl-no-learning-rate", {"optimizer-no-op"}),
     ],
 )

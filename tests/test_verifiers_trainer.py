@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
@@ -181,15 +180,15 @@ def test_with_its_fixes_the_release_trains_what_was_sampled_and_the_record_names
 
 @pytest.mark.releases
 @pytest.mark.heavy
-def test_an_adapter_is_trained_and_merged_at_the_end(job: Job, tmp_path: Path) -> None:
+def test_an_adapter_is_trained_and_saved_at_the_end(job: Job, tmp_path: Path) -> None:
     run = arm("control")
     training = replace(run.training, lora_r=4, learning_rate=0.01)
     TRAINER.train(replace(job, run=replace(run, training=training), out=tmp_path))
     rows = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
     assert rows[0]["kl"] == 0 < rows[1]["kl"]
-    base, trained = (read_tensors(f / "model.safetensors") for f in (job.base_model, tmp_path))
-    moved = {name for name, tensor in trained.items() if not torch.equal(tensor, base[name])}
-    assert {name.split(".")[-2] for name in moved} == {
+    saved = read_tensors(tmp_path / "model.safetensors")
+    moved = {name for name, tensor in saved.items() if "lora_B" in name and tensor.any()}
+    assert {name.split(".")[-3] for name in moved} == {
         *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     }
 

@@ -72,7 +72,7 @@ def _ran(job: Job, program: Program, steps: int) -> Recording:
     training = replace(job.run.training, steps=steps, save_steps=0, warmup_steps=0)
     run, out = replace(job.run, training=training), job.out.with_suffix("") / str(steps)
     told = replace(job, run=run, out=out, diagnostics=ALL_ROLLOUTS)
-    return record(told, program, "record of", recorded=True)
+    return record(told, program, "check of", recorded=True)
 
 
 def _without_files(record: Record) -> Record:

@@ -37,7 +37,8 @@ from rlvr_debug.serving.endpoint import (
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.process import model_folder, served, server_of, started
+from rlvr_debug.serving.model_folder import model_folder
+from rlvr_debug.serving.process import served, server_of, started
 from rlvr_debug.study.params import load_params
 from tests.study_file import changed, study_file
 
@@ -213,6 +214,18 @@ def _services_end() -> Iterator[None]:
     yield
     while SERVICES:
         SERVICES.pop().kill()
+
+
+def test_an_endpoint_stands_before_anything_slow_is_imported() -> None:
+    """Snakemake fails whoever needs it after some seconds, and a busy machine takes longer than that for torch."""
+    slow = ("torch", "transformers", "pandas")
+    asked = (
+        f"import rlvr_debug.serving.process, sys; print([m for m in {slow} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def sampler_of(
         yield base_sampler(base_model, chat, weights)
         return
     from rlvr_debug.serving.client import ServedAdapter, ServedSampler
-    from rlvr_debug.serving.process import model_folder
+    from rlvr_debug.serving.model_folder import model_folder
 
     if asked.endpoint and weights:
         raise InputError(

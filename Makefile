@@ -19,10 +19,7 @@ HOW := $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE)) $(i
 REAL := tests/studies/real.yaml
 FAULTS := benchmarks/faults
 
-# of verifiers
-RELEASE ?= 0.1.3
-
-.PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke model probe-release bench bench-faults bench-releases docs lint lock prune unlock clean help
+.PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke model bench bench-faults bench-releases docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -65,11 +62,6 @@ smoke: $(RUN_ENV)  ## a study of a minute: the case and its controls, 2 seeds, 8
 model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one
 	@$(BIN)/python -m lab.model.build --params params.yaml --out results/model --compare models/tiny
 
-probe-release: $(RUN_ENV)  ## probe the trainer of RELEASE=0.1.3 or 0.1.6.post0; WHEEL=folder runs an unpacked wheel
-	@python=$$($(BIN)/python scripts/build_env.py verifiers-$(RELEASE)) && \
-	  PYTHONPATH=src $$python -m lab.releases.probe --release $(RELEASE) $(if $(WHEEL),--wheel-folder $(WHEEL)) \
-	  --out $(or $(OUT),results/releases/verifiers-$(RELEASE).json)
-
 bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate and TRL
 	@$(BIN)/python -m benchmarks.bench_sampling
 	@$(BIN)/python -m benchmarks.bench_step
@@ -79,8 +71,8 @@ bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes 
 	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS)/work$(if $(SUBSET),-subset) \
 	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml --cores $(or $(CORES),2) --rerun-incomplete --quiet rules
 
-bench-releases: $(TEST_ENV)  ## probe every release of verifiers and TRL that is pinned, into benchmarks/releases.csv and docs/releases.md
-	@$(BIN)/python -m benchmarks.bench_releases
+bench-releases: $(TEST_ENV)  ## check releases of verifiers and TRL, each in its own environment, into benchmarks/releases.csv; ONLY='verifiers 0.1.3' some of them
+	@$(BIN)/python -m benchmarks.bench_releases $(if $(ONLY),--only '$(ONLY)')
 	@$(BIN)/python -m lab.pages
 
 docs: $(TEST_ENV)  ## build the pages of docs/ into site/, with all links checked

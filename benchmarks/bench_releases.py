@@ -1,80 +1,54 @@
-"""Every probe on every release: found in the broken one, clear in the mended one.
+"""The check on releases of TRL and verifiers, segment by segment: a known bug deviates in the broken one, and not in the mended one.
 
-    python -m benchmarks.bench_releases [--out benchmarks/releases.csv]
+    python -m benchmarks.bench_releases [--out benchmarks/releases.csv] [--only WORD]
 
-Each release runs in an environment of its own, which is built if it is not there. What could not be run
-is in the table, and why. Ends with status 1 where a known bug is not found, or found where it was mended.
+Each release runs in an environment of its own, which is built if it is not there. What could not be run is in the
+table, and why. Ends with status 1 where a known bug does not deviate, or deviates where it was mended.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from lab.releases.table import (
+from lab.releases.checked import checked_release
+from lab.releases.checks import (
     CSV,
-    RELEASES,
-    Release,
+    SUBJECTS,
+    checks_of,
+    checks_text,
+    in_order,
     missing,
-    releases_text,
-    results_of,
-    write_results,
+    read_checks,
+    write_checks,
 )
-from rlvr_debug.checkout import ROOT
-from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json
-from rlvr_debug.processes import run_main, variables_apart
-from rlvr_debug.venvs import build_venv
-
-__all__ = ["probed"]
+from rlvr_debug.processes import run_main
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=CSV)
+    parser.add_argument(
+        "--only", default="", help="run those whose name has this word; the others stay as they are"
+    )
     args = parser.parse_args()
-    found = []
-    for release in RELEASES:
+    found = read_checks(args.out) if args.only and args.out.is_file() else []
+    for subject in SUBJECTS:
+        name = f"{subject.release.package} {subject.column}"
+        if args.only not in name:
+            continue
         start = time.perf_counter()
-        report = probed(release)
-        found += results_of(release, report)
-        said = f"not run: {report}" if isinstance(report, str) else "probed"
-        seconds = time.perf_counter() - start
-        print(f"{release.package} {release.column}: {said}, {seconds:.0f} s", file=sys.stderr)
-    write_results(found, args.out)
-    print(releases_text(found))
+        answer = checked_release(subject)
+        found = [each for each in found if not each.of(subject)] + checks_of(subject, answer)
+        write_checks(in_order(found), args.out)
+        said = f"not run: {answer}" if isinstance(answer, str) else answer["answer"]
+        print(f"{name}: {said} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+    print(checks_text(found))
     if wrong := missing(found):
         print("\n".join(wrong), file=sys.stderr)
         sys.exit(1)
-
-
-def probed(release: Release) -> Mapping[str, Any] | str:
-    """Return what lab.releases.probe reports in the release's environment, or why it does not."""
-    try:
-        python = build_venv(release.environment)
-    except InputError as error:
-        return str(error)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "report.json"
-        command = [
-            str(python),
-            *("-m", "lab.releases.probe"),
-            *("--package", release.package, "--release", release.version),
-            *("--temperature", str(release.temperature), "--out", str(out)),
-        ]
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, env=variables_apart(), check=False
-        )
-        if done.returncode:
-            return done.stderr.strip().splitlines()[-1]
-        report: Mapping[str, Any] = read_json(out)
-        return report
 
 
 if __name__ == "__main__":

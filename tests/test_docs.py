@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 import shutil
 import subprocess
@@ -573,58 +572,3 @@ def test_the_example_of_a_verdict_is_what_the_rule_says_of_the_results(
     assert f"Greedy, d is {alone['effect_greedy']:.3f}" in page
     fails = "{:.3f} [{:.3f}, {:.3f}]".format(*control[["effect", "ci_low", "ci_high"]])
     assert f"the control gains {fails} more" in page
-
-
-def test_the_readme_s_figures_of_releases_are_those_that_were_measured(
-    committed: Callable[[str], str],
-) -> None:
-    text = pages()["README.md"]
-    columns = [
-        json.loads(committed(f"results/releases/verifiers-{name}.json"))["measurements"]
-        for name in ("0.1.3", "0.1.3-fixed", "0.1.5.post0", "0.1.6.post0")
-    ]
-
-    def row(probe: str) -> list[str]:
-        [cells] = re.findall(rf"^\| `{probe}`:[^|]*\|(.*)\|$", text, re.MULTILINE)
-        return [cell.strip().strip("*") for cell in cells.split("|")]
-
-    def share(value: float) -> str:
-        return f"{value:.0%}".replace("%", " %")
-
-    for number, found in enumerate(columns):
-        measured = {probe: each["measured"] for probe, each in found.items()}
-        change = [f"{value:.2f}" for value in measured["context-sensitivity"].values()]
-        assert row("context-sensitivity")[number].removesuffix(" nats") == "; ".join(
-            "0" if value == "0.00" else value for value in change
-        )
-        missing = measured["sequence-diff"]["tokens_missing"]
-        assert row("sequence-diff")[number] == (
-            f"{share(measured['sequence-diff']['share_of_rollouts'])}; {missing:.1f}".replace(
-                "; 0.0", "; 0"
-            )
-        )
-        ratio = share(measured["trained-ratio"]["outside_10_percent"])
-        assert row("trained-ratio")[number] == ratio
-        error = measured["second-iteration"]["relative_error"]
-        assert row("second-iteration")[number] == (f"{error:.2f}" if error > 0.005 else "0")
-
-
-def test_the_readme_s_bugs_of_trl_are_found_and_clear_as_measured() -> None:
-    table = pd.read_csv(ROOT / "benchmarks" / "releases.csv", dtype={"version": str})
-    trl = {
-        (row["version"], row["probe"], row["temperature"]): row
-        for row in table[table["package"] == "trl"].to_dict("records")
-    }
-    rows = re.findall(
-        r"^\| ([^|]*\((?:PR )?\d+\)[^|]*) \| `([\w-]+)` \| (\S+): \*\*(\S+)\*\*[^|]* \| (\S+): (\S+) \|$",
-        pages()["README.md"],
-        re.MULTILINE,
-    )
-    assert len(rows) == 3
-    for what, probe, broken, failing, mended, passing in rows:
-        temperature = 0.9 if "at 0.9" in what else 1.0
-        for version, value, result in ((broken, failing, "fails"), (mended, passing, "passes")):
-            measured = trl[version, probe, temperature]
-            assert measured["result"] == result
-            digits = len(value.split("e")[0].replace(".", "").lstrip("0"))
-            assert float(value) == float(f"{float(measured['value']):.{digits - 1}e}")

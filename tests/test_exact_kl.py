@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.exact_kl import agreement, kl_gradient, random_policies, term_gradient
 from lab.kl import (
     direction_report,
     directions,
@@ -17,7 +18,6 @@ from lab.kl import (
     sequence_gradients,
     terms,
 )
-from lab.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.stages import Stages

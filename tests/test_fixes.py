@@ -1,5 +1,4 @@
-"""The applier of patches, on small releases: all or nothing, and one line for what does not fit. What the script
-that probes a release says outside of its environment."""
+"""The applier of patches, on small releases: all or nothing, and one line for what does not fit."""
 
 from __future__ import annotations
 
@@ -11,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.releases import probe
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.processes import run_main
 from rlvr_debug.trainers.verifiers.fixes import apply_fixes, fix_names
-from tests.in_process import called
 
 RELEASE = "verifiers-1.0"
 LINES = [f"line {number}\n" for number in range(20)]
@@ -149,24 +145,6 @@ def test_the_script_says_in_one_line_what_is_wrong(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert "expected a wheel" in line
-
-
-@pytest.mark.parametrize("options", [[], ["--wheel-folder", "{folder}"]], ids=["main", "empty"])
-def test_probing_without_a_release_is_refused_in_one_line(
-    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("TQDM_DISABLE", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setattr("logging.disable", lambda level: None)
-    out = tmp_path / "found.json"
-    given = [option.format(folder=tmp_path) for option in options]
-    words = ("--release", "0.1.3", "--out", str(out), *given)
-    done = called(lambda: run_main(probe.main), "probe", *words)
-    [line] = done.stderr.splitlines()
-    assert done.returncode == 2
-    assert line.startswith("error: ")
-    assert "expected" in line
-    assert not out.exists()
 
 
 def test_every_shipped_fix_is_explained() -> None:

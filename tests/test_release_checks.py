@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks import bench_releases
 from lab.releases.checked import checked_release, release_job
 from lab.releases.checks import (
+    CSV,
     PAIRS,
     SUBJECTS,
+    Release,
     Subject,
     checks_of,
     checks_text,
@@ -22,7 +25,6 @@ from lab.releases.checks import (
     read_checks,
     write_checks,
 )
-from lab.releases.table import Release
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
 from rlvr_debug.replay.segments import SEGMENTS
@@ -70,6 +72,18 @@ def test_a_release_that_cannot_be_run_is_said_to_be_so(tmp_path: Path) -> None:
 def test_fixes_that_no_run_has_by_themselves_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a run has none, expected old-logprobs"):
         release_job(Subject(V_0_1_3, ("old-logprobs",)), tmp_path)
+
+
+def test_releases_that_are_not_asked_for_keep_their_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "releases.csv"
+    own.write_bytes(CSV.read_bytes())
+    words = ["bench_releases", "--only", "no such release", "--out", str(own)]
+    monkeypatch.setattr("sys.argv", words)
+    bench_releases.main()
+    assert own.read_bytes() == CSV.read_bytes()
+    assert checks_text() in capsys.readouterr().out
 
 
 # --- the releases at work

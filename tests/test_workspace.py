@@ -35,7 +35,7 @@ NEEDED = [
     "results/report.html",
     # not of runs: no business of prune
     "results/tables/verdicts.csv",
-    "results/releases/verifiers-0.1.3.json",
+    "results/releases/verifiers-0.1.3/note.json",
     "data/splits/calculator/train.jsonl",
     "data/rows-of-mine.jsonl",
     "logs/write_tables.log",

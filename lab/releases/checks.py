@@ -9,7 +9,6 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lab.releases.table import Release
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
@@ -23,6 +22,7 @@ __all__ = [
     "SUBJECTS",
     "Checked",
     "Pair",
+    "Release",
     "Subject",
     "checks_of",
     "checks_text",
@@ -32,7 +32,20 @@ __all__ = [
     "write_checks",
 ]
 
-CSV = ROOT / "benchmarks" / "checks.csv"
+CSV = ROOT / "benchmarks" / "releases.csv"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of a package, which has an environment of its own."""
+
+    package: str
+    version: str
+
+    @property
+    def environment(self) -> str:
+        """Return the environment's name: that of envs/<name>.txt."""
+        return f"{self.package}-{self.version}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
-MODEL = str(Path(__file__).resolve().parents[3] / "models" / "tiny")
+MODEL = str(Path(__file__).resolve().parents[2] / "models" / "tiny")
 GROUP, ROLLOUTS = 4, 32
 
 

@@ -1,11 +1,13 @@
-"""The training step of large models beside TRL's, on the same batch: tokens a second, and memory.
+"""The training step of large models beside TRL's, on the same batch: tokens a second, memory, and what was estimated.
 
-    python -m benchmarks.bench_gpu [--sizes 0.5B 1.5B] [--device cuda] [--repeats 5]
+    python -m benchmarks.bench_gpu [--sizes 0.5B 1.5B 7B] [--device cuda] [--gpu "H100 80GB"] [--repeats 5] [--profile]
 
-Qwen2 architectures with random weights, in bfloat16 with float32 master weights and gradient
-checkpointing; a ragged batch of random ids; no reference model. A step is the log-probabilities, loss and
-gradient over micro-batches, clipping and AdamW: no rollouts. Each side in a process of its own. Without a
-GPU, `--device cpu --sizes tiny` shows that it runs.
+Architectures of Qwen2.5 with random weights, in bfloat16 with gradient checkpointing: 0.5B and 1.5B whole, with float32
+master weights, 7B by an adapter. Rollouts have the lengths that docs/scaling.md takes MuSiQue's for, and random ids;
+no reference model. A step is the log-probabilities, loss and gradient over micro-batches, clipping and the optimizer: no
+rollouts. Each side in a process of its own. Estimates are those of `make plan`, for the same shapes; the share is that of
+the data sheet's FLOPs. --profile also prints where the time goes. Without a GPU, `--device cpu --sizes tiny` shows that
+it runs.
 """
 
 from __future__ import annotations
@@ -27,124 +29,95 @@ import torch
 
 from benchmarks.replay import TINY, Conversation
 from benchmarks.sides import SETTINGS, advantages, our_batch, trl_inputs
+from lab.scaling.cost import GPUS, Setup, trainer_memory, training_flops, training_seconds
+from rlvr_debug.environments import task_of
+from rlvr_debug.environments.task import Lengths
 from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
-from rlvr_debug.grpo.policy import build_policy
+from rlvr_debug.grpo.policy import build_policy, lora_config
 from rlvr_debug.grpo.processes import Processes
+from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import Observer, TrainerState
 from rlvr_debug.grpo.update import batch_totals, update_policy
+from rlvr_debug.models.architectures import PUBLISHED, Architecture
 from rlvr_debug.models.base_model import model_config
 from rlvr_debug.sampling.chat import Chat
 
-# config.json of Qwen2-0.5B and Qwen2-1.5B
-_QWEN2 = {"vocab_size": 151936, "tie_word_embeddings": True, "num_key_value_heads": 2}
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {},
-    "0.5B": {
-        **_QWEN2,
-        "hidden_size": 896,
-        "num_hidden_layers": 24,
-        "intermediate_size": 4864,
-        "num_attention_heads": 14,
-    },
-    "1.5B": {
-        **_QWEN2,
-        "hidden_size": 1536,
-        "num_hidden_layers": 28,
-        "intermediate_size": 8960,
-        "num_attention_heads": 12,
-    },
-}
+# by size: the rank of its adapter, 0 for full fine-tuning
+SIZES = {"tiny": 0, "tiny-lora": 4, "0.5B": 0, "1.5B": 0, "7B": 16}
 _PROMPTS, _GROUP, _MICRO_BATCH = 4, 8, 4
-_LENGTHS = {"cuda": (128, 512), "cpu": (8, 32)}  # of prompts and of replies, at most
+_TURNS, _REPLY = 6, 1024  # at most, as studies/qwen2.5-7b.yaml has them
+_SHORT = 16  # times, on a processor
+_GIB = 2**30
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--sizes", nargs="+", default=["0.5B", "1.5B"], choices=SIZES)
+    parser.add_argument("--sizes", nargs="+", default=["0.5B", "1.5B", "7B"], choices=SIZES)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--gpu", default="H100 80GB", choices=GPUS, help="that estimates are of")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--side", choices=_SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
-        print(json.dumps(_measured(args.side, args.sizes[0], args.device, args.repeats)))
+        print(json.dumps(_measured(args)))
         return
     print(
-        f"{'model':<6} {'side':<5} {'tokens/s':>9} {'step, s':>8}  {'range':<16} {'peak, GiB':>9}"
+        f"{'model':<10} {'side':<5} {'tokens/s':>9} {'step, s':>8}  {'range':<16} {'estimated':>9} "
+        f"{'of FLOPs':>8} {'peak, GiB':>9} {'estimated':>9}"
     )
     for size in args.sizes:
         for side in _SIDES:
             command = [sys.executable, "-m", "benchmarks.bench_gpu", "--side", side]
             options = ["--sizes", size, "--device", args.device, "--repeats", str(args.repeats)]
+            more = ["--profile"] if args.profile else []
             done = subprocess.run(
-                [*command, *options], stdout=subprocess.PIPE, text=True, check=True
+                [*command, *options, *more], stdout=subprocess.PIPE, text=True, check=True
             )
-            found = json.loads(done.stdout.splitlines()[-1])
-            low, high = min(found["seconds"]), max(found["seconds"])
-            middle = median(found["seconds"])
-            print(
-                f"{size:<6} {side:<5} {found['tokens'] / middle:>9.0f} {middle:>8.3f}  "
-                f"{low:.3f} to {high:.3f}   {found['peak'] / 2**30:>8.2f}",
-                flush=True,
-            )
+            *said, last = done.stdout.splitlines()
+            print(_row(size, side, args, json.loads(last)), *said, sep="\n", flush=True)
 
 
-def _measured(side: str, size: str, device: str, repeats: int) -> dict[str, Any]:
-    """Seconds of each step after the first, unpadded tokens of one, and the peak in bytes (GPU only)."""
-    conversations = _conversations(device)
-    with tempfile.TemporaryDirectory() as folder:
-        step = _SIDES[side](_model(size, device), conversations, device, Path(folder))
-        step()
-        seconds = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            step()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - start)
-    peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-    tokens = sum(len(each.prompt) + each.turns[0][0] for each in conversations)
-    return {"seconds": seconds, "tokens": tokens, "peak": peak}
+def _row(size: str, side: str, args: argparse.Namespace, found: dict[str, Any]) -> str:
+    """Return a line of the table. found: of _measured."""
+    low, high, middle = min(found["seconds"]), max(found["seconds"]), median(found["seconds"])
+    gpu, lengths = GPUS[args.gpu], _lengths(args.device)
+    setup = _setup(size)
+    flops = training_flops(setup, lengths, _PROMPTS * _GROUP, 1, kl=False)
+    memory = trainer_memory(setup, round(lengths.total), round(lengths.sampled))
+    # at the sync nothing is gathered here: no policy is served
+    peak = memory.states + memory.activations + memory.logits
+    return (
+        f"{size:<10} {side:<5} {found['tokens'] / middle:>9.0f} {middle:>8.3f}  {f'{low:.3f} to {high:.3f}':<16} "
+        f"{training_seconds(flops, gpu, 1):>9.3f} {flops / middle / gpu.flops:>8.1%} "
+        f"{found['peak'] / _GIB:>9.2f} {peak / _GIB:>9.2f}"
+    )
 
 
-def _conversations(device: str) -> list[Conversation]:
-    generator = torch.Generator().manual_seed(0)
-
-    def random(low: int, high: int, count: int) -> list[int]:
-        found: list[int] = torch.randint(low, high, (count,), generator=generator).tolist()
-        return found
-
-    prompt, reply = _LENGTHS[device]
-    prompts = [random(0, 256, n) for n in random(prompt // 2, prompt, _PROMPTS)]
-    return [
-        Conversation(ids, [(n, [])]) for ids in prompts for n in random(reply // 4, reply, _GROUP)
-    ]
+def _setup(size: str) -> Setup:
+    """Return what `make plan` would take this benchmark's step for."""
+    settings = _settings(size)
+    chunk = min(settings.logprobs_chunk, _MICRO_BATCH)
+    return Setup(
+        Architecture.of(_config(size)),
+        *(1, False, settings.lora_r, settings.bf16, settings.gradient_checkpointing),
+        *(_MICRO_BATCH, chunk),
+    )
 
 
-def _sequences(conversations: list[Conversation]) -> tuple[list[list[int]], list[list[bool]]]:
-    generator = torch.Generator().manual_seed(1)
-    ids, sampled = [], []
-    for each in conversations:
-        length = each.turns[0][0]
-        reply = torch.randint(0, 256, (length,), generator=generator).tolist()
-        ids.append(each.prompt + reply)
-        sampled.append([False] * len(each.prompt) + [True] * length)
-    return ids, sampled
+def _lengths(device: str) -> Lengths:
+    usual = task_of("musique").lengths.within(_TURNS, _REPLY)
+    if device == "cuda":
+        return usual
+    short = {name: getattr(usual, name) // _SHORT for name in ("prompt", "reply", "tool")}
+    return replace(usual, **short)
 
 
-def _model(size: str, device: str) -> Any:
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    torch.manual_seed(0)
-    shape = {**model_config(TINY), "layer_types": None, **SIZES[size]}
-    return Qwen2ForCausalLM(Qwen2Config(**shape, attn_implementation="sdpa")).to(device).eval()
-
-
-def _ours(
-    model: Any, conversations: list[Conversation], device: str, folder: Path
-) -> Callable[[], None]:
-    settings = replace(
+def _settings(size: str) -> TrainingSettings:
+    rank = SIZES[size]
+    return replace(
         SETTINGS,
         bf16=True,
         gradient_checkpointing=True,
@@ -152,8 +125,97 @@ def _ours(
         warmup_steps=0,
         kl_beta=0.0,
         aggregation="dapo",
-        gradient_accumulation_steps=len(conversations) // _MICRO_BATCH,
+        lora_r=rank,
+        lora_alpha=2 * rank or SETTINGS.lora_alpha,
+        gradient_accumulation_steps=_PROMPTS * _GROUP // _MICRO_BATCH,
     )
+
+
+def _measured(args: argparse.Namespace) -> dict[str, Any]:
+    """Return seconds of each step after the first, unpadded tokens of one, and the peak in bytes (GPU only)."""
+    [size], cuda = args.sizes, args.device == "cuda"
+    conversations = _conversations(args.device)
+    with tempfile.TemporaryDirectory() as folder:
+        step = _SIDES[args.side](size, _model(size, args.device), conversations, Path(folder))
+        step()
+        seconds = []
+        for _ in range(args.repeats):
+            start = time.perf_counter()
+            step()
+            if cuda:
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+        peak = torch.cuda.max_memory_allocated() if cuda else 0
+        if args.profile:
+            _profile(step, cuda)
+    tokens = sum(map(len, _sequences(conversations)[0]))
+    return {"seconds": seconds, "tokens": tokens, "peak": peak}
+
+
+def _profile(step: Callable[[], None], cuda: bool) -> None:
+    """Print the operations of a step that take longest."""
+    with torch.profiler.profile() as found:
+        step()
+    key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+    print(found.key_averages().table(sort_by=key, row_limit=12, max_name_column_width=40))
+
+
+def _conversations(device: str) -> list[Conversation]:
+    """Return rollouts whose lengths are spread by half about those that are estimated with, a prompt for each group."""
+    usual, chance = _lengths(device), random.Random(0)
+
+    def spread(mean: float) -> int:
+        return max(1, round(mean * chance.uniform(0.5, 1.5)))
+
+    def ids(count: int) -> list[int]:
+        return [chance.randrange(256) for _ in range(count)]
+
+    found = []
+    for _ in range(_PROMPTS):
+        prompt = ids(spread(usual.prompt))
+        for _ in range(_GROUP):
+            turns = max(1, spread(usual.turns))
+            between = [spread(usual.tool) for _ in range(turns - 1)]
+            others = [*map(ids, between), []]
+            found.append(Conversation(prompt, [(spread(usual.reply), new) for new in others]))
+    return found
+
+
+def _sequences(conversations: list[Conversation]) -> tuple[list[list[int]], list[list[bool]]]:
+    chance = random.Random(1)
+    ids, sampled = [], []
+    for each in conversations:
+        row, mask = list(each.prompt), [False] * len(each.prompt)
+        for length, new in each.turns:
+            row += [chance.randrange(256) for _ in range(length)] + new
+            mask += [True] * length + [False] * len(new)
+        ids.append(row)
+        sampled.append(mask)
+    return ids, sampled
+
+
+def _config(size: str) -> dict[str, Any]:
+    if size.startswith("tiny"):
+        return {**model_config(TINY), "layer_types": None}
+    return dict(PUBLISHED[f"Qwen2.5-{size}"])
+
+
+def _model(size: str, device: str) -> Any:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(**_config(size), attn_implementation="sdpa")
+    # as trainers hold them: weights that nothing moves in the precision that they are computed in
+    dtype = torch.bfloat16 if SIZES[size] else torch.float32
+    with torch.device(device):
+        model = Qwen2ForCausalLM._from_config(config, dtype=dtype)
+    return model.eval()
+
+
+def _ours(
+    size: str, model: Any, conversations: list[Conversation], folder: Path
+) -> Callable[[], None]:
+    settings = _settings(size)
     policy = build_policy(model, None, settings, seed=0)
     optimizer = build_optimizer(policy.trained, settings)
     scheduler = build_scheduler(optimizer, settings)
@@ -173,12 +235,12 @@ def _ours(
 
 
 def _trl(
-    model: Any, conversations: list[Conversation], device: str, folder: Path
+    size: str, model: Any, conversations: list[Conversation], folder: Path
 ) -> Callable[[], None]:
     import datasets
     import trl
 
-    count = len(conversations)
+    count, device = len(conversations), next(model.parameters()).device
     tokenizer = Chat(TINY).tokenizer
     trainer = trl.GRPOTrainer(
         model=model,
@@ -186,7 +248,7 @@ def _trl(
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=trl.GRPOConfig(
             output_dir=str(folder / "out"),
-            use_cpu=device == "cpu",
+            use_cpu=device.type == "cpu",
             bf16=True,
             gradient_checkpointing=True,
             report_to=[],
@@ -198,6 +260,7 @@ def _trl(
             loss_type="dapo",
         ),
         train_dataset=datasets.Dataset.from_list([{"prompt": "a"}] * count),
+        peft_config=lora_config(_settings(size)) if SIZES[size] else None,
     )
     trainer.current_gradient_accumulation_steps = count // _MICRO_BATCH
     # as Trainer's own loop has it: prepared by accelerate, for mixed precision

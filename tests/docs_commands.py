@@ -152,6 +152,8 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make run OVERLAY=studies/full.yaml": _OVERLAY,
     "make run OVERLAY=studies/full.yaml ALL=1": _OVERLAY,
     "make run OVERLAY=studies/healthy.yaml": _OVERLAY,
+    "make run OVERLAY=studies/gpu.yaml": _HOURS,
+    "make run OVERLAY=studies/qwen2.5-0.5b.yaml PROFILE=gpu": _HOURS,
     "make run OVERLAY=studies/qwen2.5-7b.yaml PROFILE=slurm-four-gpus": _HOURS,
     "make run OVERLAY=studies/smoke.yaml": InCI(),
     "make run OVERLAY=studies/trl-....yaml": NotHere("stands for four studies of ten minutes"),
@@ -183,6 +185,9 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
 _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_diagnose": _SLOW_HELP,
     "python -m benchmarks.check.run": NotHere("runs 386 trainings under the check"),
+    'python -m benchmarks.bench_gpu --gpu "H100 80GB" --profile': Here(
+        says="of FLOPs", adds="--device cpu --sizes tiny tiny-lora --repeats 1", heavy=True
+    ),
     "python -m benchmarks.bench_learning": _SLOW_HELP,
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2

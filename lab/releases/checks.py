@@ -158,7 +158,6 @@ SUBJECTS = tuple(
             *(_verifiers("0.1.3", fix) for fix in ("generation-prompt", "prompt-tools")),
             _verifiers("0.1.3", **_TWICE),
             _fixed("0.1.3", **_TWICE),
-            _verifiers("0.1.5.post0", **_TWICE),
             _fixed("0.1.3", **_WARM),
         ]
     )

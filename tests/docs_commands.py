@@ -92,6 +92,10 @@ _CHECKED = Elsewhere(
     "tests/test_trainers.py::test_a_program_can_be_checked_before_a_study",
     ("check-program", "--overlay"),
 )
+_CHANGED = Elsewhere(
+    "tests/test_ci.py::test_a_change_that_breaks_the_trainer_fails_with_a_line_and_an_annotation",
+    ("rlvr-debug-baseline.json", "train.py"),
+)
 _EXTEND = "tests/test_extend.py"
 _FOLLOWED = f"{_EXTEND}::test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant"
 _HOURS = NotHere("trains for hours, or on GPUs")
@@ -266,11 +270,18 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug check --record runs/record": Elsewhere(
         "tests/test_check.py::test_words_that_are_no_check_are_one_line", ("check", "--record")
     ),
+    "rlvr-debug check train.py": Elsewhere(
+        "tests/test_check.py::test_a_script_is_checked_and_ended", ("rlvr-debug", "check")
+    ),
+    "rlvr-debug check --json-out rlvr-debug-baseline.json train.py": _CHANGED,
+    "rlvr-debug check --baseline rlvr-debug-baseline.json --annotate train.py": _CHANGED,
+    "SCRIPT=train.py BASELINE=rlvr-debug-baseline.json path/to/rlvr-debug/ci/check.sh": _CHANGED,
     "rlvr-debug check-program --overlay mine.yaml": _CHECKED,
     "rlvr-debug check-program --overlay studies/command.yaml": _CHECKED,
     "rlvr-debug clean --overlay studies/smoke.yaml": Here(says="no such study yet"),
     "rlvr-debug compare HEAD~5": Here(says="have the same verdicts"),
     "rlvr-debug diagnose checkpoint-500/trainer_state.json": Here(says="optimizer-no-op"),
+    "rlvr-debug diagnose outputs/my-run": Here(says="optimizer-no-op", heavy=True),
     "rlvr-debug diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml": Here(
         says="optimizer-no-op", leaves="mine.yaml"
     ),
@@ -388,6 +399,13 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "pip check": NotHere("of an environment that is not this one; the page says what it answers"),
     'pip install -c envs/train.txt "dvc[s3]==3.67.1"': _INSTALLS,
     "pip install -e '.[verifiers]'": _INSTALLS,
+    "pip install '.[check]'": Elsewhere(
+        "tests/test_wheel.py::test_the_check_is_installed_beside_somebody_s_trl_and_leaves_its_versions",
+        ("install", "check"),
+    ),
+    "pip install .": Elsewhere(
+        "tests/test_wheel.py::test_the_wheel_in_an_empty_environment_diagnoses_a_log", ("install",)
+    ),
     "pip install rlvr_debug-*.whl": Elsewhere(
         "tests/test_wheel.py::test_the_wheel_in_an_empty_environment_diagnoses_a_log", ("install",)
     ),

@@ -21,9 +21,12 @@ import pandas as pd
 import pytest
 
 from lab.pages import PAGES, written
-from rlvr_debug.causes import in_order
+from rlvr_debug.causes import hypothesis_names, in_order
+from rlvr_debug.causes.check import log_checks
 from rlvr_debug.files import parse_table
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.study.params import load_params, parse_params
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.rule import Bar
@@ -85,7 +88,8 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
         assert not re.findall(
             r"""(?:url\(|@import)\s*["']?(?:https?:)?//""", style.read_text("utf-8")
         )
-    assert "results/charts/effects.svg" in (built / "index.html").read_text(encoding="utf-8")
+    assert "docs/report.png" in (built / "index.html").read_text(encoding="utf-8")
+    assert '"results/charts/effects.svg"' in (built / "studies.html").read_text(encoding="utf-8")
     assert (built / "results" / "charts" / "effects.svg").is_file()
 
 
@@ -96,9 +100,10 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
         ("docs/verdicts.md", "[gone](check.md#gone)"),
         ("docs/verdicts.md", "[outside](../results/metrics.json)"),
         ("docs/verdicts.md", "![gone](gone.svg)"),
+        ("docs/studies.md", "![gone](../results/charts/gone.svg)"),
         ("README.md", "[gone](docs/gone.md)"),
         ("README.md", "[gone](docs/check.md#gone)"),
-        ("README.md", "![gone](results/charts/gone.svg)"),
+        ("README.md", "![gone](docs/gone.svg)"),
     ],
 )
 def test_a_link_that_leads_nowhere_fails_the_build(page: str, link: str, tmp_path: Path) -> None:
@@ -130,7 +135,18 @@ def test_every_page_is_reached_from_the_readme() -> None:
 # --- paths
 
 TREES = {
-    *("benchmarks", "configs", "docs", "envs", "examples", "fixes", "lab", "models", "results"),
+    *(
+        "benchmarks",
+        "ci",
+        "configs",
+        "docs",
+        "envs",
+        "examples",
+        "fixes",
+        "lab",
+        "models",
+        "results",
+    ),
     *("scripts", "src", "studies", "tests", "workflow"),
 }
 # of what is not this project, or is there only once something was run or added
@@ -385,8 +401,66 @@ def csv(text: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_the_readme_s_effects_are_those_of_the_results(committed: Callable[[str], str]) -> None:
-    arms, text = csv(committed("results/tables/arms.csv")), pages()["README.md"]
+def test_the_readme_s_figures_are_those_of_the_benchmark_and_of_the_study() -> None:
+    text = pages()["README.md"]
+    scores = pd.read_csv(ROOT / "benchmarks" / "faults" / "results" / "scores.csv").set_index(
+        "mode"
+    )
+    commands = {
+        "logs": "rlvr-debug diagnose",
+        "check": "rlvr-debug check",
+        "all": "make run OVERLAY",
+    }
+    for mode, command in commands.items():
+        one = scores.loc[mode]
+        right = f"{one['top1']} [{one['top1_low']:.0%}, {one['top1_high']:.0%}]"
+        [row] = re.findall(rf"^\| `{command}.*$", text, re.MULTILINE)
+        assert row.endswith(f"| {right} | {one['false']} |")
+        assert (
+            f"of {one['top1_of']} planted faults | blames one of {one['false_of']} healthy" in text
+        )
+    arms = csv(
+        (ROOT / "results/releases/verifiers-0.1.3/tables/arms.csv").read_text(encoding="utf-8")
+    )
+    for arm, form in (("case", "{:.2f} [{:.2f}, {:.2f}]"), ("control", "+{:.2f} [{:.2f}, {:.2f}]")):
+        assert (
+            form.format(*(float(arms[arm][k]) for k in ("gain", "gain_low", "gain_high"))) in text
+        )
+
+
+def test_every_page_opens_with_the_question_that_it_answers() -> None:
+    for name, text in pages().items():
+        if name != "README.md":
+            opening = text.partition("\n\n")[2].partition("\n\n")[0]
+            assert "?" in opening, (
+                f"{name} opens with {opening!r}, expected the question that it answers"
+            )
+
+
+def test_the_threads_are_forty_and_name_segments_and_checks_that_there_are() -> None:
+    rows = re.findall(
+        r"^\| \[[^\]]+\]\((\S+)\) \|(.*)\|$", pages()["docs/threads.md"], re.MULTILINE
+    )
+    assert len({link for link, _ in rows}) == len(rows) == 40
+    assert all(link.startswith("https://github.com/") for link, _ in rows)
+    known = {
+        *(segment.name for segment in SEGMENTS),
+        *(each.name for each in log_checks()),
+        *hypothesis_names(),
+        "tool_calls",
+    }
+    variants = {each.name for segment in SEGMENTS for each in variants_of(segment.name)}
+    for link, cells in rows:
+        ours = cells.rsplit(" | ", 2)[1]
+        assert set(INLINE.findall(ours)) <= known, link
+        for name in re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", ours):
+            assert name in variants | {"as it is set"}, link
+
+
+def test_the_effects_of_the_default_study_are_those_of_the_results(
+    committed: Callable[[str], str],
+) -> None:
+    arms, text = csv(committed("results/tables/arms.csv")), pages()["docs/studies.md"]
 
     def told(arm: str) -> str:
         found = [float(arms[arm][key]) for key in ("effect", "ci_low", "ci_high")]
@@ -462,29 +536,29 @@ def test_the_figures_of_verifiers_are_those_of_its_studies() -> None:
         sampled, greedy = told(arm, form=".2f")
         expected = [str(arms[arm]["seeds"]), sampled + between(arm), greedy]
         assert row("docs/verifiers.md", name) == expected, name
-    readme = {
+    told_again = {
         "the release as it is": "0.1.3 case",
         "with all patches": "0.1.3 control",
         "the release as it is, on GSM8K": "0.1.3 gsm8k",
     }
-    for name, arm in readme.items():
+    for name, arm in told_again.items():
         sampled, greedy = told(arm, form="+.2f")
-        found = [cell.removeprefix("+") for cell in row("README.md", name)]
+        found = [cell.removeprefix("+") for cell in row("docs/studies.md", name)]
         assert found == [(sampled + between(arm)).removeprefix("+"), greedy.removeprefix("+")], name
     fixes = ("attention-mask", "generation-prompt", "prompt-tools")
     which = "attention mask; generation prompt; tools"
-    assert row("README.md", f"with one patch alone: {which}") == told(
+    assert row("docs/studies.md", f"with one patch alone: {which}") == told(
         *(f"0.1.3 {fix}" for fix in fixes), form=".2f"
     )
     without = [f"0.1.3 {fix}-alone" for fix in fixes]
-    assert row("README.md", f"with all but one: {which}") == told(*without, form=".2f")
+    assert row("docs/studies.md", f"with all but one: {which}") == told(*without, form=".2f")
 
 
 def test_the_figures_of_the_original_s_contradiction_are_those_of_its_study() -> None:
     tables = ROOT / "results" / "kl-explodes" / "tables"
     arms = csv((tables / "arms.csv").read_text(encoding="utf-8"))
     runs = pd.read_csv(tables / "runs.csv").groupby("arm")
-    text = pages()["README.md"]
+    text = pages()["docs/studies.md"]
     rows = {
         "beta 0.04": ("case", "{:.0f}", ""),
         "beta 0": ("kl-beta-0", "", ""),
@@ -524,7 +598,7 @@ def test_the_figures_of_the_contradiction_on_the_release_are_those_of_its_study(
         f"and five seeds leave sequence-mismatch {verdicts['sequence-mismatch']['status']} "
         f"(p {float(arms['generation-prompt']['p_holm']):.3f})"
     )
-    assert said in " ".join(pages()["README.md"].split())
+    assert said in " ".join(pages()["docs/studies.md"].split())
 
 
 def test_the_full_study_s_verdicts_are_those_of_its_results() -> None:

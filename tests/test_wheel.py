@@ -1,4 +1,4 @@
-"""The wheel alone: diagnosis works with it, without a checkout and without what only a study needs."""
+"""Wheel and sdist: diagnosis works with the wheel alone, and the check beside somebody's TRL, without a checkout."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
 
 from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.venvs import build_venv
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -58,13 +63,36 @@ def sources(tmp_path: Path) -> Call:
     return caller(tmp_path / "empty", words, PYTHONPATH=str(tmp_path / "lib" / "alone" / "src"))
 
 
+# what is installed beside somebody's trainer, whose versions it takes as they are
+BESIDE = ("", "check", "parquet")
+
+
 @pytest.mark.parametrize("extra", ["", *EXTRAS])
-def test_every_dependency_is_pinned_as_the_environments_of_the_project_pin_it(extra: str) -> None:
-    asked = EXTRAS[extra] if extra else PROJECT["dependencies"]
+def test_every_dependency_is_one_that_the_project_s_own_environments_pin(extra: str) -> None:
     known = {**pins("test"), **pins("train")}
-    for line in asked:
-        name, _, version = line.partition("==")
-        assert known[name] == version, line
+    for line in EXTRAS[extra] if extra else PROJECT["dependencies"]:
+        asked = Requirement(line)
+        assert asked.specifier.contains(known[asked.name]), line
+        [bound] = asked.specifier
+        assert bound.operator == (">=" if extra in BESIDE else "=="), line
+
+
+def test_help_loads_nothing_but_the_command_line() -> None:
+    """That it takes 0.1 s of a processor rests on this: pandas alone takes a second."""
+    code = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "from rlvr_debug.cli import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "tops = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(*(tops - sys.stdlib_module_names), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "diagnose" in done.stdout
+    of_typer = {"annotated_doc", "click", "shellingham", "typer", "typing_extensions"}
+    assert set(done.stderr.split()) <= {"rlvr_debug", *of_typer}
 
 
 def test_diagnosis_loads_nothing_that_only_a_study_needs() -> None:
@@ -125,27 +153,43 @@ def test_outside_of_a_checkout_the_commands_that_need_one_say_so_in_a_line(sourc
     assert_what_needs_a_checkout_says_so(sources)
 
 
-def built(place: Path) -> Path:
-    """Return a wheel, made from a copy of what git tracks."""
+def tracked(folder: Path) -> Path:
+    """Return a copy of what git tracks."""
     command = ["git", "ls-files", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("the checkout is no git repository: which files are the project's is not known")
     for name in listed.stdout.split("\0"):
         if (ROOT / name).is_file():
-            (place / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, place / "copy" / name, follow_symlinks=False)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+def wheel_of(project: Path, place: Path) -> Path:
     options = ["-q", "--no-deps", "--no-build-isolation", "--wheel-dir", str(place)]
-    command = [sys.executable, "-m", "pip", "wheel", *options, str(place / "copy")]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(project)]
     subprocess.run(command, check=True)
     [wheel] = place.glob("*.whl")
     return wheel
 
 
+def built(place: Path) -> Path:
+    """Return a wheel, made from a copy of what git tracks."""
+    return wheel_of(tracked(place / "copy"), place)
+
+
+def names_in(wheel: Path) -> set[str]:
+    with ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
 def test_the_wheel_has_the_data_files_and_the_license_and_nothing_beside_the_library(
     tmp_path: Path,
 ) -> None:
-    with ZipFile(built(tmp_path)) as archive:
+    wheel = built(tmp_path)
+    assert wheel.stat().st_size < 3e6
+    with ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         others = set(archive.namelist()) - names
         assert archive.read("rlvr_debug/study/params.yaml") == (ROOT / "params.yaml").read_bytes()
@@ -155,22 +199,139 @@ def test_the_wheel_has_the_data_files_and_the_license_and_nothing_beside_the_lib
     assert any(name.endswith("/licenses/LICENSE") for name in others)
 
 
-@pytest.mark.heavy
-def test_the_wheel_in_an_empty_environment_diagnoses_a_log(tmp_path: Path) -> None:
-    wheel, venv = built(tmp_path), tmp_path / "venv"
+@pytest.mark.slow
+def test_the_sdist_makes_the_same_wheel_as_the_checkout(tmp_path: Path) -> None:
+    code = "import setuptools.build_meta as b, sys; b.build_sdist(sys.argv[1])"
+    project = tracked(tmp_path / "copy")
+    sdist = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(sdist, cwd=project, capture_output=True, check=True)
+    [archive] = tmp_path.glob("rlvr_debug-*.tar.gz")
+    assert archive.stat().st_size < 3e6
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path / "unpacked", filter="data")
+    [unpacked] = (tmp_path / "unpacked").iterdir()
+    of_sdist = wheel_of(unpacked, tmp_path / "of-sdist")
+    assert names_in(of_sdist) == names_in(wheel_of(project, tmp_path / "of-checkout"))
+    with ZipFile(of_sdist) as made:
+        assert made.read("rlvr_debug/study/params.yaml") == (ROOT / "params.yaml").read_bytes()
+
+
+def test_the_citation_is_of_this_version_and_license() -> None:
+    told = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(told)
+    assert (told["version"], told["license"]) == (PROJECT["version"], PROJECT["license"])
+
+
+def environment(folder: Path, beside: Path | None = None) -> tuple[Path, Call]:
+    """Return an empty environment's programs, and its pip. beside: packages of another that it sees too."""
+    venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    install = caller(tmp_path / "build", [str(venv / "bin" / "python"), "-m", "pip"])
-    done = install("install", "-q", "--disable-pip-version-check", str(wheel))
-    if done.returncode and install("install", "--no-deps", PROJECT["dependencies"][0]).returncode:
+    if beside is not None:
+        [packages] = venv.glob("lib/python3*/site-packages")
+        (packages / "beside.pth").write_text(f"{beside}\n", encoding="utf-8")
+    pip = caller(folder / "build", [str(venv / "bin" / "python"), "-m", "pip"])
+    return venv / "bin", pip
+
+
+def install(pip: Call, *words: str) -> None:
+    options = ("-q", "--disable-pip-version-check")
+    done = pip("install", *options, *words)
+    first = Requirement(PROJECT["dependencies"][0]).name
+    if done.returncode and pip("install", *options, "--no-deps", first).returncode:
         pytest.skip(f"nothing can be installed here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
-    assert install("check").returncode == 0
-    listed = {each["name"] for each in json.loads(install("list", "--format", "json").stdout)}
-    assert not HEAVY & listed
-    alone = caller(tmp_path / "empty", [str(venv / "bin" / "rlvr-debug")])
+    assert pip("check").returncode == 0
+
+
+def versions(pip: Call) -> dict[str, str]:
+    listed = json.loads(pip("list", "--format", "json").stdout)
+    return {each["name"].lower(): each["version"] for each in listed}
+
+
+@pytest.mark.heavy
+def test_the_wheel_in_an_empty_environment_diagnoses_a_log(tmp_path: Path) -> None:
+    wheel = built(tmp_path)
+    programs, pip = environment(tmp_path)
+    install(pip, str(wheel))
+    assert not HEAVY & set(versions(pip))
+    alone = caller(tmp_path / "empty", [str(programs / "rlvr-debug")])
     assert alone("--version").stdout == f"rlvr-debug {PROJECT['version']}\n"
     assert_diagnoses_as_the_checkout_does(alone, tmp_path / "empty")
     assert_what_needs_a_checkout_says_so(alone)
     table = tmp_path / "empty" / "completions_00001.parquet"
     table.write_bytes(b"PAR1" + bytes(100))
     assert alone("diagnose", str(table)).stderr.endswith("pip install 'rlvr-debug[parquet]'\n")
+    for words in (["train.py"], ["--record", "record"]):
+        done = alone("check", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == (
+            "error: torch is not installed, expected what this needs: pip install 'rlvr-debug[check]'\n"
+        )
+
+
+@pytest.mark.heavy
+def test_with_the_oldest_packages_that_are_asked_for_a_log_is_diagnosed_alike(
+    tmp_path: Path,
+) -> None:
+    wheel = built(tmp_path)
+    programs, pip = environment(tmp_path)
+    oldest = tmp_path / "oldest.txt"
+    lines = [line.replace(">=", "==") for line in PROJECT["dependencies"]]
+    oldest.write_text("\n".join(lines), encoding="utf-8")
+    install(pip, str(wheel), "--constraint", str(oldest))
+    assert versions(pip)["pydantic"].startswith("2.7")
+    alone = caller(tmp_path / "empty", [str(programs / "rlvr-debug")])
+    assert_diagnoses_as_the_checkout_does(alone, tmp_path / "empty")
+
+
+SCRIPT = f"""
+import sys, torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from trl import GRPOConfig, GRPOTrainer
+torch.set_num_threads(1)
+TINY = {str(ROOT / "models" / "tiny")!r}
+rows = Dataset.from_list([{{"prompt": f"What is {{a}} plus {{a}}?"}} for a in range(8)])
+def reward(completions, **_): return [float(len(c) % 5) for c in completions]
+class Trainer(GRPOTrainer):
+    def _compute_loss(self, model, inputs):
+        return -super()._compute_loss(model, inputs)
+config = GRPOConfig("out", per_device_train_batch_size=4, num_generations=2, max_completion_length=8, max_steps=50,
+                    learning_rate=1e-3, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True)
+names = dict(pad_token="<|endoftext|>", eos_token="<|im_end|>")
+tokenizer = PreTrainedTokenizerFast(tokenizer_file=TINY + "/tokenizer.json", **names)
+kind = Trainer if "broken" in sys.argv else GRPOTrainer
+kind(AutoModelForCausalLM.from_pretrained(TINY), reward, args=config, train_dataset=rows, processing_class=tokenizer).train()
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.releases
+@pytest.mark.parametrize("name", ["trl-0.22.2", "trl-1.0.0", "trl"])
+def test_the_check_is_installed_beside_somebody_s_trl_and_leaves_its_versions(
+    name: str, tmp_path: Path
+) -> None:
+    try:
+        python = build_venv(name)
+    except InputError as error:
+        pytest.skip(str(error))
+    wheel = built(tmp_path)
+    [beside] = python.parents[1].glob("lib/python3*/site-packages")
+    programs, pip = environment(tmp_path, beside)
+    before = versions(pip)
+    install(pip, f"{wheel}[check]")
+    after = versions(pip)
+    of_venv = {"pip", "setuptools"}  # not what the other environment has
+    assert {each: after.get(each) for each in before.keys() - of_venv} == {
+        each: version for each, version in before.items() if each not in of_venv
+    }
+    alone = caller(tmp_path / "empty", [str(programs / "rlvr-debug")], OMP_NUM_THREADS="1")
+    (tmp_path / "empty" / "train.py").write_text(SCRIPT, encoding="utf-8")
+    done = alone("check", "--json", "--html", "page.html", "--save", "record", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trainer"] == f"trl {before['trl']}"
+    assert (tmp_path / "empty" / "page.html").is_file()
+    assert alone("check", "--record", "record").returncode == 0
+    broken = alone("check", "--json", "train.py", "broken")
+    assert broken.returncode == 3, broken.stderr
+    assert json.loads(broken.stdout)["first"] == "loss"

@@ -101,7 +101,6 @@ def _verdict(row: Mapping[Any, Any]) -> str:
 
 # by page: mark and text
 PAGES: Mapping[Path, tuple[str, ...]] = {
-    ROOT / "README.md": ("scores",),
     ROOT / "docs" / "benchmark.md": ("scores", "cases"),
 }
 

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from rlvr_debug.errors import InputError, short
 
 if TYPE_CHECKING:
@@ -99,6 +97,8 @@ def read_json(path: Path) -> Any:
 
 def read_yaml(path: Path) -> Any:
     """Read a YAML file of the package. Raise InputError for a missing file or one that is not YAML."""
+    import yaml
+
     # ten times as fast as SafeLoader, where PyYAML was built with it
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:

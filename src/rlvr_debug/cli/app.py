@@ -26,6 +26,7 @@ __all__ = [
     "app",
     "command",
     "console",
+    "need_extra",
     "one_of",
     "print_answer",
     "study_of",
@@ -83,6 +84,17 @@ def study_of(overlay: Path | None, every_phase: bool = False) -> tuple[Params, P
     from rlvr_debug.study.folder import study_folder
 
     return params, study_folder(params, overlay)
+
+
+def need_extra(extra: str, *modules: str) -> None:
+    """Raise InputError for the first module that is not installed. extra: that of this package which has them all."""
+    from importlib.util import find_spec
+
+    missing = next((name for name in modules if find_spec(name) is None), None)
+    if missing is not None:
+        raise InputError(
+            f"{missing} is not installed, expected what this needs: pip install 'rlvr-debug[{extra}]'"
+        )
 
 
 def one_of(option: str, found: str, *known: str) -> None:

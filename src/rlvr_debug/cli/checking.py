@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rlvr_debug.cli.app import AsJson, command, print_answer
+from rlvr_debug.cli.app import AsJson, command, need_extra, print_answer
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_json
 
 __all__ = ["check"]
 
@@ -28,6 +29,7 @@ Script = Annotated[
     "check train.py",
     "check --steps 5 --json train.py > found.json",
     "check --record runs/record",
+    "check --baseline before.json --annotate train.py --smoke",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
 )
 def check(
@@ -47,13 +49,24 @@ def check(
     html: Annotated[
         Path | None, typer.Option(help="A page of what was found, with the tokens that deviate.")
     ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="An earlier --json. Only what deviates now and did not is status 3."),
+    ] = None,
+    json_out: Annotated[
+        Path | None, typer.Option(help="A file for what --json prints, beside what is printed.")
+    ] = None,
+    annotate: Annotated[
+        bool, typer.Option("--annotate", help="Also print GitHub's annotations of a change.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute your trainer's first steps again.
 
     A few steps are recorded, each segment is computed by a reference, and the first that deviates is where a fault is.
     A script is run by this Python until GRPOTrainer.train has made the steps, and then ended; what it prints goes to
-    stderr. Exit status 0: all agrees; 3: something deviates; 2: it could not be run.
+    stderr. Exit status 0: all agrees; 3: something deviates, with --baseline something that did not; 2: it could not
+    be run.
     """
     if bool(script) == (record is not None):
         raise InputError(
@@ -61,10 +74,16 @@ def check(
             if script
             else "check: found no script, expected one that trains with GRPOTrainer, or --record with a folder"
         )
-    if html is not None and html.is_dir():
-        raise InputError(f"--html: {html} is a folder, expected a file for the page")
-    from rlvr_debug.replay.answer import answer_text, status_of
+    for option, file in (("html", html), ("json-out", json_out)):
+        if file is not None and file.is_dir():
+            raise InputError(f"--{option}: {file} is a folder, expected a file")
+    need_extra(
+        "check", "torch", "safetensors", "transformers", "jinja2", *(["trl"] if script else [])
+    )
+    from rlvr_debug.replay.answer import DEVIATED, answer_text
+    from rlvr_debug.replay.baseline import against, against_text, annotations, read_baseline
 
+    before = {} if baseline is None else read_baseline(baseline)  # before minutes are spent
     answer: Mapping[str, Any]
     if record is not None:
         from rlvr_debug.replay.store import check_folder
@@ -75,11 +94,21 @@ def check(
 
         assert script is not None
         answer = check_script(script, How(steps, rewards, save))
+    found = against(answer, before)
+    if baseline is not None:
+        answer = {**answer, "against": found.to_json()}
     if html is not None:
         from rlvr_debug.report.check_page import write_page
 
         write_page(answer, html)
+    if json_out is not None:
+        write_json(json_out, answer)
     print_answer(answer if as_json else answer_text(answer))
-    if status := status_of(answer):
+    if baseline is not None and not as_json:
+        print(against_text(found, baseline))
+    if annotate:
+        for line in annotations(answer, found, script[0] if script else None):
+            print(line, file=sys.stderr if as_json else sys.stdout)
+    if found.new:
         sys.stdout.flush()
-        raise typer.Exit(status)
+        raise typer.Exit(DEVIATED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import webbrowser
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -178,6 +177,8 @@ def report(
             f"finished study (rlvr-debug run{given})"
         )
     print(os.path.relpath(file))
+    import webbrowser
+
     if opened and not webbrowser.open(file.resolve().as_uri()):
         raise InputError(f"{os.path.relpath(file)}: no browser was found, expected one")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -165,6 +164,8 @@ def _tenths(what: str) -> Callable[[int, int], None]:
 
 
 def _verdicts(results: Path) -> Table:
+    import csv
+
     shown = table("hypothesis", "status", "confidence", effect="right")
     with (results / "tables" / "verdicts.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -1,0 +1,188 @@
+"""A trainer's repository, checked at each change: what counts as new, its annotations, and action.yml's own steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
+from rlvr_debug.errors import InputError
+from rlvr_debug.replay.baseline import against, against_text, annotations, read_baseline
+from rlvr_debug.venvs import build_venv
+from tests.in_process import called
+from tests.test_wheel import SCRIPT, environment, tracked
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+
+
+def answer(**statuses: str) -> dict[str, Any]:
+    def told(segment: str, status: str) -> dict[str, Any]:
+        names = [{"name": f"{segment} by halves", "cause": "c"}] if status == "deviates" else []
+        return {"segment": segment, "status": status, "names": names, "note": f"{segment} is off"}
+
+    return {"segments": [told(*each) for each in statuses.items()]}
+
+
+def test_only_what_deviates_and_did_not_is_new() -> None:
+    before = {"groups": "deviates", "loss": "agrees", "clip": "deviates", "prompt": "not seen"}
+    now = answer(groups="deviates", prompt="deviates", loss="deviates", clip="agrees")
+    found = against(now, before)
+    assert found.new == ("prompt", "loss")
+    assert found.still == ("groups",)
+    assert found.mended == ("clip",)
+    assert against_text(found, Path("b.json")) == (
+        "Against b.json: deviates and did not: prompt, loss; still deviates: groups; mended: clip."
+    )
+
+
+def test_a_segment_that_the_baseline_has_not_did_not_deviate() -> None:
+    assert against(answer(loss="deviates", clip="agrees"), {}).new == ("loss",)
+    assert against(answer(loss="agrees"), {}).new == ()
+
+
+def test_what_is_not_seen_any_more_is_a_warning_and_no_pass() -> None:
+    now = answer(loss="not seen", clip="not seen")
+    found = against(now, {"loss": "deviates", "clip": "not seen"})
+    assert (found.new, found.mended, found.unseen) == ((), (), ("loss",))
+    [line] = annotations(now, found, "train.py")
+    assert line == (
+        "::warning file=train.py,title=rlvr-debug check::loss is not seen any more: loss is off."
+    )
+
+
+def test_the_first_new_deviation_is_annotated_in_one_line_that_nothing_ends_early() -> None:
+    now = answer(groups="deviates", loss="deviates", clip="deviates")
+    now["segments"][1]["note"] = "50% off\n::error::not ours"
+    found = against(now, {"groups": "deviates"})
+    [line] = annotations(now, found, "a,b:c.py")
+    assert line == (
+        "::error file=a%2Cb%3Ac.py,title=rlvr-debug check::loss: loss by halves. "
+        "50%25 off%0A::error::not ours. After it, and maybe because of it: clip."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "expected 'segments'"),
+        ('{"ranked": []}', "found list ['ranked'], expected 'segments'"),
+        ('{"segments": [1]}', "expected a list with 'segment' and 'status'"),
+        ("{", "expected JSON"),
+    ],
+)
+def test_a_baseline_that_is_none_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=re.escape(said)):
+        read_baseline(path)
+
+
+def test_a_baseline_that_is_missing_ends_the_check_before_it_trains(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit(9)", encoding="utf-8")
+    done = called(main, "rlvr-debug", "check", "--baseline", "gone.json", "train.py", root=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: gone.json: ")
+
+
+def test_the_page_has_the_inputs_of_the_action_and_no_others() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", page.partition("## Inputs")[2], re.MULTILINE)
+    assert rows == list(ACTION["inputs"])
+
+
+def step_of_action(
+    repository: Path, action: Path, given: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the action's one step as a runner does: its expressions replaced, in the repository's root."""
+    [step] = ACTION["runs"]["steps"]
+    inputs = {name: each.get("default", "") for name, each in ACTION["inputs"].items()} | given
+    known = {
+        "github.action_path": str(action),
+        **{f"inputs.{name}": value for name, value in inputs.items()},
+    }
+    variables = {
+        name: re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda found: known[found[1]], value)
+        for name, value in step["env"].items()
+    }
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=repository,
+        env={**kept, "OMP_NUM_THREADS": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+@pytest.mark.heavy
+@pytest.mark.releases
+def test_a_change_that_breaks_the_trainer_fails_with_a_line_and_an_annotation(
+    tmp_path: Path,
+) -> None:
+    try:
+        python = build_venv("trl")
+    except InputError as error:
+        pytest.skip(str(error))
+    [beside] = python.parents[1].glob("lib/python3*/site-packages")
+    programs, _ = environment(tmp_path, beside)
+    action = tracked(tmp_path / "action")
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    script = repository / "train.py"
+
+    def change(text: str) -> None:
+        script.write_text(text, encoding="utf-8")
+        commit = "git init -q . && git add train.py && git -c user.name=a -c user.email=a@b commit -qm change"
+        subprocess.run(["bash", "-ec", commit], cwd=repository, check=True)
+
+    given = {
+        "script": "train.py",
+        "arguments": "--smoke now",
+        "python": str(programs / "python"),
+        "out": "found",
+    }
+    change(SCRIPT)
+    healthy = step_of_action(repository, action, given)
+    assert healthy.returncode == 0, healthy.stderr
+    assert "::error" not in healthy.stdout
+    (repository / "rlvr-debug-baseline.json").write_bytes(
+        (repository / "found" / "check.json").read_bytes()
+    )
+
+    change(SCRIPT.replace('"broken" in sys.argv', '"--smoke" in sys.argv'))
+    broken = step_of_action(repository, action, {**given, "baseline": "rlvr-debug-baseline.json"})
+    assert broken.returncode == 3, broken.stderr
+    assert "Against rlvr-debug-baseline.json: deviates and did not: loss" in broken.stdout
+    [line] = [line for line in broken.stdout.splitlines() if line.startswith("::error")]
+    assert line.startswith("::error file=train.py,title=rlvr-debug check::loss: ")
+    assert (repository / "found" / "check.html").is_file()
+    found = json.loads((repository / "found" / "check.json").read_text(encoding="utf-8"))
+    assert found["against"]["new"][0] == "loss"
+
+    # what deviated before the change is no reason to fail it
+    (repository / "rlvr-debug-baseline.json").write_bytes(
+        (repository / "found" / "check.json").read_bytes()
+    )
+    known = step_of_action(repository, action, {**given, "baseline": "rlvr-debug-baseline.json"})
+    assert known.returncode == 0, known.stderr
+    assert "still deviates: loss" in known.stdout
+    installed = subprocess.run(
+        [str(programs / "rlvr-debug"), "check", "--baseline", "rlvr-debug-baseline.json", "--annotate",
+         "train.py", "--smoke"], cwd=repository, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert installed.returncode == 0, installed.stderr
+    # it leaves the repository's own files alone
+    status = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=repository, capture_output=True, text=True, check=True
+    )
+    assert sorted(status.stdout.split()) == ["??", "??", "rlvr-debug-baseline.json", "found/"]

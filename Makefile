@@ -16,7 +16,6 @@ CLI := $(BIN)/rlvr-debug
 OF := $(if $(OVERLAY),--overlay $(OVERLAY))
 # CORES: as the profile says, which is all of this machine without one
 HOW := $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(VERBOSE),--verbose)
-REAL := tests/studies/real.yaml
 FAULTS := benchmarks/faults
 
 .PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke model bench bench-faults bench-releases docs lint lock prune unlock clean help
@@ -51,10 +50,8 @@ test-heavy: $(TEST_ENV)  ## run those tests that run whole studies: killed, unde
 test-deep: $(TEST_ENV)  ## run those tests that take over five minutes each, one at a time; not in CI
 	@$(BIN)/python -m pytest -m deep $(PYTEST)
 
-run-real: $(RUN_ENV)  ## run the same workflow on real rows of MuSiQue and GSM8K
-	@if test -d ../shared/data; then \
-	  $(CLI) run $(HOW) --overlay $(REAL); \
-	else echo "run-real: skipped, ../shared/data with the real rows is missing"; fi
+run-real: $(RUN_ENV)  ## the environments on real rows of MuSiQue and GSM8K, which data/real has: a study of a minute
+	@$(CLI) run $(HOW) --overlay studies/real.yaml
 
 smoke: $(RUN_ENV)  ## a study of a minute: the case and its controls, 2 seeds, 8 steps
 	@$(CLI) run $(HOW) --overlay studies/smoke.yaml

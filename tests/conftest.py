@@ -57,12 +57,9 @@ settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder of real rows beside the checkout; tests that need it skip where it is missing."""
-    path = Path(__file__).parents[2] / "shared" / "data"
-    if not path.is_dir():
-        pytest.skip("no ../shared/data beside the checkout: no real rows to test on")
-    return path
+def real() -> Path:
+    """The folder of the real rows that are shipped: <environment>/rows.jsonl."""
+    return Path(__file__).parents[1] / "data" / "real"
 
 
 @pytest.fixture(scope="session")

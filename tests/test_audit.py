@@ -1,4 +1,4 @@
-"""What policies that know everything, or nothing, earn; on real rows where there are some."""
+"""What policies that know everything, or nothing, earn; on real rows and made-up ones."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def means(of: dict[str, Any], parts: list[str]) -> str:
 
 
 def test_on_real_musique_rows_the_oracle_earns_all_and_the_spoiler_loses_on_each(
-    shared: Path, tmp_path: Path
+    real: Path, tmp_path: Path
 ) -> None:
-    found = audit("musique", [shared / "musique_ans_dev_sample.jsonl"], tmp_path, top_n=3)
+    found = audit("musique", [real / "musique/rows.jsonl"], tmp_path, top_n=3)
     oracle = found["oracle golden"]
     assert oracle.pop("rows") == 120
     assert {part["lowest"] for part in oracle.values()} == {1.0}
@@ -42,8 +42,8 @@ def test_on_real_musique_rows_the_oracle_earns_all_and_the_spoiler_loses_on_each
         assert f"| {policy} | {means(found[f'{policy} bm25'], parts)} |\n" in DOCS
 
 
-def test_nobody_earns_a_number_but_by_knowing_it_or_by_chance(shared: Path, tmp_path: Path) -> None:
-    gsm8k = audit("gsm8k", [shared / "gsm8k_test_sample.jsonl"], tmp_path)
+def test_nobody_earns_a_number_but_by_knowing_it_or_by_chance(real: Path, tmp_path: Path) -> None:
+    gsm8k = audit("gsm8k", [real / "gsm8k/rows.jsonl"], tmp_path)
     prepare("calculator", PARAMS.data_settings("calculator"), tmp_path)
     rows = [tmp_path / f"{split}.jsonl" for split in ("train", "heldout")]
     calculator = audit("calculator", rows, tmp_path)

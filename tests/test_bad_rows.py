@@ -22,9 +22,7 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.environments.calculator.rows import CalculatorRow
 from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
-from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
 from rlvr_debug.environments.musique.rows import MuSiQueRow
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_jsonl
 from rlvr_debug.study.params import load_params
@@ -163,18 +161,11 @@ KINDS: list[Callable[[Any, Random], str | bytes]] = [
 
 @functools.cache
 def valid_rows(environment: str) -> list[dict[str, Any]]:
-    """Real rows where there are some."""
-    name = {"musique": "musique_ans_dev_sample", "gsm8k": "gsm8k_test_sample"}.get(environment)
-    path = ROOT.parent / "shared" / "data" / f"{name}.jsonl"
+    """Real rows where the environment has some."""
+    path = ROOT / "data" / "real" / environment / "rows.jsonl"
     if path.is_file():
         return [row for _, row in islice(read_jsonl(path), 100)]
-    rows: Iterator[Row]
-    if environment == "musique":
-        rows = synthetic_musique(100, hops={2: 1}, paragraphs=12, same_relation=0.5, seed=0)
-    elif environment == "gsm8k":
-        rows = synthetic_gsm8k(100, steps={1: 1, 2: 1}, seed=0)
-    else:
-        rows = synthetic_calculator(100, steps={1: 1, 2: 1}, seed=0)
+    rows = synthetic_calculator(100, steps={1: 1, 2: 1}, seed=0)
     return [json.loads(json.dumps(row.to_json())) for row in rows]
 
 

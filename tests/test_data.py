@@ -516,13 +516,30 @@ def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("environment", "name", "count"),
-    [("musique", "musique_ans_dev_sample", 120), ("gsm8k", "gsm8k_test_sample", 500)],
+    ("environment", "rows", "licence"),
+    [("musique", 120, "Attribution 4.0 International"), ("gsm8k", 500, "MIT License")],
+)
+def test_real_rows_are_shipped_with_their_licence_and_a_page_that_counts_them(
+    environment: str, rows: int, licence: str, real: Path
+) -> None:
+    assert (real / environment / "LICENSE").read_text("utf-8").startswith(f"{licence}\n")
+    assert len(read_rows(environment, real / environment / "rows.jsonl")) == rows
+    [told] = re.findall(
+        rf"^\| `{environment}/rows.jsonl` \|\D* (\d+) ",
+        (real / "README.md").read_text("utf-8"),
+        re.M,
+    )
+    assert int(told) == rows
+
+
+@pytest.mark.parametrize(
+    ("environment", "count"),
+    [("musique", 120), ("gsm8k", 500)],
 )
 def test_no_real_row_is_lost_or_altered(
-    environment: str, name: str, count: int, shared: Path, tmp_path: Path
+    environment: str, count: int, real: Path, tmp_path: Path
 ) -> None:
-    path = shared / f"{name}.jsonl"
+    path = real / environment / "rows.jsonl"
     settings = {"source": "jsonl", "path": str(path), "heldout": count // 4, "seed": 0}
     prepare(environment, settings, tmp_path)
     splits = [read_rows(environment, tmp_path / f"{s}.jsonl") for s in ("train", "heldout")]
@@ -538,20 +555,19 @@ def test_no_real_row_is_lost_or_altered(
     assert prepared == official
 
 
-def test_real_train_and_test_rows_stay_apart_and_none_is_lost(shared: Path, tmp_path: Path) -> None:
+def test_real_train_and_heldout_rows_stay_apart_and_none_is_lost(
+    real: Path, tmp_path: Path
+) -> None:
     """Ten of the held-out rows are put in train too."""
-    train, heldout = (shared / f"gsm8k_{name}_sample.jsonl" for name in ("train", "test"))
-    leaked = tmp_path / "train.jsonl"
-    leaked.write_text(
-        train.read_text(encoding="utf-8")
-        + "".join(heldout.read_text(encoding="utf-8").splitlines(keepends=True)[:10]),
-        encoding="utf-8",
-    )
-    settings = {"source": "jsonl", "path": str(leaked), "heldout_path": str(heldout), "seed": 0}
+    rows = (real / "gsm8k/rows.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
+    train.write_text("".join(rows[:410]), encoding="utf-8")
+    heldout.write_text("".join(rows[400:]), encoding="utf-8")
+    settings = {"source": "jsonl", "path": str(train), "heldout_path": str(heldout), "seed": 0}
     prepare("gsm8k", settings, tmp_path / "out")
     manifest = read_json(tmp_path / "out" / "manifest.json")
     assert manifest["dropped_from_train"] == 10
-    assert (manifest["train"]["rows"], manifest["heldout"]["rows"]) == (2000, 500)
+    assert (manifest["train"]["rows"], manifest["heldout"]["rows"]) == (400, 100)
 
 
 # --- synthetic rows

@@ -112,8 +112,8 @@ class Repository:
         return not jobs
 
     def bytes(self) -> dict[str, str]:
-        """Digests of the default study's results and of what Snakemake knows of them."""
-        places = [self.root / "results", self.root / ".snakemake" / "metadata"]
+        """Digests of the default study's splits and results, and of what Snakemake knows of them."""
+        places = [self.root / place for place in ("data/splits", "results", ".snakemake/metadata")]
         files = (path for place in places for path in place.rglob("*") if path.is_file())
         return {str(path.relative_to(self.root)): sha256(path) for path in files}
 
@@ -237,6 +237,26 @@ def test_a_fresh_clone_has_nothing_to_do_once_it_has_pulled(
     assert clone.nothing_to_do()
     assert clone.bytes() == original.bytes()
     assert clone.git("status", "--porcelain") == ""
+
+
+@pytest.mark.heavy
+def test_a_user_s_own_rows_beside_the_splits_outlive_every_command(recorded: Repository) -> None:
+    own = [recorded.root / "data" / name for name in ("mine.jsonl", "mine/a.jsonl", "real/b.jsonl")]
+    for path in own:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(path.name, encoding="utf-8")
+    assert recorded.nothing_to_do()
+
+    recorded.params({"data": {"gsm8k": {"rows": 61}}})
+    assert ran(recorded.dvc("repro"))
+    recorded.git("commit", "-qam", "other splits")
+    recorded.git("checkout", "-q", "HEAD~1")
+    recorded.dvc("checkout")
+    recorded.dvc("pull", "--force")
+    for command in ("prune", "clean"):
+        recorded.run(*CLI, command)
+    assert not (recorded.root / "data" / "splits").exists()
+    assert [path.read_text("utf-8") for path in own] == [path.name for path in own]
 
 
 @pytest.mark.heavy
@@ -407,6 +427,19 @@ def test_a_tracked_study_depends_on_the_user_s_own_files(fresh: Repository) -> N
     found = stage_of(track(overlay(fresh, own), root=fresh.root))["deps"]
     usual = [f"../../{path}" for path in stage_of(fresh.root)["deps"]]
     assert found == [*usual, "../../rows.jsonl", "../../own.py"]
+
+
+def test_the_study_of_real_rows_depends_on_the_files_that_git_keeps(fresh: Repository) -> None:
+    path = fresh.root / "studies" / "real.yaml"
+    path.parent.mkdir()
+    shutil.copy(ROOT / "params.yaml", fresh.root)
+    shutil.copy(ROOT / "studies" / "real.yaml", path)
+    shutil.copytree(ROOT / "data" / "real", fresh.root / "data" / "real")
+    found = stage_of(track(path, root=fresh.root))["deps"]
+    rows = [f"../../data/real/{name}/rows.jsonl" for name in ("gsm8k", "musique")]
+    assert sorted(found)[:2] == rows
+    fresh.git("add", ".")
+    assert {row.removeprefix("../../") for row in rows} <= {*fresh.git("ls-files").split()}
 
 
 def test_an_overlay_that_git_cannot_keep_is_one_line(

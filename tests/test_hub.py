@@ -119,14 +119,14 @@ def test_no_text_breaks_the_syntax_otherwise_than_by_an_error_of_one_line(text: 
 
 
 @pytest.mark.parametrize(
-    ("environment", "name", "cut"),
-    [("musique", "musique_ans_dev_sample", 50), ("gsm8k", "gsm8k_test_sample", 200)],
+    ("environment", "cut"),
+    [("musique", 50), ("gsm8k", 200)],
 )
 def test_hub_rows_are_those_of_the_file_whichever_way_they_are_selected(
-    environment: str, name: str, cut: int, library: Any, shared: Path, tmp_path: Path
+    environment: str, cut: int, library: Any, real: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "dataset").mkdir()
-    shutil.copy(shared / f"{name}.jsonl", tmp_path / "dataset" / "train.jsonl")
+    shutil.copy(real / environment / "rows.jsonl", tmp_path / "dataset" / "train.jsonl")
     path = tmp_path / "dataset"
     settings = {"heldout": 30, "seed": 0}
     file = {"source": "jsonl", "path": str(path / "train.jsonl")}

@@ -173,9 +173,9 @@ def test_every_synthetic_hop_is_found_by_its_entity_among_two() -> None:
             assert hop.paragraph_support_idx in bm25(row, 2)(f"Who is {title}?")
 
 
-def test_every_real_paragraph_is_found_first_by_its_own_words(shared: Path) -> None:
+def test_every_real_paragraph_is_found_first_by_its_own_words(real: Path) -> None:
     found = total = 0
-    for row in read_rows("musique", shared / "musique_ans_dev_sample.jsonl"):
+    for row in read_rows("musique", real / "musique/rows.jsonl"):
         assert isinstance(row, MuSiQueRow)
         retrieve = bm25(row, 1)
         for p in row.paragraphs:
@@ -186,9 +186,9 @@ def test_every_real_paragraph_is_found_first_by_its_own_words(shared: Path) -> N
     assert found == total
 
 
-def test_real_questions_find_more_of_what_supports_than_chance_does(shared: Path) -> None:
+def test_real_questions_find_more_of_what_supports_than_chance_does(real: Path) -> None:
     recalls = []
-    for row in read_rows("musique", shared / "musique_ans_dev_sample.jsonl"):
+    for row in read_rows("musique", real / "musique/rows.jsonl"):
         assert isinstance(row, MuSiQueRow)
         found = set(bm25(row, 5)(row.question))
         recalls.append(len(found & set(row.supporting)) / len(row.supporting))
@@ -272,10 +272,10 @@ def test_a_real_model_stays_within_the_row(model: str, strategy: str) -> None:
 
 
 def test_a_real_model_finds_more_of_what_supports_real_questions_than_chance_does(
-    model: str, shared: Path
+    model: str, real: Path
 ) -> None:
     recalls = []
-    for row in read_rows("musique", shared / "musique_ans_dev_sample.jsonl")[:5]:
+    for row in read_rows("musique", real / "musique/rows.jsonl")[:5]:
         assert isinstance(row, MuSiQueRow)
         found = set(build_retrieval("hybrid", model)(row, 5)(row.question))
         recalls.append(len(found & set(row.supporting)) / len(row.supporting))

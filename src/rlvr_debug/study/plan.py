@@ -147,6 +147,13 @@ def _disk_bytes(trained: Iterable[Run], params: Params) -> float:
     return fmean(found) if found else 0.0
 
 
+def _fetched_bytes(params: Params) -> float:
+    """Of base models on the hub, which are published in 16 bits."""
+    models = {base_model_of(params, name) for name in environments_of(params)}
+    found = [architecture_of(model, ROOT) for model in models if model.revision]
+    return float(sum(2 * model.parameters for model in found if model))
+
+
 def _all_jobs(trained: Sequence[Run]) -> dict[str, int]:
     environments = {run.environment for run in trained}
     count = {"training": len(trained), "environment": len(environments), "study": 1}
@@ -248,7 +255,7 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         whole=whole,
         left=left,
         jobs=dict(to_do),
-        disk=len(trained) * one + _BYTES_BESIDE_RUNS,
+        disk=len(trained) * one + _fetched_bytes(params) + _BYTES_BESIDE_RUNS,
         free=free,
         rates=found,
         gpus=_TEXTS["gpus"] if real else "",

@@ -9,9 +9,10 @@ import numpy as np
 from rlvr_debug.causes.check import LARGE, Reading, graded
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Gap", "gap", "other_context"]
+__all__ = ["Gap", "gap", "has_turns", "other_context"]
 
-_OTHER_CONTEXT = {LARGE: 0.5}
+_OTHER_CONTEXT = {LARGE: 0.3}
+_ONE = 0.05
 
 # what a log may have of the distance, the most telling first: quantity, name, its value where both agree, bound,
 # and whether it may be off to either side
@@ -21,6 +22,7 @@ _DISTANCES = (
     ("sampler_factor", "mean exp(|difference|), less 1", 1, 0.05, False),
     ("sampler_kl", "KL of sampler and trainer, nats", 0, 0.05, True),
     ("sampler_ratio", "mean ratio of probabilities, less 1", 1, 0.1, True),
+    ("sampler_pearson", "1 less the correlation of probabilities", 1, 0.05, True),
 )
 
 
@@ -41,6 +43,27 @@ def gap(log: Log) -> Gap | None:
 
 
 def other_context(log: Log) -> Reading | None:
+    """How far the trainer is from who sampled before anything was trained: by the gap, or by what entropy allows.
+
+    Tokens that were sampled from a policy have, on average, its negative entropy as log-probability.
+    """
     gaps = log.series("sampler_gap")
-    first = float(gaps[: max(1, gaps.size // 3)].mean())
-    return Reading(graded(first, _OTHER_CONTEXT), {"first": first}, min(1.0, first / 3))
+    if gaps.size:
+        first = float(gaps[0])
+    else:
+        both = log.steps[["logprob", "entropy"]].dropna()
+        if both.empty:
+            return None
+        first = float(-both["logprob"].iloc[0] - both["entropy"].iloc[0])
+    ratios = log.series("sampler_ratio")
+    # two distributions over one context have a mean ratio of 1, however far apart; another context has its mass elsewhere
+    same = ratios.size > 0 and abs(float(ratios[0]) - 1) < _ONE
+    strength = 0 if same else graded(first, _OTHER_CONTEXT)
+    return Reading(strength, {"first": first}, min(0.9, max(0.0, first) / 3))
+
+
+def has_turns(log: Log) -> bool:
+    """Return whether conversations go on after the first reply, so that what was sampled has to be put together again."""
+    return float(log.series("tool_calls").max(initial=0)) > 0 or (
+        float(log.series("turns").max(initial=0)) > 1
+    )

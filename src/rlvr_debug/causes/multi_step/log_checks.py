@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from rlvr_debug.causes.check import MILD, Reading, graded, trend
+from collections import Counter
+
+from rlvr_debug.causes.check import LARGE, MILD, Reading, graded, trend
+from rlvr_debug.causes.texts import tool_results
 from rlvr_debug.logs.log import Log
 
 _FEW_CALLS = 0.5
-_FAILED_CALLS = {MILD: 0.5}
+_FAILED_CALLS = {MILD: 0.5, LARGE: 0.6}
+_FEWEST_RESULTS = 8
+_ALIKE = {MILD: 0.4, LARGE: 0.6}
 
 
 def few_tool_calls(log: Log) -> Reading | None:
@@ -20,3 +25,15 @@ def few_tool_calls(log: Log) -> Reading | None:
 def tool_failures(log: Log) -> Reading | None:
     share = float(log.series("tool_failures").mean())
     return Reading(graded(share, _FAILED_CALLS), {"share": share}, share)
+
+
+def tools_alike(log: Log) -> Reading | None:
+    """What tools say, conversation by conversation: the same text, or none, whatever was asked."""
+    said = tool_results(log)
+    results = [text.strip() for each in said for text in each]
+    if len(results) < _FEWEST_RESULTS:
+        return None
+    text, count = Counter(results).most_common(1)[0]
+    share = count / len(results)
+    shown = f"\u201c{text[:60]}\u201d" if text else "nothing"
+    return Reading(graded(share, _ALIKE), {"share": share, "text": shown}, share)

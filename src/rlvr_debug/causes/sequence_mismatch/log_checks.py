@@ -1,5 +1,36 @@
 """What a log shows for sequence-mismatch: from outside it looks as a hidden context does."""
 
-from rlvr_debug.causes.sampler_gap import other_context as other_sequence
+from __future__ import annotations
 
-__all__ = ["other_sequence"]
+from dataclasses import replace
+
+import numpy as np
+
+from rlvr_debug.causes.check import MILD, Reading
+from rlvr_debug.causes.sampler_gap import has_turns, other_context
+from rlvr_debug.logs.log import Log
+
+__all__ = ["kl_spikes", "other_sequence"]
+
+_SPIKE = 300.0  # nats per token, of a whole step
+_OVER = 100.0  # times the median
+
+
+def other_sequence(log: Log) -> Reading | None:
+    """As other-context; where a conversation has turns, another sequence is the likelier one of the two."""
+    found = other_context(log)
+    if found is None:
+        return None
+    return replace(found, amount=found.amount + (0.1 if has_turns(log) else 0.0))
+
+
+def kl_spikes(log: Log) -> Reading | None:
+    """Single steps with a KL that no policy near its reference has."""
+    kl = log.series("kl")
+    largest, median = float(kl.max()), float(np.median(kl))
+    spikes = kl >= max(_SPIKE, _OVER * abs(median))
+    step = int(log.steps["kl"].dropna().idxmax())
+    norms = log.series("grad_norm")
+    norm = f" and a gradient norm of {norms.max():.3g}" if norms.size else ""
+    values = {"largest": largest, "median": median, "step": step, "count": int(spikes.sum()), "norm": norm}
+    return Reading(MILD if spikes.any() else 0, values, min(1.0, np.log10(1 + largest) / 6))

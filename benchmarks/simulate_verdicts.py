@@ -36,7 +36,9 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     PRESENT,
+    SHOWN,
     STATUSES,
+    Bar,
     Effects,
     Measured,
     compare,
@@ -46,7 +48,7 @@ from rlvr_debug.verdicts.statistics import Floats, sample, welch
 
 __all__ = ["Shape", "Simulated", "main", "read_spreads", "simulate", "study_shape"]
 
-FOUND = STATUSES[1:]  # every simulated hypothesis has arms, so none is pending
+FOUND = STATUSES[1:-1]  # every simulated hypothesis has arms, and is applicable
 NOISES = ("normal", "residuals")
 MARKS = ("<!-- simulation: begin -->", "<!-- simulation: end -->")
 Spreads = Mapping[str, Floats]
@@ -150,13 +152,14 @@ def simulate(shape: Shape, spreads: Spreads, world: World, rng: np.random.Genera
     own = own + np.where(alone, -1, 1) * truth[..., None, None]
     better = np.where(alone, gains["control"][:, None], own)
     worse = np.where(alone, own, gains["case"][:, None])
-    effects = compare(measured(better), measured(worse), world.alpha, world.minimum)
+    effects = compare(measured(better), measured(worse), Bar.of(world.alpha, world.minimum))
     interval = welch(better[..., 0], worse[..., 0], world.alpha)
     return Simulated(
         effects=effects,
         planted=planted,
         statuses=np.stack(
-            [status(effects.of(list(own)), world.mechanism) for own in shape.members], axis=-1
+            [status(SHOWN, effects.of(list(own)), world.mechanism) for own in shape.members],
+            axis=-1,
         ),
         covered=(interval.low <= truth) & (truth <= interval.high),
     )
@@ -227,7 +230,10 @@ def simulation_chart(table: pd.DataFrame) -> alt.TopLevelMixin:
                 "status:N",
                 title=None,
                 sort=order,
-                scale=alt.Scale(domain=order, range=["#D55E00", "#E69F00", "#009E73", "#BBBBBB"]),
+                scale=alt.Scale(
+                    domain=order,
+                    range=["#D55E00", "#CC79A7", "#E69F00", "#BBBBBB", "#56B4E9", "#009E73"],
+                ),
             ),
             order=alt.Order("rank:Q"),
             facet=alt.Facet("panel:N", title=None, columns=4, sort=list(shares["panel"].unique())),

@@ -22,13 +22,12 @@ import pandas as pd
 import pytest
 
 from lab.pages import PAGES, written
-from lab.releases.loss_gradient import loss_gradient
-from lab.releases.trained_ratio import trained_ratio
-from rlvr_debug.causes import cause_of, hypothesis_names, in_order, load_hypothesis, variant_names
+from rlvr_debug.causes import in_order
+from rlvr_debug.files import parse_table
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes import PROBES
-from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.params import load_params, parse_params
+from rlvr_debug.verdicts.arms import arm_table
+from rlvr_debug.verdicts.rule import Bar
 from tests.copies import call, dry
 from tests.docs_commands import (
     BLOCK,
@@ -40,7 +39,7 @@ from tests.docs_commands import (
     NotHere,
     commands_of,
 )
-from tests.probe_subjects import draw
+from tests.made_up_study import CAUSE_FOUND, Study
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -95,11 +94,11 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
     ("page", "link"),
     [
         ("docs/verdicts.md", "[gone](gone.md)"),
-        ("docs/verdicts.md", "[gone](probes.md#gone)"),
+        ("docs/verdicts.md", "[gone](check.md#gone)"),
         ("docs/verdicts.md", "[outside](../results/metrics.json)"),
         ("docs/verdicts.md", "![gone](gone.svg)"),
         ("README.md", "[gone](docs/gone.md)"),
-        ("README.md", "[gone](docs/probes.md#gone)"),
+        ("README.md", "[gone](docs/check.md#gone)"),
         ("README.md", "![gone](results/charts/gone.svg)"),
     ],
 )
@@ -334,46 +333,6 @@ def test_what_pages_have_from_the_code_is_up_to_date(name: str) -> None:
     assert written(DOCS / name) == pages()[f"docs/{name}"], "python -m lab.pages"
 
 
-def name_of(probe: Callable[..., Any]) -> str:
-    return probe.__name__.replace("_", "-")
-
-
-def test_every_probe_s_figures_are_on_the_page_and_no_others(
-    chat: Chat, talkative: Callable[[int], Any]
-) -> None:
-    subject = draw(chat, talkative, 0)
-    figures = pages()["docs/probes.md"].partition("## The figures")[2].partition("## ")[0]
-    said: dict[str, list[str]] = {}
-    probe = ""
-    for first, names, unit in re.findall(
-        r"^\| (.*?) ?\| (`.*?) \| (.+) \|$", figures, re.MULTILINE
-    ):
-        probe = first.strip("`") or probe
-        assert unit.count(";") in (0, names.count(";"))
-        said.setdefault(probe, []).extend(re.findall("`([^`]+)`", names))
-    probes = (*PROBES, trained_ratio, loss_gradient)
-    assert set(said) == {name_of(each) for each in probes}
-    for each in probes:
-        known = [re.sub(r"<\w+>", "[a-z0-9_.]+", name) for name in said[name_of(each)]]
-        measured = set(each(subject).measured)
-        assert [n for n in measured if not any(re.fullmatch(k, n) for k in known)] == []
-        # but for what the subject's settings leave out
-        plain_names = {k for k in known if "[" not in k}
-        assert plain_names - measured <= {"relative_error"}
-
-
-def test_the_table_of_probes_has_each_one_s_hypothesis_and_faults() -> None:
-    table = pages()["docs/probes.md"].partition("Two faults fail")[0]
-    rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([\w-]+) \| (.*) \|$", table, re.MULTILINE)
-    judged = {
-        probe: slug for slug in hypothesis_names() for probe in list(load_hypothesis(slug).probes)
-    }
-    assert {probe: slug for probe, slug, _ in rows} == judged
-    faults = {(fault, slug) for _, slug, cell in rows for fault in re.findall("`([^`]+)`", cell)}
-    shipped = {(fault, cause_of(fault)) for fault in variant_names()}
-    assert faults == {(fault, cause) for fault, cause in shipped if fault != "random-reward"}
-
-
 def test_the_page_of_the_trainer_has_every_stage() -> None:
     page = pages()["docs/trainer.md"]
     assert [field.name for field in fields(Stages) if f"`{field.name}`" not in page] == []
@@ -393,13 +352,13 @@ def test_every_metric_has_a_unit_and_the_file_that_computes_it() -> None:
         assert [unit for unit in rows if not re.fullmatch(units, unit)] == []
 
 
-def test_every_column_of_the_tables_is_explained() -> None:
+def test_every_column_of_the_tables_is_explained(tmp_path: Path) -> None:
+    tables = Study(tmp_path, CAUSE_FOUND).tables()
     page = pages()["docs/report.md"].partition("## The tables")[2]
     for name in ("verdicts", "arms", "runs", "curves"):
         part = page.partition(f"### {name}.csv")[2].partition("\n### ")[0]
         said = re.findall("`([a-z_]+)`", "".join(re.findall(r"^\| (.*?) \|", part, re.MULTILINE)))
-        header = (ROOT / "results" / "tables" / f"{name}.csv").read_text(encoding="utf-8")
-        assert sorted(said) == sorted(header.partition("\n")[0].split(",")), name
+        assert sorted(said) == sorted(map(str, tables[name])), name
 
 
 # --- figures
@@ -595,17 +554,25 @@ def test_the_full_study_s_verdicts_are_those_of_its_results() -> None:
     )
 
 
-def test_the_example_of_a_verdict_is_what_the_results_say(committed: Callable[[str], str]) -> None:
-    arms = csv(committed("results/tables/arms.csv"))
+def test_the_example_of_a_verdict_is_what_the_rule_says_of_the_results(
+    committed: Callable[[str], str],
+) -> None:
+    runs = parse_table(committed("results/tables/runs.csv")).fillna(
+        {"changes": "", "hypothesis": ""}
+    )
+    arms = arm_table(runs, "musique", Bar.of(0.05, 0.1)).set_index("arm")
     page = pages()["docs/verdicts.md"].partition("**An example**")[2].partition("\n\n")[0]
-    alone, control = arms["attention-mask-alone"], arms["control"]
+    page = " ".join(page.split())
+    alone, control = arms.loc["attention-mask-alone"], arms.loc["control"]
     for row in (alone, control):
-        assert f"{float(row['gain']):.4f} (s {float(row['gain_sd']):.4f})" in page
-    assert f"d = {float(alone['effect']):.4f}" in page
-    assert f"{float(alone['ci_low']):.3f} to {float(alone['ci_high']):.3f}" in page
-    assert f"p = {float(alone['p']):.6f}" in page
-    assert f"p' = 7 x {float(alone['p']):.6f} = {float(alone['p_holm']):.4f}" in page
-    assert f"Greedy, d is {float(alone['effect_greedy']):.3f}" in page
+        assert f"{row['gain']:.4f} (s {row['gain_sd']:.4f}, moderated " in page
+    assert f"d = {alone['effect']:.4f}" in page
+    assert f"{alone['ci_low']:.3f} to {alone['ci_high']:.3f}" in page
+    assert f"p = {alone['p']:.7f}" in page
+    assert f"p' = 6 x {alone['p']:.7f} = {alone['p_holm']:.6f}" in page
+    assert f"Greedy, d is {alone['effect_greedy']:.3f}" in page
+    fails = "{:.3f} [{:.3f}, {:.3f}]".format(*control[["effect", "ci_low", "ci_high"]])
+    assert f"the control gains {fails} more" in page
 
 
 def test_the_readme_s_figures_of_releases_are_those_that_were_measured(

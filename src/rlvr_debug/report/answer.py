@@ -13,7 +13,7 @@ import pandas as pd
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.files import read_yaml
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.verdicts.rule import learns
+from rlvr_debug.verdicts.rule import Bar, in_words, learns, unfailing
 
 __all__ = ["Answer", "Criterion", "answer", "fix", "interval", "seed_counts", "success_criteria"]
 
@@ -22,7 +22,8 @@ _TEXTS: dict[str, Any] = read_yaml(Path(__file__).with_name("answer.yaml"))
 
 @dataclass(frozen=True)
 class Answer:
-    """case, figures: a sentence each. learns: None where the seeds do not tell. causes: slugs, the strongest first.
+    """case, figures: a sentence each. learns: None where the seeds do not tell. causes: slugs of those that are validated
+    or located, the strongest first.
 
     sentences: the answer, one per cause, or the one that says there is none. sure: a line per cause, or one.
     note: what else must be said before anything is made of it; may be empty.
@@ -38,12 +39,13 @@ class Answer:
 
 
 def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> Answer:
-    """tables: verdicts, arms and runs, as the CSV files. settings: case, trainer, environment, minimum_effect."""
+    """tables: verdicts, arms and runs, as the CSV files. settings: case, trainer, environment, minimum_effect, alpha."""
     verdicts, arms = tables["verdicts"], tables["arms"]
     by_arm = arms.set_index("arm")
     case, control = by_arm.loc["case"].to_dict(), by_arm.loc["control"].to_dict()
     found = learns(case, settings["minimum_effect"])
-    ordered = _found(verdicts).sort_values("effect", ascending=False).to_dict("records")
+    found_rows = _found(verdicts, "validated", "located_not_explained")
+    ordered = found_rows.sort_values("effect", ascending=False).to_dict("records")
     slugs = tuple(row["hypothesis"] for row in ordered)
     ours = load_trainer(settings["trainer"]).ours
     return Answer(
@@ -60,17 +62,27 @@ def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> A
         ),
         learns=found,
         causes=slugs,
-        sentences=tuple(load_hypothesis(slug).answer for slug in slugs)
-        or (_TEXTS["without_cause"][found],),
+        sentences=tuple(map(_sentence, ordered)) or (_TEXTS["without_cause"][found],),
         sure=tuple(
             _TEXTS["sure"].format_map(
-                {**row, "acts": _TEXTS["acts"][by_arm.loc[row["arm"], "design"]]}
+                {
+                    **row,
+                    "status": in_words(row["status"]),
+                    "acts": _TEXTS["acts"][by_arm.loc[row["arm"], "design"]],
+                }
             )
             for row in ordered
         )
         or (_counted(verdicts),),
         note=" ".join(_notes(slugs, found, control, arms, settings)),
     )
+
+
+def _sentence(verdict: Mapping[Any, Any]) -> str:
+    """What a validated or a located cause answers."""
+    if verdict["status"] == "validated":
+        return load_hypothesis(verdict["hypothesis"]).answer
+    return str(_TEXTS["located"].format_map(verdict))
 
 
 def interval(estimate: Sequence[float], digits: int = 3) -> str:
@@ -95,7 +107,7 @@ def seed_counts(*arms: Mapping[Any, Any]) -> str:
 def _counted(verdicts: pd.DataFrame) -> str:
     """Of a study without a cause: how many hypotheses came out how."""
     counts = verdicts["status"].value_counts()
-    said = ", ".join(f"{count} {str(status).replace('_', ' ')}" for status, count in counts.items())
+    said = ", ".join(f"{count} {in_words(str(status))}" for status, count in counts.items())
     further = verdicts["further_seeds"].dropna()
     finite = further[further.map(math.isfinite)]
     more = f" {int(finite.max())} further seeds would decide." if len(finite) else ""
@@ -118,7 +130,10 @@ def _notes(
     if len(causes) > 1 and not (repaired["status"] == "validated").any():
         yield notes["each_stops"]
     if not causes:
-        yield notes["learns"] if found else notes.get(control["status"], notes["open"])
+        if unfailing(control, Bar.of(settings["alpha"], settings["minimum_effect"])):
+            yield notes["unfailing"] if found else notes["both_fail"]
+        else:
+            yield notes.get(control["status"], notes["open"])
 
 
 @dataclass(frozen=True)
@@ -144,7 +159,7 @@ def success_criteria(
     [row] = arms[arms["arm"] == arm].to_dict("records")
     gains = runs[runs["arm"] == arm][["gain", "gain_greedy"]].min(axis=1)
     minimum = settings["minimum_effect"]
-    causes = ", ".join(_found(verdicts)["hypothesis"])
+    causes = ", ".join(_found(verdicts, "validated")["hypothesis"])
     explained = f"mechanism present and effect shown: {causes}"
     values = {
         **row,
@@ -167,6 +182,6 @@ def success_criteria(
     ]
 
 
-def _found(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Those of the validated causes."""
-    return verdicts[(verdicts["kind"] == "cause") & (verdicts["status"] == "validated")]
+def _found(verdicts: pd.DataFrame, *statuses: str) -> pd.DataFrame:
+    """Those of causes with one of these statuses."""
+    return verdicts[(verdicts["kind"] == "cause") & verdicts["status"].isin(statuses)]

@@ -14,7 +14,9 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.verdicts.decide import Evidence, Verdict, arm_table, decide, observed
+from rlvr_debug.verdicts.arms import arm_table
+from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observed
+from rlvr_debug.verdicts.rule import Bar
 from rlvr_debug.verdicts.statistics import slope_estimate
 
 __all__ = ["curve_table", "run_table", "write_phase", "write_tables"]
@@ -118,18 +120,19 @@ def _judge(
     runs: Sequence[Run], slugs: Sequence[str], settings: Mapping[str, Any], results: Path
 ) -> tuple[dict[str, pd.DataFrame], list[Verdict]]:
     """The tables runs, curves and arms, and the verdicts."""
-    alpha, minimum = settings["alpha"], settings["minimum_effect"]
+    alpha = settings["alpha"]
+    bar = Bar.of(alpha, settings["minimum_effect"])
     run_rows = run_table(runs, results)
     curves = curve_table(runs, results)
-    arms = arm_table(run_rows, settings["environment"], alpha, minimum)
+    arms = arm_table(run_rows, settings["environment"], bar)
     slopes = {}
     for arm, group in curves.groupby("arm", sort=False):
         slopes[arm] = slope_estimate([list(c["reward"]) for _, c in group.groupby("seed")], alpha)
     for name, end in (("slope", "value"), ("slope_low", "low"), ("slope_high", "high")):
         arms[name] = [float(getattr(slopes[arm], end)) for arm in arms["arm"]]
     arms["trained_as"] = arms["arm"].map({run.arm: run.trained_as for run in runs})
-    evidence = Evidence(read_json(results / "probes.json"), arms, run_rows, settings["training"])
-    verdicts = decide(slugs, evidence, alpha, minimum)
+    evidence = Evidence(read_json(results / "check.json"), arms, run_rows, settings["training"])
+    verdicts = decide(slugs, evidence, bar)
     return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
 
 

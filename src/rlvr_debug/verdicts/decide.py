@@ -1,67 +1,62 @@
-"""From runs and probes to one verdict per hypothesis. The rule is the same for every hypothesis.
+"""From runs and the case's check to one verdict per hypothesis. The rule is the same for every hypothesis.
 
 The unit is a run's held-out mean on questions that all runs share. An effect is a difference of mean
-gain in held-out reward over seeds, with Welch's t interval:
+gain in held-out reward over seeds, with Welch's t interval of moderated variances (moderation.py):
 - repair: the case with one part mended, minus the case. It finds a cause that acts by itself.
 - alone: the control minus the control with that part as in the case. It finds a cause that another
   defect hides: with two defects of which each is enough to stop learning, mending one changes nothing.
 
 An effect is significant when it is above 0 and its p value, after Holm's correction over all
-intervention arms of causes that change anything, is below alpha; it is equivalent to 0 when two one-sided tests at alpha
-place it within the minimum effect, and the greedy effect is within it too. The control, which mends
-everything, and the arms of localisers are judged apart. A cause is
-- validated when its mechanism is present and an arm's effect is significant and at least the minimum
-  effect, sampled and greedy;
-- partially validated when its mechanism is present without effect on the goal: every arm's effect is
-  equivalent to 0, or one is significant but smaller than the minimum, or large only when sampled;
-- invalidated when every arm's effect is equivalent to 0, or when its mechanism is shown absent;
-- not applicable when the case lacks its precondition, its mechanism is not there, and its arms change nothing;
-- inconclusive otherwise: where its mechanism is present and its arms change nothing about the case, as
-  what a probe measured may be a symptom of something else; with the number of further seeds that would decide if effects and spreads
-  stayed as observed, and with the hypotheses that the same interventions mend. So is a significant
-  effect of at least the minimum without its mechanism, which is a contradiction, and whatever one
-  seed says.
+intervention arms of causes whose runs differ from what they are compared with, is below alpha. The control, which
+mends everything, and the arms of localisers are judged apart.
 
-Mending that makes things worse validates nothing and clears nothing. The arrays are in rule.py.
+The case must fail first: the control is better, significantly and by at least the minimum effect. Then each kind of
+evidence does one thing (rule.status, and the table in docs/verdicts.md):
+- an effect locates: significant, at least the minimum, and not contradicted by greedy;
+- a mechanism, which the check sees, explains;
+- a null intervention eliminates: every arm's effect is surely within the minimum effect of 0, or nothing about the case
+  is other than the arms would have it;
+- an absent mechanism lowers what elimination asks for to an upper bound below the minimum effect.
+
+Mending that makes things worse validates nothing and clears nothing. The arrays are in rule.py, the arms in arms.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, nan
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.causes.base import Hypothesis, mechanism_of
+from rlvr_debug.causes.base import Hypothesis
+from rlvr_debug.replay.mechanism import mechanism_of
+from rlvr_debug.verdicts.arms import MOST_SEEDS, effects_of, further_seeds, tested_causes
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     PRESENT,
+    REFUTED,
+    SHOWN,
     UNTESTED,
+    Bar,
     Effects,
-    Measured,
-    arm_status,
-    compare,
+    failure,
     learns,
     status,
 )
-from rlvr_debug.verdicts.statistics import Sample, mean_estimate, sample, welch
 from rlvr_debug.verdicts.symptoms import borrowed
 
 __all__ = [
     "Evidence",
     "Verdict",
-    "arm_table",
     "decide",
     "observations",
     "observed",
 ]
 
-_TOTALS = np.arange(2, 101)  # seeds per arm that are tried
 _BETWEEN = "; "  # two observations of a verdict's evidence
 # of Mechanism.present: for the rule, and as verdicts.csv says it
 _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
@@ -73,11 +68,11 @@ _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  #
 
 @dataclass(frozen=True)
 class Evidence:
-    """probes: measurement by probe name, of the case; arms: one row per arm, as arm_table returns them; runs: as
+    """check: what the check says of the case, as JSON (replay/answer.py); arms: one row per arm, as arm_table returns them; runs: as
     runs.csv, for the figures that a hypothesis takes for its symptom; training: the case's settings, for
     preconditions."""
 
-    probes: Mapping[str, Mapping[str, Any]]
+    check: Mapping[str, Any]
     arms: pd.DataFrame
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -109,154 +104,46 @@ class Verdict:
     further_seeds: float = nan
 
 
-def arm_table(runs: pd.DataFrame, main: str, alpha: float, minimum_effect: float) -> pd.DataFrame:
-    """One row per arm: its gain over the baseline and, in the main environment, its effect.
-
-    runs: as runs.csv, one row per arm and seed. The control's effect is that of mending everything.
-    """
-    by_arm = {str(arm): group for arm, group in runs.groupby("arm", sort=False)}
-    arms = pd.DataFrame([_gains(group, alpha) for group in by_arm.values()])
-    causes = _interventions(arms)
-    compared = ~arms["design"].isin(["case", "random_reward"]) & (arms["environment"] == main)
-    tested = arms.loc[compared, "arm"]
-    rows: list[dict[str, Any]] = []
-    for family in [causes, *([arm] for arm in tested if arm not in causes)]:
-        if not family:
-            continue
-        effects, at_totals = _effects(arms, family, alpha, minimum_effect)
-        now, later = arm_status(effects), arm_status(at_totals)
-        for n, (better, worse) in enumerate(_sides(arms, family)):
-            sampled, greedy = (
-                welch(by_arm[better][gain], by_arm[worse][gain], alpha)
-                for gain in ("gain", "gain_greedy")
-            )
-            seeds = len(by_arm[family[n]])
-            rows.append(
-                {
-                    "arm": family[n],
-                    "effect": float(effects.effect[n]),
-                    "ci_low": float(sampled.low),
-                    "ci_high": float(sampled.high),
-                    "p": float(effects.p[n]),
-                    "effect_greedy": float(effects.effect_greedy[n]),
-                    "greedy_low": float(greedy.low),
-                    "greedy_high": float(greedy.high),
-                    "p_holm": float(effects.p_holm[n]),
-                    "status": str(now[n]),
-                    "p_equivalence": float(effects.p_equivalence[n]),
-                    "effect_in_sd": float(effects.in_sd[n]),
-                    "further_seeds": _further_seeds(str(now[n]), later[:, n], seeds),
-                }
-            )
-    return arms.merge(pd.DataFrame(rows), on="arm", how="left") if rows else arms
-
-
-def _gains(group: pd.DataFrame, alpha: float) -> dict[str, Any]:
-    """group: the runs of one arm."""
-    gain = mean_estimate(group["gain"], alpha)
-    sampled, greedy = sample(group["gain"]), sample(group["gain_greedy"])
-    return {
-        **{
-            name: group[name].iloc[0]
-            for name in ("arm", "design", "hypothesis", "environment", "changes")
-        },
-        "seeds": len(group),
-        "gain": float(gain.value),
-        "gain_low": float(gain.low),
-        "gain_high": float(gain.high),
-        "gain_sd": float(sampled.sd),
-        "gain_greedy": float(greedy.mean),
-        "gain_greedy_sd": float(greedy.sd),
-    }
-
-
-def _interventions(arms: pd.DataFrame) -> list[str]:
-    """The arms that are corrected together. Elsewhere than the case they have no effect to test."""
-    main = arms.loc[arms["design"] == "case", "environment"]
-    return [
-        row["arm"]
-        for row in arms.to_dict("records")
-        if row["design"] in ("repair", "alone")
-        and row["environment"] in set(main)
-        and load_hypothesis(row["hypothesis"]).kind == "cause"
-    ]
-
-
-def _sides(arms: pd.DataFrame, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Of each arm, which two to compare: a cause makes the first one better."""
-    designs = arms.set_index("arm")["design"]
-    return [("control", arm) if designs[arm] == "alone" else (arm, "case") for arm in names]
-
-
-def _effects(
-    arms: pd.DataFrame, names: Sequence[str], alpha: float, minimum_effect: float
-) -> tuple[Effects, Effects]:
-    """Effects of these arms, corrected together: as measured, and had each arm had _TOTALS seeds, (totals, arms)."""
-    by_arm = arms.set_index("arm")
-    tests = (by_arm.loc[list(names), "changes"] != "").to_numpy()
-
-    def measured(side: Sequence[str], seeds: NDArray[np.int64] | None) -> Measured:
-        rows = by_arm.loc[list(side)]
-        count = rows["seeds"].to_numpy() if seeds is None else seeds
-        sampled, greedy = (
-            Sample(rows[gain].to_numpy(float), rows[f"{gain}_sd"].to_numpy(float), count)
-            for gain in ("gain", "gain_greedy")
-        )
-        return Measured(sampled, greedy)
-
-    better, worse = zip(*_sides(arms, names), strict=True)
-    now, later = (
-        compare(measured(better, seeds), measured(worse, seeds), alpha, minimum_effect, tests)
-        for seeds in (None, _TOTALS[:, None])
-    )
-    return now, later
-
-
-def _further_seeds(found: str, at_totals: NDArray[np.str_], seeds: int) -> float:
-    """Seeds per arm until an inconclusive status settles. at_totals: the status at _TOTALS seeds."""
-    if found != "inconclusive" or seeds < 2:  # decided, or of unknown spread
-        return nan
-    enough = _TOTALS[(at_totals != "inconclusive") & (seeds < _TOTALS)]
-    return float(enough[0] - seeds) if enough.size else inf
-
-
-def decide(
-    slugs: Sequence[str], evidence: Evidence, alpha: float, minimum_effect: float
-) -> list[Verdict]:
+def decide(slugs: Sequence[str], evidence: Evidence, bar: Bar) -> list[Verdict]:
     """Return a verdict on each of these hypotheses."""
     return [
-        _localise(hypothesis, evidence, minimum_effect)
+        _localise(hypothesis, evidence, bar.minimum)
         if hypothesis.kind == "localiser"
-        else _judge(hypothesis, evidence, alpha, minimum_effect)
+        else _judge(hypothesis, evidence, bar)
         for hypothesis in map(load_hypothesis, slugs)
     ]
 
 
-def _judge(
-    hypothesis: Hypothesis, evidence: Evidence, alpha: float, minimum_effect: float
-) -> Verdict:
-    seen = mechanism_of(hypothesis, evidence.probes)
+def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
+    seen = mechanism_of(hypothesis.slug, evidence.check)
     pending = _pending(hypothesis, mechanism=_SEEN[seen.present])
     arms = evidence.arms
-    family = _interventions(arms)
+    family = tested_causes(arms)
     own = arms[arms["arm"].isin(family) & (arms["hypothesis"] == hypothesis.slug)]
     if own.empty:
         return pending
     members = [family.index(arm) for arm in own["arm"]]
-    now, later = (each.of(members) for each in _effects(arms, family, alpha, minimum_effect))
+    now, later = (each.of(members) for each in effects_of(arms, family, bar))
     mechanism = _MECHANISMS[seen.present]
-    unseen = mechanism != PRESENT and not now.tested.any()
-    if unseen and (lacking := _lacking(hypothesis, evidence.training)):
-        why = _BETWEEN.join(filter(None, [lacking, seen.text]))
-        return replace(pending, status="not_applicable", confidence="none", evidence=why)
-    found = str(status(now, mechanism))
-    further = _further_seeds(found, status(later, mechanism), own["seeds"].min())
+    if lacking := _lacking(hypothesis, evidence.training):
+        if mechanism != PRESENT and not now.told.any():
+            why = _BETWEEN.join(filter(None, [lacking, seen.text]))
+            return replace(pending, status="not_applicable", confidence="none", evidence=why)
+        # what the case has not is not right in it either, so that an arm that changes nothing shows nothing
+        now, later = (_of_changes(each) for each in (now, later))
+    fails, failing = (failure(each) for each in effects_of(arms, ["control"], bar))
+    found = str(status(fails, now, mechanism))
+    further = further_seeds(found, status(failing, later, mechanism), own["seeds"].min())
     rows = own.to_dict("records")
     best = max(rows, key=lambda arm: (_RISING.index(arm["status"]), arm["effect"]))
     planting = {arm.name for arm in hypothesis.arms if arm.faults}
     said = [*(_sentence(arm, arm["arm"] in planting) for arm in rows), seen.text]
+    if fails != SHOWN and (now.large.any() or found == "explained_costs_nothing"):
+        said.append(_unfailing(int(fails), arms.set_index("arm").loc["control"].to_dict()))
     if found == "inconclusive":
-        said.append(_open(now, mechanism, further, minimum_effect))
+        said.append(_open(int(fails), now, mechanism, further, bar.minimum))
+    elif mechanism == PRESENT and not now.told.any():
+        said.append(_ELSEWHERE)
     if rivals := _same_interventions(own, arms[arms["arm"].isin(family)]):
         said.append(f"not to be told from {', '.join(rivals)}, which the same intervention mends")
     if other := borrowed(hypothesis, arms, evidence.runs):
@@ -265,9 +152,19 @@ def _judge(
         pending,
         **{name: best[name] for name in _OF_ARM},
         status=found,
-        confidence=_confidence(found, now, mechanism, best["ci_low"], alpha, minimum_effect),
-        evidence=_BETWEEN.join(said),
+        confidence=_confidence(found, now, mechanism, best["ci_low"], bar),
+        evidence=_BETWEEN.join(filter(None, said)),
         further_seeds=further,
+    )
+
+
+def _of_changes(effects: Effects) -> Effects:
+    """Only what arms that change something show."""
+    return replace(
+        effects,
+        told=np.ones_like(effects.told),
+        equivalent=effects.equivalent & effects.tested,
+        bounded=effects.bounded & effects.tested,
     )
 
 
@@ -282,26 +179,33 @@ def _pending(hypothesis: Hypothesis, mechanism: str = "not tested") -> Verdict:
     return Verdict(hypothesis.slug, hypothesis.kind, "pending", "low", mechanism=mechanism)
 
 
-def _open(effects: Effects, mechanism: int, further: float, minimum_effect: float) -> str:
+_ELSEWHERE = "its interventions change nothing about the case, so that what the check found is a symptom of another cause"
+
+
+def _unfailing(fails: int, control: Mapping[Any, Any]) -> str:
+    """That the case is not shown to fail. control: its row of arms.csv."""
+    how = "does not fail" if fails == REFUTED else "is not shown to fail"
+    gains = f"{control['effect']:+.3f} [{control['ci_low']:+.3f}, {control['ci_high']:+.3f}]"
+    return f"the case {how}: the control gains {gains} over it"
+
+
+def _open(
+    fails: int, effects: Effects, mechanism: int, further: float, minimum_effect: float
+) -> str:
     """Why a verdict is inconclusive."""
     if not effects.known.all():
         return "one seed has no spread: run more"
-    if effects.gained.any():
-        return (
-            "an effect without its mechanism is a contradiction"
-            if mechanism == ABSENT
-            else "whether its mechanism is present was not tested"
-        )
-    if mechanism == PRESENT and not effects.tested.any():
-        return (
-            "its interventions change nothing about the case, so that what the probe measured may be a "
-            "symptom of another cause"
-        )
+    if effects.gained.any() and not effects.large.any():
+        return "it gains when sampled and loses when greedy, which is a contradiction"
+    if effects.large.any() and fails == REFUTED:
+        return "without a failure an effect has nothing to explain"
+    if not effects.tested.any() and mechanism == PRESENT:
+        return _ELSEWHERE.replace("is a symptom", "may be a symptom")
     if isfinite(further):
         return f"{further:.0f} further seeds would decide, were effects and spreads to stay"
     if (effects.effect <= -minimum_effect).any():
         return "mending makes it worse, which more seeds would not change"
-    return f"more than {_TOTALS[-1]} seeds would be needed at the observed effects and spreads"
+    return f"more than {MOST_SEEDS} seeds would be needed at the observed effects and spreads"
 
 
 def _same_interventions(own: pd.DataFrame, arms: pd.DataFrame) -> list[str]:
@@ -311,19 +215,17 @@ def _same_interventions(own: pd.DataFrame, arms: pd.DataFrame) -> list[str]:
     return sorted(set(arms.merge(changed, on=told)["hypothesis"]) - set(own["hypothesis"]))
 
 
-def _confidence(
-    found: str, effects: Effects, mechanism: int, low: float, alpha: float, minimum_effect: float
-) -> str:
-    """high: the test that decided would at a fifth of alpha too, and the interval of a validated effect
+def _confidence(found: str, effects: Effects, mechanism: int, low: float, bar: Bar) -> str:
+    """high: the test that decided would at a fifth of its level too, and the interval of a located effect
     lies beyond the minimum; or an effect equivalent to 0 and an absent mechanism agree. low:
     inconclusive. low (argument): the lower end of the strongest arm's interval."""
     if found == "inconclusive":
         return "low"
-    if found == "validated":
-        sure = effects.p_holm[effects.large].min() < alpha / 5 and low >= minimum_effect
+    if effects.large.any() and found in ("validated", "located_not_explained"):
+        sure = effects.p_holm[effects.large].min() < bar.alpha / 5 and low >= bar.minimum
     else:
         sure = effects.equivalent.all() and (
-            mechanism == ABSENT or effects.p_equivalence.max() < alpha / 5
+            mechanism == ABSENT or effects.p_equivalence.max() < bar.clearing / 5
         )
     return "high" if sure else "medium"
 

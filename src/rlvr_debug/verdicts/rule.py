@@ -9,28 +9,69 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlvr_debug.verdicts.statistics import Floats, Sample, equivalence_p, holm, welch_p
+from rlvr_debug.verdicts.statistics import (
+    Floats,
+    Sample,
+    below_p,
+    equivalence_p,
+    holm,
+    welch_p,
+)
 
 __all__ = [
     "ABSENT",
+    "OPEN",
     "PRESENT",
+    "REFUTED",
+    "SHOWN",
     "STATUSES",
     "UNTESTED",
+    "Bar",
     "Effects",
     "Measured",
     "arm_status",
     "compare",
+    "failure",
+    "in_words",
     "learns",
     "status",
+    "unfailing",
 ]
 
 STATUSES = (
-    *("pending", "validated", "partially_validated", "invalidated", "inconclusive"),
-    "not_applicable",
+    *("pending", "validated", "located_not_explained", "partially_validated", "inconclusive"),
+    *("explained_costs_nothing", "invalidated", "not_applicable"),
 )
+# of a mechanism
 PRESENT, UNTESTED, ABSENT = 1, 0, -1
+# of the case's failure: the control does better by at least the minimum effect, or surely by less
+SHOWN, OPEN, REFUTED = 1, 0, -1
+
+_WORDS = {
+    "located_not_explained": "located, not explained",
+    "explained_costs_nothing": "explained, costs nothing",
+}
 
 Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What an effect is held to.
+
+    alpha: error rate of finding an effect, over all arms that are corrected together; clearing: of holding one for
+    smaller than it is, for each arm; minimum: the smallest effect that matters, in held-out reward. Where a study is
+    looked at several times, alpha is that of one look.
+    """
+
+    alpha: float
+    minimum: float
+    clearing: float
+
+    @classmethod
+    def of(cls, alpha: float, minimum: float) -> Bar:
+        """Return the bar of a study that is looked at once."""
+        return cls(alpha, minimum, alpha)
 
 
 @dataclass(frozen=True)
@@ -46,8 +87,10 @@ class Effects:
     """What is shown of each arm's effect. All arrays: (..., arms).
 
     in_sd is the effect in the two sides' pooled standard deviations over seeds; NaN without spread.
-    tested: the sides are different runs. known: there is more than one seed. significant: surely above 0. gained: significant, and at least
-    the minimum effect. large: so when greedy as well. equivalent: surely within the minimum effect of 0.
+    told: the arm is told something else than what it is compared with. tested: its runs are others, too.
+    known: there is more than one seed. significant: surely above 0. gained: significant, and at least
+    the minimum effect. large: so, unless greedy loses that much. equivalent: surely within the minimum effect
+    of 0, and greedy is within it. bounded: surely below the minimum effect, and greedy is below it.
     """
 
     effect: Floats
@@ -56,12 +99,15 @@ class Effects:
     p: Floats
     p_holm: Floats
     p_equivalence: Floats
+    p_bound: Floats
+    told: Bools
     tested: Bools
     known: Bools
     significant: Bools
     gained: Bools
     large: Bools
     equivalent: Bools
+    bounded: Bools
 
     def of(self, members: Any) -> Effects:
         """Those of some arms: an index of the last axis."""
@@ -71,24 +117,30 @@ class Effects:
 def compare(
     better: Measured,
     worse: Measured,
-    alpha: float,
-    minimum: float,
+    bar: Bar,
     tests: ArrayLike = True,
+    told: ArrayLike | None = None,
 ) -> Effects:
     """Effects of all arms that are corrected together, which are the last axis.
 
     better, worse: the sides of each arm such that a cause's effect is positive.
-    minimum: the smallest effect that matters, in held-out reward.
-    tests: (arms,), whether the sides are different runs. An arm that changes nothing has effect 0 by
+    tests: (..., arms), whether the sides are different runs. Where they are the same the effect is 0 by
     construction: it tests nothing, and the correction does not count it.
+    told: whether the sides are told different things, which may come to the same runs; by default `tests`.
     """
-    a, b = better.sampled, worse.sampled
+    a, b, minimum = better.sampled, worse.sampled, bar.minimum
     effect, greedy, p = np.broadcast_arrays(
         a.mean - b.mean, better.greedy.mean - worse.greedy.mean, welch_p(a, b)
     )
+    tested = np.broadcast_to(np.asarray(tests), effect.shape)
+    effect, greedy = np.where(tested, effect, 0.0), np.where(tested, greedy, 0.0)
     spread = np.sqrt((a.sd**2 + b.sd**2) / 2)
-    p_holm, p_equivalence = holm(np.where(tests, p, np.nan)), equivalence_p(a, b, minimum)
-    significant = (p_holm < alpha) & (effect > 0)
+    known = np.broadcast_to(np.isfinite(spread), effect.shape)
+    same = ~tested & known
+    p_holm = holm(np.where(tested, p, np.nan))
+    p_equivalence = np.where(same, 0.0, equivalence_p(a, b, minimum))
+    p_bound = np.where(same, 0.0, below_p(a, b, minimum))
+    significant = (p_holm < bar.alpha) & (effect > 0)
     gained = significant & (effect >= minimum)
     return Effects(
         effect=effect,
@@ -97,40 +149,70 @@ def compare(
         p=p,
         p_holm=p_holm,
         p_equivalence=p_equivalence,
-        tested=np.broadcast_to(np.asarray(tests), effect.shape),
-        known=np.broadcast_to(np.isfinite(spread), effect.shape),
+        p_bound=p_bound,
+        told=tested if told is None else np.broadcast_to(np.asarray(told), effect.shape),
+        tested=tested,
+        known=known,
         significant=significant,
         gained=gained,
-        large=gained & (greedy >= minimum),
-        equivalent=(p_equivalence < alpha) & (np.abs(greedy) < minimum),
+        large=gained & (greedy > -minimum),
+        equivalent=(p_equivalence < bar.clearing) & (np.abs(greedy) < minimum),
+        bounded=(p_bound < bar.clearing) & (greedy < minimum),
     )
 
 
-def status(effects: Effects, mechanism: ArrayLike) -> NDArray[np.str_]:
-    """A hypothesis' status. effects: of its arms; mechanism: PRESENT, UNTESTED or ABSENT. Both (...)."""
+def failure(mended: Effects) -> NDArray[np.int64]:
+    """Return whether the case fails: SHOWN, OPEN or REFUTED. mended: the effects of mending everything, (..., 1)."""
+    shown, refuted = mended.large[..., 0], mended.bounded[..., 0]
+    return np.select([shown, refuted], [SHOWN, REFUTED], OPEN)
+
+
+def unfailing(control: Mapping[Any, Any], bar: Bar) -> bool:
+    """Return whether the case surely does as well as the control. control: its row of arms.csv."""
+    return bool(control["p_bound"] < bar.clearing and control["effect_greedy"] < bar.minimum)
+
+
+def status(fails: ArrayLike, effects: Effects, mechanism: ArrayLike) -> NDArray[np.str_]:
+    """Return a hypothesis' status, by the lattice of evidence (docs/verdicts.md).
+
+    fails: SHOWN, OPEN or REFUTED; mechanism: PRESENT, UNTESTED or ABSENT; effects: of its arms. All (...).
+    """
+    shown, refuted = np.equal(fails, SHOWN), np.equal(fails, REFUTED)
     present, absent = np.equal(mechanism, PRESENT), np.equal(mechanism, ABSENT)
-    none = effects.equivalent.all(-1)
-    # a mechanism that no arm takes away may be a symptom of something else
-    unmended = present & ~effects.tested.any(-1)
+    known, null = effects.known.all(-1), effects.equivalent.all(-1)
+    # whatever the check found, nothing about the case is other than it should be: a symptom of something else
+    idle = known & ~effects.told.any(-1)
+    large = shown & effects.large.any(-1)
     return np.select(
         [
-            present & effects.large.any(-1),
-            present & (effects.significant.any(-1) | (none & ~unmended)),
-            absent & effects.known.all(-1) & ~effects.gained.any(-1),
-            none & ~unmended,
+            idle,
+            refuted & present & known,
+            large & present,
+            large,
+            null & present,
+            null | (absent & effects.bounded.all(-1)),
+            shown & present & effects.significant.any(-1) & ~effects.gained.any(-1),
         ],
-        ["validated", "partially_validated", "invalidated", "invalidated"],
+        [
+            *("invalidated", "explained_costs_nothing", "validated", "located_not_explained"),
+            *("explained_costs_nothing", "invalidated", "partially_validated"),
+        ],
         "inconclusive",
     )
 
 
 def arm_status(effects: Effects) -> NDArray[np.str_]:
-    """What each arm's effect says by itself, whatever the mechanism."""
+    """What each arm's effect says by itself, whatever the mechanism and whether or not the case fails."""
     return np.select(
         [effects.large, effects.equivalent, effects.significant],
         ["validated", "invalidated", "partially_validated"],
         "inconclusive",
     )
+
+
+def in_words(name: str) -> str:
+    """Return a status as a reader sees it."""
+    return _WORDS.get(name, name.replace("_", " "))
 
 
 def learns(arm: Mapping[Any, Any], minimum_effect: float) -> bool | None:

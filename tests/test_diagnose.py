@@ -65,14 +65,15 @@ def healthy(seed: int, rows: int = 40) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
-# what is planted in it, and the hypothesis that must be ranked first
+# what is planted in it, and the hypotheses of which one must be ranked first
 PLANTED: Mapping[str, tuple[str, str, float]] = {
     "dead groups": ("dead_groups", "group-construction", 0.95),
     "truncation": ("truncated", "context-truncation", 0.95),
     "no learning rate": ("learning_rate", "optimizer-no-op", 0.0),
     "KL blow-up": ("kl", "kl-penalty", 1e4),
     "large gradients": ("grad_norm", "gradient-explosion", 1e4),
-    "sampler off": ("sampler_gap", "hidden-context", 1.4),
+    # of another context and another sequence no log tells which
+    "sampler off": ("sampler_gap", "hidden-context sequence-mismatch", 1.4),
 }
 
 
@@ -146,7 +147,7 @@ def test_a_planted_problem_is_ranked_first_whatever_else_is_logged(
     run["reward"] = np.full(40, 0.3) + 0.01 * np.random.default_rng(seed).standard_normal(40)
     run[column] = np.full(40, value)
     kept = {name: values for name, values in run.items() if name == column or name not in drop}
-    assert said(rows_of(kept))[0][0] == slug
+    assert said(rows_of(kept))[0][0] in slug.split()
 
 
 @given(seed=SEEDS, data=st.data(), column=st.sampled_from(sorted(PLANTED)))

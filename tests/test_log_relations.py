@@ -126,7 +126,7 @@ def test_a_scale_of_advantages_that_is_no_deviation_s_is_found(power: float, str
     """Rewards of group g are g + 1 apart."""
 
     def advantage(g: int, c: int) -> float:
-        return (c % 2 - 0.5) * (g + 1) / (g + 1) ** power
+        return (c % 2 - 0.5) * float((g + 1) ** (1 - power))
 
     log = groups_of_4(reward=lambda g, c: float(c % 2) * (g + 1), advantage=advantage)
     assert (read("scale-uneven", log) or (None,))[0] == strength

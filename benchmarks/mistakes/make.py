@@ -83,10 +83,16 @@ class _Log(Observer):
             "frac_reward_zero_std": float((rewards.std(1) < 1e-8).float().mean()),
             "step_time": time.perf_counter() - self.begun,
             **self._parts(),
-            **{k: v for k, v in conversation_metrics(step.rollouts).items() if k.startswith(self.kept_names)},
             **{
                 k: v
-                for k, v in sampler_metrics(old[batch.sampled], batch.sampler[batch.sampled]).items()
+                for k, v in conversation_metrics(step.rollouts).items()
+                if k.startswith(self.kept_names)
+            },
+            **{
+                k: v
+                for k, v in sampler_metrics(
+                    old[batch.sampled], batch.sampler[batch.sampled]
+                ).items()
                 if k.startswith("sampling/") and k.split("/")[-1] in ("mean", "max", "min")
             },
             "entropy": _entropy(step, counted),
@@ -146,11 +152,13 @@ def _entropy(step: Step, counted: Any) -> float:
     inner = getattr(model, "model", model) if hasattr(model, "module") else model
     found, tokens = 0.0, 0
     with torch.no_grad():
-        for rows in torch.arange(len(batch.ids)).split(16):
+        for rows in torch.split(torch.arange(len(batch.ids)), 16):
             where = counted[rows][:, 1:]
             if not where.any():
                 continue
-            logits = inner(input_ids=batch.ids[rows], attention_mask=batch.attention[rows].long()).logits
+            logits = inner(
+                input_ids=batch.ids[rows], attention_mask=batch.attention[rows].long()
+            ).logits
             logp = (logits[:, :-1][where] / step.training.settings.temperature).log_softmax(-1)
             found += float(-(logp.exp() * logp).sum())
             tokens += int(where.sum())
@@ -175,7 +183,12 @@ def make(name: str, number: int, told: Mapping[str, Any]) -> dict[str, Any]:
     which = told.get("environment", "gsm8k")
     settings = replace(
         params.training,
-        **{"save_steps": 0, "prompts_per_step": 8, "steps": _STEPS[which], **told.get("training", {})},
+        **{
+            "save_steps": 0,
+            "prompts_per_step": 8,
+            "steps": _STEPS[which],
+            **told.get("training", {}),
+        },
     )
     chat = Chat(ROOT / params.base_model)
     with tempfile.TemporaryDirectory() as folder:
@@ -280,7 +293,9 @@ def _short(value: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", nargs="+")
-    parser.add_argument("--part", default="0/1", help="each n-th run, so that several processes share them")
+    parser.add_argument(
+        "--part", default="0/1", help="each n-th run, so that several processes share them"
+    )
     parser.add_argument("--out", type=Path, default=LOGS)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -369,20 +369,21 @@ def _followed(setup: Setup, change: Callable[[dict[str, Tensor]], dict[str, Tens
 
 
 def sampler_bits(setup: Setup, bits: int) -> Setup:
-    def rounded(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    def in_bits(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         def one(tensor: Tensor) -> Tensor:
             if tensor.ndim < 2:
                 return tensor
             scale = tensor.abs().amax(1, keepdim=True).clamp(min=1e-12) / (2 ** (bits - 1) - 1)
-            return (tensor / scale).round() * scale
+            rounded: Tensor = (tensor / scale).round() * scale
+            return rounded
 
         return {name: one(tensor) for name, tensor in weights.items()}
 
     class Few(_Sampler):
         def begin(self, policy: Any, others: Any, step: int) -> None:
-            self.inner.load(rounded(policy.weights()))
+            self.inner.load(in_bits(policy.weights()))
 
-    return _sampled(_followed(setup, rounded), Few)
+    return _sampled(_followed(setup, in_bits), Few)
 
 
 def sync_every(setup: Setup, steps: int) -> Setup:

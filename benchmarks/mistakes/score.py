@@ -140,7 +140,9 @@ def main() -> None:
         if args.each:
             for a in kept:
                 mark = "+" if a.first else "~" if a.area else "-"
-                pairs = "; ".join(f"{s} ({c})" for s, c in list(zip(a.said, a.checks, strict=True))[:3])
+                pairs = "; ".join(
+                    f"{s} ({c})" for s, c in list(zip(a.said, a.checks, strict=True))[:3]
+                )
                 print(f"{mark} {a.kind.name} {a.run}: {pairs or 'nothing'}")
 
 

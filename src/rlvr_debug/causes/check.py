@@ -182,7 +182,9 @@ def graded(value: float, bounds: Mapping[int, float]) -> int:
 def from_the_start(shares: NDArray[Any]) -> float:
     """The mean of the first rows (a twentieth, at least two of ten or more), or of all if that is less: what breaks later is
     the wreck of something else, or of what was solved; what mends itself no longer matters."""
-    return float(min(shares[: max(2 if shares.size >= 10 else 1, shares.size // 20)].mean(), shares.mean()))
+    return float(
+        min(shares[: max(2 if shares.size >= 10 else 1, shares.size // 20)].mean(), shares.mean())
+    )
 
 
 def trend(values: Array) -> Trend | None:

@@ -133,9 +133,7 @@ def _at_ceiling(log: Log) -> bool:
     return found is not None and found.first >= _CEILING and log.series("reward").max() <= 1
 
 
-def _suspects(
-    findings: Sequence[Finding], learns: bool | None, ceiling: bool
-) -> list[Suspect]:
+def _suspects(findings: Sequence[Finding], learns: bool | None, ceiling: bool) -> list[Suspect]:
     """Return them, most likely first. A finding that follows from another one speaks for nothing."""
     speaking = sorted(
         (each for each in findings if each.status == "found" and not each.explained_by),

@@ -64,6 +64,11 @@ class Log:
         values: Array = self.steps[quantity].to_numpy(dtype=np.float64)
         return values[np.isfinite(values)]
 
+    def largest_at(self, quantity: str) -> int:
+        """Return the step of its largest finite value. Raise ValueError where there is none."""
+        found = self.steps[quantity].dropna()
+        return int(found.index.to_numpy()[found.to_numpy().argmax()])
+
     def has(self, *names: str) -> bool:
         """Whether all of these can be read: quantities, or `completions`, `completions.reward` and so on."""
         return all(self._has(name) for name in names)

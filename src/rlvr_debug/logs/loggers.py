@@ -38,14 +38,20 @@ def tensorboard_rows(path: Path) -> list[dict[str, Any]]:
     try:
         found.Reload()
         tags = found.Tags()
-        values = [(tag, e.step, e.wall_time, e.value) for tag in tags["scalars"] for e in found.Scalars(tag)]
+        values = [
+            (tag, e.step, e.wall_time, e.value)
+            for tag in tags["scalars"]
+            for e in found.Scalars(tag)
+        ]
         for tag in tags["tensors"]:
             for event in found.Tensors(tag):
                 array = make_ndarray(event.tensor_proto)
                 if array.size == 1 and array.dtype.kind in "fiu":
                     values.append((tag, event.step, event.wall_time, float(array.item())))
     except Exception as error:  # the library has no error of its own for a file that is broken
-        raise InputError(f"{path}: expected TensorBoard's events, found: {short(str(error))}") from None
+        raise InputError(
+            f"{path}: expected TensorBoard's events, found: {short(str(error))}"
+        ) from None
     if not values:
         raise InputError(f"{path}: found no scalar among TensorBoard's events, expected some")
     begun = min(wall for _, _, wall, _ in values)
@@ -69,8 +75,12 @@ def wandb_rows(path: Path) -> list[dict[str, Any]]:
     try:
         store.open_for_scan(str(path))
         return list(_history(store, wandb_internal_pb2.Record))
-    except Exception as error:  # assertions and protobuf's errors, of a file that is broken or cut off
-        raise InputError(f"{path}: expected a run of Weights & Biases, found: {_text(error)}") from None
+    except (
+        Exception
+    ) as error:  # assertions and protobuf's errors, of a file that is broken or cut off
+        raise InputError(
+            f"{path}: expected a run of Weights & Biases, found: {_text(error)}"
+        ) from None
 
 
 def _history(store: Any, record_of: Any) -> Iterator[dict[str, Any]]:

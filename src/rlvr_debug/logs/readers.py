@@ -25,9 +25,7 @@ from rlvr_debug.logs.loggers import is_events, tensorboard_rows, wandb_rows
 
 __all__ = ["Rows", "read_rows"]
 
-EXPECTED = (
-    "expected trainer_state.json, a logger's own file, or a log or table of completions as JSONL, CSV or parquet"
-)
+EXPECTED = "expected trainer_state.json, a logger's own file, or a log or table of completions as JSONL, CSV or parquet"
 _MOST_BYTES = 256 * 1024 * 1024
 _MOST_ROWS = 1_000_000
 _MOST_COLUMNS = 5_000

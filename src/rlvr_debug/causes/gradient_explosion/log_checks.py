@@ -80,12 +80,17 @@ def entropy_rises(log: Log) -> Reading | None:
 def gradient_spikes(log: Log) -> Reading | None:
     norms = log.series("grad_norm")
     median, largest = float(np.median(norms)), float(norms.max())
-    step = int(log.steps["grad_norm"].dropna().idxmax())
+    step = log.largest_at("grad_norm")
     spikes = int((norms >= max(_SPIKE, _SPIKE * median)).sum())
     # one or two steps in a long run are clipped away
     strength = (LARGE if spikes >= max(2, _OFTEN * norms.size) else MILD) if spikes else 0
-    values = {"median": median, "largest": largest, "step": step, "count": spikes}
-    values = {**values, "kl": _kl_at(log, step)}
+    values = {
+        "median": median,
+        "largest": largest,
+        "step": step,
+        "count": spikes,
+        "kl": _kl_at(log, step),
+    }
     return Reading(strength, values, min(1.0, np.log10(max(1.0, largest)) / 8))
 
 

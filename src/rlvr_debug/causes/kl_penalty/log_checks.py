@@ -55,4 +55,6 @@ def kl_weight_large(log: Log) -> Reading | None:
 def kl_negative(log: Log) -> Reading | None:
     kl = log.series("kl")
     share = float((kl < -_BELOW).mean())
-    return Reading(MILD if share >= _NEGATIVE else 0, {"share": share, "least": float(kl.min())}, share)
+    return Reading(
+        MILD if share >= _NEGATIVE else 0, {"share": share, "least": float(kl.min())}, share
+    )

@@ -23,9 +23,7 @@ def sampler_drifts(log: Log) -> Reading | None:
     first, late = float(values[0]), float(np.median(values[-(values.size // 3) :]))
     worst = float(values[1:].max())
     apart = late >= found.bound and first <= found.bound / 10
-    drifts = first < found.bound and (
-        apart or worst >= max(2 * found.bound, _GAP_GROWTH * first)
-    )
+    drifts = first < found.bound and (apart or worst >= max(2 * found.bound, _GAP_GROWTH * first))
     again = drifts and float(values[1:].min()) < found.bound / 2 and late < worst / 2
     told = {"name": found.name, "first": first, "last": late, "worst": worst}
     return Reading(LARGE if drifts else 0, told, 1.0, "again" if again else "grows")

@@ -73,6 +73,8 @@ def kl_stays_small(log: Log) -> Reading | None:
     weight = kl_weight(log)
     # where the KL has such a weight, it is what holds the policy
     held = weight is not None and abs(weight) > ORDINARY and late > _ROUNDING
-    small = 0 < late and not rewards.rises and not held and (log.series("learning_rate") > 0).any()
+    small = late > 0 and not rewards.rises and not held and (log.series("learning_rate") > 0).any()
     strength = graded(-late, {LARGE: -_KL_NONE, MILD: -_KL_SMALL}) if small else 0
-    return Reading(strength, {"late": late, "rows": kl.size}, min(1.0, -np.log10(max(late, 1e-10)) / 10))
+    return Reading(
+        strength, {"late": late, "rows": kl.size}, min(1.0, -np.log10(max(late, 1e-10)) / 10)
+    )

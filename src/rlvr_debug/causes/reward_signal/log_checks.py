@@ -112,7 +112,9 @@ def reward_is_length(log: Log) -> Reading | None:
     table = log.completions.loc[groups["reward"].transform("size").index]
     lengths = table["completion"].str.len().astype(float)
     keys = [table["step"], table["prompt"]]
-    one = (table["reward"] - table["reward"].groupby(keys).transform("mean")).to_numpy(dtype=np.float64)
+    one = (table["reward"] - table["reward"].groupby(keys).transform("mean")).to_numpy(
+        dtype=np.float64
+    )
     other = (lengths - lengths.groupby(keys).transform("mean")).to_numpy(dtype=np.float64)
     live = (np.abs(one) > 0) & (np.abs(other) > 0)
     if live.sum() < _FEWEST_LENGTHS or table["reward"][live].nunique() < _FEWEST_VALUES:
@@ -138,7 +140,10 @@ def another_judgement(log: Log) -> Reading | None:
 def part_given_up(log: Log) -> Reading | None:
     """A part of the reward that falls by its own measure, however small it is beside what rises."""
     found = {
-        str(name): (each, float(np.median(log.part_stds[name].dropna())) if name in log.part_stds else 0.0)
+        str(name): (
+            each,
+            float(np.median(log.part_stds[name].dropna())) if name in log.part_stds else 0.0,
+        )
         for name in log.parts
         if (each := trend(log.parts[name].dropna().to_numpy(dtype=np.float64)))
     }

@@ -29,8 +29,14 @@ def kl_spikes(log: Log) -> Reading | None:
     kl = log.series("kl")
     largest, median = float(kl.max()), float(np.median(kl))
     spikes = kl >= max(_SPIKE, _OVER * abs(median))
-    step = int(log.steps["kl"].dropna().idxmax())
+    step = log.largest_at("kl")
     norms = log.series("grad_norm")
     norm = f" and a gradient norm of {norms.max():.3g}" if norms.size else ""
-    values = {"largest": largest, "median": median, "step": step, "count": int(spikes.sum()), "norm": norm}
+    values = {
+        "largest": largest,
+        "median": median,
+        "step": step,
+        "count": int(spikes.sum()),
+        "norm": norm,
+    }
     return Reading(MILD if spikes.any() else 0, values, min(1.0, np.log10(1 + largest) / 6))

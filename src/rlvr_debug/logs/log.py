@@ -31,6 +31,7 @@ _STEPS = ("trainer_state.json", "metrics.jsonl", "wandb-history.jsonl", "history
 _OWN = (
     *("*tfevents*", "runs/*/*tfevents*", "tensorboard/*tfevents*", "tensorboard/*/*tfevents*"),
     *("run-*.wandb", "wandb/latest-run/run-*.wandb", "latest-run/run-*.wandb"),
+    *("wandb/*run-*/run-*.wandb", "*run-*/run-*.wandb"),
 )
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # numbers in a table of completions that are no part of the reward

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,9 @@ def tensorboard_rows(path: Path) -> list[dict[str, Any]]:
     return [rows[step] for step in sorted(rows)]
 
 
-def wandb_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the history of a run that Weights & Biases kept in a file of its own, a row per call of log.
+def wandb_rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Return the history of a run that Weights & Biases kept in a file of its own, a row per call of log, and
+    whether it is whole: a run that was killed cuts its file off.
 
     Raise InputError where the library is missing, or has no reader, or where the file is none of its.
     """
@@ -74,7 +75,7 @@ def wandb_rows(path: Path) -> list[dict[str, Any]]:
     store = DataStore()
     try:
         store.open_for_scan(str(path))
-        return list(_history(store, wandb_internal_pb2.Record))
+        return _history(store, wandb_internal_pb2.Record)
     except (
         Exception
     ) as error:  # assertions and protobuf's errors, of a file that is broken or cut off
@@ -83,23 +84,22 @@ def wandb_rows(path: Path) -> list[dict[str, Any]]:
         ) from None
 
 
-def _history(store: Any, record_of: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows up to the end, or to where a run that was killed cut the file off."""
-    rows = 0
+def _history(store: Any, record_of: Any) -> tuple[list[dict[str, Any]], bool]:
+    """Return the rows up to the end, or to where the file is cut off or broken."""
+    rows: list[dict[str, Any]] = []
     while True:
         try:
             data = store.scan_data()
         except AssertionError:
             if not rows:
                 raise
-            return
+            return rows, False
         if data is None:
-            return
+            return rows, True
         record = record_of()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":
-            rows += 1
-            yield _row(record.history)
+            rows.append(_row(record.history))
 
 
 def _row(history: Any) -> dict[str, Any]:

@@ -55,8 +55,10 @@ def read_rows(path: Path) -> Rows:
     if is_events(path):
         found = Rows("TensorBoard's events", tensorboard_rows(path))
     elif path.suffix == ".wandb":
-        rows = [_flat(row, path, number) for number, row in enumerate(wandb_rows(path), 1)]
-        found = Rows("a run of Weights & Biases", rows)
+        logged, whole = wandb_rows(path)
+        rows = [_flat(row, path, number) for number, row in enumerate(logged, 1)]
+        notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
+        found = Rows("a run of Weights & Biases", rows, notes)
     elif data[:4] == b"PAR1":
         found = _parquet(path, data)
     else:

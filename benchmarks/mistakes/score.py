@@ -40,9 +40,12 @@ class Answer:
     checks: tuple[str, ...]
 
     @property
+    def blamed(self) -> bool:
+        """Whether a check found something worth an experiment: more than what no log shows."""
+        return any(checks != "unseen" for checks in self.checks)
+
+    @property
     def first(self) -> bool:
-        if not self.kind.causes:
-            return not self.said
         return bool(self.said) and self.said[0] in self.kind.causes
 
     @property
@@ -52,13 +55,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Score:
-    """Shares over kinds, each with its 95 % interval."""
+    """Shares over kinds, each with its 95 % interval. blamed: healthy kinds of which a check says something.
+
+    flat: other healthy kinds, whose reward does not rise, so that what no log shows is listed.
+    """
 
     kinds: int
     first: tuple[float, float, float]
     area: tuple[float, float, float]
     healthy: int
     blamed: int
+    flat: int
 
 
 def read_lines(path: Path = LOGS) -> list[dict[str, Any]]:
@@ -100,7 +107,8 @@ def score(found: Sequence[Answer]) -> Score:
         _share([float(np.mean([a.first for a in runs])) for runs in mistakes]),
         _share([float(np.mean([a.area for a in runs])) for runs in mistakes]),
         len(healthy),
-        sum(not all(a.first for a in runs) for runs in healthy),
+        sum(any(a.blamed for a in runs) for runs in healthy),
+        sum(not any(a.blamed for a in runs) and any(a.said for a in runs) for runs in healthy),
     )
 
 
@@ -117,7 +125,7 @@ def _line(what: str, found: Score) -> str:
     first, area = (
         f"{mean:.0%} [{low:.0%}, {high:.0%}]" for mean, low, high in (found.first, found.area)
     )
-    return f"| {what} | {found.kinds} | {first} | {area} | {found.blamed} of {found.healthy} |"
+    return f"| {what} | {found.kinds} | {first} | {area} | {found.blamed} of {found.healthy} | {found.flat} |"
 
 
 def main() -> None:
@@ -127,8 +135,8 @@ def main() -> None:
     parser.add_argument("--each", action="store_true", help="what is said of each log")
     args = parser.parse_args()
     lines = read_lines(args.logs)
-    print("| logs | kinds | cause first | its area | healthy kinds blamed |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| logs | kinds | cause first | its area | healthy kinds blamed | reward flat |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for sampler in (True, False):
         found = answers(lines, sampler)
         folds = args.fold or sorted({each.kind.fold for each in found})
@@ -139,7 +147,8 @@ def main() -> None:
             print(_line(f"fold {fold}", score([e for e in kept if e.kind.fold == fold])))
         if args.each:
             for a in kept:
-                mark = "+" if a.first else "~" if a.area else "-"
+                right = a.first if a.kind.causes else not a.blamed
+                mark = "+" if right else "~" if a.area else "-"
                 pairs = "; ".join(
                     f"{s} ({c})" for s, c in list(zip(a.said, a.checks, strict=True))[:3]
                 )

@@ -10,13 +10,14 @@ import numpy as np
 
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["ORDINARY", "kl_weight", "rows_of"]
+__all__ = ["ORDINARY", "kl_weight", "large_at_first", "rows_of"]
 
 # weights of the KL that somebody means: TRL's default is 0, DeepSeekMath's 0.04, verl's examples have 0.001
 ORDINARY = 0.3
 _SMALLEST = 1e-7  # nats: below, the ratio is one of roundings
 _ALIKE = 2.5  # ratios within this factor of their median agree
 _AGREE = 0.6  # of the rows
+_FIRST_NORM = 10.0
 
 
 def rows_of(log: Log) -> tuple[Array, Array]:
@@ -40,3 +41,9 @@ def kl_weight(log: Log) -> float | None:
         return None
     alike = (ratios / middle >= 1 / _ALIKE) & (ratios / middle <= _ALIKE)
     return middle if alike.mean() >= _AGREE else None
+
+
+def large_at_first(log: Log) -> bool:
+    """Return whether the gradient is large in the first row, where policy and reference are one and the KL adds nothing."""
+    norms = log.series("grad_norm")
+    return norms.size > 0 and float(norms[0]) >= _FIRST_NORM

@@ -9,10 +9,12 @@ import numpy as np
 from rlvr_debug.causes.check import LARGE, Reading, graded
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Gap", "gap", "has_turns", "other_context"]
+__all__ = ["Gap", "gap", "is_blind", "other_context"]
 
 _OTHER_CONTEXT = {LARGE: 0.3}
-_ONE = 0.05
+_ELSEWHERE = {LARGE: 0.1}
+_ONE = 0.03
+_BLIND = 1.5  # nats per token
 
 # what a log may have of the distance, the most telling first: quantity, name, its value where both agree, bound,
 # and whether it may be off to either side
@@ -56,14 +58,15 @@ def other_context(log: Log) -> Reading | None:
             return None
         first = float(-both["logprob"].iloc[0] - both["entropy"].iloc[0])
     ratios = log.series("sampler_ratio")
-    # two distributions over one context have a mean ratio of 1, however far apart; another context has its mass elsewhere
-    same = ratios.size > 0 and abs(float(ratios[0]) - 1) < _ONE
-    strength = 0 if same else graded(first, _OTHER_CONTEXT)
-    return Reading(strength, {"first": first}, min(0.9, max(0.0, first) / 3))
+    bounds = _OTHER_CONTEXT
+    if ratios.size:
+        # two distributions over the same tokens have a mean ratio of 1, however far apart, and one that was cut above
+        # it; below 1 it is where the trainer has its mass elsewhere
+        elsewhere = float(ratios[: max(1, ratios.size // 3)].mean()) < 1 - _ONE
+        bounds = _ELSEWHERE if elsewhere else {}
+    return Reading(graded(first, bounds), {"first": first}, min(0.8, max(0.0, first) / 4))
 
 
-def has_turns(log: Log) -> bool:
-    """Return whether conversations go on after the first reply, so that what was sampled has to be put together again."""
-    return float(log.series("tool_calls").max(initial=0)) > 0 or (
-        float(log.series("turns").max(initial=0)) > 1
-    )
+def is_blind(found: Reading) -> bool:
+    """Return whether replies are as unlikely as without the question: more than another sequence of it would make them."""
+    return float(found.values["first"]) >= _BLIND

@@ -16,6 +16,7 @@ _TOLERANCE = 1e-3
 _LARGEST = 10.0
 _FOLLOWS = 0.5
 _UNEVEN = 1.5
+_SAME_FACTOR = 1.2
 
 
 def advantage_bound(log: Log) -> Reading | None:
@@ -25,7 +26,10 @@ def advantage_bound(log: Log) -> Reading | None:
     sizes = groups["advantage"].transform("size").to_numpy(dtype=np.float64)
     largest = log.completions.loc[groups["advantage"].transform("size").index, "advantage"].abs()
     excess = float((largest.to_numpy() / ((sizes - 1) / np.sqrt(sizes))).max())
-    beyond = excess > 1 + _TOLERANCE and log.completions["reward"].abs().max() <= 1
+    found = follows(log)
+    # scaled by one deviation for all groups, or by none: the bound is of a group's own
+    own = found is None or (found.factors <= 0).any() or _spread_of(found.factors) > _SAME_FACTOR
+    beyond = excess > 1 + _TOLERANCE and log.completions["reward"].abs().max() <= 1 and own
     return Reading(LARGE if beyond else 0, {"excess": excess}, min(1.0, excess / 100))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, trend
 from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight
-from rlvr_debug.logs.log import Log
+from rlvr_debug.logs.log import Array, Log
 
 _NORMS = {MILD: 10.0, LARGE: 100.0}
 _GROWTH = 10.0
@@ -16,6 +16,7 @@ _OFTEN = 0.05  # of the rows
 _FAR = 1.0  # nats per token
 _ENTROPY_UP = 3.0
 _LOST = 0.1  # of the first row
+_LUCK = 0.25  # deviations: of one right among 16
 _LOSS_OF_REWARD = {MILD: 0.25, LARGE: 0.5}
 
 
@@ -45,7 +46,8 @@ def gradient_grows(log: Log) -> Reading | None:
         return None
     third = norms.size // 3
     first, last = float(np.median(norms[:third])), float(np.median(norms[-third:]))
-    grows = last >= _GROWTH * first
+    # below 1, the usual clip leaves it as it is
+    grows = last >= _GROWTH * first and last >= 1
     values = {"first": first, "last": last, "growth": last / first}
     return Reading(LARGE if grows else 0, values, min(1.0, np.log10(max(1.0, last / first)) / 6))
 
@@ -58,8 +60,14 @@ def reward_collapses(log: Log) -> Reading | None:
     # of a first row that the first update already spoiled the next one, it alone is the start
     below = late.max() < start.min() or (last <= _LOST * start[0] and late.max() < start[0])
     lost = max(lost, 1 - last / start[0]) if start[0] > 0 else lost
-    strength = graded(lost, _LOSS_OF_REWARD) if below else 0
+    strength = graded(lost, _LOSS_OF_REWARD) if below and _earned(log, start) else 0
     return Reading(strength, {"first": first, "last": last}, min(1.0, lost))
+
+
+def _earned(log: Log, start: Array) -> bool:
+    """Return whether the first rows earned more than a rollout or two of luck."""
+    spread = log.series("reward_std")[:2]
+    return not spread.size or float(np.abs(start).max()) >= _LUCK * float(spread.max())
 
 
 def update_too_large(log: Log) -> Reading | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, graded
-from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight, rows_of
+from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight, large_at_first, rows_of
 from rlvr_debug.logs.log import Log
 
 _KL = {LARGE: 1.0}
@@ -42,7 +42,7 @@ def kl_weight_large(log: Log) -> Reading | None:
     if weight is None:
         return Reading(0, {"late": late}, says="none")
     # a loss of all terms that is too large has another cause, and the policy moves all the same
-    moves = late >= _MOVES and late < 1
+    moves = late >= _MOVES and late < 1 and large_at_first(log)
     values = {"weight": weight, "late": late}
     if float(np.corrcoef(kl, loss)[0, 1]) * np.sign(weight) < _TOGETHER:
         return Reading(0, values, says="large")

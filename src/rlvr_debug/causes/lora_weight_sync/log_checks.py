@@ -6,12 +6,14 @@ import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, trend
 from rlvr_debug.causes.sampler_gap import gap
-from rlvr_debug.logs.log import Log
+from rlvr_debug.logs.log import Array, Log
 
 _GAP_GROWTH = 5.0
 _FEWEST = 6
 _MOVED = 0.05  # nats that a policy has left its reference by
 _STILL = 1.5  # standard errors between thirds
+_ERRORS = 3.0
+_SEEN = 0.2  # of the reward
 
 
 def sampler_drifts(log: Log) -> Reading | None:
@@ -35,10 +37,20 @@ def moves_in_vain(log: Log) -> Reading | None:
         return None
     kl = log.series("kl")
     late = float(np.median(kl[-(kl.size // 3) :]))
-    found = {name: trend(log.series(name)) for name in ("reward", "reward_std", "length")}
-    if any(each is None for each in found.values()):
+    thirds = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
+    found = [each for each in thirds if each is not None]
+    if len(found) < len(thirds):
         return None
-    still = all(each is not None and abs(each.z) < _STILL for each in found.values())
-    earns = found["reward"] is not None and found["reward"].last > 0
+    reward = found[0]
+    # that nothing changes says something where a change would have been seen
+    sees = _ERRORS * _error(log.series("reward")) <= _SEEN * abs(reward.first)
+    still = sees and all(abs(each.z) < _STILL for each in found)
+    earns = reward.last > 0
     strength = MILD if late >= _MOVED and still and earns else 0
     return Reading(strength, {"late": late}, min(1.0, late))
+
+
+def _error(values: Array) -> float:
+    """Return the standard error of the difference of the means of two thirds."""
+    third = values.size // 3
+    return float(np.sqrt((values[:third].var(ddof=1) + values[-third:].var(ddof=1)) / third))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, trend
-from rlvr_debug.causes.kl_and_loss import kl_weight, rows_of
+from rlvr_debug.causes.kl_and_loss import kl_weight, large_at_first, rows_of
 from rlvr_debug.logs.log import Log
 
 _LENGTH = 1.5
 _TINY = 1e-6
 _MOVES = 5e-3
 _NOT_MEANT = 3.0
-_FIRST_NORM = 10.0
 
 
 def length_drifts(log: Log) -> Reading | None:
@@ -40,6 +39,5 @@ def loss_large(log: Log) -> Reading | None:
     norms = log.series("grad_norm")
     late = float(np.median(kl[-max(1, kl.size // 3) :])) if kl.size else 0.0
     moves = weight is not None and weight > _NOT_MEANT and _MOVES <= late < 1
-    first = float(np.median(norms[: max(1, norms.size // 6)]))
-    values = {"weight": weight or 0.0, "late": late, "first": first}
-    return Reading(LARGE if moves and first >= _FIRST_NORM else 0, values, 1.0)
+    values = {"weight": weight or 0.0, "late": late, "first": float(norms[0])}
+    return Reading(LARGE if moves and large_at_first(log) else 0, values, 1.0)

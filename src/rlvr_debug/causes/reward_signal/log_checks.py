@@ -92,7 +92,10 @@ def parts_conflict(log: Log) -> Reading | None:
         return None
     (a, b), worst = min(pairs.items(), key=lambda item: item[1])
     one, other = names[a].removeprefix("part/"), names[b].removeprefix("part/")
-    return Reading(graded(-worst, _CONFLICT), {"worst": worst, "one": one, "other": other}, -worst)
+    changes = [trend(log.parts[name].dropna().to_numpy(dtype=np.float64)) for name in log.parts]
+    costs = None in changes or not changes or any(each.falls for each in changes if each)
+    strength = graded(-worst, _CONFLICT) if costs else 0
+    return Reading(strength, {"worst": worst, "one": one, "other": other}, -worst)
 
 
 def dead_part(log: Log) -> Reading | None:

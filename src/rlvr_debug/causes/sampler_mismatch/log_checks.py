@@ -23,7 +23,7 @@ def sampler_gap(log: Log) -> Reading | None:
     value = float(np.median(found.values))
     values = {"distance": {found.name: value}, "name": found.name, "value": value}
     return Reading(
-        graded(value, {LARGE: found.bound}), values, min(1.0, value / (100 * found.bound))
+        graded(value, {LARGE: found.bound}), values, min(1.0, value / (20 * found.bound))
     )
 
 

@@ -1,4 +1,4 @@
-"""What a log shows for sequence-mismatch: from outside it looks as a hidden context does."""
+"""What a log shows for sequence-mismatch: from outside it looks as a hidden context does, but for how far it goes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlvr_debug.causes.check import MILD, Reading
-from rlvr_debug.causes.sampler_gap import has_turns, other_context
+from rlvr_debug.causes.sampler_gap import is_blind, other_context
 from rlvr_debug.logs.log import Log
 
 __all__ = ["kl_spikes", "other_sequence"]
@@ -17,11 +17,11 @@ _OVER = 100.0  # times the median
 
 
 def other_sequence(log: Log) -> Reading | None:
-    """As other-context; where a conversation has turns, another sequence is the likelier one of the two."""
+    """As other-context; where the trainer still knows what was asked, another sequence is the likelier one of the two."""
     found = other_context(log)
     if found is None:
         return None
-    return replace(found, amount=found.amount + (0.1 if has_turns(log) else 0.0))
+    return replace(found, amount=found.amount + (0.0 if is_blind(found) else 0.1))
 
 
 def kl_spikes(log: Log) -> Reading | None:

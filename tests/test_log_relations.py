@@ -9,13 +9,15 @@ import pandas as pd
 import pytest
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS
+from rlvr_debug.diagnosis.rank import suspects
 from rlvr_debug.logs.log import Log
 from tests.test_log_checks import CHECKS, UP, groups_of_4, log_of, read, table
 
 WAVES = [0.5, 0.4, 0.6] * 4
 FLAT = {"reward": WAVES}
 RATE = {"learning_rate": [1e-5] * 12}
-STILL = {"reward": WAVES, "reward_std": WAVES, "length": [10.0 + n for n in WAVES]}
+EVEN = [0.5, 0.48, 0.52] * 4
+STILL = {"reward": EVEN, "reward_std": EVEN, "length": [10.0 + n for n in EVEN]}
 SMALL = [n * 1e-6 for n in (1, 3, 2, 4, 5, 4, 6, 5, 7, 6, 8, 7)]
 MOVES = [0.01 * n for n in range(12)]
 GROWS = [0.1 * n for n in range(12)]
@@ -30,7 +32,7 @@ CASES: Sequence[tuple[str, dict[str, Sequence[float]], int]] = [
     ("truncation", {"truncated": [0.3, 0.5, 0.4] * 3, "reward": [0.5, 0.7, 0.6] * 3}, MILD),
     ("other-context", {"logprob": [-0.8, -0.1], "entropy": [0.4, 0.4]}, LARGE),
     ("other-context", {"logprob": [-0.6, -0.9], "entropy": [0.4, 0.4]}, 0),
-    ("other-context", {"sampler_gap": [1.0] * 3, "sampler_ratio": [0.97] * 3}, 0),
+    ("other-context", {"sampler_gap": [1.0] * 3, "sampler_ratio": [0.98] * 3}, 0),
     ("other-context", {"sampler_gap": [1.0] * 3, "sampler_ratio": [0.9] * 3}, LARGE),
     ("still-warming-up", {"learning_rate": [n * 1e-6 for n in range(12)]}, LARGE),
     ("still-warming-up", {"learning_rate": [1e-6, 2e-6, 3e-6] + [4e-6] * 9}, 0),
@@ -74,6 +76,31 @@ CASES: Sequence[tuple[str, dict[str, Sequence[float]], int]] = [
     ("moves-in-vain", {"kl": [0.06] * 12, **STILL}, MILD),
     ("moves-in-vain", {"kl": [0.04] * 12, **STILL}, 0),
     ("moves-in-vain", {"kl": [0.6] * 12, **STILL, "length": LONGER}, 0),
+    # rewards so uneven that a change would not be seen
+    ("moves-in-vain", {"kl": [0.6] * 12, **STILL, "reward": WAVES}, 0),
+    ("heldout-frozen", {"reward": UP, "heldout": [0.4] * 3, "kl": MOVES}, LARGE),
+    ("heldout-frozen", {"reward": UP, "heldout": [0.4, 0.4, 0.401], "kl": MOVES}, 0),
+    ("heldout-frozen", {"reward": WAVES, "heldout": [0.4] * 3, "kl": [1e-4] * 12}, 0),
+    # a reward that a rollout or two made cannot collapse
+    ("reward-collapses", {"reward": [0.03] + [0.0] * 11, "reward_std": [0.2] * 12}, 0),
+    ("reward-collapses", {"reward": [0.3] + [0.0] * 11, "reward_std": [0.5] * 12}, LARGE),
+    # calls that never were, where something is earned without them
+    ("few-tool-calls", {"tool_calls": [0.0] * 12, "reward": WAVES}, 0),
+    ("few-tool-calls", {"tool_calls": [0.0] * 12, "reward": [0.0] * 12}, MILD),
+    ("few-tool-calls", {"tool_calls": [0.11] * 4 + [0.0] * 8, "reward": WAVES}, MILD),
+    ("few-tool-calls", {"tool_calls": [0.09] * 4 + [0.0] * 8, "reward": WAVES}, 0),
+    ("tool-failures", {"tool_failures": [1.0] * 3, "tool_calls": [0.09] * 3}, 0),
+    ("tool-failures", {"tool_failures": [1.0] * 3, "tool_calls": [0.11] * 3}, LARGE),
+    # the first row's gradient has nothing of the KL in it
+    ("loss-large", {"kl": MOVES, "loss": EIGHTY, "grad_norm": [0.5] + [900.0] * 11}, 0),
+    ("kl-weight-large", {"kl": MOVES, "loss": EIGHTY, "grad_norm": [0.5] + [900.0] * 11}, LARGE),
+    ("kl-weight-large", {"kl": MOVES, "loss": EIGHTY, "grad_norm": [900.0] * 12}, 0),
+    ("gradient-grows", {"grad_norm": [0.01] * 6 + [0.99] * 6}, 0),
+    ("gradient-grows", {"grad_norm": [0.01] * 6 + [1.01] * 6}, LARGE),
+    # mass elsewhere, and not a support that was cut
+    ("other-context", {"sampler_gap": [0.2] * 3, "sampler_ratio": [0.96] * 3}, LARGE),
+    ("other-context", {"sampler_gap": [0.09] * 3, "sampler_ratio": [0.96] * 3}, 0),
+    ("other-context", {"sampler_gap": [1.0] * 3, "sampler_ratio": [1.5] * 3}, 0),
     ("heldout-apart", {"reward": [0.8] * 3, "heldout": [0.39] * 3}, LARGE),
     ("heldout-apart", {"reward": [0.8] * 3, "heldout": [0.41] * 3}, 0),
     # the sampler's distance: there before the first update, or not
@@ -200,3 +227,33 @@ def test_a_small_part_that_is_given_up_for_a_large_one_is_found(
     log = Log("made-up", "JSONL", pd.DataFrame(), parts=table({"length": large, "answer": small}))
     assert (read("part-given-up", log) or (None,))[0] == strength
     assert (read("parts-pull-apart", log) or (None,))[0] == 0
+
+
+@pytest.mark.parametrize(("factor", "strength"), [(1.0, 0), (3.0, LARGE)])
+def test_an_advantage_beyond_its_group_s_scale_is_none_where_all_groups_have_one_scale(
+    factor: float, strength: int
+) -> None:
+    """The first group's advantages are `factor` times as large as those of the others."""
+
+    def advantage(g: int, c: int) -> float:
+        return 4 * (c % 2 - 0.5) * (factor if g < 3 else 1.0)
+
+    assert (read("advantage-bound", groups_of_4(advantage=advantage)) or (None,))[0] == strength
+
+
+def test_parts_that_conflict_and_do_not_fall_cost_nothing() -> None:
+    apart = {"part/a": lambda g, c: float(c % 2), "part/b": lambda g, c: float((c + 1) % 2)}
+    log = groups_of_4(**apart)
+    assert (read("parts-conflict", log) or (None,))[0] == LARGE
+    still = Log("made-up", "JSONL", log.completions, parts=table({"a": WAVES, "b": WAVES}))
+    assert (read("parts-conflict", still) or (None,))[0] == 0
+    falls = Log("made-up", "JSONL", log.completions, parts=table({"a": UP, "b": UP[::-1]}))
+    assert (read("parts-conflict", falls) or (None,))[0] == LARGE
+
+
+@pytest.mark.parametrize(("gap", "first"), [(1.0, "sequence-mismatch"), (2.0, "hidden-context")])
+def test_a_trainer_that_does_not_know_what_was_asked_is_told_from_one_that_reads_it_otherwise(
+    gap: float, first: str
+) -> None:
+    log = log_of(reward=WAVES, sampler_gap=[gap] * 12, sampler_ratio=[0.8] * 12)
+    assert suspects(log)[0].slug == first

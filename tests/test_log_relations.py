@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -58,6 +59,11 @@ CASES: Sequence[tuple[str, dict[str, Sequence[float]], int]] = [
     ("gradient-spikes", {"grad_norm": [2.0] * 11 + [1e3]}, 0),
     ("kl-spikes", {"kl": [0.1] * 11 + [300.0]}, MILD),
     ("kl-spikes", {"kl": [0.1] * 11 + [299.0]}, 0),
+    # the gradients of the same rows are what it made of them
+    ("kl-spikes", {"kl": [0.1] * 10 + [300.0] * 2, "grad_norm": [0.5] * 10 + [50.0] * 2}, LARGE),
+    ("kl-spikes", {"kl": [0.1] * 10 + [300.0] * 2, "grad_norm": [0.5] * 10 + [49.0] * 2}, MILD),
+    ("kl-spikes", {"kl": [0.1] * 11 + [300.0], "grad_norm": [0.5] * 11 + [50.0]}, MILD),
+    ("kl-spikes", {"kl": [1.1] * 10 + [300.0] * 2, "grad_norm": [0.5] * 10 + [50.0] * 2}, MILD),
     ("kl-spikes", {"kl": [4.0] * 11 + [300.0]}, 0),
     ("gradient-tiny", {"grad_norm": [0.0] + [9e-7] * 4}, LARGE),
     ("gradient-tiny", {"grad_norm": [0.0] + [1.1e-6] * 4}, 0),
@@ -242,7 +248,10 @@ def test_an_advantage_beyond_its_group_s_scale_is_none_where_all_groups_have_one
 
 
 def test_parts_that_conflict_and_do_not_fall_cost_nothing() -> None:
-    apart = {"part/a": lambda g, c: float(c % 2), "part/b": lambda g, c: float((c + 1) % 2)}
+    apart: dict[str, Any] = {
+        "part/a": lambda g, c: float(c % 2),
+        "part/b": lambda g, c: float((c + 1) % 2),
+    }
     log = groups_of_4(**apart)
     assert (read("parts-conflict", log) or (None,))[0] == LARGE
     still = Log("made-up", "JSONL", log.completions, parts=table({"a": WAVES, "b": WAVES}))

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, UNSEEN, trend
+from rlvr_debug.causes.sampler_gap import gap
 from rlvr_debug.diagnosis.checks import Finding, run_checks
 from rlvr_debug.diagnosis.cost import Timing, timing
 from rlvr_debug.diagnosis.overlay import overlay_text, params_of, write_overlay
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Log, logged_as, read_log
+from rlvr_debug.logs.names import framework_of
 from rlvr_debug.replay.variants import segments_for
 from rlvr_debug.study.arms import runs, unmapped
 from rlvr_debug.study.model import Params
@@ -95,7 +97,7 @@ def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
     ranked = tuple(
         Ranked(
             **vars(each),
-            next=_next(each.slug, params_of(overlay_text(log, [each.slug], trainer)), clock),
+            next=_next(each.slug, params_of(overlay_text(log, [each.slug], trainer)), clock, log),
         )
         for each in _suspects(findings, learns, _at_ceiling(log))
     )
@@ -167,7 +169,7 @@ def _suspects(findings: Sequence[Finding], learns: bool | None, ceiling: bool) -
     return [each for each in found if each.strength >= LARGE or learns is not True]
 
 
-def _next(slug: str, params: Params, clock: Timing) -> Next:
+def _next(slug: str, params: Params, clock: Timing, log: Log) -> Next:
     """params: of the study of this hypothesis alone."""
     trainings = list(runs(params))
     missing = unmapped(params).get(slug)
@@ -180,8 +182,9 @@ def _next(slug: str, params: Params, clock: Timing) -> Next:
     if not segments_for(slug):
         return Next(f"the study of {slug} alone", study, count, study)
     what = "rlvr-debug check, your trainer's first steps computed again (docs/check.md)"
-    if hypothesis.by_sampler:
-        what = f"log {logged_as('sampler_gap')} for two steps, or {what}"
+    if hypothesis.by_sampler and gap(log) is None:
+        name = logged_as("sampler_gap", framework_of(log.sources))
+        what = f"log {name} for two steps, or {what}"
     return Next(what, clock.steps_text(3), count, study)
 
 

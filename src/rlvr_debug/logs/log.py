@@ -300,12 +300,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
-def logged_as(quantity: str) -> str:
-    """What a user would log it as: TRL's name, else another framework's."""
+def logged_as(quantity: str, framework: str = "trl") -> str:
+    """What a user of this framework would log it as; where it has no name for it, TRL's, else another's."""
     table, _, column = quantity.partition(".")
     if table == "completions":
         return f"completions with their {column or 'prompts'}"
     if quantity == "parts":
         return "rewards/<part>/mean of every part"
     names = names_of(quantity)
-    return next((n for key in ("trl", *names) for n in names.get(key, ())), quantity)
+    return next((n for key in (framework, "trl", *names) for n in names.get(key, ())), quantity)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rlvr_debug.causes.check import MILD, Reading
+from rlvr_debug.causes.check import LARGE, MILD, Reading
 from rlvr_debug.causes.sampler_gap import is_blind, other_context
 from rlvr_debug.logs.log import Log
 
@@ -14,6 +15,7 @@ __all__ = ["kl_spikes", "other_sequence"]
 
 _SPIKE = 300.0  # nats per token, of a whole step
 _OVER = 100.0  # times the median
+_BACK = 1.0  # nats: of a policy that stays near its reference
 
 
 def other_sequence(log: Log) -> Reading | None:
@@ -39,4 +41,16 @@ def kl_spikes(log: Log) -> Reading | None:
         "count": int(spikes.sum()),
         "norm": norm,
     }
-    return Reading(MILD if spikes.any() else 0, values, min(1.0, np.log10(1 + largest) / 6))
+    strength = MILD if spikes.any() else 0
+    if spikes.sum() > 1 and median < _BACK and _with_gradients(log, spikes):
+        strength = LARGE
+    return Reading(strength, values, min(1.0, np.log10(1 + largest) / 6))
+
+
+def _with_gradients(log: Log, spikes: NDArray[np.bool_]) -> bool:
+    """Return whether most of these rows are among the largest gradients: the KL made them."""
+    if "grad_norm" not in log.steps:
+        return False
+    norms = log.steps["grad_norm"]
+    there = norms[log.steps["kl"].notna()].to_numpy(dtype=np.float64)[spikes]
+    return bool((there >= _OVER * norms.median()).mean() > 0.5)

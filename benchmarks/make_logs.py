@@ -77,7 +77,7 @@ LOGS: Mapping[str, Made] = {
     ),
     "kl-blow-up": Made(
         716,
-        ("kl-penalty",),
+        ("gradient-explosion", "kl-penalty"),
         "ten times the learning rate, beta 0.04",
         training={"learning_rate": 4e-3},
     ),

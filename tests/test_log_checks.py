@@ -131,10 +131,10 @@ CASES: Sequence[tuple[str, dict[str, Sequence[float]], int | None]] = [
     ("tiny-deviations", {"reward": [0.5, 1.0], "reward_std": [0.0, 0.0]}, 0),
     ("tiny-deviations", {"tiny_std_share": [0.5, 0.5]}, LARGE),
     ("tiny-deviations", {"tiny_std_share": [0.4, 0.5]}, 0),
-    ("other-context", {"sampler_gap": [0.5] * 4 + [0.1] * 8}, LARGE),
-    ("other-context", {"sampler_gap": [0.49] * 4 + [0.9] * 8}, 0),
-    ("other-sequence", {"sampler_gap": [0.5] * 4 + [0.1] * 8}, LARGE),
-    ("other-sequence", {"sampler_gap": [0.49] * 4 + [0.9] * 8}, 0),
+    ("other-context", {"sampler_gap": [0.3] * 4 + [0.1] * 8}, LARGE),
+    ("other-context", {"sampler_gap": [0.29] * 4 + [0.9] * 8}, 0),
+    ("other-sequence", {"sampler_gap": [0.3] * 4 + [0.1] * 8}, LARGE),
+    ("other-sequence", {"sampler_gap": [0.29] * 4 + [0.9] * 8}, 0),
     (
         "sampler-gap",
         {"sampler_factor": [0.5] * 4},
@@ -183,7 +183,7 @@ def test_copies_are_counted_beyond_the_first() -> None:
 
 
 def test_equal_rewards_count_only_where_completions_differ() -> None:
-    same = groups_of_4(reward=lambda g, c: 1.0 if g < 5 else float(c))
+    same = groups_of_4(reward=lambda g, c: 1.0 if g < 7 else float(c))
     assert (read("equal-rewards", same) or (None,))[0] == MILD
     copies = groups_of_4(reward=lambda g, c: 1.0, completion=lambda g, c: "x")
     assert (read("equal-rewards", copies) or (None,))[0] == 0
@@ -259,14 +259,6 @@ def test_a_gap_to_the_sampler_is_found_at_its_bound(factor: float, strength: int
     assert found[0] == strength
 
 
-@pytest.mark.parametrize(("growth", "strength"), [(5.0, LARGE), (4.9, 0)])
-def test_a_gap_that_grows_is_a_drift(growth: float, strength: int) -> None:
-    last = growth * 0.1
-    found = read("sampler-drifts", log_of(sampler_gap=[0.1] * 4 + [0.2] * 4 + [last] * 4))
-    assert found is not None
-    assert found[0] == strength
-
-
 def test_an_advantage_that_no_scaling_gives_is_said_with_the_group_s_size_where_it_is_known() -> (
     None
 ):
@@ -282,5 +274,7 @@ def test_an_advantage_that_no_scaling_gives_is_said_with_the_group_s_size_where_
 
 
 def test_every_check_is_tried_here() -> None:
-    source = Path(__file__).read_text(encoding="utf-8")
+    here = Path(__file__)
+    files = (here, here.with_name("test_log_relations.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in files)
     assert [name for name in CHECKS if f'"{name}"' not in source] == []

@@ -76,7 +76,8 @@ class Check:
     mapping has one for each key, `{name}`. found, fine: the sentence for a reading with and without strength, or
     several, by what the reading says. explains: checks whose finding follows from this one's, where both are
     there. clears: it measures the mechanism itself, so that the hypothesis is not suspected where it is fine.
-    run: the function of this name in the cause's log_checks.py.
+    refuted_by: what the user would see, or could try, if the finding were wrong. run: the function of this name in
+    the cause's log_checks.py.
     """
 
     slug: str
@@ -91,6 +92,7 @@ class Check:
     run: Callable[[Log], Reading | None]
     explains: tuple[str, ...] = ()
     clears: bool = False
+    refuted_by: str = ""
     fewest: Mapping[str, int] = field(default_factory=dict)
 
     def on(self, log: Log) -> Shown | None:
@@ -178,9 +180,11 @@ def graded(value: float, bounds: Mapping[int, float]) -> int:
 
 
 def from_the_start(shares: NDArray[Any]) -> float:
-    """The mean of the first rows (a twentieth, at least one), or of all if that is less: what breaks later is
+    """The mean of the first rows (a twentieth, at least two of ten or more), or of all if that is less: what breaks later is
     the wreck of something else, or of what was solved; what mends itself no longer matters."""
-    return float(min(shares[: max(1, shares.size // 20)].mean(), shares.mean()))
+    return float(
+        min(shares[: max(2 if shares.size >= 10 else 1, shares.size // 20)].mean(), shares.mean())
+    )
 
 
 def trend(values: Array) -> Trend | None:

@@ -12,7 +12,7 @@ from rlvr_debug.logs.log import Log
 
 Groups: TypeAlias = "pd.api.typing.DataFrameGroupBy[Any, Any]"
 
-__all__ = ["DEAD", "SAME", "dead", "groups_of", "of_early_groups"]
+__all__ = ["DEAD", "SAME", "at_least", "dead", "groups_of", "of_early_groups"]
 
 DEAD = {MILD: 0.5, LARGE: 0.75, STOPS: 0.9}
 SAME = 1e-6
@@ -40,3 +40,10 @@ def of_early_groups(dead: pd.Series) -> float:
     known = np.unique(steps.to_numpy())
     early = steps <= known[max(0, known.size // 3 - 1)]
     return float(min(dead[early].mean(), dead.mean()))
+
+
+def at_least(values: pd.Series) -> float:
+    """Return the mean, less what few groups may be off by: the lower bound of Wilson's interval at one standard error."""
+    n, p = len(values), float(values.mean())
+    root = np.sqrt(p * (1 - p) / n + 1 / (4 * n * n))
+    return float((p + 1 / (2 * n) - root) / (1 + 1 / n))

@@ -9,9 +9,12 @@ import numpy as np
 from rlvr_debug.causes.check import LARGE, Reading, graded
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Gap", "gap", "other_context"]
+__all__ = ["Gap", "gap", "is_blind", "other_context"]
 
-_OTHER_CONTEXT = {LARGE: 0.5}
+_OTHER_CONTEXT = {LARGE: 0.3}
+_ELSEWHERE = {LARGE: 0.1}
+_ONE = 0.03
+_BLIND = 1.5  # nats per token
 
 # what a log may have of the distance, the most telling first: quantity, name, its value where both agree, bound,
 # and whether it may be off to either side
@@ -21,6 +24,7 @@ _DISTANCES = (
     ("sampler_factor", "mean exp(|difference|), less 1", 1, 0.05, False),
     ("sampler_kl", "KL of sampler and trainer, nats", 0, 0.05, True),
     ("sampler_ratio", "mean ratio of probabilities, less 1", 1, 0.1, True),
+    ("sampler_pearson", "1 less the correlation of probabilities", 1, 0.05, True),
 )
 
 
@@ -41,6 +45,28 @@ def gap(log: Log) -> Gap | None:
 
 
 def other_context(log: Log) -> Reading | None:
+    """How far the trainer is from who sampled before anything was trained: by the gap, or by what entropy allows.
+
+    Tokens that were sampled from a policy have, on average, its negative entropy as log-probability.
+    """
     gaps = log.series("sampler_gap")
-    first = float(gaps[: max(1, gaps.size // 3)].mean())
-    return Reading(graded(first, _OTHER_CONTEXT), {"first": first}, min(1.0, first / 3))
+    if gaps.size:
+        first = float(gaps[0])
+    else:
+        both = log.steps[["logprob", "entropy"]].dropna()
+        if both.empty:
+            return None
+        first = float(-both["logprob"].iloc[0] - both["entropy"].iloc[0])
+    ratios = log.series("sampler_ratio")
+    bounds = _OTHER_CONTEXT
+    if ratios.size:
+        # two distributions over the same tokens have a mean ratio of 1, however far apart, and one that was cut above
+        # it; below 1 it is where the trainer has its mass elsewhere
+        elsewhere = float(ratios[: max(1, ratios.size // 3)].mean()) < 1 - _ONE
+        bounds = _ELSEWHERE if elsewhere else {}
+    return Reading(graded(first, bounds), {"first": first}, min(0.8, max(0.0, first) / 4))
+
+
+def is_blind(found: Reading) -> bool:
+    """Return whether replies are as unlikely as without the question: more than another sequence of it would make them."""
+    return float(found.values["first"]) >= _BLIND

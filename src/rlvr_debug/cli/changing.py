@@ -18,6 +18,7 @@ from rlvr_debug.cli.app import (
     print_answer,
     study_of,
 )
+from rlvr_debug.errors import InputError
 
 
 @command(
@@ -40,9 +41,13 @@ def new_hypothesis(
     "diagnose outputs/checkpoint-100/trainer_state.json",
     "diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml",
     "diagnose history.jsonl --json | jq '.ranked[].hypothesis'",
+    "diagnose outputs/good outputs/bad",
 )
 def diagnose(
     path: Annotated[Path, typer.Argument(help="A log file, or the folder of one run.")],
+    other: Annotated[
+        Path | None, typer.Argument(help="Another run's: say what tells the two apart.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Hypotheses shown in full; 0: all.")] = 5,
     gpus: Annotated[int, typer.Option(min=0, help="That the run had; 0: none.")] = 1,
     overlay_out: Annotated[
@@ -61,7 +66,15 @@ def diagnose(
     from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 
     one_of("trainer", trainer, *trainers_offered())
+    if other is not None and overlay_out:
+        raise InputError("--overlay-out: found with two logs, expected one, whose study it is")
     found = diagnosed(path, gpus, trainer)
+    if other is not None:
+        from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
+
+        both = compare(found, diagnosed(other, gpus, trainer))
+        print_answer(comparison_json(both) if as_json else comparison_text(both))
+        return
     if overlay_out:
         write_study(found, limit, trainer, overlay_out)
     print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit))

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rlvr_debug.causes.check import LARGE, Check, Shown, log_checks
 from rlvr_debug.logs.log import Log, logged_as
+from rlvr_debug.logs.names import framework_of, names_of, quantities
 
 __all__ = ["Finding", "Status", "run_checks"]
 
@@ -56,9 +57,20 @@ def _causes(strong: Sequence[Check]) -> dict[str, str]:
     return causes
 
 
+def _wanted(check: Check, framework: str) -> tuple[str, ...]:
+    """Return what is to be logged for a check: the first alternative that the framework has names for."""
+    named = (
+        names
+        for names in check.needs
+        if all(name in quantities() and framework in names_of(name) for name in names)
+    )
+    return next(named, check.needs[0])
+
+
 def _one(check: Check, log: Log) -> Finding:
     if not any(log.has(*names) for names in check.needs):
-        wanted = tuple(logged_as(name) for name in check.needs[0] if not log.has(name))
+        framework = framework_of(log.sources)
+        wanted = tuple(logged_as(n, framework) for n in _wanted(check, framework) if not log.has(n))
         return Finding(check, "unchecked", missing=wanted)
     shown = check.on(log)
     if shown is None:

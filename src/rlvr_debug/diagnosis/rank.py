@@ -8,11 +8,13 @@ from pathlib import Path
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, UNSEEN, trend
+from rlvr_debug.causes.sampler_gap import gap
 from rlvr_debug.diagnosis.checks import Finding, run_checks
 from rlvr_debug.diagnosis.cost import Timing, timing
 from rlvr_debug.diagnosis.overlay import overlay_text, params_of, write_overlay
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Log, logged_as, read_log
+from rlvr_debug.logs.names import framework_of
 from rlvr_debug.replay.variants import segments_for
 from rlvr_debug.study.arms import runs, unmapped
 from rlvr_debug.study.model import Params
@@ -21,8 +23,10 @@ __all__ = [
     "Diagnosis",
     "Next",
     "Ranked",
+    "Suspect",
     "diagnose",
     "diagnose_log",
+    "suspects",
     "write_study",
 ]
 
@@ -42,13 +46,28 @@ class Next:
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """strength: as a check has it; checks: those that speak for it, the strongest first."""
+class Suspect:
+    """A hypothesis that a log speaks for. strength: as a check has it; checks: those that do, the strongest first.
+
+    refuted_by: what the user would see if it were not so; "" where a check says none.
+    """
 
     slug: str
     strength: int
     reason: str
     checks: tuple[str, ...]
+    refuted_by: str = ""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A suspect, and the cheapest experiment about it."""
+
+    slug: str
+    strength: int
+    reason: str
+    checks: tuple[str, ...]
+    refuted_by: str
     next: Next
 
 
@@ -75,10 +94,12 @@ def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
     findings = run_checks(log)
     learns = _learns(log)
     clock = timing(log, gpus)
-    slugs = _ranked_slugs(findings, learns, _at_ceiling(log))
     ranked = tuple(
-        Ranked(*found, _next(found[0], params_of(overlay_text(log, [found[0]], trainer)), clock))
-        for found in slugs
+        Ranked(
+            **vars(each),
+            next=_next(each.slug, params_of(overlay_text(log, [each.slug], trainer)), clock, log),
+        )
+        for each in _suspects(findings, learns, _at_ceiling(log))
     )
     spoken = {each.check.slug for each in findings if each.status != "unchecked"}
     named = {each.slug for each in ranked}
@@ -86,6 +107,11 @@ def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
     return Diagnosis(
         log, tuple(findings), ranked, learns, unseen, clock, tuple(_notes(log, learns))
     )
+
+
+def suspects(log: Log) -> list[Suspect]:
+    """Return the hypotheses that the log speaks for, most likely first: a diagnosis without what comes next."""
+    return _suspects(run_checks(log), _learns(log), _at_ceiling(log))
 
 
 def _learns(log: Log) -> bool | None:
@@ -109,10 +135,8 @@ def _at_ceiling(log: Log) -> bool:
     return found is not None and found.first >= _CEILING and log.series("reward").max() <= 1
 
 
-def _ranked_slugs(
-    findings: Sequence[Finding], learns: bool | None, ceiling: bool
-) -> list[tuple[str, int, str, tuple[str, ...]]]:
-    """(slug, strength, reason, checks). A finding that follows from another one speaks for nothing."""
+def _suspects(findings: Sequence[Finding], learns: bool | None, ceiling: bool) -> list[Suspect]:
+    """Return them, most likely first. A finding that follows from another one speaks for nothing."""
     speaking = sorted(
         (each for each in findings if each.status == "found" and not each.explained_by),
         key=lambda each: (-each.shown.strength, -each.shown.amount, each.check.order),
@@ -121,25 +145,31 @@ def _ranked_slugs(
     for each in speaking:
         by_slug.setdefault(each.check.slug, []).append(each)
     found = [
-        (slug, each[0].shown.strength, each[0].shown.sentence, tuple(f.check.name for f in each))
+        Suspect(
+            slug,
+            each[0].shown.strength,
+            each[0].shown.sentence,
+            tuple(f.check.name for f in each),
+            each[0].check.refuted_by,
+        )
         for slug, each in by_slug.items()
         if each[0].shown.strength >= MILD
     ]
     # what stops learning by itself explains all of it; anything less may be a symptom of what no log shows, as
     # an exploding KL was in the run that this project began with
-    if learns is False and not ceiling and not any(each[1] == STOPS for each in found):
+    if learns is False and not ceiling and not any(each.strength == STOPS for each in found):
         # what was measured and found sound is not suspected of it
         sound = {f.check.slug for f in findings if f.status == "fine" and f.check.clears}
         slugs = (slug for slug in hypothesis_names() if slug not in sound and slug not in by_slug)
         unseen = [(slug, told) for slug in slugs if (told := load_hypothesis(slug).unseen)]
         # first what fits a flat reward beside healthy metrics best
         unseen.sort(key=lambda pair: pair[1].rank)
-        found += [(slug, UNSEEN, told.why, ()) for slug, told in unseen]
+        found += [Suspect(slug, UNSEEN, told.why, ()) for slug, told in unseen]
     # a mild finding beside a reward that rises is no reason for an experiment, but is shown
-    return [each for each in found if each[1] >= LARGE or learns is not True]
+    return [each for each in found if each.strength >= LARGE or learns is not True]
 
 
-def _next(slug: str, params: Params, clock: Timing) -> Next:
+def _next(slug: str, params: Params, clock: Timing, log: Log) -> Next:
     """params: of the study of this hypothesis alone."""
     trainings = list(runs(params))
     missing = unmapped(params).get(slug)
@@ -152,8 +182,9 @@ def _next(slug: str, params: Params, clock: Timing) -> Next:
     if not segments_for(slug):
         return Next(f"the study of {slug} alone", study, count, study)
     what = "rlvr-debug check, your trainer's first steps computed again (docs/check.md)"
-    if hypothesis.by_sampler:
-        what = f"log {logged_as('sampler_gap')} for two steps, or {what}"
+    if hypothesis.by_sampler and gap(log) is None:
+        name = logged_as("sampler_gap", framework_of(log.sources))
+        what = f"log {name} for two steps, or {what}"
     return Next(what, clock.steps_text(3), count, study)
 
 

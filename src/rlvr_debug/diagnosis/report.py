@@ -11,7 +11,7 @@ from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.rank import Diagnosis
 
-__all__ = ["diagnosis_json", "diagnosis_text"]
+__all__ = ["diagnosis_json", "diagnosis_text", "learns_text", "plain", "wrapped"]
 
 _WIDTH = 100
 _SHOWN = 5
@@ -29,9 +29,23 @@ def diagnosis_text(found: Diagnosis, limit: int = _SHOWN) -> str:
         *_unchecked(found),
         *_notes(found),
     ]
+    return plain(lines)
+
+
+def plain(lines: Iterable[str]) -> str:
+    """Return the lines as one text, in which what a terminal would obey is shown as ?."""
     return "\n".join(
         "".join(c if c.isprintable() else "?" for c in line) for line in lines
     ).rstrip()
+
+
+def learns_text(learns: bool | None) -> str:
+    """Return whether the training reward rises, as a sentence."""
+    return {
+        True: "The training reward rises.",
+        False: "The training reward does not rise.",
+        None: "Whether the training reward rises cannot be told.",
+    }[learns]
 
 
 def _head(found: Diagnosis) -> Iterator[str]:
@@ -39,11 +53,7 @@ def _head(found: Diagnosis) -> Iterator[str]:
     rows = f"{len(log.steps)} rows of {clock.steps} steps" if len(log.steps) else "no steps"
     table = f", {len(log.completions)} completions" if len(log.completions) else ""
     yield f"{log.place}: {log.kind}, {rows}{table}, {len(log.sources)} known quantities"
-    yield {
-        True: "The training reward rises.",
-        False: "The training reward does not rise.",
-        None: "Whether the training reward rises cannot be told.",
-    }[found.learns]
+    yield learns_text(found.learns)
     cost = f"{clock.hours:.2g} {clock.unit}" if clock.hours is not None else "unknown"
     yield f"One run of this length: {cost}, by {clock.source}."
 
@@ -56,11 +66,11 @@ def _ranking(found: Diagnosis, limit: int) -> Iterator[str]:
     limit = limit or len(found.ranked)
     for place, each in enumerate(found.ranked[:limit], start=1):
         yield f"{place:>2}. {each.slug:<24}{_WORDS[each.strength]}"
-        yield from _wrapped(each.reason, "    ")
-        yield from _wrapped(f"cheapest next: {each.next.what}: {each.next.cost}", "    ")
-        yield from _wrapped(f"its study: {each.next.study_cost}", "    ")
+        yield from wrapped(each.reason, "    ")
+        yield from wrapped(f"cheapest next: {each.next.what}: {each.next.cost}", "    ")
+        yield from wrapped(f"its study: {each.next.study_cost}", "    ")
     if rest := [each.slug for each in found.ranked[limit:]]:
-        yield from _wrapped(f"And then: {', '.join(rest)}.", "  ")
+        yield from wrapped(f"And then: {', '.join(rest)}.", "  ")
 
 
 def _symptoms(found: Diagnosis) -> Iterator[str]:
@@ -69,7 +79,7 @@ def _symptoms(found: Diagnosis) -> Iterator[str]:
         yield "Symptoms that follow from these:"
         for each in explained:
             said = f"{each.check.name} (from {each.explained_by}): {each.shown.sentence}"
-            yield from _wrapped(said, "  ")
+            yield from wrapped(said, "  ")
         yield ""
 
 
@@ -85,16 +95,17 @@ def _unchecked(found: Diagnosis) -> Iterator[str]:
 
 def _notes(found: Diagnosis) -> Iterator[str]:
     for note in found.notes:
-        yield from _wrapped(f"Note: {note}", "")
+        yield from wrapped(f"Note: {note}", "")
     if found.unseen:
-        yield from _wrapped(
+        yield from wrapped(
             f"This log says nothing about: {', '.join(found.unseen)}. rlvr-debug check looks at them in a "
             "few steps: docs/check.md.",
             "",
         )
 
 
-def _wrapped(text: str, indent: str) -> Iterable[str]:
+def wrapped(text: str, indent: str) -> Iterable[str]:
+    """Return the text as lines that begin with `indent`."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )

@@ -27,6 +27,12 @@ _HUGE = 1e100
 _TABLES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".json", ".gz")
 # of a folder's files, the first of these that is there holds the steps
 _STEPS = ("trainer_state.json", "metrics.jsonl", "wandb-history.jsonl", "history.jsonl")
+# where loggers put their own files, below the folder of a run: the first place that has some
+_OWN = (
+    *("*tfevents*", "runs/*/*tfevents*", "tensorboard/*tfevents*", "tensorboard/*/*tfevents*"),
+    *("run-*.wandb", "wandb/latest-run/run-*.wandb", "latest-run/run-*.wandb"),
+    *("wandb/*run-*/run-*.wandb", "*run-*/run-*.wandb"),
+)
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # numbers in a table of completions that are no part of the reward
 _NOT_SCORES = {"index", "id", "row_id", "epoch", "seed", "length", "num_tokens", "group", "rank"}
@@ -58,6 +64,11 @@ class Log:
             return np.array([])
         values: Array = self.steps[quantity].to_numpy(dtype=np.float64)
         return values[np.isfinite(values)]
+
+    def largest_at(self, quantity: str) -> int:
+        """Return the step of its largest finite value. Raise ValueError where there is none."""
+        found = self.steps[quantity].dropna()
+        return int(found.index.to_numpy()[found.to_numpy().argmax()])
 
     def has(self, *names: str) -> bool:
         """Whether all of these can be read: quantities, or `completions`, `completions.reward` and so on."""
@@ -101,6 +112,8 @@ def _files(folder: Path) -> list[Path]:
     ]
     if not steps and checkpoints:
         steps = [max(checkpoints)[1]]
+    if not steps and (own := _own_files(folder)):
+        return [*own, *tables]
     if not steps:
         steps = [name for name in files if name not in tables]
         if len(steps) > 1:
@@ -111,6 +124,21 @@ def _files(folder: Path) -> list[Path]:
     if not steps and not tables:
         raise InputError(f"{folder}: found no log in this folder, {EXPECTED}")
     return [*steps[:1], *tables]
+
+
+def _own_files(folder: Path) -> list[Path]:
+    """Return the files that a logger wrote, all of one folder. Raise InputError where several folders have some."""
+    for pattern in _OWN:
+        found = sorted(folder.glob(pattern))[:_MOST_FILES]
+        places = sorted({path.parent for path in found})
+        if len(places) > 1:
+            listed = ", ".join(str(place.relative_to(folder)) for place in places[:4])
+            raise InputError(
+                f"{folder}: found the logs of {len(places)} runs ({listed}), expected one, or its path"
+            )
+        if found:
+            return found
+    return []
 
 
 def make_log(place: str, found: Sequence[Rows]) -> Log:
@@ -257,6 +285,8 @@ def _completions(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         if name not in taken and not np.isnan(values).any():
             found[f"part/{name}"] = _finite(values)
     frame = pd.DataFrame(found)
+    # whether the rewards are what was trained on, and not a sum whose weights nobody logged
+    frame.attrs["own_reward"] = "reward" in frame
     parts = [name for name in found if name.startswith("part/")]
     if "reward" not in frame and parts:
         frame["reward"] = frame[parts].sum(axis=1)
@@ -270,12 +300,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
-def logged_as(quantity: str) -> str:
-    """What a user would log it as: TRL's name, else another framework's."""
+def logged_as(quantity: str, framework: str = "trl") -> str:
+    """What a user of this framework would log it as; where it has no name for it, TRL's, else another's."""
     table, _, column = quantity.partition(".")
     if table == "completions":
         return f"completions with their {column or 'prompts'}"
     if quantity == "parts":
         return "rewards/<part>/mean of every part"
     names = names_of(quantity)
-    return next((n for key in ("trl", *names) for n in names.get(key, ())), quantity)
+    return next((n for key in (framework, "trl", *names) for n in names.get(key, ())), quantity)

@@ -12,6 +12,7 @@ from rlvr_debug.files import read_yaml
 
 __all__ = [
     "completion_names",
+    "framework_of",
     "known_names",
     "names_of",
     "part_of",
@@ -80,6 +81,18 @@ def resolve(name: str) -> tuple[str, int] | None:
         if _HELDOUT.fullmatch(candidate):
             return "heldout", len(_by_name())
     return None
+
+
+def framework_of(sources: Mapping[str, str]) -> str:
+    """Return the framework that calls most of these quantities so, `trl` where none does. sources: column by quantity."""
+    counts = {
+        framework: sum(
+            any(name.lower() in _plain(column) for name in names_of(quantity).get(framework, ()))
+            for quantity, column in sources.items()
+        )
+        for framework in ("trl", *known_names()["frameworks"])
+    }
+    return max(counts, key=lambda framework: counts[framework])
 
 
 def part_of(name: str) -> tuple[str, str] | None:

@@ -1,4 +1,6 @@
-"""Rows of a log file, whatever wrote it: JSON, JSONL, CSV or parquet, plain or gzipped. Nothing is unpickled.
+"""Rows of a log file, whatever wrote it: JSON, JSONL, CSV or parquet, plain or gzipped, or a logger's own file.
+
+Nothing is unpickled.
 
 A row is a mapping from column to number or text; numbers stay as they were logged, NaN and infinity too.
 """
@@ -19,10 +21,11 @@ from typing import Any
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_yaml
+from rlvr_debug.logs.loggers import is_events, tensorboard_rows, wandb_rows
 
 __all__ = ["Rows", "read_rows"]
 
-EXPECTED = "expected trainer_state.json, or a log or table of completions as JSONL, CSV or parquet"
+EXPECTED = "expected trainer_state.json, a logger's own file, or a log or table of completions as JSONL, CSV or parquet"
 _MOST_BYTES = 256 * 1024 * 1024
 _MOST_ROWS = 1_000_000
 _MOST_COLUMNS = 5_000
@@ -49,7 +52,17 @@ class Rows:
 def read_rows(path: Path) -> Rows:
     """Raises InputError, one line, for a file that is not a log."""
     data = _bytes(path)
-    found = _parquet(path, data) if data[:4] == b"PAR1" else _text(path, _decoded(path, data))
+    if is_events(path):
+        found = Rows("TensorBoard's events", tensorboard_rows(path))
+    elif path.suffix == ".wandb":
+        logged, whole = wandb_rows(path)
+        rows = [_flat(row, path, number) for number, row in enumerate(logged, 1)]
+        notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
+        found = Rows("a run of Weights & Biases", rows, notes)
+    elif data[:4] == b"PAR1":
+        found = _parquet(path, data)
+    else:
+        found = _text(path, _decoded(path, data))
     if not found.rows:
         raise InputError(f"{path}: found no rows, {EXPECTED}")
     return found
@@ -77,10 +90,6 @@ def _bytes(path: Path) -> bytes:
     what = _REFUSED["names"].get(path.suffix.lower())
     if what:
         raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
-    if "tfevents" in path.name:
-        raise InputError(
-            f"{path}: found TensorBoard's events, which are not read; export them as CSV"
-        )
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):

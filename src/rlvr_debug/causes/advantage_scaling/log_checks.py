@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlvr_debug.causes.advantages import follows
 from rlvr_debug.causes.check import LARGE, MILD, Reading, graded
 from rlvr_debug.causes.groups import SAME, groups_of, of_early_groups
-from rlvr_debug.logs.log import Log
+from rlvr_debug.logs.log import Array, Log
 
 _TINY_STD = 0.1
 _TINY_GROUPS = 0.05
 _TINY_SHARE = {MILD: 0.5, LARGE: 0.9}
 _TOLERANCE = 1e-3
 _LARGEST = 10.0
+_FOLLOWS = 0.5
+_UNEVEN = 1.5
+_SAME_FACTOR = 1.2
 
 
 def advantage_bound(log: Log) -> Reading | None:
@@ -22,7 +26,10 @@ def advantage_bound(log: Log) -> Reading | None:
     sizes = groups["advantage"].transform("size").to_numpy(dtype=np.float64)
     largest = log.completions.loc[groups["advantage"].transform("size").index, "advantage"].abs()
     excess = float((largest.to_numpy() / ((sizes - 1) / np.sqrt(sizes))).max())
-    beyond = excess > 1 + _TOLERANCE and log.completions["reward"].abs().max() <= 1
+    found = follows(log)
+    # scaled by one deviation for all groups, or by none: the bound is of a group's own
+    own = found is None or (found.factors <= 0).any() or _spread_of(found.factors) > _SAME_FACTOR
+    beyond = excess > 1 + _TOLERANCE and log.completions["reward"].abs().max() <= 1 and own
     return Reading(LARGE if beyond else 0, {"excess": excess}, min(1.0, excess / 100))
 
 
@@ -65,3 +72,20 @@ def tiny_deviations(log: Log) -> Reading | None:
     ratio = float(np.median(deviations_)) / scale
     tiny = SAME < ratio < _TINY_STD
     return Reading(MILD if tiny else 0, {"ratio": ratio}, 1 - ratio / _TINY_STD, "rewards")
+
+
+def scale_uneven(log: Log) -> Reading | None:
+    """Between groups, advantages are neither the distances of rewards nor these in units of the group's deviation."""
+    found = follows(log)
+    if found is None or found.share < _FOLLOWS or (found.factors <= 0).any():
+        return None
+    plain = _spread_of(found.factors)
+    scaled = _spread_of(found.factors * found.spreads)
+    centred = "" if found.centred else ", and do not sum to 0 in their groups"
+    values = {"plain": plain, "scaled": scaled, "centred": centred}
+    return Reading(LARGE if min(plain, scaled) >= _UNEVEN else 0, values, 1.0)
+
+
+def _spread_of(values: Array) -> float:
+    low, high = np.quantile(values, [0.1, 0.9])
+    return float(high / low)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded
+from rlvr_debug.causes.texts import ends_in_call, prompt_is_cut
 from rlvr_debug.logs.log import Log
 
 _CUT = {MILD: 0.2, LARGE: 0.5, STOPS: 0.9}
+_AGAINST = -0.7  # correlation of what is cut with the reward
 _PROMPTS_CUT = {MILD: 0.2, LARGE: 0.5}
 
 
@@ -17,13 +17,27 @@ def truncation(log: Log) -> Reading | None:
     share = from_the_start(log.series("truncated"))
     limit = log.series("length_max")
     at = f", at {limit.max():.0f} tokens" if limit.size else ""
-    return Reading(graded(share, _CUT), {"share": share, "at": at}, share)
+    strength, against = graded(share, _CUT), _against_reward(log)
+    if strength and against <= _AGAINST:
+        strength = max(strength, LARGE)
+    values = {"share": share, "at": at, "against": against}
+    return Reading(strength, values, max(share, -against), "costs" if against <= _AGAINST else "")
+
+
+def _against_reward(log: Log) -> float:
+    """Return how the share that is cut goes with the reward, step by step: -1 where all that is cut earns nothing."""
+    if "reward" not in log.steps:
+        return 0.0
+    both = log.steps[["truncated", "reward"]].dropna().to_numpy(dtype=np.float64)
+    if len(both) < 6 or not both.std(0).all():
+        return 0.0
+    return float(np.corrcoef(both.T)[0, 1])
 
 
 def unanswered_calls(log: Log) -> Reading | None:
     """Conversations whose last message is a tool call: something ended them before the tool could answer."""
     table = log.completions
-    ends = table["completion"].map(_ends_in_call)
+    ends = table["completion"].map(ends_in_call)
     known = ends.notna()
     if not known.any():
         return None
@@ -32,18 +46,16 @@ def unanswered_calls(log: Log) -> Reading | None:
     return Reading(graded(share, _CUT), {"share": share}, share)
 
 
-def _ends_in_call(completion: str) -> bool | None:
-    """None of what is no list of messages."""
-    if not completion.startswith("["):
-        return None
-    try:
-        messages = json.loads(completion)
-    except (ValueError, RecursionError):
-        return None
-    last = messages[-1] if isinstance(messages, list) and messages else None
-    return bool(last.get("tool_calls")) if isinstance(last, dict) else None
-
-
 def prompt_truncation(log: Log) -> Reading | None:
     share = float(log.series("prompt_truncated").mean())
     return Reading(graded(share, _PROMPTS_CUT), {"share": share}, share)
+
+
+def prompt_cut(log: Log) -> Reading | None:
+    """Prompts whose text lacks what every chat template has at its beginning or its end."""
+    cuts = [cut for text in log.completions["prompt"] if (cut := prompt_is_cut(text)) is not None]
+    if not cuts:
+        return Reading(0, {"share": 0.0}, says="none")
+    share = sum(map(bool, cuts)) / len(cuts)
+    side = max(("beginning", "end"), key=cuts.count)
+    return Reading(graded(share, _PROMPTS_CUT), {"share": share, "side": side}, share, "known")

@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, trend
-from rlvr_debug.logs.log import Log
+from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight
+from rlvr_debug.logs.log import Array, Log
 
 _NORMS = {MILD: 10.0, LARGE: 100.0}
 _GROWTH = 10.0
 _CLIPPED = {MILD: 0.3}
+_SPIKE = 1e3
+_OFTEN = 0.05  # of the rows
+_FAR = 1.0  # nats per token
 _ENTROPY_UP = 3.0
+_LOST = 0.1  # of the first row
+_LUCK = 0.25  # deviations: of one right among 16
 _LOSS_OF_REWARD = {MILD: 0.25, LARGE: 0.5}
 
 
@@ -40,7 +46,8 @@ def gradient_grows(log: Log) -> Reading | None:
         return None
     third = norms.size // 3
     first, last = float(np.median(norms[:third])), float(np.median(norms[-third:]))
-    grows = last >= _GROWTH * first
+    # below 1, the usual clip leaves it as it is
+    grows = last >= _GROWTH * first and last >= 1
     values = {"first": first, "last": last, "growth": last / first}
     return Reading(LARGE if grows else 0, values, min(1.0, np.log10(max(1.0, last / first)) / 6))
 
@@ -50,8 +57,17 @@ def reward_collapses(log: Log) -> Reading | None:
     start, late = rewards[:2], rewards[-(rewards.size // 3) :]
     first, last = float(start.mean()), float(late.mean())
     lost = (first - last) / abs(first) if first else 0.0
-    strength = graded(lost, _LOSS_OF_REWARD) if late.max() < start.min() else 0
+    # of a first row that the first update already spoiled the next one, it alone is the start
+    below = late.max() < start.min() or (last <= _LOST * start[0] and late.max() < start[0])
+    lost = max(lost, 1 - last / start[0]) if start[0] > 0 else lost
+    strength = graded(lost, _LOSS_OF_REWARD) if below and _earned(log, start) else 0
     return Reading(strength, {"first": first, "last": last}, min(1.0, lost))
+
+
+def _earned(log: Log, start: Array) -> bool:
+    """Return whether the first rows earned more than a rollout or two of luck."""
+    spread = log.series("reward_std")[:2]
+    return not spread.size or float(np.abs(start).max()) >= _LUCK * float(spread.max())
 
 
 def update_too_large(log: Log) -> Reading | None:
@@ -67,3 +83,42 @@ def entropy_rises(log: Log) -> Reading | None:
     rises = found.rises and found.last >= _ENTROPY_UP * found.first and found.last >= 1
     values = {"first": found.first, "last": found.last}
     return Reading(MILD if rises else 0, values, min(1.0, found.last / 10))
+
+
+def gradient_spikes(log: Log) -> Reading | None:
+    norms = log.series("grad_norm")
+    median, largest = float(np.median(norms)), float(norms.max())
+    step = log.largest_at("grad_norm")
+    spikes = int((norms >= max(_SPIKE, _SPIKE * median)).sum())
+    # one or two steps in a long run are clipped away
+    strength = (LARGE if spikes >= max(2, _OFTEN * norms.size) else MILD) if spikes else 0
+    values = {
+        "median": median,
+        "largest": largest,
+        "step": step,
+        "count": spikes,
+        "kl": _kl_at(log, step),
+    }
+    return Reading(strength, values, min(1.0, np.log10(max(1.0, largest)) / 8))
+
+
+def _kl_at(log: Log, step: int) -> str:
+    """Return what the KL was in that step, as words."""
+    if "kl" not in log.steps or step not in log.steps.index:
+        return ""
+    value = float(log.steps["kl"].loc[step])
+    return f", with a KL of {value:.3g} nats in the same step" if np.isfinite(value) else ""
+
+
+def kl_runs_away(log: Log) -> Reading | None:
+    """A KL above 1 nat that nothing of the KL term explains: the updates carry the policy off."""
+    kl = log.series("kl")
+    late = float(np.median(kl[-max(1, kl.size // 3) :]))
+    weight = kl_weight(log)
+    first = int(np.argmax(kl >= _FAR)) + 1 if (kl >= _FAR).any() else 0
+    rewards = trend(log.series("reward"))
+    # what earns more and more may well go far
+    earns = rewards is not None and rewards.rises
+    away = late >= _FAR and weight is not None and 0 <= weight <= ORDINARY and not earns
+    values = {"late": late, "weight": weight or 0.0, "row": first}
+    return Reading(LARGE if away else 0, values, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlvr_debug.causes.advantages import follows
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded, trend
 from rlvr_debug.causes.groups import DEAD, dead, groups_of, of_early_groups
 from rlvr_debug.logs.log import Log
@@ -11,6 +12,8 @@ from rlvr_debug.logs.log import Log
 _COPIES = {LARGE: 0.5, STOPS: 0.9}
 _UNEVEN = {LARGE: 0.1}
 _ENTROPY_DOWN = 0.1
+_FOLLOWS = 0.5
+_DROPPED = 0.9
 
 
 def dead_groups(log: Log) -> Reading | None:
@@ -52,3 +55,13 @@ def entropy_collapses(log: Log) -> Reading | None:
     falls = found.falls and found.last <= _ENTROPY_DOWN * found.first
     values = {"first": found.first, "last": found.last}
     return Reading(MILD if falls else 0, values, 1 - max(0.0, found.last / found.first))
+
+
+def advantages_of_others(log: Log) -> Reading | None:
+    found = follows(log)
+    if found is None:
+        return None
+    values = {"share": found.share, "dropped": found.dropped}
+    if found.dropped >= _DROPPED:
+        return Reading(LARGE, values, 1.0, "dropped")
+    return Reading(LARGE if found.share < _FOLLOWS else 0, values, 1.0, "others")

@@ -4,18 +4,53 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, Reading, trend
+from rlvr_debug.causes.check import LARGE, MILD, Reading, trend
 from rlvr_debug.causes.sampler_gap import gap
-from rlvr_debug.logs.log import Log
+from rlvr_debug.logs.log import Array, Log
 
 _GAP_GROWTH = 5.0
+_FEWEST = 6
+_MOVED = 0.05  # nats that a policy has left its reference by
+_STILL = 1.5  # standard errors between thirds
+_ERRORS = 3.0
+_SEEN = 0.2  # of the reward
 
 
 def sampler_drifts(log: Log) -> Reading | None:
+    """A gap that is not there before the first update, and is afterwards."""
     found = gap(log)
-    change = trend(np.abs(found.values)) if found else None
-    if found is None or change is None:
+    if found is None or found.values.size < _FEWEST:
         return None
-    drifts = change.rises and change.last >= max(found.bound, _GAP_GROWTH * change.first)
-    values = {"name": found.name, "first": change.first, "last": change.last}
-    return Reading(LARGE if drifts else 0, values, 1.0)
+    values = np.abs(found.values)
+    first, late = float(values[0]), float(np.median(values[-(values.size // 3) :]))
+    worst = float(values[1:].max())
+    apart = late >= found.bound and first <= found.bound / 10
+    drifts = first < found.bound and (apart or worst >= max(2 * found.bound, _GAP_GROWTH * first))
+    again = drifts and float(values[1:].min()) < found.bound / 2 and late < worst / 2
+    told = {"name": found.name, "first": first, "last": late, "worst": worst}
+    return Reading(LARGE if drifts else 0, told, 1.0, "again" if again else "grows")
+
+
+def moves_in_vain(log: Log) -> Reading | None:
+    """A policy that moves while what is sampled stays as it was: rewards, their spread and lengths."""
+    if gap(log) is not None:  # that says it better
+        return None
+    kl = log.series("kl")
+    late = float(np.median(kl[-(kl.size // 3) :]))
+    thirds = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
+    found = [each for each in thirds if each is not None]
+    if len(found) < len(thirds):
+        return None
+    reward = found[0]
+    # that nothing changes says something where a change would have been seen
+    sees = _ERRORS * _error(log.series("reward")) <= _SEEN * abs(reward.first)
+    still = sees and all(abs(each.z) < _STILL for each in found)
+    earns = reward.last > 0
+    strength = MILD if late >= _MOVED and still and earns else 0
+    return Reading(strength, {"late": late}, min(1.0, late))
+
+
+def _error(values: Array) -> float:
+    """Return the standard error of the difference of the means of two thirds."""
+    third = values.size // 3
+    return float(np.sqrt((values[:third].var(ddof=1) + values[-third:].var(ddof=1)) / third))

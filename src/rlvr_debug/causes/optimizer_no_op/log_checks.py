@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, trend
+from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight
 from rlvr_debug.logs.log import Log
 
 _NO_RATE = 1e-8
 _ENDED = {LARGE: 0.25}
 _NO_GRADIENT = {LARGE: 0.5, STOPS: 0.9}
+_RISING = 0.9  # of the rows
+_GROWTH = 1.5
+_KL_SMALL = 2e-3
+_KL_NONE = 1e-4
+_ROUNDING = 1e-8
 
 
 def learning_rate_zero(log: Log) -> Reading | None:
@@ -46,3 +52,29 @@ def kl_stays_zero(log: Log) -> Reading | None:
     share = float((kl == 0).mean())
     stays = share == 1 and (log.series("learning_rate") > 0).any()
     return Reading(MILD if stays else 0, {"share": share}, 0.1)
+
+
+def still_warming_up(log: Log) -> Reading | None:
+    rates = log.series("learning_rate")
+    rises = float((np.diff(rates) > 0).mean())
+    middle = float(np.median(rates))
+    growth = float(rates[-1]) / middle if middle > _NO_RATE / 1e6 else 0.0
+    found = rises >= _RISING and rates[-1] >= rates.max() and growth >= _GROWTH
+    values = {"growth": growth, "last": float(rates[-1]), "rows": rates.size}
+    return Reading(LARGE if found else 0, values, 0.9)
+
+
+def kl_stays_small(log: Log) -> Reading | None:
+    """Weights that move take the policy away from its reference: a KL that stays next to 0 says that they do not."""
+    kl, rewards = log.series("kl"), trend(log.series("reward"))
+    if rewards is None:
+        return None
+    late = float(np.median(np.abs(kl[-(kl.size // 3) :])))
+    weight = kl_weight(log)
+    # where the KL has such a weight, it is what holds the policy
+    held = weight is not None and abs(weight) > ORDINARY and late > _ROUNDING
+    small = late > 0 and not rewards.rises and not held and (log.series("learning_rate") > 0).any()
+    strength = graded(-late, {LARGE: -_KL_NONE, MILD: -_KL_SMALL}) if small else 0
+    return Reading(
+        strength, {"late": late, "rows": kl.size}, min(1.0, -np.log10(max(late, 1e-10)) / 10)
+    )

@@ -6,13 +6,19 @@ import itertools
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, trend
-from rlvr_debug.causes.groups import DEAD, SAME, dead, groups_of, of_early_groups
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded, trend
+from rlvr_debug.causes.groups import DEAD, SAME, at_least, dead, groups_of, of_early_groups
 from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.metrics.rewards import correlations
 
 _CONFLICT = {MILD: 0.5, LARGE: 0.8}  # of the correlation, without its sign
 _PART_CHANGE = 0.1
+_BY_LENGTH = {MILD: 0.85, LARGE: 0.95}
+_FEWEST_LENGTHS = 12
+_FEWEST_VALUES = 5  # right and wrong alone may have lengths of their own
+_FEWEST_COPIES = 4
+_JUDGED = {MILD: 0.1, LARGE: 0.3}
+_OWN_FALL = 0.3
 
 
 def constant_reward(log: Log) -> Reading | None:
@@ -36,7 +42,10 @@ def equal_rewards(log: Log) -> Reading | None:
     if groups is None:
         return None
     different = groups["completion"].nunique() > 1
-    share = of_early_groups(dead(log, groups) & different)
+    alike = dead(log, groups) & different
+    share = min(of_early_groups(alike), at_least(alike))
+    if (logged := log.series("dead_groups")).size:  # of all groups, where the log has some
+        share = min(share, from_the_start(logged))
     return Reading(graded(share, DEAD), {"share": share}, share)
 
 
@@ -83,7 +92,10 @@ def parts_conflict(log: Log) -> Reading | None:
         return None
     (a, b), worst = min(pairs.items(), key=lambda item: item[1])
     one, other = names[a].removeprefix("part/"), names[b].removeprefix("part/")
-    return Reading(graded(-worst, _CONFLICT), {"worst": worst, "one": one, "other": other}, -worst)
+    changes = [trend(log.parts[name].dropna().to_numpy(dtype=np.float64)) for name in log.parts]
+    costs = None in changes or not changes or any(each.falls for each in changes if each)
+    strength = graded(-worst, _CONFLICT) if costs else 0
+    return Reading(strength, {"worst": worst, "one": one, "other": other}, -worst)
 
 
 def dead_part(log: Log) -> Reading | None:
@@ -93,3 +105,68 @@ def dead_part(log: Log) -> Reading | None:
         return None
     values = {"still": float(len(still)), "names": ", ".join(still)}
     return Reading(MILD if still else 0, values, len(still) / len(stds))
+
+
+def reward_is_length(log: Log) -> Reading | None:
+    """Within groups: rewards that follow the length of the completion, and nothing else."""
+    groups = groups_of(log)
+    if groups is None:
+        return None
+    table = log.completions.loc[groups["reward"].transform("size").index]
+    lengths = table["completion"].str.len().astype(float)
+    keys = [table["step"], table["prompt"]]
+    one = (table["reward"] - table["reward"].groupby(keys).transform("mean")).to_numpy(
+        dtype=np.float64
+    )
+    other = (lengths - lengths.groupby(keys).transform("mean")).to_numpy(dtype=np.float64)
+    live = (np.abs(one) > 0) & (np.abs(other) > 0)
+    if live.sum() < _FEWEST_LENGTHS or table["reward"][live].nunique() < _FEWEST_VALUES:
+        return None
+    found = float(np.corrcoef(one[live], other[live])[0, 1])
+    which = "longer" if found > 0 else "shorter"
+    values = {"correlation": found, "which": which}
+    return Reading(graded(abs(found), _BY_LENGTH), values, 0.8)
+
+
+def another_judgement(log: Log) -> Reading | None:
+    """The same completion of the same prompt, with another reward."""
+    table = log.completions.dropna(subset=["reward"])
+    groups = table.groupby(["prompt", "completion"])["reward"]
+    spread = (groups.max() - groups.min())[groups.size() > 1]
+    scale = float(table["reward"].abs().max()) or 1.0
+    if len(spread) < _FEWEST_COPIES:
+        return None
+    share = float((spread > SAME * scale).mean())
+    return Reading(graded(share, _JUDGED), {"share": share, "count": len(spread)}, 1.0)
+
+
+def part_given_up(log: Log) -> Reading | None:
+    """A part of the reward that falls by its own measure, however small it is beside what rises."""
+    found = {
+        str(name): (
+            each,
+            float(np.median(log.part_stds[name].dropna())) if name in log.part_stds else 0.0,
+        )
+        for name in log.parts
+        if (each := trend(log.parts[name].dropna().to_numpy(dtype=np.float64)))
+    }
+    if len(found) < 2:
+        return None
+    rising = {name: t for name, (t, _) in found.items() if t.rises}
+    down = {
+        name: -t.change / max(abs(t.first), 1e-12)
+        for name, (t, spread) in found.items()
+        if t.falls and -t.change >= _OWN_FALL * abs(t.first) and t.first > 0
+    }
+    if not (rising and down):
+        return Reading(0, {"falls": {}})
+    worst = max(down, key=lambda name: down[name])
+    best = max(rising, key=lambda name: rising[name].change)
+    values = {
+        "falls": down,
+        "falling": worst,
+        "loss": down[worst],
+        "rising": best,
+        "gain": rising[best].change,
+    }
+    return Reading(LARGE, values, 0.9)

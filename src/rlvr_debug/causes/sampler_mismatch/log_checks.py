@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, Reading, graded
+from rlvr_debug.causes.check import LARGE, MILD, Reading, graded, trend
 from rlvr_debug.causes.sampler_gap import gap
 from rlvr_debug.logs.log import Log
+
+_ESS = {MILD: 0.5, LARGE: 0.8}  # of what is lost
+_MASKED = {MILD: 0.1, LARGE: 0.5}
+_DEFLATED = 0.9
+_AGREE = 0.05  # nats per token
+_ALONG = 0.7  # correlation with the length
+_GROWTH = 2.0
 
 
 def sampler_gap(log: Log) -> Reading | None:
@@ -16,5 +23,51 @@ def sampler_gap(log: Log) -> Reading | None:
     value = float(np.median(found.values))
     values = {"distance": {found.name: value}, "name": found.name, "value": value}
     return Reading(
-        graded(value, {LARGE: found.bound}), values, min(1.0, value / (100 * found.bound))
+        graded(value, {LARGE: found.bound}), values, min(1.0, value / (20 * found.bound))
     )
+
+
+def correction_loses(log: Log) -> Reading | None:
+    """What the correction for the sampler leaves of a batch."""
+    found: dict[str, float] = {}
+    strength = 0
+    if (sizes := log.series("correction_ess")).size:
+        found["lost"] = 1 - float(np.median(sizes))
+        strength = graded(found["lost"], _ESS)
+    if (masked := log.series("correction_masked")).size:
+        found["masked"] = float(np.median(masked))
+        strength = max(strength, graded(found["masked"], _MASKED))
+    said = {
+        "lost": "its effective sample size is {:.0%} smaller",
+        "masked": "{:.0%} of the tokens are masked or capped",
+    }
+    what = " and ".join(said[name].format(value) for name, value in found.items())
+    return Reading(strength, {"shares": found, "what": what}, max(found.values()))
+
+
+def correction_by_length(log: Log) -> Reading | None:
+    """A mean ratio well below 1 between a sampler and a trainer that agree token by token."""
+    agree = float(np.median(log.series("sampler_gap")))
+    ratio = float(np.median(log.series("sampler_ratio")))
+    deflated = agree < _AGREE and ratio < _DEFLATED
+    values = {"gap": agree, "ratio": ratio}
+    return Reading(LARGE if deflated else 0, values, 1 - min(1.0, ratio))
+
+
+def gap_grows(log: Log) -> Reading | None:
+    """A distance of sampler and trainer that goes with the length of the replies."""
+    found = gap(log)
+    both = log.steps[["length"]].dropna()
+    if found is None or len(both) != found.values.size or found.values.size < 9:
+        return None
+    lengths = both["length"].to_numpy(dtype=np.float64)
+    if not lengths.std() or not found.values.std():
+        return Reading(0, {"along": 0.0, "last": float(found.values[-1])})
+    along = float(np.corrcoef(lengths, found.values)[0, 1])
+    change = trend(found.values)
+    grows = (
+        change is not None
+        and along >= _ALONG
+        and change.last >= max(found.bound, _GROWTH * change.first)
+    )
+    return Reading(MILD if grows else 0, {"along": along, "last": float(found.values[-1])}, along)

@@ -1,0 +1,152 @@
+"""Two logs beside each other: what is found in one alone, and which quantities part, the first in time first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlvr_debug.diagnosis.checks import Finding
+from rlvr_debug.diagnosis.rank import Diagnosis
+from rlvr_debug.diagnosis.report import learns_text, plain, wrapped
+from rlvr_debug.logs.log import Array, Log
+
+__all__ = ["Comparison", "Parting", "compare", "comparison_json", "comparison_text"]
+
+_FEWEST = 4  # rows of a quantity that both have
+_NOISE = 3.0  # times what the two jump by from row to row
+_RELATIVE = 0.05
+_STAYS = 0.8  # of the rows from there on
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A quantity in two logs. step: from which on they are apart; one, other: means of the last third."""
+
+    quantity: str
+    step: float
+    one: float
+    other: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """partings: by step. only_one, only_other: quantities that one log has and the other has not.
+
+    found_one, found_other: findings whose check finds nothing in the other log; found_both: names of checks.
+    """
+
+    one: Diagnosis
+    other: Diagnosis
+    found_one: tuple[Finding, ...]
+    found_other: tuple[Finding, ...]
+    found_both: tuple[str, ...]
+    partings: tuple[Parting, ...]
+    only_one: tuple[str, ...]
+    only_other: tuple[str, ...]
+
+
+def compare(one: Diagnosis, other: Diagnosis) -> Comparison:
+    """Return what tells the two runs apart. Rows are compared by their steps."""
+    first, second = _found(one), _found(other)
+    shared = [str(name) for name in one.log.steps if name in other.log.steps]
+    partings = [p for name in shared if (p := _parting(name, one.log, other.log)) is not None]
+    return Comparison(
+        one,
+        other,
+        tuple(each for name, each in first.items() if name not in second),
+        tuple(each for name, each in second.items() if name not in first),
+        tuple(name for name in first if name in second),
+        tuple(sorted(partings, key=lambda each: each.step)),
+        tuple(str(name) for name in one.log.steps if name not in other.log.steps),
+        tuple(str(name) for name in other.log.steps if name not in one.log.steps),
+    )
+
+
+def _found(diagnosis: Diagnosis) -> dict[str, Finding]:
+    return {f.check.name: f for f in diagnosis.findings if f.status == "found"}
+
+
+def _parting(name: str, one: Log, other: Log) -> Parting | None:
+    """Return from where on the two stay further apart than each jumps from row to row; None where they never do."""
+    both = one.steps[[name]].join(other.steps[[name]], how="inner", rsuffix=" other").dropna()
+    if len(both) < _FEWEST:
+        return None
+    first, second = (both.iloc[:, place].to_numpy(dtype=np.float64) for place in (0, 1))
+    noise = float(np.hypot(_jump(first), _jump(second)))
+    bound = np.maximum(_NOISE * noise, _RELATIVE * np.maximum(np.abs(first), np.abs(second)))
+    apart = np.abs(first - second) > bound
+    stays = np.cumsum(apart[::-1])[::-1] / np.arange(len(apart), 0, -1)
+    places = np.flatnonzero(apart & (stays >= _STAYS))
+    if not places.size:
+        return None
+    third = max(1, len(both) // 3)
+    step = float(both.index.to_numpy()[places[0]])
+    return Parting(name, step, float(first[-third:].mean()), float(second[-third:].mean()))
+
+
+def _jump(values: Array) -> float:
+    """Return the usual difference of neighbouring rows, as a deviation of one row."""
+    return float(np.median(np.abs(np.diff(values))) * 1.4826 / np.sqrt(2))
+
+
+def comparison_text(found: Comparison) -> str:
+    """Return it for a terminal, A and B for the two logs."""
+    return plain(_lines(found))
+
+
+def _lines(both: Comparison) -> Iterator[str]:
+    for letter, each in (("A", both.one), ("B", both.other)):
+        yield from wrapped(f"{letter} is {each.log.place}. {learns_text(each.learns)}", "")
+    for letter, findings in (("A", both.found_one), ("B", both.found_other)):
+        if findings:
+            yield ""
+            yield f"Found in {letter} alone:"
+            for said in findings:
+                what = f"{said.check.name} ({said.check.slug}): {said.shown.sentence}"
+                yield from wrapped(what, "  ")
+    if both.found_both:
+        yield ""
+        yield from wrapped(f"Found in both: {', '.join(both.found_both)}.", "")
+    yield ""
+    yield from _apart(both.partings)
+    for letter, names in (("A", both.only_one), ("B", both.only_other)):
+        if names:
+            yield from wrapped(f"Logged in {letter} alone: {', '.join(names)}.", "")
+
+
+def _apart(partings: tuple[Parting, ...]) -> Iterator[str]:
+    if not partings:
+        yield "No quantity that both have parts them for good."
+        return
+    yield "What parts them, the first in time first (means of the last third):"
+    width = max(len(each.quantity) for each in partings[:_SHOWN])
+    for each in partings[:_SHOWN]:
+        name = f"{each.quantity:<{width}}"
+        yield f"  {name}  from step {each.step:<6g} A {each.one:<10.4g} B {each.other:.4g}"
+    if rest := partings[_SHOWN:]:
+        yield from wrapped(f"And later: {', '.join(each.quantity for each in rest)}.", "  ")
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """Return what the text says, of plain types."""
+
+    def findings(each: tuple[Finding, ...]) -> list[dict[str, Any]]:
+        return [
+            {"check": f.check.name, "hypothesis": f.check.slug, "sentence": f.shown.sentence}
+            for f in each
+        ]
+
+    return {
+        "places": [found.one.log.place, found.other.log.place],
+        "learns": [found.one.learns, found.other.learns],
+        "found_in_first": findings(found.found_one),
+        "found_in_second": findings(found.found_other),
+        "found_in_both": list(found.found_both),
+        "partings": [vars(each) for each in found.partings],
+        "only_in_first": list(found.only_one),
+        "only_in_second": list(found.only_other),
+    }

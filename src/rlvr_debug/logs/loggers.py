@@ -1,0 +1,122 @@
+"""Rows of what loggers write themselves, read with the libraries of their makers: TensorBoard, Weights & Biases.
+
+Neither library is among what this package needs: each is an extra, and is imported when such a file is read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.errors import InputError, short
+
+__all__ = ["is_events", "tensorboard_rows", "wandb_rows"]
+
+
+def is_events(path: Path) -> bool:
+    """Return whether TensorBoard would take the file for its events: by its name."""
+    return "tfevents" in path.name
+
+
+def tensorboard_rows(path: Path) -> list[dict[str, Any]]:
+    """Return a row per step of a file of events: its scalars by tag, and seconds since the first of them.
+
+    Raise InputError where the library is missing, or where the file holds no scalar.
+    """
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError:
+        raise _missing(path, "TensorBoard's events", "tensorboard") from None
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)
+    # 0: every value; of what is no number, next to nothing
+    kept = {"scalars": 0, "tensors": 0, "images": 1, "audio": 1, "histograms": 1}
+    found = EventAccumulator(str(path), size_guidance=kept, purge_orphaned_data=False)
+    try:
+        found.Reload()
+        tags = found.Tags()
+        values = [
+            (tag, e.step, e.wall_time, e.value)
+            for tag in tags["scalars"]
+            for e in found.Scalars(tag)
+        ]
+        for tag in tags["tensors"]:
+            for event in found.Tensors(tag):
+                array = make_ndarray(event.tensor_proto)
+                if array.size == 1 and array.dtype.kind in "fiu":
+                    values.append((tag, event.step, event.wall_time, float(array.item())))
+    except Exception as error:  # the library has no error of its own for a file that is broken
+        raise InputError(
+            f"{path}: expected TensorBoard's events, found: {short(str(error))}"
+        ) from None
+    if not values:
+        raise InputError(f"{path}: found no scalar among TensorBoard's events, expected some")
+    begun = min(wall for _, _, wall, _ in values)
+    rows: dict[int, dict[str, Any]] = {}
+    for tag, step, wall, value in sorted(values, key=lambda each: each[2]):
+        rows.setdefault(step, {"step": step}).update({tag: float(value), "_runtime": wall - begun})
+    return [rows[step] for step in sorted(rows)]
+
+
+def wandb_rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Return the history of a run that Weights & Biases kept in a file of its own, a row per call of log, and
+    whether it is whole: a run that was killed cuts its file off.
+
+    Raise InputError where the library is missing, or has no reader, or where the file is none of its.
+    """
+    try:
+        from wandb.proto import wandb_internal_pb2
+        from wandb.sdk.internal.datastore import DataStore
+    except ImportError:
+        raise _missing(path, "Weights & Biases' own log", "wandb") from None
+    store = DataStore()
+    try:
+        store.open_for_scan(str(path))
+        return _history(store, wandb_internal_pb2.Record)
+    except (
+        Exception
+    ) as error:  # assertions and protobuf's errors, of a file that is broken or cut off
+        raise InputError(
+            f"{path}: expected a run of Weights & Biases, found: {_text(error)}"
+        ) from None
+
+
+def _history(store: Any, record_of: Any) -> tuple[list[dict[str, Any]], bool]:
+    """Return the rows up to the end, or to where the file is cut off or broken."""
+    rows: list[dict[str, Any]] = []
+    while True:
+        try:
+            data = store.scan_data()
+        except AssertionError:
+            if not rows:
+                raise
+            return rows, False
+        if data is None:
+            return rows, True
+        record = record_of()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            rows.append(_row(record.history))
+
+
+def _row(history: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in history.item:
+        name = item.key or "/".join(item.nested_key)
+        value = json.loads(item.value_json)
+        if not isinstance(value, Mapping) or value.get("_type") is None:
+            found[name] = value
+    return found
+
+
+def _text(error: Exception) -> str:
+    return short(str(error)) if str(error) else "another format, or nothing"
+
+
+def _missing(path: Path, what: str, extra: str) -> InputError:
+    return InputError(
+        f"{path}: found {what}, expected the package {extra}, which reads it: pip install 'rlvr-debug[{extra}]'"
+    )

@@ -270,6 +270,8 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug check --record runs/record": Elsewhere(
         "tests/test_check.py::test_words_that_are_no_check_are_one_line", ("check", "--record")
     ),
+    "rlvr-debug check": Here(says="found no script, expected one", status=2),
+    "rlvr-debug diagnose": Here(says="Missing argument", status=2),
     "rlvr-debug check train.py": Elsewhere(
         "tests/test_check.py::test_a_script_is_checked_and_ended", ("rlvr-debug", "check")
     ),

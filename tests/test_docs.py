@@ -413,11 +413,12 @@ def test_the_readme_s_figures_are_those_of_the_benchmark_and_of_the_study() -> N
     }
     for mode, command in commands.items():
         one = scores.loc[mode]
-        right = f"{one['top1']} [{one['top1_low']:.0%}, {one['top1_high']:.0%}]"
+        right = f"{one['top1']:.0f} [{one['top1_low']:.0%}, {one['top1_high']:.0%}]"
         [row] = re.findall(rf"^\| `{command}.*$", text, re.MULTILINE)
-        assert row.endswith(f"| {right} | {one['false']} |")
+        assert row.endswith(f"| {right} | {one['false']:.0f} |")
         assert (
-            f"of {one['top1_of']} planted faults | blames one of {one['false_of']} healthy" in text
+            f"of {one['top1_of']:.0f} planted faults | blames one of {one['false_of']:.0f} healthy"
+            in text
         )
     arms = csv(
         (ROOT / "results/releases/verifiers-0.1.3/tables/arms.csv").read_text(encoding="utf-8")

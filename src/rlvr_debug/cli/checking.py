@@ -81,7 +81,7 @@ def check(
         "check", "torch", "safetensors", "transformers", "jinja2", *(["trl"] if script else [])
     )
     from rlvr_debug.replay.answer import DEVIATED, answer_text
-    from rlvr_debug.replay.baseline import against, against_text, annotations, read_baseline
+    from rlvr_debug.replay.baseline import against, against_text, annotation_lines, read_baseline
 
     before = {} if baseline is None else read_baseline(baseline)  # before minutes are spent
     answer: Mapping[str, Any]
@@ -107,7 +107,7 @@ def check(
     if baseline is not None and not as_json:
         print(against_text(found, baseline))
     if annotate:
-        for line in annotations(answer, found, script[0] if script else None):
+        for line in annotation_lines(answer, found, script[0] if script else None):
             print(line, file=sys.stderr if as_json else sys.stdout)
     if found.new:
         sys.stdout.flush()

@@ -11,7 +11,7 @@ from rlvr_debug.errors import InputError, typed
 from rlvr_debug.files import read_json
 from rlvr_debug.replay.finding import DEVIATES, NOT_SEEN
 
-__all__ = ["Against", "against", "against_text", "annotations", "read_baseline"]
+__all__ = ["Against", "against", "against_text", "annotation_lines", "read_baseline"]
 
 Answer = Mapping[str, Any]
 _TITLE = "rlvr-debug check"
@@ -80,7 +80,7 @@ def against_text(found: Against, path: Path) -> str:
     return f"Against {path}: {'; '.join(parts)}."
 
 
-def annotations(answer: Answer, found: Against, script: str | None) -> Iterator[str]:
+def annotation_lines(answer: Answer, found: Against, script: str | None) -> Iterator[str]:
     """Yield GitHub's workflow commands: an error for the first new deviation, a warning for what is not seen any more."""
     told = {each["segment"]: each for each in answer["segments"]}
     if found.new:

@@ -247,7 +247,7 @@ def test_a_user_s_own_rows_beside_the_splits_outlive_every_command(recorded: Rep
         path.write_text(path.name, encoding="utf-8")
     assert recorded.nothing_to_do()
 
-    recorded.params({"data": {"gsm8k": {"rows": 61}}})
+    recorded.params({"data": {"musique": {"rows": 61}}})
     assert ran(recorded.dvc("repro"))
     recorded.git("commit", "-qam", "other splits")
     recorded.git("checkout", "-q", "HEAD~1")
@@ -437,7 +437,7 @@ def test_the_study_of_real_rows_depends_on_the_files_that_git_keeps(fresh: Repos
     shutil.copytree(ROOT / "data" / "real", fresh.root / "data" / "real")
     found = stage_of(track(path, root=fresh.root))["deps"]
     rows = [f"../../data/real/{name}/rows.jsonl" for name in ("gsm8k", "musique")]
-    assert sorted(found)[:2] == rows
+    assert {*rows} <= {*found}
     fresh.git("add", ".")
     assert {row.removeprefix("../../") for row in rows} <= {*fresh.git("ls-files").split()}
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.hub import Selection, hub_rows, parse_selections
-from rlvr_debug.data.prepare import prepare
+from rlvr_debug.data.prepare import prepare, read_splits, rooted
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
+from rlvr_debug.study.arms import own_rows
 from rlvr_debug.study.params import load_params
 from tests.study_file import changed, study_file
 
@@ -63,6 +64,10 @@ def folder(library: Any, tmp_path: Path) -> Path:
             ],
         ),
         ("openai/gsm8k,test", [Selection("openai/gsm8k", "", "test")]),
+        (
+            "./rows,,train;../b,test",
+            [Selection("./rows", "", "train"), Selection("../b", "", "test")],
+        ),
     ],
 )
 def test_selections_read_as_users_write_them(text: str, expected: list[Selection]) -> None:
@@ -78,7 +83,8 @@ def test_selections_read_as_users_write_them(text: str, expected: list[Selection
         ("openai/gsm8k,main,train;", "found ''"),
         ("openai/gsm8k,main,train,test", "found 'openai/gsm8k,main,train,test'"),
         (",main,train", "the path ''"),
-        ("../rows,,train", "the path '../rows'"),
+        (".../rows,,train", "the path '.../rows'"),
+        ("./,,train", "the path './'"),
         ("a/b/c,,train", "the path 'a/b/c'"),
         ("https://a.example/b,,train", "the path 'https://a.example/b'"),
         ("openai/gsm8k,main,", "the split ''"),
@@ -135,6 +141,27 @@ def test_hub_rows_are_those_of_the_file_whichever_way_they_are_selected(
     prepare(environment, {**settings, **hub}, tmp_path / "hub")
     for split in ("train.jsonl", "heldout.jsonl"):
         assert (tmp_path / "hub" / split).read_bytes() == (tmp_path / "file" / split).read_bytes()
+
+
+def test_a_folder_starts_at_the_project_s_root_and_its_files_are_watched(
+    library: Any, real: Path
+) -> None:
+    settings = {
+        "source": "hub",
+        "datasets": " ./data/real/gsm8k,,train[:9]",
+        "heldout": 3,
+        "seed": 0,
+    }
+    # as from a job's folder
+    here = rooted(settings, Path(os.path.relpath(ROOT)))
+    splits, _ = read_splits("gsm8k", here)
+    told = [value["question"] for _, value in read_jsonl(real / "gsm8k/rows.jsonl")][:9]
+    assert {row.question for row in [*splits.train, *splits.heldout]} == {*told}
+    assert rooted({"datasets": "a/b,,train"}, ROOT)["datasets"] == "a/b,,train"
+    params = load_params(ROOT / "params.yaml", ROOT / "studies" / "real.yaml")
+    assert own_rows(params.data["gsm8k"], ROOT) == [
+        f"data/real/gsm8k/{name}" for name in ("LICENSE", "rows.jsonl")
+    ]
 
 
 def test_heldout_datasets_are_kept_apart_from_datasets(folder: Path, tmp_path: Path) -> None:

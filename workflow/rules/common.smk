@@ -181,8 +181,9 @@ def file_or_none(path):
 
 
 def row_files(wildcards):
-    """The user's own files, where the source is jsonl."""
-    return [str(Path(ROOT, n)) for n in own_rows(PARAMS.data[wildcards.environment])]
+    """The user's own files, where the source is jsonl or a folder."""
+    rows = own_rows(PARAMS.data[wildcards.environment], Path(ROOT))
+    return [str(Path(ROOT, name)) for name in rows]
 
 
 def runs_until(phase):

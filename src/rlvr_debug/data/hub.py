@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlvr_debug.errors import InputError, reason, short
 
-__all__ = ["Selection", "hub_rows", "parse_selections"]
+__all__ = ["Selection", "folders", "hub_rows", "parse_selections", "with_root"]
 
-_PATH = re.compile(r"/.+|\w[\w.-]*(/\w[\w.-]*)?")
+_PATH = re.compile(r"\.{0,2}/.+|\w[\w.-]*(/\w[\w.-]*)?")
+_FOLDER = re.compile(r"(?:^|(?<=;))\s*(\.\.?/[^,;]+)")
 _PART = r"\w+(\.\w+)*(\[(-?\d+%?)?:(-?\d+%?)?\])?"
 _SPLIT = re.compile(rf"{_PART}(\+{_PART})*")
 _PATIENCE = 5  # seconds; the library alone would try for minutes
@@ -50,7 +52,7 @@ def _parse(text: str, key: str) -> Selection:
     if not _PATH.fullmatch(path):
         raise InputError(
             f"{key}: {short(text)} has the path {short(path)}, expected owner/name, as on the hub, "
-            "or a folder's path from /"
+            "or the path of a folder, which begins with / or, from the project's root, with ./"
         )
     if not _SPLIT.fullmatch(split):
         raise InputError(
@@ -58,6 +60,16 @@ def _parse(text: str, key: str) -> Selection:
             "of it, a slice: train, train[:100] or train[10%:20%]"
         )
     return Selection(path, "".join(config), split)
+
+
+def folders(text: str) -> list[str]:
+    """Return the paths of folders in selections, but for those from /."""
+    return _FOLDER.findall(text)
+
+
+def with_root(text: str, root: Path) -> str:
+    """Return selections whose folders, which start at `root`, are named as they are from here."""
+    return _FOLDER.sub(lambda found: f"{root}/{found[1]}", text)
 
 
 def hub_rows(text: str, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -99,7 +111,7 @@ def _reach(selection: Selection) -> None:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    if selection.path.startswith("/") or datasets.config.HF_HUB_OFFLINE:
+    if selection.path.startswith(("/", ".")) or datasets.config.HF_HUB_OFFLINE:
         return
     with suppress(HfHubHTTPError):  # an answer too; what is wrong, load_dataset says better
         HfApi().dataset_info(selection.path, timeout=_PATIENCE)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.data.hub import hub_rows
+from rlvr_debug.data.hub import hub_rows, with_root
 from rlvr_debug.data.rows import Row
 from rlvr_debug.data.splits import Splits, separate, split
 from rlvr_debug.environments import settings_of, task_of
@@ -37,9 +37,10 @@ def prepare(environment: str, settings: Mapping[str, Any], out: Path) -> None:
 
 
 def rooted(settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Return the settings with the paths of their files, which start at `root`, as they are from here."""
-    paths = {key: settings[key] for key in ("path", "heldout_path") if settings.get(key)}
-    return {**settings, **{key: str(root / path) for key, path in paths.items()}}
+    """Return the settings with the paths of files and folders, which start at `root`, as they are from here."""
+    files = {key: str(root / settings[key]) for key in _KEYS["jsonl"] if settings.get(key)}
+    folders = {key: with_root(settings[key], root) for key in _KEYS["hub"] if settings.get(key)}
+    return {**settings, **files, **folders}
 
 
 def read_splits(environment: str, settings: Mapping[str, Any]) -> tuple[Splits, int]:

@@ -28,7 +28,7 @@ class DataSettings(Block):
     """The same for held-out rows; without it, they are split off."""
     datasets: Text = ""
     """Rows on the hub as path,config,split, e.g. bdsaglam/musique-mini,answerable,train[:100]; several joined by a
-    semicolon."""
+    semicolon. A path that begins with / or, from the project's root, with ./ is a folder of data files."""
     heldout_datasets: Text = ""
     """The same for held-out rows; without it, they are split off."""
     rows: Annotated[int, Strict(), Ge(2)] = 2000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import stage_of
+from rlvr_debug.data.hub import folders
 from rlvr_debug.environments.settings import DataSettings
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.study.model import Case, InterventionArm, Params, SeedsByDesign
@@ -222,7 +224,11 @@ def own_programs(params: Params, root: Path) -> list[str]:
     return sorted(word for word in words if (root / word).is_file())
 
 
-def own_rows(settings: DataSettings) -> list[str]:
-    """Return the user's own files of rows."""
-    found = (settings.path, settings.heldout_path) if settings.source == "jsonl" else ()
-    return list(filter(None, found))
+def own_rows(settings: DataSettings, root: Path) -> list[str]:
+    """Return the user's own files of rows, from `root`; of a folder that `datasets` loads, all."""
+    if settings.source == "jsonl":
+        return list(filter(None, (settings.path, settings.heldout_path)))
+    named = (settings.datasets, settings.heldout_datasets)
+    found = (root / folder for text in named if text for folder in folders(text))
+    files = {file for folder in found for file in folder.rglob("*") if file.is_file()}
+    return sorted(os.path.relpath(file, root) for file in files)

@@ -58,7 +58,7 @@ def _stage(
     config = [f"overlay={here(overlay)}", *(["phases=all"] if every_phase else [])]
     words = ["snakemake", "--snakefile", here("workflow/Snakefile"), "--config", *config]
     study = resolve(params, root)
-    own = [path for name in study.environments for path in own_rows(params.data[name])]
+    own = [path for name in study.environments for path in own_rows(params.data[name], root)]
     models = map(study.base_model, study.environments)
     # what a revision names does not change
     own += [model.folder for model in models if not model.revision]

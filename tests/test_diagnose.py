@@ -514,7 +514,7 @@ def test_a_run_beside_itself_is_told_apart_by_nothing() -> None:
 
 def test_the_study_of_two_logs_is_refused() -> None:
     place = str(REAL / "kl-blow-up")
-    done = called(main, "diagnose", place, place, "--overlay-out", "x.yaml")
+    done = called(main, "rlvr-debug", "diagnose", place, place, "--overlay-out", "x.yaml")
     assert done.returncode == 2
     assert "--overlay-out: found with two logs" in done.stderr
 

@@ -1,1 +1,1 @@
-"""Logs of trainings with one mistake each, and of healthy ones: what `diagnose` is scored on (docs/blind-logs.md)."""
+"""Logs of trainings with one mistake each, and of healthy ones: what `diagnose` is scored on (docs/diagnose.md)."""

@@ -1,8 +1,9 @@
 """How often `diagnose` names the cause of logs.jsonl.gz, by kinds that no bound was set on.
 
-    python -m benchmarks.mistakes.score [--fold N] [--each] [--without-sampler] [--json FILE]
+    python -m benchmarks.mistakes.score [--fold N ...] [--write]
 
-A kind counts once: its runs' mean. An interval is of the kinds, by a bootstrap over them.
+A kind counts once: its runs' mean. An interval is of the kinds, by a bootstrap over them. --fold: what is said of each log of these folds,
+so that checks can be mended on them and the others stay unseen.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.mistakes.kinds import AREAS, Kind, load_kinds
+from benchmarks.mistakes.kinds import AREAS, HELD_OUT, HERE, Kind, load_kinds
 from benchmarks.mistakes.make import LOGS
 from rlvr_debug.diagnosis.rank import suspects
+from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Log, make_log
 from rlvr_debug.logs.readers import Rows
 
-__all__ = ["Answer", "Score", "answers", "log_of", "read_lines", "score"]
+__all__ = ["RESULTS", "Answer", "Score", "answers", "log_of", "read_lines", "score", "table"]
+
+RESULTS = HERE / "results.md"
 
 # what TRL logs with a vLLM sampler alone
 _SAMPLER = "sampling/"
@@ -128,31 +132,46 @@ def _line(what: str, found: Score) -> str:
     return f"| {what} | {found.kinds} | {first} | {area} | {found.blamed} of {found.healthy} | {found.flat} |"
 
 
+def table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page's table: kinds that bounds were set on, and those that were held out."""
+    rows = [
+        "| logs | kinds | cause first | its area | healthy kinds blamed | others whose reward is flat |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for sampler in (True, False):
+        found = answers(lines, sampler)
+        what = "with the sampler's log-probabilities" if sampler else "without them"
+        held_out = [each for each in found if each.kind.fold == HELD_OUT]
+        rows.append(_line(f"held out, {what}", score(held_out)))
+        seen = [each for each in found if each.kind.fold != HELD_OUT]
+        rows.append(_line(f"bounds were set on these, {what}", score(seen)))
+    return "\n".join(rows) + "\n"
+
+
+def said_of(found: Sequence[Answer]) -> list[str]:
+    """Return a line for each log: + right, ~ its area, - neither, and the first suspects with their checks."""
+    lines = []
+    for each in found:
+        right = each.first if each.kind.causes else not each.blamed
+        mark = "+" if right else "~" if each.area else "-"
+        pairs = [f"{s} ({c})" for s, c in zip(each.said, each.checks, strict=True)]
+        lines.append(f"{mark} {each.kind.name} {each.run}: {'; '.join(pairs[:3]) or 'nothing'}")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--logs", type=Path, default=LOGS)
-    parser.add_argument("--fold", type=int, nargs="+", help="these alone")
-    parser.add_argument("--each", action="store_true", help="what is said of each log")
+    parser.add_argument("--fold", type=int, nargs="+", help="what is said of each log of these")
+    parser.add_argument("--write", action="store_true", help=f"the table to {RESULTS.name}")
     args = parser.parse_args()
     lines = read_lines(args.logs)
-    print("| logs | kinds | cause first | its area | healthy kinds blamed | reward flat |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for sampler in (True, False):
-        found = answers(lines, sampler)
-        folds = args.fold or sorted({each.kind.fold for each in found})
-        kept = [each for each in found if each.kind.fold in folds]
-        name = "with the sampler's log-probabilities" if sampler else "without them"
-        print(_line(name, score(kept)))
-        for fold in folds:
-            print(_line(f"fold {fold}", score([e for e in kept if e.kind.fold == fold])))
-        if args.each:
-            for a in kept:
-                right = a.first if a.kind.causes else not a.blamed
-                mark = "+" if right else "~" if a.area else "-"
-                pairs = "; ".join(
-                    f"{s} ({c})" for s, c in list(zip(a.said, a.checks, strict=True))[:3]
-                )
-                print(f"{mark} {a.kind.name} {a.run}: {pairs or 'nothing'}")
+    found = table(lines)
+    print(found, end="")
+    for each in said_of([a for a in answers(lines) if a.kind.fold in (args.fold or ())]):
+        print(each)
+    if args.write:
+        write_text(RESULTS, found)
 
 
 if __name__ == "__main__":

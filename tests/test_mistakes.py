@@ -1,0 +1,102 @@
+"""The logs of kinds of mistakes: what they are made from, and how what is said of them is counted."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks.mistakes.kinds import AREAS, HELD_OUT, Kind, load_kinds
+from benchmarks.mistakes.make import make
+from benchmarks.mistakes.plants import PLANTS
+from benchmarks.mistakes.score import (
+    RESULTS,
+    Answer,
+    answers,
+    log_of,
+    read_lines,
+    score,
+    table,
+)
+from rlvr_debug.causes import hypothesis_names
+from rlvr_debug.checkout import ROOT
+
+KINDS = load_kinds()
+
+
+def test_kinds_are_as_many_as_are_claimed_and_name_what_there_is() -> None:
+    mistakes = [kind for kind in KINDS.values() if kind.causes]
+    healthy = [kind for kind in KINDS.values() if not kind.causes]
+    held_out = [kind for kind in healthy if kind.fold == HELD_OUT]
+    assert (len(mistakes), len(healthy), len(held_out)) == (84, 44, 25)
+    assert {cause for kind in mistakes for cause in kind.causes} <= set(AREAS)
+    assert set(AREAS) <= set(hypothesis_names())
+    for kind in KINDS.values():
+        assert all(set(told.get("plants", {})) <= set(PLANTS) for told in kind.runs)
+    used = {
+        plant for kind in KINDS.values() for told in kind.runs for plant in told.get("plants", {})
+    }
+    assert used == set(PLANTS)
+
+
+def test_each_kind_s_runs_are_in_the_file_and_each_kind_is_in_one_fold() -> None:
+    kept = [(line["kind"], line["run"]) for line in read_lines()]
+    assert kept == [(kind.name, n) for kind in KINDS.values() for n in range(len(kind.runs))]
+    assert {kind.fold for kind in KINDS.values()} == {0, 1, 2}
+
+
+def test_without_the_sampler_a_log_has_nothing_of_it() -> None:
+    line = read_lines()[0]
+    assert log_of(line).has("sampler_gap")
+    assert not log_of(line, sampler=False).has("sampler_gap")
+
+
+def said(kind: Kind, *suspects: tuple[str, str]) -> Answer:
+    return Answer(kind, 0, tuple(s for s, _ in suspects), tuple(c for _, c in suspects))
+
+
+def test_a_kind_counts_once_and_a_healthy_one_is_blamed_by_a_check_alone() -> None:
+    one = Kind("one", ("kl-penalty",), ({}, {}), 0)
+    two = Kind("two", ("reward-signal",), ({},), 0)
+    well, flat = Kind("well", (), ({},), 0), Kind("flat", (), ({},), 0)
+    unseen = ("token-masking", "unseen")
+    found = score(
+        [
+            said(one, ("kl-penalty", "kl-explodes")),
+            said(one, ("gradient-explosion", "gradient-large"), ("kl-penalty", "kl-explodes")),
+            said(two),
+            said(well, ("kl-penalty", "kl-at-first"), unseen),
+            said(flat, unseen),
+        ]
+    )
+    assert (found.kinds, found.first[0], found.area[0]) == (2, 0.25, 0.5)
+    assert (found.healthy, found.blamed, found.flat) == (2, 1, 1)
+
+
+def test_what_a_subset_of_the_logs_is_said_to_be_is_better_than_chance_and_blames_nothing() -> None:
+    lines = [line for line in read_lines() if line["run"] == 0][::4]
+    found = score(answers(lines))
+    assert found.kinds >= 20
+    assert found.first[0] >= 0.5
+    assert found.healthy >= 10
+    assert found.blamed == 0
+
+
+@pytest.mark.slow
+def test_the_figures_of_the_page_are_those_of_the_logs() -> None:
+    found = table(read_lines())
+    assert found == RESULTS.read_text(encoding="utf-8")
+    assert found in (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_log_is_made_again_as_it_stands() -> None:
+    [line] = [
+        each for each in read_lines() if (each["kind"], each["run"]) == ("sampler-never-synced", 0)
+    ]
+    again = make("sampler-never-synced", 0, KINDS["sampler-never-synced"].runs[0])
+    assert again["completions"][0] == line["completions"][0]
+    for new, old in zip(again["log_history"][:2], line["log_history"][:2], strict=True):
+        assert new.keys() == old.keys()
+        for name in new.keys() - {"step_time"}:
+            assert math.isclose(new[name], old[name], rel_tol=1e-2, abs_tol=1e-4), name

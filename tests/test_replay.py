@@ -16,6 +16,7 @@ from rlvr_debug.causes import cause_of, stages_with, variant_names
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.replay.answer import answer_of, answer_text
 from rlvr_debug.replay.check import Checked, check
+from rlvr_debug.replay.consequences.rewards import contrast
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN
 from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.mechanism import mechanism_of
@@ -272,6 +273,35 @@ def test_what_was_not_recorded_is_not_seen_and_no_pass(healthy: Record) -> None:
     states = found(check(record))
     assert {states[name] for name in ("rewards", "advantages", "loss", "gradient")} == {NOT_SEEN}
     assert states["tokens"] == AGREES
+
+
+@pytest.mark.parametrize("by_prompt", [False, True])
+def test_one_reward_for_all_is_no_deviation_but_one_for_each_prompt_is(
+    healthy: Record, by_prompt: bool
+) -> None:
+    record = copy.deepcopy(healthy)
+    for generation in record.generations:
+        assert generation.rewards is not None
+        assert generation.batch is not None
+        groups = torch.arange(len(generation.rewards)) // record.settings.group_size
+        generation.rewards[:] = float(by_prompt) * groups[:, None]
+        generation.batch.advantages.zero_()
+    assert status(record, "effect") == (DEVIATES if by_prompt else AGREES)
+    found = contrast(record)
+    assert found is not None
+    assert not found.passed
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_loss_of_no_token_is_no_deviation_where_cut_replies_are_to_be_left_out(
+    healthy: Record, asked: bool
+) -> None:
+    record = copy.deepcopy(healthy)
+    record.settings = replace(record.settings, mask_truncated_completions=asked)
+    for generation in record.generations:
+        assert generation.batch is not None
+        generation.batch.loss_mask.zero_()
+    assert status(record, "effect") == (AGREES if asked else DEVIATES)
 
 
 def test_turns_of_tools_are_none_where_there_are_no_tools(healthy: Record) -> None:

@@ -304,6 +304,24 @@ def test_a_loss_of_no_token_is_no_deviation_where_cut_replies_are_to_be_left_out
     assert status(record, "effect") == (AGREES if asked else DEVIATES)
 
 
+def test_a_group_of_two_is_rounded_on_the_way() -> None:
+    from rlvr_debug.replay.segments.advantages import _compare
+    from rlvr_debug.replay.settings import Sampling, Settings
+
+    settings = Settings(2, Sampling(), 10)
+    generator = torch.Generator().manual_seed(0)
+    first = 1 + torch.rand(500, 1, generator=generator)
+    rewards = torch.cat([first, first + 0.02 * torch.rand(500, 1, generator=generator)], 1)
+    mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
+    got = ((rewards - mean) / (std + 1e-4)).flatten()
+    right = _compare(rewards.view(-1, 1), got.double(), settings)
+    wrong = _compare(rewards.view(-1, 1), got.double() * (1 + 1e-2), settings)
+    assert right is not None
+    assert wrong is not None
+    assert right.share < 0.5
+    assert wrong.share > 1
+
+
 def test_turns_of_tools_are_none_where_there_are_no_tools(healthy: Record) -> None:
     record = copy.deepcopy(healthy)
     for generation in record.generations:

@@ -22,7 +22,7 @@ from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.segments import SEGMENTS, loss_mask
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.own.recorder import record_training
@@ -320,6 +320,26 @@ def test_a_group_of_two_is_rounded_on_the_way() -> None:
     assert wrong is not None
     assert right.share < 0.5
     assert wrong.share > 1
+
+
+def test_the_end_of_the_prompt_among_the_trained_tokens_is_seen(healthy: Record) -> None:
+    record = copy.deepcopy(healthy)
+    for generation in record.generations:
+        batch = generation.batch
+        assert batch is not None
+        prompt, mask = batch.prompt_ids[:, -3:], batch.prompt_mask[:, -3:]
+        moved = {
+            "prompt_ids": batch.prompt_ids[:, :-3],
+            "prompt_mask": batch.prompt_mask[:, :-3],
+            "completion_ids": torch.cat([prompt, batch.completion_ids], 1),
+            "completion_mask": torch.cat([mask, batch.completion_mask], 1),
+            "loss_mask": torch.cat([mask, batch.loss_mask], 1),
+        }
+        generation.batch = replace(batch, **moved)
+    assert status(record, "tokens") == AGREES
+    finding = judge("loss mask", loss_mask.instances(record, Network.of(record)))
+    assert "the end of the prompt is counted" in [name.name for name in finding.names]
+    assert finding.note.endswith(" prompt tokens counted")
 
 
 def test_turns_of_tools_are_none_where_there_are_no_tools(healthy: Record) -> None:

@@ -116,6 +116,26 @@ def test_every_loss_of_trl_has_a_reference(built: Callable[..., Any], loss: str)
     assert answer["first"] is None, answer["answer"]
 
 
+def test_an_update_of_several_generations_is_held_to_how_trl_counts_its_tokens(
+    built: Callable[..., Any],
+) -> None:
+    answer = checked(built(steps_per_generation=1, gradient_accumulation_steps=2))
+    assert statuses(answer)["loss"] == "agrees", answer["answer"]
+    assert answer["generations"] > answer["updates"]
+
+
+def test_a_reply_is_scored_as_the_tokenizer_s_template_reads_it(built: Callable[..., Any]) -> None:
+    template = pytest.importorskip("trl.chat_template_utils").qwen3_template
+
+    def shifted(completions: Any, **_: Any) -> list[float]:
+        return [float(len(completion[0]["content"])) for completion in completions]
+
+    trainer = built(reward=shifted, temperature=3.0)
+    trainer.processing_class.response_template = template
+    answer = checked(trainer)
+    assert statuses(answer)["rewards"] == "agrees", answer["answer"]
+
+
 def test_the_recorded_run_ends_in_the_same_weights_to_the_bit(built: Callable[..., Any]) -> None:
     plain, watched = built(num_iterations=2), built(num_iterations=2)
     train(plain)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import yaml
 
 pytest.importorskip("trl", reason="trl is not installed: no trainer to plant faults in")
 
-from benchmarks.check import run
+from benchmarks.check import cost, run, seeds
 from benchmarks.check.faults import FAULTS, SEGMENTS
 from benchmarks.check.faults.fault import Fault, faulty
 from benchmarks.check.settings import HEALTHY, SETTINGS
@@ -96,3 +98,20 @@ def test_a_healthy_script_counts_where_it_was_checked_and_nothing_deviates(
     report: dict[str, object], status: int, placed: int
 ) -> None:
     assert run._outcome("s", None, report, status, 1.0, "").placed == placed
+
+
+def test_the_most_that_a_segment_used_is_kept_with_its_seed() -> None:
+    found = None
+    for seed, share in enumerate((0.1, 0.4, 0.2)):
+        found = seeds.most(found, seeds.Used("clip", share, 1, seed, "kl"))
+    assert found == seeds.Used("clip", 0.4, 3, 1, "kl")
+
+
+def test_what_a_program_costs_has_the_memory_of_the_programs_that_it_starts() -> None:
+    inner = "x = b'x' * (200 << 20)"
+    outer = f'import subprocess, sys; subprocess.run([sys.executable, "-c", "{inner}"])'
+    found = cost._run([sys.executable, "-c", outer], threads=1)
+    assert found.gib > 0.2
+    assert found.cpu > 0
+    with pytest.raises(RuntimeError, match="ended with status 5"):
+        cost._run([sys.executable, "-c", "raise SystemExit(5)"], threads=1)

@@ -16,12 +16,13 @@ from rlvr_debug.causes import cause_of, stages_with, variant_names
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.replay.answer import answer_of, answer_text
 from rlvr_debug.replay.check import Checked, check
+from rlvr_debug.replay.consequences.rewards import contrast
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN
 from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.segments import SEGMENTS, loss_mask
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.own.recorder import record_training
@@ -272,6 +273,73 @@ def test_what_was_not_recorded_is_not_seen_and_no_pass(healthy: Record) -> None:
     states = found(check(record))
     assert {states[name] for name in ("rewards", "advantages", "loss", "gradient")} == {NOT_SEEN}
     assert states["tokens"] == AGREES
+
+
+@pytest.mark.parametrize("by_prompt", [False, True])
+def test_one_reward_for_all_is_no_deviation_but_one_for_each_prompt_is(
+    healthy: Record, by_prompt: bool
+) -> None:
+    record = copy.deepcopy(healthy)
+    for generation in record.generations:
+        assert generation.rewards is not None
+        assert generation.batch is not None
+        groups = torch.arange(len(generation.rewards)) // record.settings.group_size
+        generation.rewards[:] = float(by_prompt) * groups[:, None]
+        generation.batch.advantages.zero_()
+    assert status(record, "effect") == (DEVIATES if by_prompt else AGREES)
+    found = contrast(record)
+    assert found is not None
+    assert not found.passed
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_loss_of_no_token_is_no_deviation_where_cut_replies_are_to_be_left_out(
+    healthy: Record, asked: bool
+) -> None:
+    record = copy.deepcopy(healthy)
+    record.settings = replace(record.settings, mask_truncated_completions=asked)
+    for generation in record.generations:
+        assert generation.batch is not None
+        generation.batch.loss_mask.zero_()
+    assert status(record, "effect") == (AGREES if asked else DEVIATES)
+
+
+def test_a_group_of_two_is_rounded_on_the_way() -> None:
+    from rlvr_debug.replay.segments.advantages import _compare
+    from rlvr_debug.replay.settings import Sampling, Settings
+
+    settings = Settings(2, Sampling(), 10)
+    generator = torch.Generator().manual_seed(0)
+    first = 1 + torch.rand(500, 1, generator=generator)
+    rewards = torch.cat([first, first + 0.02 * torch.rand(500, 1, generator=generator)], 1)
+    mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
+    got = ((rewards - mean) / (std + 1e-4)).flatten()
+    right = _compare(rewards.view(-1, 1), got.double(), settings)
+    wrong = _compare(rewards.view(-1, 1), got.double() * (1 + 1e-2), settings)
+    assert right is not None
+    assert wrong is not None
+    assert right.share < 0.5
+    assert wrong.share > 1
+
+
+def test_the_end_of_the_prompt_among_the_trained_tokens_is_seen(healthy: Record) -> None:
+    record = copy.deepcopy(healthy)
+    for generation in record.generations:
+        batch = generation.batch
+        assert batch is not None
+        prompt, mask = batch.prompt_ids[:, -3:], batch.prompt_mask[:, -3:]
+        moved = {
+            "prompt_ids": batch.prompt_ids[:, :-3],
+            "prompt_mask": batch.prompt_mask[:, :-3],
+            "completion_ids": torch.cat([prompt, batch.completion_ids], 1),
+            "completion_mask": torch.cat([mask, batch.completion_mask], 1),
+            "loss_mask": torch.cat([mask, batch.loss_mask], 1),
+        }
+        generation.batch = replace(batch, **moved)
+    assert status(record, "tokens") == AGREES
+    finding = judge("loss mask", loss_mask.instances(record, Network.of(record)))
+    assert "the end of the prompt is counted" in [name.name for name in finding.names]
+    assert finding.note.endswith(" prompt tokens counted")
 
 
 def test_turns_of_tools_are_none_where_there_are_no_tools(healthy: Record) -> None:

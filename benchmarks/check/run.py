@@ -1,10 +1,11 @@
 """Where `rlvr-debug check` places each fault, and whether it flags a healthy script.
 
-    python -m benchmarks.check.run [--only KIND] [--precision bf16] [--names NAME ...] [--environment trl-1.0.0]
+    python -m benchmarks.check.run [--only KIND] [--precision bf16] [--names NAME ...] [--environment trl-1.0.0] [--out FOLDER]
 
 Kinds are faults, settings (which are healthy) and quickstart: the scripts of TRL's documentation, and trl/scripts/grpo.py
 from its wheel. Each script runs under the check in a process of its own (forks.py). Writes benchmarks/check/results/<kind>.csv, with
-the precision and the environment in its name where these are not the usual ones.
+the precision and the environment in its name where these are not the usual ones. Of a part, by --names, a table is written
+only where --out says where.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def main() -> None:
     parser.add_argument("--names", nargs="+", default=[])
     parser.add_argument("--environment", help="of envs/, for another TRL release")
     parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="folder of the tables")
     args = parser.parse_args()
     python = str(build_venv(args.environment)) if args.environment else sys.executable
     version = _version(python)
@@ -83,8 +85,10 @@ def main() -> None:
         checked = partial(_run, kind, precision=args.precision, python=python)
         outcomes = _all(checked, names, python, args.cores)
         _totals(kind, outcomes)
-        if not args.names:
-            write_text(RESULTS / f"{kind}{suffix}.csv", _csv(outcomes))
+        if args.out or not args.names:
+            folder = args.out or RESULTS
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / f"{kind}{suffix}.csv", _csv(outcomes))
 
 
 def _all(

@@ -32,6 +32,8 @@ class Sampling:
 class Settings:
     """Settings of GRPO. GRPO's own terms follow TRL's GRPOConfig, in which each is described.
 
+    tokens_counted: over what dapo, cispo and vespo count tokens where several generations serve one update: all of them
+    (update), or each generation's own, as if the update were of it alone (generation).
     max_completion_length: tokens of all turns after the prompt, which dr_grpo divides by; cut_at: where what is trained
     on is cut, None for nowhere. max_prompt_length: where prompts are cut, 0 for nowhere, on truncation_side. max_context: tokens at which a
     conversation ends, with what tools said, 0 for nowhere. micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
@@ -61,6 +63,7 @@ class Settings:
     multi_objective_aggregation: str = "sum_then_normalize"
     mask_truncated_completions: bool = False
     loss_type: str = "dapo"
+    tokens_counted: str = "update"
     kl_beta: float = 0.0
     kl_estimator: str = "k3"
     kl_place: str = "loss"

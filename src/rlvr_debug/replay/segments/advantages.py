@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -111,19 +111,22 @@ def _with_tolerance(
 ) -> tuple[Tensor, Tensor]:
     """Return advantages, [B], and what rounding may do to each.
 
-    Rewards are shaken one by one, as a common factor would cancel. Each is bound by the worst of its group: one may
-    be insensitive to its inputs and still be rounded on the way.
+    Rewards are shaken one by one, as a common factor would cancel, and so are the means that are taken from them: in a
+    group of two the spread takes back what rewards are shaken by, and not what the mean is rounded by. Each is bound by
+    the worst of its group: one may be insensitive to its inputs and still be rounded on the way.
     """
-    wanted = expected_advantages(rewards.double(), settings, Formula(**knobs))
+    how = Formula(**knobs)
+    wanted = expected_advantages(rewards.double(), settings, how)
     generator = torch.Generator().manual_seed(0)
     noise = torch.zeros(len(rewards), dtype=torch.float64)
-    for _ in range(_SHAKES):
+    for number in range(_SHAKES):
         shaken = rewards.double() * (
             1 + EPSILON * (2 * torch.rand(rewards.shape, generator=generator) - 1)
         )
-        noise = torch.maximum(
-            noise, (expected_advantages(shaken, settings, Formula(**knobs)) - wanted).abs()
-        )
+        off = replace(how, mean_off=EPSILON * (-1) ** number)
+        for values, formula in ((shaken, how), (rewards.double(), off)):
+            found = expected_advantages(values, settings, formula)
+            noise = torch.maximum(noise, (found - wanted).abs())
     worst = noise.view(-1, settings.group_size).amax(1).repeat_interleave(settings.group_size)
     return wanted, rounding(worst, wanted.abs().clamp(min=0.1), "float32")
 
@@ -132,7 +135,8 @@ def _with_tolerance(
 class Formula:
     """Where a variant departs from the settings: by scale, epsilon and aggregation, if they are given; by what a group is,
     what its rewards are centred on and whether the spread is the biased one; by the weights of the functions, or one
-    function alone; by what a missing reward counts as; and by what is done to the advantages then.
+    function alone; by what a missing reward counts as; and by what is done to the advantages then. mean_off: what means are off
+    by, relative, as rounding does.
     """
 
     scale: str = ""
@@ -145,6 +149,7 @@ class Formula:
     only: int | None = None
     missing: str = ""
     then: str = ""
+    mean_off: float = 0.0
 
 
 _RIGHT = Formula()
@@ -167,7 +172,7 @@ def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIG
     unknown = rewards.isnan().all(1)
     if (how.aggregation or settings.multi_objective_aggregation) == "normalize_then_sum":
         by_group = rewards.view(-1, settings.group_size, rewards.shape[1])
-        normal = (by_group - by_group.nanmean(1, keepdim=True)) / (
+        normal = (by_group - by_group.nanmean(1, keepdim=True) * (1 + how.mean_off)) / (
             _spread(by_group, 1, how.biased) + epsilon
         )
         total = (normal.view(rewards.shape) * weights).nansum(1)
@@ -183,7 +188,7 @@ def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIG
             "all": lambda: total[None],
         }[how.groups]()
         count = grouped.shape[1]
-        mean = grouped.nanmean(1, keepdim=True)
+        mean = grouped.nanmean(1, keepdim=True) * (1 + how.mean_off)
         centred = {
             "mean": lambda: grouped - mean,
             "leave one out": lambda: (grouped - mean) * count / (count - 1),

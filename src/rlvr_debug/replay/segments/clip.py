@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import torch
+
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance
 from rlvr_debug.replay.network import Network
@@ -14,7 +16,8 @@ from rlvr_debug.replay.segments.gradient import Gradient, less, norm
 SEGMENT = "clip"
 _SMALL = 1e-6  # torch adds it to the norm
 _SUMMED = 100  # units in the last place of a norm that float32 sums over many tensors
-_COARSE = {"bfloat16": 2**-7}
+# the norm of each tensor, the norm of these, the factor and its product are rounded by up to half a unit
+_COARSE = {"bfloat16": 4 * torch.finfo(torch.bfloat16).eps / 2}
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
+
+import torch
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
@@ -28,13 +31,31 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         "no weight is trainable": bool(record.weights) and not record.trainable,
         "the learning rate is set to 0": stepped and record.settings.learning_rate == 0,
         "no weight changes in an update": bool(record.weights) and not moves,
-        "every advantage is 0": bool(advantages) and not any(each.any() for each in advantages),
-        "the loss counts no token": bool(masks) and not any(mask.any() for mask in masks),
+        # that every reply was cut and is left out, as was asked for, is a consequence (limits)
+        "the loss counts no token": bool(masks)
+        and not any(mask.any() for mask in masks)
+        and not record.settings.mask_truncated_completions,
     }
-    found["all rollouts of a group are the same"] = found["every advantage is 0"] and _alike(record)
+    nothing = bool(advantages) and not any(each.any() for each in advantages)
+    alike = nothing and _alike(record)
+    found["every advantage is 0"] = nothing and (alike or not _one_reward(record))
+    found["all rollouts of a group are the same"] = alike
     wrong = [text for text, is_so in found.items() if is_so]
     compare = partial(_compare, wrong)
     yield Instance("all of the record", compare, partial(str, "; ".join(wrong)))
+
+
+def _one_reward(record: Record) -> bool:
+    """Return whether every rollout has the same rewards.
+
+    A few steps do not tell whether it is the function that always says so, or the task that the model never solves: that
+    is a consequence (contrast) and no deviation.
+    """
+    rewards = [each.rewards for each in record.generations if each.rewards is not None]
+    if len(rewards) < len(record.generations) or not rewards:
+        return False
+    found = torch.cat(rewards).nan_to_num(nan=math.inf)
+    return bool((found == found[:1]).all())
 
 
 def _alike(record: Record) -> bool:

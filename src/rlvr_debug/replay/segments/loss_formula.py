@@ -239,7 +239,8 @@ def _aggregated(
 ) -> Tensor:
     """Return a micro-batch's part of the update's loss. values: [b, C] or [b, 1].
 
-    window: tokens are counted over the update; else over the generation, whatever part of it the update is of.
+    window: tokens are counted over the update, as settings.tokens_counted says; else over the generation, whatever part
+    of it the update is of.
     """
     rows = sum(len(each.given.completion_ids) for each in update.micro_batches)
     kind = settings.loss_type
@@ -251,10 +252,20 @@ def _aggregated(
         return (values * mask).sum() / (rows * settings.max_completion_length)
     if kind == "luspo":
         return (values * mask).sum(1).sum() / rows
-    passes = Counter(each.generation for each in update.micro_batches)
-    shares = {number: count / settings.steps_per_generation for number, count in passes.items()}
     tokens = sum(
         batch_of(record.generations[number]).loss_mask.sum().clamp(min=1).to(values.dtype) * share
-        for number, share in (shares if window else {micro.generation: 1.0}).items()
+        for number, share in _counted_in(settings, update, micro, window).items()
     )
     return (values * mask).sum() / tokens
+
+
+def _counted_in(
+    settings: Settings, update: Update, micro: MicroBatch, window: bool
+) -> dict[int, float]:
+    """Return how often each generation's tokens are counted in what a micro-batch's sum is divided by."""
+    if not window:
+        return {micro.generation: 1.0}
+    if settings.tokens_counted == "generation":
+        return {micro.generation: len(update.micro_batches) / settings.steps_per_generation}
+    passes = Counter(each.generation for each in update.micro_batches)
+    return {number: count / settings.steps_per_generation for number, count in passes.items()}

@@ -22,10 +22,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         sampled = rollouts(generation, record.settings)
         rows = trained(batch_of(generation))
         # the sequence may be another one: that is for `tokens` to say
-        sampled = [
-            _as_trained(record, each, completion, mask)
-            for each, (_, completion, mask) in zip(sampled, rows, strict=True)
-        ]
+        sampled = [_as_trained(record, each, *row) for each, row in zip(sampled, rows, strict=True)]
         masks = [counted for _, _, counted in rows]
         said = partial(_described, record, sampled, masks)
         for row, (rollout, mask) in enumerate(zip(sampled, masks, strict=True)):
@@ -33,12 +30,18 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             yield Instance(f"generation {number + 1}", compare, said)
 
 
-def _as_trained(record: Record, rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
+def _as_trained(
+    record: Record, rollout: Rollout, prompt: list[int], ids: list[int], mask: list[bool]
+) -> Rollout:
     """Return the rollout in the tokens of the trained completion.
 
-    Where a reply stands in them may not be certain: that place counts which the mask fits best. Of tokens that were
-    replaced the mask is taken for right.
+    Where the sequence is the one that was sampled, a token's place in it says who wrote it, wherever the completion
+    begins. Else where a reply stands may not be certain: that place counts which the mask fits best. Of tokens that
+    were replaced the mask is taken for right.
     """
+    same = (prompt + ids)[: len(rollout.ids)] == rollout.ids
+    if same and len(prompt) <= len(rollout.prompt):
+        return replace(rollout, prompt=prompt)
     own = rollout.completion
     if ids[: len(own)] == own:
         return rollout
@@ -80,10 +83,10 @@ def _fits(record: Record, rollout: Rollout, got: list[bool], how: str) -> bool:
         return len(kinds) == 1 and not any(
             g and own[n] in kinds for n, g in enumerate(got[: len(own)])
         )
+    before = [*rollout.completion_wrote, True].index(True)
     return any(
-        got == ([True] * n + expected(record, rollout, len(got)))[: len(got)]
-        for n in range(1, len(rollout.prompt) + 1)
-    )
+        got == ([True] * n + right)[: len(got)] for n in range(1, len(rollout.prompt) + 1)
+    ) or (before > 0 and got == [True] * before + right[before:])
 
 
 def _off(got: list[bool], wanted: list[bool]) -> list[int]:
@@ -135,5 +138,5 @@ def _role(record: Record, rollout: Rollout, place: int) -> str:
     if place >= len(own):
         return "padding"
     if not rollout.completion_wrote[place]:
-        return "tool"
+        return "tool" if any(rollout.completion_wrote[:place]) else "prompt"
     return "end-of-turn" if own[place] in record.settings.eos_ids else "assistant"

@@ -119,8 +119,29 @@ def _other_text(
             message = message.get("content")
         given.append(message)
     return any(
-        isinstance(text, str) and text != own for text, own in zip(given, texts, strict=False)
+        isinstance(text, str) and text != own and text != _parsed(record, each)
+        for text, own, each in zip(given, texts, sampled, strict=False)
     )
+
+
+def _parsed(record: Record, rollout: Rollout) -> object:
+    """Return what the tokenizer's own template of replies reads as a reply's content; None where it has none.
+
+    A reply that the template does not fit has no content, and is what it was decoded to.
+    """
+    tokenizer = record.tokenizer
+    if getattr(tokenizer, "response_template", None) is not None:
+        told = {"prefix": rollout.prompt}  # transformers 5.13
+    elif getattr(tokenizer, "response_schema", None) is not None:
+        told = {}
+    else:
+        return None
+    try:
+        parsed = tokenizer.parse_response(rollout.completion, **told) or {}
+    except Exception:  # a template of the user's, on whatever the model wrote
+        return None
+    content = parsed.get("content") or ""
+    return content.removesuffix(tokenizer.eos_token) if isinstance(content, str) else content
 
 
 def _same(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -84,6 +84,8 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
         reward_weights=tuple(map(float, weights)),
         scale_rewards={True: "group", False: "none"}.get(scale, scale),
         loss_type=has.get("loss_type", _only_loss()),
+        # a generation's count is scaled to the update (compute_loss: "rescale it to one accumulation window")
+        tokens_counted="generation" if "steps_per_generation" in has else "update",
         kl_beta=args.beta,
         clip=has.get("epsilon", 0.2),
         epsilon_high=has.get("epsilon_high", has.get("epsilon", 0.2)),

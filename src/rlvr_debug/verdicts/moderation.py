@@ -20,7 +20,7 @@ __all__ = ["Prior", "fit_prior", "moves", "priors", "squeezed", "trigamma_invers
 
 Bools = NDArray[np.bool_]
 _STEPS = 50  # of Newton's method, which takes about five
-_LEAST = 1e-5  # of the median variance: what a variance of 0 counts as
+_LEAST = 1e-2  # of the median variance: the least that one counts as, as two seeds may come out alike
 
 
 @dataclass(frozen=True)

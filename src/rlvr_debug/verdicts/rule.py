@@ -86,7 +86,7 @@ class Measured:
 class Effects:
     """What is shown of each arm's effect. All arrays: (..., arms).
 
-    in_sd is the effect in the two sides' pooled standard deviations over seeds; NaN without spread.
+    error: its standard error. in_sd is the effect in the two sides' pooled standard deviations over seeds; NaN without spread.
     told: the arm is told something else than what it is compared with. tested: its runs are others, too.
     known: there is more than one seed. significant: surely above 0. gained: significant, and at least
     the minimum effect. large: so, unless greedy loses that much. equivalent: surely within the minimum effect
@@ -95,6 +95,7 @@ class Effects:
 
     effect: Floats
     effect_greedy: Floats
+    error: Floats
     in_sd: Floats
     p: Floats
     p_holm: Floats
@@ -145,6 +146,7 @@ def compare(
     return Effects(
         effect=effect,
         effect_greedy=greedy,
+        error=np.broadcast_to(np.sqrt(a.sd**2 / a.seeds + b.sd**2 / b.seeds), effect.shape),
         in_sd=effect / np.where(spread > 0, spread, np.nan),
         p=p,
         p_holm=p_holm,

@@ -26,7 +26,7 @@ from rlvr_debug.grpo.trainer import start, train_step
 from rlvr_debug.grpo.training import Observer, Training
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -73,8 +73,8 @@ def rewards(params: Params, run: Run, every: int) -> list[float]:
     splits, _ = read_splits(run.environment, params.data_settings(run.environment))
     environment = build_environment(run.environment, params.settings(run.environment))
     chat = Chat(base)
-    sampler = Qwen2Sampler(
-        model_config(base), load_weights(base / "model.safetensors"), chat.eos_id
+    sampler = InProcessSampler(
+        model_config(base), load_weights(base / "model.safetensors"), chat.ends
     )
     policy = build_policy(
         load_model(base, "sdpa"), load_model(base, "sdpa"), run.training, run.seed

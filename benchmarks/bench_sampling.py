@@ -46,7 +46,7 @@ def main() -> None:
     for size in args.sizes:
         with tempfile.TemporaryDirectory() as folder:
             model, _ = build_model(size, Path(folder))
-        sampler = Forced(model.config.to_dict(), model.state_dict(), model.config.eos_token_id)
+        sampler = Forced(model.config.to_dict(), model.state_dict(), {model.config.eos_token_id})
         for prompts in (1, 8):
             turns = recorded(prompts, 8)
             for name, conversations in (

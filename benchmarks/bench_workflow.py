@@ -130,18 +130,18 @@ def _large(folder: Path) -> tuple[str, float, str]:
 def _overhead(folder: Path, finished: Path) -> tuple[str, float, str]:
     command = _copy(folder, yaml.safe_load(_SMOKE.read_text(encoding="utf-8")))
     stand_in = _STAND_IN.format(finished=str(finished))
-    for name in ("prepare_data", "train", "evaluate", "audit_rewards", "probe"):
+    for name in ("prepare_data", "train", "evaluate", "audit_rewards", "check_case"):
         (folder / "scripts" / f"{name}.py").write_text(stand_in, encoding="utf-8")
     smoke = runs(load_params(ROOT / "params.yaml", _SMOKE))
     places = sorted({f"results/runs/{r.environment}/{r.trained_as}/{r.seed}" for r in smoke})
     wanted = [f"{place}/heldout.json" for place in places]
-    wanted += ["results/baseline/musique.json", "results/probes.json"]
+    wanted += ["results/baseline/musique.json", "results/check.json"]
     seconds, jobs = _study([*command, "--cores", "1"], folder, *wanted)
     idle, again = _study([*command, "--cores", "1"], folder, *wanted)
     if again:
         raise InputError("the copy of the smoke study ran twice, expected nothing to do")
-    script = folder / "scripts" / "probe.py"
-    alone = ["bash", "-c", f"{sys.executable} {script} --out results/probes.json"]
+    script = folder / "scripts" / "check_case.py"
+    alone = ["bash", "-c", f"{sys.executable} {script} --out results/check.json"]
     own = median(_run(alone, folder)[0] for _ in range(_TIMES))
     share = (seconds - idle) / jobs["total"] - own
     more = f"   {jobs['total']} jobs in {seconds:.1f} s; of these {idle:.1f} s to begin, {own:.2f} s a script"

@@ -38,19 +38,19 @@ def main() -> None:
     baselines = {f"results/baseline/{run.environment}.json" for run in needed}
     files = [*(f"{place}/heldout.json" for place in sorted(places)), *sorted(baselines)]
     # --quiet takes all words up to the next option, so that it stands last
-    passed_on = [*files, "results/probes.json", "--quiet", "all"]
+    passed_on = [*files, "results/check.json", "--quiet", "all"]
     if run_study(_OVERLAY, args.cores, passed_on=passed_on):
         sys.exit(1)
 
     results = ROOT / "studies" / params.study / "results"
-    probes = read_json(results / "probes.json")
+    answer = read_json(results / "check.json")
     bar = Bar.of(params.verdicts.alpha, params.verdicts.minimum_effect)
     seeds, found = seeds_of(params, "control"), []
     for start in range(0, len(seeds), _SEEDS):
         three = seeds[start : start + _SEEDS]
         table = run_table([run for run in needed if run.seed in three], results)
         arms = arm_table(table, params.environment, bar)
-        verdicts = decide(sorted(params.hypotheses), Evidence(probes, arms), bar)
+        verdicts = decide(sorted(params.hypotheses), Evidence(answer, arms), bar)
         statuses = Counter(verdict.status for verdict in verdicts)
         found.append("validated" in statuses)
         said = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))

@@ -23,7 +23,7 @@ from rlvr_debug.environments import build_environment, task_of
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.study.params import load_params
 
@@ -73,8 +73,8 @@ def recorded(prompts: int, group: int, seed: int = 0) -> list[Conversation]:
     """As the tiny study's first step has them: the same rows' prompts, `group` rollouts of each."""
     torch.set_num_threads(1)
     chat = Chat(TINY)
-    sampler = Qwen2Sampler(
-        model_config(TINY), load_weights(TINY / "model.safetensors"), chat.eos_id
+    sampler = InProcessSampler(
+        model_config(TINY), load_weights(TINY / "model.safetensors"), chat.ends
     )
     rows = list(task_of("musique").synthetic(PARAMS.data_settings("musique")))[:prompts]
     found = rollout(
@@ -144,7 +144,7 @@ def _end_where(logits: Tensor, last: Tensor, eos_id: int) -> Tensor:
     return logits
 
 
-class Forced(Qwen2Sampler):
+class Forced(InProcessSampler):
     """Ours. `lengths`: of the replies to come."""
 
     lengths: Tensor
@@ -152,7 +152,8 @@ class Forced(Qwen2Sampler):
     def _choose(self, logits: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
         last = self.lengths == 1
         self.lengths = self.lengths[~last] - 1
-        return super()._choose(_end_where(logits, last, self._eos_id), *given)
+        [eos_id] = self._ends
+        return super()._choose(_end_where(logits, last, eos_id), *given)
 
 
 def our_replies(

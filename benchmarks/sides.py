@@ -72,7 +72,7 @@ def our_step(
     settings = replace(SETTINGS, gradient_accumulation_steps=len(conversations) // micro_batch)
     model, reference = build_model(size, folder)
     policy = build_policy(model, reference, settings, seed=0)
-    sampler = Forced(model.config.to_dict(), model.state_dict(), model.config.eos_token_id)
+    sampler = Forced(model.config.to_dict(), model.state_dict(), {model.config.eos_token_id})
     optimizer = build_optimizer(policy.trained, settings)
     scheduler = build_scheduler(optimizer, settings)
     state = TrainerState(0, policy, optimizer, scheduler, sampler, random.Random(0))

@@ -12,10 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlvr_debug.grpo.kl import KL_ESTIMATORS, KL_PLACES, kl_estimate
-from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.exact_kl import (
+from lab.probes.exact_kl import (
     Agreement,
     agreement,
     kl_gradient,
@@ -23,6 +20,9 @@ from rlvr_debug.probes.exact_kl import (
     term_gradient,
     to_logits,
 )
+from rlvr_debug.grpo.kl import KL_ESTIMATORS, KL_PLACES, kl_estimate
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.stages import Stages
 
 __all__ = [
     "direction_report",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.parameters import parameters_text, schema_text
 from lab.record_format import settings_text
+from lab.releases.checks import checks_text
 from lab.releases.table import releases_text
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
@@ -28,7 +29,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.logs.names import known_names
 from rlvr_debug.processes import run_main
 from rlvr_debug.replay.segments import SEGMENTS
-from rlvr_debug.replay.variants import causes_of, variants_of
+from rlvr_debug.replay.variants import causes_of, consequences_for, segments_for, variants_of
 from rlvr_debug.study.params import load_params
 
 __all__ = ["PAGES", "SCHEMA", "written"]
@@ -70,7 +71,8 @@ def _row(hypothesis: Hypothesis) -> str:
         hypothesis.kind,
         hypothesis.priority,
         str(phase_of(hypothesis.slug, hypothesis_names())),
-        ", ".join(f"`{probe}`" for probe in hypothesis.probes) or "its own gain",
+        ", ".join([*segments_for(hypothesis.slug), *consequences_for(hypothesis.slug)])
+        or "its own gain",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -136,13 +138,24 @@ def segments_table() -> str:
     return "\n".join(lines)
 
 
+def consequences_table() -> str:
+    """Return a table of what is measured of how steps are set, with bounds and what it speaks for."""
+    file = ROOT / "src" / "rlvr_debug" / "replay" / "consequences" / "texts.yaml"
+    lines = ["| consequence | bound | why this bound | speaks for |", "| --- | --- | --- | --- |"]
+    for name, text in read_yaml(file).items():
+        causes = [slug for slug in hypothesis_names() if name in consequences_for(slug)]
+        says = ", ".join(f"`{slug}`" for slug in causes) or "what it says"
+        lines.append(f"| {name} | {text['bound']} | {text['reason']} | {says} |")
+    return "\n".join(lines)
+
+
 # by page: the marks, and what stands between the two ends of each
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "hypotheses.md": {"hypotheses": hypotheses_text},
     "diagnose.md": {"checks": checks_table, "names": names_table},
-    "releases.md": {"releases": releases_text},
+    "releases.md": {"releases": releases_text, "checked": checks_text},
     "trainer.md": {"stages": stages_table},
-    "check.md": {"segments": segments_table},
+    "check.md": {"segments": segments_table, "consequences": consequences_table},
     "record.md": {"settings": settings_text},
     "parameters.md": {"parameters": parameters_text},
 }

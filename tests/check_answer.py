@@ -1,10 +1,68 @@
-"""An answer of a check in which a segment deviates, made up: what a page shows of it."""
+"""Answers of a check, made up: what a page shows of one, and what a verdict makes of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["deviating_answer"]
+from rlvr_debug.causes import hypothesis_names
+from rlvr_debug.replay.consequences import CONSEQUENCES
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.variants import segments_for
+
+__all__ = ["CAUSES", "case_answer", "deviating_answer"]
+
+# those that a check can speak of
+CAUSES = tuple(slug for slug in hypothesis_names() if segments_for(slug))
+
+
+def case_answer(*present: str, unseen: bool = False, said: str = "") -> dict[str, Any]:
+    """Return the answer of a check in which the mechanisms of these hypotheses are there, and no others.
+
+    unseen: all other segments were not seen. said: the note of each segment, and what stands beside a consequence.
+    """
+    names: dict[str, list[dict[str, str]]] = {}
+    for slug in present:
+        names.setdefault(segments_for(slug)[0], []).append({"name": f"as {slug}", "cause": slug})
+    other = "not seen" if unseen else "agrees"
+    segments = [
+        {
+            "segment": segment.name,
+            "status": "deviates" if segment.name in names else other,
+            "share": 10.0 if segment.name in names else 0.25,
+            "deviation": 0.5,
+            "names": names.get(segment.name, []),
+            "note": said,
+            "causes": [each["cause"] for each in names.get(segment.name, [])],
+        }
+        for segment in SEGMENTS
+    ]
+    consequences = [
+        {
+            "name": name,
+            "measured": {"share": 0.25},
+            "bound": said,
+            "reason": said,
+            "passed": True,
+            "said": said,
+        }
+        for name in CONSEQUENCES
+    ]
+    deviating = [each["segment"] for each in segments if each["status"] == "deviates"]
+    return {
+        "trainer": "own",
+        "generations": 3,
+        "updates": 3,
+        "first": deviating[0] if deviating else None,
+        "answer": said or "made up.",
+        "names": [],
+        "hypotheses": list(present),
+        "next": "",
+        "segments": segments,
+        "consequences": [] if unseen else consequences,
+        "remarks": [],
+        "notes": [],
+        "tokens": [],
+    }
 
 
 def deviating_answer(said: str) -> dict[str, Any]:

@@ -78,14 +78,15 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="session")
 def random_model() -> Callable[..., Any]:
-    """(seed, **config) -> a Qwen2ForCausalLM with random weights, far from uniform in what it says."""
+    """(seed, **config) -> a model with random weights, far from uniform in what it says; a Qwen2, or another model_type."""
     import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.set_num_threads(1)
 
     def build(seed: int, **config: Any) -> Any:
         shape = {
+            "model_type": "qwen2",
             "vocab_size": 40,
             "hidden_size": 32,
             "intermediate_size": 48,
@@ -94,7 +95,8 @@ def random_model() -> Callable[..., Any]:
             "num_key_value_heads": 4,
             "tie_word_embeddings": False,
         }
-        model = Qwen2ForCausalLM(Qwen2Config(**{**shape, **config})).eval()
+        made = AutoConfig.for_model(**{**shape, **config})
+        model = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa").eval()
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, parameter in model.named_parameters():

@@ -157,7 +157,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make run OVERLAY=mine.yaml": _OVERLAY,
     "make run OVERLAY=skipped-steps.yaml": _OVERLAY,
     "make run OVERLAY=studies/command.yaml": Elsewhere(
-        "tests/test_trainers.py::test_the_example_s_stale_sampler_fails_the_sync_probe_alone",
+        "tests/test_trainers.py::test_the_example_s_stale_sampler_alone_deviates_in_what_its_files_hold",
         ("command.yaml",),
     ),
     "make run OVERLAY=studies/default-vllm.yaml": Elsewhere(
@@ -200,9 +200,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_diagnose": _SLOW_HELP,
     "python -m benchmarks.check.run": NotHere("runs 386 trainings under the check"),
     "python -m benchmarks.bench_learning": _SLOW_HELP,
-    "python -m benchmarks.bench_probes --case healthy --verbose": Here(
-        says="sequence-diff", heavy=True
-    ),
+    "python -m benchmarks.bench_checks": NotHere("takes the environments of seven releases"),
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
     ),
@@ -236,7 +234,6 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python scripts/draw_charts.py --study results/study.json --out .run/charts": Here(
         leaves=".run/charts/effects.svg"
     ),
-    "python scripts/probe.py --help": Here(says="usage:"),
     'python scripts/train_musique.py train --datasets "bdsaglam/musique-mini,answerable,train[:100]" '
     "--batch-size 8 --num-generations 8 --max-steps 50 --logging-steps 1 --output-dir "
     "./outputs/debug-h0X-test": Elsewhere(
@@ -299,8 +296,8 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug history": Here(says="kl-explodes"),
     "rlvr-debug plots HEAD~1": Here(leaves="results/plots/index.html"),
     "rlvr-debug prune --dry-run": Here(says="params.yaml names all that is there"),
-    "rlvr-debug probe": Elsewhere(
-        f"{_CLI}::test_a_study_of_which_a_run_is_missing_is_taken_to_its_report", ("probe",)
+    "rlvr-debug check-case": Elsewhere(
+        f"{_CLI}::test_a_study_of_which_a_run_is_missing_is_taken_to_its_report", ("check-case",)
     ),
     "rlvr-debug report --overlay studies/smoke.yaml": Here(
         says="study smoke has no report yet", status=2

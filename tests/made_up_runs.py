@@ -7,17 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from rlvr_debug.probes import PROBES
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide
-from rlvr_debug.verdicts.rule import (
-    Bar,
-)
+from rlvr_debug.verdicts.rule import Bar
+from tests.check_answer import CAUSES, case_answer
 
 ALPHA, MINIMUM = 0.05, 0.1
 BAR = Bar.of(ALPHA, MINIMUM)
-CAUSE, PROBE = "advantage-scaling", "advantage-scale"
-PROBE_NAMES = [probe.__name__.replace("_", "-") for probe in PROBES]
+CAUSE = "advantage-scaling"
 
 
 class Study:
@@ -68,16 +65,15 @@ class Study:
         return arm_table(pd.DataFrame(self.rows), "musique", BAR)
 
     def verdict(self, *, fails: bool | None = True, slug: str = CAUSE) -> Verdict:
-        """fails: whether the cause's probe fails; None: it was not run."""
-        found = decide([slug], Evidence(probes(fails), self.arms()), BAR)
+        """fails: whether the check finds the cause's mechanism; None: it saw nothing."""
+        found = decide([slug], Evidence(checked(fails), self.arms()), BAR)
         assert len(found) == 1
         return found[0]
 
 
-def probes(fails: bool | None) -> Mapping[str, Mapping[str, Any]]:
-    if fails is None:
-        return {}
-    return {name: {"passed": not fails, "measured": {"error": 0.5}} for name in PROBE_NAMES}
+def checked(present: bool | None) -> Mapping[str, Any]:
+    """Return a check in which every mechanism is there, or none; None: of which nothing was seen."""
+    return {} if present is None else case_answer(*(CAUSES if present else ()))
 
 
 def around(value: float, spread: float = 0.01) -> tuple[float, float, float]:

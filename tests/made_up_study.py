@@ -18,6 +18,7 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
+from tests.check_answer import case_answer
 
 __all__ = [
     "BASELINE",
@@ -121,7 +122,7 @@ class Study:
             steps = [self._step(step, reward) for step in range(1, run.training.steps + 1)]
             write_jsonl(self.folder(run) / "metrics.jsonl", steps)
             write_jsonl(self.folder(run) / "rollouts.jsonl", [recorded()])
-        self.probe(fails=("context-sensitivity",))
+        self.check("hidden-context")
 
     def folder(self, run: Run) -> Path:
         return self.results / "runs" / run.environment / run.trained_as / str(run.seed)
@@ -142,20 +143,9 @@ class Study:
             "trained_tokens": 90,
         }
 
-    def probe(self, fails: Sequence[str], **more: Any) -> None:
-        names = ("context-sensitivity", "kl-estimator", "weight-sync")
-        measured = {
-            name: {
-                "probe": name,
-                "measured": {"change": 0.25},
-                "bound": "above 0.1 nats",
-                "reason": "what is read must matter",
-                "passed": name not in fails,
-                **more,
-            }
-            for name in names
-        }
-        write_json(self.results / "probes.json", measured)
+    def check(self, *present: str, said: str = "") -> None:
+        """Write the check of the case, in which the mechanisms of these hypotheses are there."""
+        write_json(self.results / "check.json", case_answer(*present, said=said))
 
     def tables(self, settings: Mapping[str, Any] = SETTINGS) -> dict[str, pd.DataFrame]:
         write_tables(self.runs, dict.fromkeys(SLUGS, 1), {}, [], settings, self.results)

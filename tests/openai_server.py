@@ -19,7 +19,7 @@ from typing import Any
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sampler
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 
 __all__ = ["serve"]
 
@@ -139,7 +139,7 @@ def main() -> None:
     model = Path(__file__).parents[1] / "models" / "tiny"
     chat = Chat(model)
     weights = load_weights(model / "model.safetensors")
-    with serve(chat, Qwen2Sampler(model_config(model), weights, chat.eos_id), 8000) as url:
+    with serve(chat, InProcessSampler(model_config(model), weights, chat.ends), 8000) as url:
         print(url, flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()

@@ -18,7 +18,7 @@ from rlvr_debug.grpo.training import Training, TrainingResult
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
 
 __all__ = ["ROWS", "SETTINGS", "Train", "small_environment", "small_training"]
@@ -56,7 +56,7 @@ def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
         **changes: Any,
     ) -> TrainingResult:
         model, reference = talkative(0), talkative(0)
-        sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+        sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
         settings = replace(SETTINGS, **changes)
         training = Training(chat, environment, ROWS, settings, 0, stages or Stages())
         observer = RunObserver(diagnostics, log)

@@ -25,11 +25,12 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Evaluation, Sampling
+from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.models.places import BaseModel, base_model, base_model_of, weight_files
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
@@ -71,8 +72,8 @@ def test_a_model_as_transformers_saves_it_says_what_transformers_does(
     assert (folder / "model.safetensors").exists() != shards
     assert ("lm_head.weight" in load_weights(folder / "model.safetensors")) != tied
     prompt = [5, 9, 2, 30]
-    sampler = Qwen2Sampler(
-        model_config(folder), load_weights(folder / "model.safetensors"), eos_id=EOS
+    sampler = InProcessSampler(
+        model_config(folder), load_weights(folder / "model.safetensors"), ends={EOS}
     )
     [sample] = sampler.sample(
         [Request(0, prompt, None)], temperature=1.0, max_new_tokens=12, seed=0
@@ -232,7 +233,8 @@ def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
     rows = tmp_path / "data" / "train.jsonl"
     train_run(Job(run, environment, folder, rows, out, diagnostics))
     assert len(list(read_jsonl(out / "metrics.jsonl"))) == 2
-    before, after = (load_weights(path / "model.safetensors") for path in (folder, out))
+    before = load_weights(folder / "model.safetensors")
+    after = trained_weights(out / "model.safetensors", folder)
     assert before.keys() <= after.keys()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     linear = {name for name in before if name.endswith("_proj.weight")}
@@ -356,6 +358,21 @@ def test_a_model_without_safetensors_is_one_line_and_not_taken_for_whole(
     done = fetch(hub.url, "owner/model@main", out, tmp_path / "home")
     assert done.returncode == 2
     assert "error: owner/model@main: it has no model.safetensors, expected" in done.stderr
+    assert not (out / "manifest.json").exists()
+
+
+def test_of_a_model_of_another_family_no_weights_are_fetched(hub: Hub, tmp_path: Path) -> None:
+    files = dict(hub.repositories["owner/model"])
+    told = {**json.loads(files["config.json"]), "model_type": "gemma3"}
+    hub.repositories["owner/model"] = {**files, "config.json": json.dumps(told).encode()}
+    out = tmp_path / "fetched"
+    done = fetch(hub.url, "owner/model@main", out, tmp_path / "home")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: owner/model@main/config.json: model_type is 'gemma3', expected one of "
+        "llama, qwen2, qwen3\n"
+    )
+    assert not any(path.endswith(".safetensors") for path in hub.asked)
     assert not (out / "manifest.json").exists()
 
 

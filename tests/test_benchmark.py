@@ -23,7 +23,7 @@ from benchmarks.faults import jobs, planted, run, score, study
 from benchmarks.faults.case import Case, Task, Told, aliases, load_cases, module_of, told
 from benchmarks.faults.noise import noisy
 from benchmarks.faults.page import PAGES, read_results, written
-from benchmarks.faults.run import Place, subject
+from benchmarks.faults.run import Place, recorded
 from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
 from rlvr_debug.causes import hypothesis_names, load_hypothesis, variant_names
 from rlvr_debug.checkout import ROOT
@@ -31,9 +31,12 @@ from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
 from rlvr_debug.errors import InputError
-from rlvr_debug.probes import PROBES
+from rlvr_debug.replay.answer import answer_of, timeless
+from rlvr_debug.replay.check import check
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
+from tests.check_answer import CAUSES as CHECKED_CAUSES
+from tests.check_answer import case_answer
 from tests.in_process import called
 
 HERE = ROOT / "benchmarks" / "faults"
@@ -190,15 +193,15 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def observed(case: Case, folder: Path) -> dict[str, Any]:
-    """All that a study is given of a case: what the probes measure, its log, and its runs' outcomes."""
+    """All that a study is given of a case: what the check says, its log, and its runs' outcomes."""
     folder.mkdir()
     place = Place(told(case, CASE), folder)
-    trainer = subject(place)
-    probes = [asdict(probe(trainer)) for probe in PROBES]
+    record = recorded(place)
+    answer = timeless(answer_of(record, check(record)))
     outcome = run.run(place, 5, folder / "log")
     outcome.pop("seconds")
     logs = {f.name: f.read_text(encoding="utf-8") for f in (folder / "log").iterdir()}
-    return {"probes": probes, "outcome": outcome, **logs}
+    return {"check": answer, "outcome": outcome, **logs}
 
 
 def test_the_name_of_a_fault_does_not_leak(
@@ -228,9 +231,8 @@ def test_the_name_of_a_fault_does_not_leak(
         assert word.replace("-", "_") not in text
 
 
-def test_stages_that_are_probed_have_no_name(short: None, tmp_path: Path) -> None:
-    place = Place(told(replace(BROKEN, task=Task("gsm8k")), CASE), tmp_path)
-    stages = vars(subject(place).stages)
+def test_stages_that_are_checked_have_no_name() -> None:
+    stages = vars(run._veiled(cases_module.stages_of(BROKEN.faults)))
     assert {(s.__name__, s.__module__) for s in stages.values()} == {
         ("<lambda>", "benchmarks.faults.run")
     }
@@ -241,7 +243,7 @@ def test_the_study_imports_nothing_of_who_plants() -> None:
     tree = ast.parse((HERE / "study.py").read_text(encoding="utf-8"))
     modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
     modules |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    assert not [m for m in modules if m.startswith("benchmarks") or "variant" in m]
+    assert not [m for m in modules if m.startswith("benchmarks") or "causes.variant" in m]
     names = {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
     assert not names & {"load_variant", "stages_with", "variant_file"}
     text = (HERE / "study.py").read_text(encoding="utf-8")
@@ -270,31 +272,18 @@ def test_numbers_do_not_depend_on_the_order_of_the_file() -> None:
 # --- which arms
 
 
-def measured(*failing: str) -> dict[str, Any]:
-    return {
-        p.__name__.replace("_", "-"): {
-            "passed": p.__name__.replace("_", "-") not in failing,
-            "measured": {},
-        }
-        for p in PROBES
-    }
-
-
-PROBE_NAMES = [p.__name__.replace("_", "-") for p in PROBES]
-
-
 @given(
-    st.sets(st.sampled_from(PROBE_NAMES)),
+    st.sets(st.sampled_from(CHECKED_CAUSES)),
     st.permutations(list(hypothesis_names())),
     st.integers(0, 18),
 )
 def test_at_most_three_arms_are_chosen_and_none_twice(
-    failing: set[str], logs: list[str], count: int
+    present: set[str], logs: list[str], count: int
 ) -> None:
-    arms = choose(measured(*failing), logs[:count])
+    arms = choose(case_answer(*present), logs[:count])
     names = [arm.name for arm in arms]
     assert len(names) == len(set(names)) <= MOST_ARMS
-    suspects = study._present(measured(*failing))
+    suspects = study._present(case_answer(*present))
     assert arms
     if suspects:
         assert arms[0].hypothesis == suspects[0]
@@ -302,18 +291,18 @@ def test_at_most_three_arms_are_chosen_and_none_twice(
 
 
 def test_of_one_suspect_both_repairs_are_tried_and_of_several_each_alone() -> None:
-    assert [a.name for a in choose(measured("kl-gradient"), [])] == [
+    assert [a.name for a in choose(case_answer("kl-penalty"), [])] == [
         "kl-penalty-swap",
         "kl-penalty-knob",
         "kl-penalty-swap-alone",
     ]
-    assert [a.name for a in choose(measured("weight-sync", "sequence-diff"), [])] == [
-        "sequence-mismatch-swap-alone",
+    assert [a.name for a in choose(case_answer("lora-weight-sync", "sequence-mismatch"), [])] == [
         "lora-weight-sync-swap-alone",
+        "sequence-mismatch-swap-alone",
     ]
     assert [
         a.name
-        for a in choose(measured(), ["hidden-context", "kl-penalty", "library-functionality"])
+        for a in choose(case_answer(), ["hidden-context", "kl-penalty", "library-functionality"])
     ] == [
         "hidden-context-swap",
         "kl-penalty-swap",
@@ -333,14 +322,14 @@ RUNS = {"case": outcomes(LOW, "case"), "control": outcomes(HIGH, "control")}
 
 
 def test_a_cause_with_its_mechanism_and_effect_is_validated_and_first() -> None:
-    probes = measured("kl-gradient")
-    arms = choose(probes, [])
+    checked = case_answer("kl-penalty")
+    arms = choose(checked, [])
     runs = RUNS | {
         "kl-penalty-swap": outcomes(HIGH, "mended"),
         "kl-penalty-knob": outcomes(LOW, "knob"),
         "kl-penalty-swap-alone": outcomes(LOW, "alone"),
     }
-    answer = judge(probes, [], arms, runs)
+    answer = judge(checked, [], arms, runs)
     assert answer.validated == ("kl-penalty",)
     assert (
         answer.ranked["all"]
@@ -353,12 +342,12 @@ def test_a_cause_with_its_mechanism_and_effect_is_validated_and_first() -> None:
 
 
 def test_an_arm_whose_runs_are_to_the_byte_the_cases_changes_nothing() -> None:
-    """What a probe found is then a symptom of another cause, and what it accuses is exonerated."""
-    probes = measured("group-integrity")
-    arms = choose(probes, [])
+    """What the check found is then a symptom of another cause, and what it accuses is exonerated."""
+    checked = case_answer("group-construction")
+    arms = choose(checked, [])
     same = RUNS["case"]
     runs = RUNS | {a.name: RUNS["control"] if a.design == "alone" else same for a in arms}
-    answer = judge(probes, [], arms, runs)
+    answer = judge(checked, [], arms, runs)
     assert (answer.validated, answer.inconclusive) == ((), False)
     assert [verdict.status for verdict in answer.verdicts] == ["invalidated"]
     assert answer.ranked["all"] == ()
@@ -366,27 +355,27 @@ def test_an_arm_whose_runs_are_to_the_byte_the_cases_changes_nothing() -> None:
 
 
 def test_a_fault_at_saving_shows_in_the_held_out_reward_and_in_no_log() -> None:
-    probes = measured("train-eval-equality")
-    arms = choose(probes, [])
+    checked = case_answer("eval-train-mismatch")
+    arms = choose(checked, [])
     mended = [
         Outcome(run.seed, run.sampled + 0.5, run.greedy + 0.5, run.log) for run in RUNS["case"]
     ]
     runs = RUNS | {a.name: RUNS["case"] if a.design == "alone" else mended for a in arms}
-    assert judge(probes, [], arms, runs).validated == ("eval-train-mismatch",)
+    assert judge(checked, [], arms, runs).validated == ("eval-train-mismatch",)
 
 
-def test_an_effect_that_no_probe_explains_is_located_and_ranked() -> None:
-    arms = choose(measured(), ["kl-penalty"])
+def test_an_effect_that_the_check_does_not_explain_is_located_and_ranked() -> None:
+    arms = choose(case_answer(), ["kl-penalty"])
     runs = RUNS | {a.name: outcomes(LOW, a.name) for a in arms}
     runs["kl-penalty-swap"] = outcomes(HIGH, "mended")
-    answer = judge(measured(), ["kl-penalty"], arms, runs)
+    answer = judge(case_answer(), ["kl-penalty"], arms, runs)
     assert (answer.validated, answer.ranked["all"]) == ((), ("kl-penalty",))
 
 
 def test_where_no_mechanism_is_found_nothing_is_blamed() -> None:
-    arms = choose(measured(), ["kl-penalty"])
+    arms = choose(case_answer(), ["kl-penalty"])
     runs = RUNS | {a.name: outcomes(LOW, a.name) for a in arms}
-    answer = judge(measured(), ["kl-penalty"], arms, runs)
+    answer = judge(case_answer(), ["kl-penalty"], arms, runs)
     assert (answer.validated, answer.inconclusive, answer.ranked["all"]) == ((), False, ())
     assert answer.ranked["logs"] == ("kl-penalty",)
 

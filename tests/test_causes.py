@@ -21,27 +21,27 @@ from rlvr_debug.causes import (
     stages_with,
     variant_names,
 )
-from rlvr_debug.causes.base import Intervention, Times, mechanism_of
+from rlvr_debug.causes.base import Intervention, Times
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.probes import PROBES
+from rlvr_debug.replay.variants import segments_for
 from rlvr_debug.study.interventions import arm_of, value_of
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 
 PARAMS = load_params(ROOT / "params.yaml")
-NAMES = {probe.__name__.replace("_", "-") for probe in PROBES}
 TRAINERS = ("own", "trl", "command")
 
 
 @pytest.mark.parametrize("slug", hypothesis_names())
-def test_a_causes_folder_names_itself_its_probes_and_arms_that_change_something(slug: str) -> None:
+def test_a_causes_folder_names_itself_what_shows_it_and_arms_that_change_something(
+    slug: str,
+) -> None:
     hypothesis = load_hypothesis(slug)
     assert hypothesis.slug == slug
-    assert set(hypothesis.probes) <= NAMES
-    assert bool(hypothesis.probes) == (hypothesis.kind == "cause")
+    assert bool(segments_for(slug)) == (hypothesis.kind == "cause")
     for trainer in TRAINERS:
         arms = hypothesis.arms_on(trainer)
         assert len({arm.name for arm in arms}) == len(arms) > 0
@@ -64,25 +64,6 @@ def test_a_check_of_a_log_belongs_to_the_cause_in_whose_folder_it_stands() -> No
         module = f"rlvr_debug.causes.{check.slug.replace('-', '_')}.log_checks"
         assert getattr(importlib.import_module(module), check.name.replace("-", "_")) is check.run
     assert log_checks()[0].name == "learning-rate-zero"
-
-
-@pytest.mark.parametrize(
-    ("passed", "present"),
-    [((True, True), False), ((True, False), True), ((True, None), None), ((False, None), True)],
-)
-def test_a_mechanism_is_present_where_a_probe_fails_and_unknown_where_one_was_not_run(
-    passed: tuple[bool | None, ...], present: bool | None
-) -> None:
-    probes = load_hypothesis("kl-penalty").probes
-    measured = {
-        name: {"passed": p, "measured": {"error": 0.5}}
-        for name, p in zip(probes, passed, strict=True)
-        if p is not None
-    }
-    found = mechanism_of(load_hypothesis("kl-penalty"), measured)
-    assert found.present is present
-    assert found.text.count("probe ") == 2
-    assert ("was not run" in found.text) == (None in passed)
 
 
 # --- arms of a study

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import yaml
 
@@ -98,10 +96,3 @@ def test_a_healthy_script_counts_where_it_was_checked_and_nothing_deviates(
     report: dict[str, object], status: int, placed: int
 ) -> None:
     assert run._outcome("s", None, report, status, 1.0, "").placed == placed
-
-
-def test_the_report_is_found_after_what_a_script_prints() -> None:
-    report: dict[str, object] = {"first": None, "segments": []}
-    printed = 'a line\n{"loss": 1}\n' + json.dumps(report, indent=2)
-    assert run._report(printed) == report
-    assert run._report("a line\n{}") is None

@@ -26,7 +26,7 @@ from rlvr_debug.grpo.trainer import train_step
 from rlvr_debug.grpo.training import TrainingResult
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
@@ -149,7 +149,7 @@ def test_a_checkpoint_that_was_being_written_is_passed_over(
 def test_the_sampler_gives_back_what_it_was_given(talkative: Callable[[int], Any]) -> None:
     model = talkative(0)
     weights = model.state_dict()
-    found = Qwen2Sampler(model.config.to_dict(), weights, 0).weights()
+    found = InProcessSampler(model.config.to_dict(), weights, {0}).weights()
     expected = set(weights) - ({"lm_head.weight"} if model.config.tie_word_embeddings else set())
     assert set(found) == expected
     assert all(torch.equal(found[name], weights[name]) for name in found)

@@ -47,7 +47,17 @@ from tests.test_workflow import (
 
 # in the order of --help
 COMMANDS = (
-    *("run", "probe", "check-program", "check", "plan", "status", "report", "compare", "history"),
+    *(
+        "run",
+        "check-case",
+        "check-program",
+        "check",
+        "plan",
+        "status",
+        "report",
+        "compare",
+        "history",
+    ),
     *("plots", "new-hypothesis", "diagnose", "track", "prune", "unlock", "clean"),
 )
 LOG = ROOT / "tests" / "logs" / "dead-groups"
@@ -115,7 +125,7 @@ def test_the_page_has_every_command_and_says_which_print_json() -> None:
         (["plan", "--cores", "none"], "error: --cores: found 'none', expected all or a number from 1"),
         (["run", "studies/smoke.yaml"], "error: run: found 'studies/smoke.yaml', expected it after -- if it is "),
         (["run", "--cores", "none"], "error: --cores: found 'none', expected all or a number from 1"),
-        (["probe", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory"),
+        (["check-case", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory"),
         (["status", "--watch", "--json"], "error: --watch: found with --json, expected one of the two"),
         (["run", "--profile", "none"], "error: profile 'none': expected default, gpu, slurm, "),
         (["status", "--overlay", "params.yaml"], "error: params.yaml: key 'study' is 'default' as in "),
@@ -340,18 +350,18 @@ def test_a_study_of_which_a_run_is_missing_is_taken_to_its_report(
     """One after the other, for each needs what the one before it left."""
     project = copy_finished(finished_mini(tmp_path_factory), tmp_path)
     shutil.rmtree(project.results / "runs" / "musique" / "kl-beta-0")
-    for name in ("probes.json", "metrics.json", "report.html"):
+    for name in ("check.json", "metrics.json", "report.html"):
         (project.results / name).unlink()
     early = in_project(project, "report")
     assert early.returncode == 2
     assert early.stderr.endswith("finished study (rlvr-debug run --overlay mini.yaml)\n")
 
-    probed = in_project(project, "probe", "--json", "--cores", "2")
-    assert probed.returncode == 0, probed.stderr
-    assert json.loads(probed.stdout)["context-sensitivity"]["passed"] is False
-    told = in_project(project, "probe")
+    found_again = in_project(project, "check-case", "--json", "--cores", "2")
+    assert found_again.returncode == 0, found_again.stderr
+    assert json.loads(found_again.stdout)["first"] == "tokens"
+    told = in_project(project, "check-case")
     assert (told.returncode, told.stderr) == (0, "study mini: nothing to do\n")
-    assert "context-sensitivity: FAILS\n    mean_change_prompt " in told.stdout
+    assert "  tokens                       DEVIATES  " in told.stdout
 
     before = json.loads(in_project(project, "status", "--json").stdout)
     assert {run["arm"]: run["state"] for run in before["runs"]} == {

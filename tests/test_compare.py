@@ -13,7 +13,7 @@ from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_json, write_text
 from rlvr_debug.report.charts import revisions_chart
-from rlvr_debug.report.compare import compare, read_results
+from rlvr_debug.report.compare import beside_committed, compare, read_results
 from tests.in_process import called
 
 ROOT = Path(__file__).parents[1]
@@ -124,6 +124,25 @@ def test_two_revisions_are_compared_and_not_the_working_tree(repository: Reposit
     repository.write(gain=0.9)
     assert rows(repository.compare(first, second), "metrics")[0][1:3] == ["0.02", "0.5"]
     assert rows(repository.compare(first), "metrics")[0][1:3] == ["0.02", "0.9"]
+
+
+def test_a_run_says_which_committed_figures_are_others_here(repository: Repository) -> None:
+    """Another processor gives other last digits."""
+    assert beside_committed(repository.root) == []  # nothing is committed
+    repository.commit()
+    assert beside_committed(repository.root) == []
+    repository.write(gain=0.0201)
+    [said, largest] = beside_committed(repository.root)
+    assert said.startswith("1 of 1 figures differ from the committed ones")
+    assert largest == "  the largest change: arms.case.gain, 0.02 to 0.0201"
+    repository.write("validated", 0.3)
+    [said, verdict] = beside_committed(repository.root)
+    assert said.startswith("0 of 1 figures differ")
+    assert verdict.startswith("  kl-penalty: invalidated (high): +0.010")
+    assert " to validated (high): +0.300" in verdict
+    # of another study they have to differ
+    repository.write(gain=0.9, params="training: {steps: 40, clip: 0.2}\n")
+    assert beside_committed(repository.root) == []
 
 
 def test_results_that_are_the_same_are_one_line_and_no_chart(repository: Repository) -> None:

@@ -22,13 +22,9 @@ import pandas as pd
 import pytest
 
 from lab.pages import PAGES, written
-from lab.releases.loss_gradient import loss_gradient
-from lab.releases.trained_ratio import trained_ratio
-from rlvr_debug.causes import cause_of, hypothesis_names, in_order, load_hypothesis, variant_names
+from rlvr_debug.causes import in_order
 from rlvr_debug.files import parse_table
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes import PROBES
-from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.params import load_params, parse_params
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.rule import Bar
@@ -44,7 +40,6 @@ from tests.docs_commands import (
     commands_of,
 )
 from tests.made_up_study import CAUSE_FOUND, Study
-from tests.probe_subjects import draw
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -99,11 +94,11 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
     ("page", "link"),
     [
         ("docs/verdicts.md", "[gone](gone.md)"),
-        ("docs/verdicts.md", "[gone](probes.md#gone)"),
+        ("docs/verdicts.md", "[gone](check.md#gone)"),
         ("docs/verdicts.md", "[outside](../results/metrics.json)"),
         ("docs/verdicts.md", "![gone](gone.svg)"),
         ("README.md", "[gone](docs/gone.md)"),
-        ("README.md", "[gone](docs/probes.md#gone)"),
+        ("README.md", "[gone](docs/check.md#gone)"),
         ("README.md", "![gone](results/charts/gone.svg)"),
     ],
 )
@@ -336,46 +331,6 @@ def test_an_overlay_that_is_shown_is_a_study(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_what_pages_have_from_the_code_is_up_to_date(name: str) -> None:
     assert written(DOCS / name) == pages()[f"docs/{name}"], "python -m lab.pages"
-
-
-def name_of(probe: Callable[..., Any]) -> str:
-    return probe.__name__.replace("_", "-")
-
-
-def test_every_probe_s_figures_are_on_the_page_and_no_others(
-    chat: Chat, talkative: Callable[[int], Any]
-) -> None:
-    subject = draw(chat, talkative, 0)
-    figures = pages()["docs/probes.md"].partition("## The figures")[2].partition("## ")[0]
-    said: dict[str, list[str]] = {}
-    probe = ""
-    for first, names, unit in re.findall(
-        r"^\| (.*?) ?\| (`.*?) \| (.+) \|$", figures, re.MULTILINE
-    ):
-        probe = first.strip("`") or probe
-        assert unit.count(";") in (0, names.count(";"))
-        said.setdefault(probe, []).extend(re.findall("`([^`]+)`", names))
-    probes = (*PROBES, trained_ratio, loss_gradient)
-    assert set(said) == {name_of(each) for each in probes}
-    for each in probes:
-        known = [re.sub(r"<\w+>", "[a-z0-9_.]+", name) for name in said[name_of(each)]]
-        measured = set(each(subject).measured)
-        assert [n for n in measured if not any(re.fullmatch(k, n) for k in known)] == []
-        # but for what the subject's settings leave out
-        plain_names = {k for k in known if "[" not in k}
-        assert plain_names - measured <= {"relative_error"}
-
-
-def test_the_table_of_probes_has_each_one_s_hypothesis_and_faults() -> None:
-    table = pages()["docs/probes.md"].partition("Two faults fail")[0]
-    rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([\w-]+) \| (.*) \|$", table, re.MULTILINE)
-    judged = {
-        probe: slug for slug in hypothesis_names() for probe in list(load_hypothesis(slug).probes)
-    }
-    assert {probe: slug for probe, slug, _ in rows} == judged
-    faults = {(fault, slug) for _, slug, cell in rows for fault in re.findall("`([^`]+)`", cell)}
-    shipped = {(fault, cause_of(fault)) for fault in variant_names()}
-    assert faults == {(fault, cause) for fault, cause in shipped if fault != "random-reward"}
 
 
 def test_the_page_of_the_trainer_has_every_stage() -> None:

@@ -360,7 +360,7 @@ def test_a_study_that_was_run_is_put_under_dvc_without_running_anything(
 
     clone = repository.clone()
     kept = {path.name for path in (clone.root / "studies/other/results").iterdir()}
-    assert kept == {"audit", "charts", "metrics.json", "probes.json", "study.json", "tables"}
+    assert kept == {"audit", "charts", "check.json", "metrics.json", "study.json", "tables"}
     clone.dvc("pull")
     assert clone.nothing_to_do(*OTHER, stage=stage)
     assert clone.nothing_to_do()

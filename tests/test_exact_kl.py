@@ -17,12 +17,14 @@ from lab.kl import (
     sequence_gradients,
     terms,
 )
+from lab.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.exact_kl import agreement, kl_gradient, random_policies, term_gradient
+from rlvr_debug.study.params import load_params
 from tests.in_process import script
-from tests.probe_subjects import SETTINGS
 
+SETTINGS = load_params(ROOT / "params.yaml").training
 REFERENCE, POLICY, OLD = random_policies([0.5, 0.7])
 
 

@@ -97,7 +97,7 @@ def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copie
     assert re.search(
         r"^ 1\. skipped-steps +large\n +In 40% of the rows no weight moves", said, re.M
     )
-    assert "cheapest next: the probe weights-move" in said
+    assert "cheapest next: rlvr-debug check" in said
     overlay = yaml.safe_load((copied / "mine.yaml").read_text(encoding="utf-8"))
     assert overlay["hypotheses"]["skipped-steps"] == {
         "arms": {
@@ -138,7 +138,11 @@ def with_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         ),
         ("swap: [optimizer_step]", "swop: [sync]", "unknown key 'arms.every-step.swop'"),
         ("name: steps-skipped", "name: no-such", "key 'log_checks.no-such' has no function"),
-        ("probes: [weights-move]", "probes: [weights", "expected YAML, found: "),
+        (
+            "alternatives: [optimizer-no-op, gradient-explosion]",
+            "alternatives: [opt",
+            "expected YAML, found: ",
+        ),
         (
             "{share:.0%}",
             "{shar:.0%}",
@@ -149,7 +153,6 @@ def with_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
             "    order: 45\n    fewest: {completions: 4}",
             "key 'log_checks.steps-skipped.fewest' names 'completions': did you mean",
         ),
-        ("[weights-move]", "[weight-move]", "key 'probes' names 'weight-move': did you mean"),
         ("[optimizer-no-op,", "[optimiser-no-op,", "key 'alternatives' names 'optimiser-no-op'"),
         ("[optimizer_step]", "[optimiser_step]", "key 'arms.every-step.swap' names 'optimiser_"),
         ("{max_grad_norm:", "{max_grad:", "key 'arms.clip-tenfold.training' names 'max_grad'"),
@@ -359,7 +362,7 @@ def test_a_study_of_a_new_environment_and_a_new_cause_ends_with_a_report_of_both
     assert done.returncode == 0, done.stdout
     results = copied / "studies" / "both" / "results"
     verdicts = read_table(results / "tables" / "verdicts.csv").set_index("hypothesis")
-    assert "probe weights-move" in str(verdicts.loc["skipped-steps", "evidence"])
+    assert "optimizer step " in str(verdicts.loc["skipped-steps", "evidence"])
     page = (results / "report.html").read_text(encoding="utf-8")
     assert 'id="skipped-steps"' in page
     assert "The optimizer leaves out steps" in page

@@ -32,7 +32,7 @@ from rlvr_debug.grpo.sequences import build_batch
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 from rlvr_debug.study.arms import HEALTHY, runs
 from rlvr_debug.study.model import Params
@@ -88,7 +88,7 @@ def rollouts(
 ) -> list[Rollout]:
     """Four of each row, some with several turns and some cut."""
     model = talkative(0)
-    sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+    sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
     four = [row for row in rows for _ in range(4)]
     return rollout(four, environment, chat, sampler, temperature=1.0, seed=0)
 
@@ -243,7 +243,7 @@ def test_a_reply_limit_too_low_leaves_no_answer_finished() -> None:
     rows = list(synthetic_musique(24, hops={2: 1}, paragraphs=12, same_relation=0.5, seed=0))
 
     def outcomes(stages: Stages) -> Counter[str]:
-        sampler = Qwen2Sampler(model_config(base), weights, shipped.eos_id)
+        sampler = InProcessSampler(model_config(base), weights, shipped.ends)
         limit = stages.max_new_tokens(built)
         done = rollout(
             rows, built, shipped, sampler, temperature=1.0, seed=0, limits=Limits(reply=limit)
@@ -303,8 +303,10 @@ def test_a_lost_adapter_saves_the_weights_of_before(
         trained(stages, lora_r=rank) for stages in (Stages(), planted("adapter-lost-at-save"))
     )
     assert json.dumps(faulty.metrics) == json.dumps(healthy.metrics)
+    assert faulty.adapter is None
     assert same(faulty.weights, start)
-    assert not same(healthy.weights, start)
+    saved = healthy.adapter.on(start) if healthy.adapter else healthy.weights
+    assert not same(saved, start)
 
 
 def test_the_ratio_of_one_token_of_a_micro_batch_blows_up_and_the_gradient_with_it(

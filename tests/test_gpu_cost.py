@@ -40,6 +40,7 @@ A100, H100 = GPUS.values()
 SMALL = {
     "hidden_size": 256,
     "intermediate_size": 1280,
+    "model_type": "qwen2",
     "num_hidden_layers": 4,
     "num_attention_heads": 8,
     "num_key_value_heads": 2,
@@ -54,10 +55,10 @@ def setup(**changes: Any) -> Setup:
 
 
 def built(config: Any, device: str = "meta") -> Any:
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device(device):
-        return Qwen2ForCausalLM(Qwen2Config(**config))
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
 
 
 # --- counted
@@ -65,7 +66,19 @@ def built(config: Any, device: str = "meta") -> Any:
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [("Qwen2.5-0.5B", 0.49), ("Qwen2.5-1.5B", 1.54), ("Qwen2.5-3B", 3.09), ("Qwen2.5-7B", 7.62)],
+    [
+        ("Qwen2.5-0.5B", 0.49),
+        ("Qwen2.5-1.5B", 1.54),
+        ("Qwen2.5-3B", 3.09),
+        ("Qwen2.5-7B", 7.62),
+        ("Qwen3-0.6B", 0.60),
+        ("Qwen3-1.7B", 1.72),
+        ("Qwen3-4B", 4.02),
+        ("Qwen3-8B", 8.19),
+        ("Llama-3.2-1B", 1.24),
+        ("Llama-3.2-3B", 3.21),
+        ("Llama-3.1-8B", 8.03),
+    ],
 )
 def test_weights_are_those_that_transformers_and_peft_make(name: str, billions: float) -> None:
     from peft import LoraConfig, get_peft_model

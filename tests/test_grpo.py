@@ -34,7 +34,7 @@ from rlvr_debug.grpo.training import Training, TrainingResult
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import NO_ROLLOUTS
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.study.params import load_params
 
@@ -71,8 +71,8 @@ def rows() -> list[MuSiQueRow]:
     return list(synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0))
 
 
-def sampler_of(model: Any, chat: Chat) -> Qwen2Sampler:
-    return Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+def sampler_of(model: Any, chat: Chat) -> InProcessSampler:
+    return InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from rlvr_debug.devices import SEEN, VISIBLE, device_variables, narrowed, positi
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.launch import launch, launch_command
+from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.serving.vllm import vllm_variables
 from rlvr_debug.study.model import Params
@@ -218,7 +219,8 @@ def test_two_processes_train_on_shards_through_the_rule(
     assert read_json(folder / "heldout.json")["rows"] == 8
     assert (folder / "adapter" / "adapter_model.safetensors").exists()
     base = load_weights(ROOT / "models" / "tiny" / "model.safetensors")
-    assert load_weights(folder / "model.safetensors").keys() == base.keys()
+    tiny = ROOT / "models" / "tiny"
+    assert trained_weights(folder / "model.safetensors", tiny).keys() == base.keys()
 
 
 @pytest.mark.heavy

@@ -34,7 +34,6 @@ LAYERS = (
     ("logs",),
     ("causes",),
     ("replay",),
-    ("probes",),
     ("verdicts",),
     ("evaluation", "audit"),
     ("trainers",),

@@ -10,7 +10,7 @@ import pytest
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide
 from rlvr_debug.verdicts.rule import PRESENT, SHOWN, Bar, Measured, compare, status
 from rlvr_debug.verdicts.statistics import sample
-from tests.made_up_runs import ALPHA, BAR, CAUSE, MINIMUM, Study, around, probes
+from tests.made_up_runs import ALPHA, BAR, CAUSE, MINIMUM, Study, around, checked
 
 OTHER = "hidden-context"
 
@@ -18,7 +18,7 @@ OTHER = "hidden-context"
 def verdicts(study: Study, fails: bool | None = True, **training: Any) -> dict[str, Verdict]:
     """Of all hypotheses that have arms."""
     slugs = sorted({row["hypothesis"] for row in study.rows} - {""})
-    evidence = Evidence(probes(fails), study.arms(), training=training)
+    evidence = Evidence(checked(fails), study.arms(), training=training)
     return {each.hypothesis: each for each in decide(slugs, evidence, BAR)}
 
 
@@ -46,7 +46,7 @@ def test_without_a_shown_failure_nothing_is_validated_or_located() -> None:
 
 @pytest.mark.parametrize("arms", [1, 8, 30])
 def test_clearing_gets_no_easier_as_arms_are_added(arms: int) -> None:
-    """A true effect of 0.2 that its probe misses was cleared in 59 % of studies with 8 arms, and in 84 % with 30."""
+    """A true effect of 0.2 that its check misses was cleared in 59 % of studies with 8 arms, and in 84 % with 30."""
     rng = np.random.default_rng(0)
     spread = rng.uniform(0.03, 0.07, (4000, arms, 1))
 
@@ -76,15 +76,15 @@ def test_greedy_decoding_may_contradict_a_gain_and_a_clearing() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, None])
-def test_a_probe_that_passes_does_not_outweigh_a_large_effect(fails: bool | None) -> None:
-    """A sampler that is asleep after the first sync passes the probe, which syncs once."""
+def test_a_check_that_agrees_does_not_outweigh_a_large_effect(fails: bool | None) -> None:
+    """A sampler that is asleep after the first sync may agree in the recorded steps."""
     verdict = Study().repair(around(0.32)).verdict(fails=fails)
     assert verdict.status == "located_not_explained"
     assert verdict.effect == pytest.approx(0.32)
 
 
-def test_a_swap_that_changes_nothing_exonerates_whatever_its_probe_measured() -> None:
-    """With a nearly greedy sampler rewards are equal: the reward's probe fails, and its swap is the case to the byte."""
+def test_a_swap_that_changes_nothing_exonerates_whatever_the_check_found() -> None:
+    """With a nearly greedy sampler rewards are equal: the rewards have no contrast, and their swap is the case to the byte."""
     study = Study().add("swap", "repair", CAUSE, (-0.01, 0.0, 0.01))
     study.rows[-3:] = [{**row, "changes": ""} for row in study.rows[-3:]]
     verdict = study.verdict()
@@ -92,12 +92,12 @@ def test_a_swap_that_changes_nothing_exonerates_whatever_its_probe_measured() ->
     assert "a symptom of another cause" in verdict.evidence
 
 
-def test_of_the_stages_before_a_failed_probe_only_those_that_were_swapped_are_exonerated() -> None:
-    """Where the first rollout is the baseline, one probe implicates three stages."""
+def test_of_the_stages_before_a_deviation_only_those_that_were_swapped_are_exonerated() -> None:
+    """Where the first rollout is the baseline, one deviation implicates three stages."""
     study = Study().add("swap", "repair", CAUSE, (-0.01, 0.0, 0.01))
     study.rows[-3:] = [{**row, "changes": ""} for row in study.rows[-3:]]
     slugs = [CAUSE, "group-construction", "reward-signal"]
-    found = decide(slugs, Evidence(probes(True), study.arms()), BAR)
+    found = decide(slugs, Evidence(checked(True), study.arms()), BAR)
     assert [each.status for each in found] == ["invalidated", "pending", "pending"]
 
 
@@ -118,7 +118,7 @@ def test_a_look_is_paid_for() -> None:
     """A bar of several looks finds what is clear at once, and not what is just significant."""
     gains, bar = (0.2, 0.35, 0.5), Bar(ALPHA / 5, MINIMUM, ALPHA)
     study = Study(control=around(0.4, 0.05)).repair(gains)
-    evidence = Evidence(probes(True), study.arms())
+    evidence = Evidence(checked(True), study.arms())
     [once], [often] = (decide([CAUSE], evidence, each) for each in (BAR, bar))
     assert (once.status, often.status) == ("validated", "inconclusive")
 

@@ -22,7 +22,7 @@ from rlvr_debug.grpo.training import (
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from tests.small import ROWS, SETTINGS, small_environment
 
 
@@ -58,7 +58,7 @@ def trained(
     chat: Chat, talkative: Callable[[int], Any], observer: Observer | None
 ) -> TrainingResult:
     model = talkative(0)
-    sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+    sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
     settings = replace(SETTINGS, kl_beta=0.0, num_iterations=2)
     training = Training(chat, small_environment(), ROWS, settings, seed=0)
     return train(training, model, None, sampler, observer=observer)

@@ -70,6 +70,15 @@ def results(tmp_path: Path) -> Results:
     return Results(tmp_path / "results")
 
 
+def test_weights_with_two_names_are_on_the_disk_once(results: Results) -> None:
+    """An adapter's are in adapter/ too."""
+    run = results.add("case")
+    before = [each.size for each in measured_runs(results.folder)]
+    (run / "adapter").mkdir()
+    (run / "adapter" / "adapter_model.safetensors").hardlink_to(run / "model.safetensors")
+    assert [each.size for each in measured_runs(results.folder)] == before
+
+
 def test_the_number_of_a_step_is_no_second_of_it(results: Results) -> None:
     results.add("case")
     [found] = measured_runs(results.folder)
@@ -216,5 +225,5 @@ def test_the_command_plans_an_overlay_s_study_and_runs_nothing(tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Study mini: case verifiers-0.1.3 on musique, trainer own")
     assert told(done.stdout, "trainings") == (len(ARMS), len(ARMS))
-    assert "  probe                                1" in done.stdout
+    assert "  check_case                           1" in done.stdout
     assert not project.results.exists()

@@ -19,6 +19,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.grpo.aggregation import AGGREGATIONS
+from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_model, load_weights
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
@@ -112,7 +113,7 @@ def change(out: Path) -> torch.Tensor:
     """How far the run moved the weights, in one vector."""
     before, after = (
         load_weights(MODEL / "model.safetensors"),
-        load_weights(out / "model.safetensors"),
+        trained_weights(out / "model.safetensors", MODEL),
     )
     assert before.keys() == after.keys()
     return torch.cat([(after[name] - before[name]).double().flatten() for name in before])
@@ -151,7 +152,7 @@ def test_zero_3_trains_and_saves_an_adapter_and_a_model_that_load_back_equal(
     run = control(steps=2, lora_r=4, lora_alpha=8, learning_rate=1e-2)
     out = train("zero3", run, rows, tmp_path / "out", descent=False)
     assert float(change(out).norm()) > 0.1
-    saved = load_weights(out / "model.safetensors")
+    saved = trained_weights(out / "model.safetensors", MODEL)
     adapted = PeftModel.from_pretrained(load_model(MODEL, "sdpa"), str(out / "adapter"))
     merged = adapted.merge_and_unload().state_dict()
     assert saved.keys() == merged.keys()

@@ -128,7 +128,7 @@ def test_without_model_and_tokenizer_the_rest_is_checked(folder: Path) -> None:
     assert unseen.pop("prompt") == "the record has no tokenizer"
     assert set(unseen) == {
         *("sampler", "old log-probabilities", "reference log-probabilities"),
-        *("policy log-probabilities", "gradient"),
+        *("policy log-probabilities", "gradient", "saved weights"),
     }
     assert set(unseen.values()) == {"the record has no model"}
 

@@ -68,6 +68,18 @@ from tests.small_record import SHAPE
             lambda told: told["generations"][0]["calls"][0]["logprobs"][0].__setitem__(0, None),
             "key 'generations.0.calls.0.logprobs.0' is null somewhere, expected numbers",
         ),
+        (
+            lambda told: told["generations"][0]["calls"][0].update(rows=[0, 1]),
+            "key 'generations.0.calls.0.rows' is of length 2, expected 4, one for each prompt",
+        ),
+        (
+            lambda told: told["generations"][0]["calls"][0].update(rows=[0, 1, 2, 4]),
+            "key 'generations.0.calls.0.rows' is 4 somewhere, expected from 0 to 3",
+        ),
+        (
+            lambda told: told.update(unseen={"token": "nobody knows"}),
+            "key 'unseen.token' names no segment, did you mean 'tokens'?",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_key(

@@ -297,7 +297,7 @@ def test_no_script_may_run_but_those_of_the_report(page: Page) -> None:
 
 def test_whatever_it_is_given_is_text_and_neither_markup_nor_script(tmp_path: Path) -> None:
     study = Study(tmp_path, CAUSE_FOUND)
-    study.probe(("context-sensitivity",), reason=EVIL, bound=EVIL)
+    study.check("hidden-context", said=EVIL)
     for arm in CAUSE_FOUND:
         study.record(arm, [recorded(EVIL, row=EVIL, outcome=EVIL)])
     tables = study.tables()
@@ -393,7 +393,7 @@ def test_a_damaged_rollout_is_named_by_its_line(
         other.report()
 
 
-@pytest.mark.parametrize("name", ["tables/verdicts.csv", "tables/curves.csv", "probes.json"])
+@pytest.mark.parametrize("name", ["tables/verdicts.csv", "tables/curves.csv", "check.json"])
 def test_a_missing_file_is_named(name: str, other: Study) -> None:
     (other.results / name).unlink()
     with pytest.raises(InputError, match=name):

@@ -131,7 +131,7 @@ def empty(path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "probes.json",
+        "check.json",
         "baseline/gsm8k.json",
         "runs/musique/case/1/heldout.json",
         "runs/musique/case/1/metrics.jsonl",
@@ -271,12 +271,12 @@ def test_the_original_s_criteria_are_computed_for_the_fix(finished: Study) -> No
 # --- the answer
 
 
-def answered(results: Path, rewards: Mapping[str, float], fails: Sequence[str] = ()) -> Answer:
+def answered(results: Path, rewards: Mapping[str, float], present: Sequence[str] = ()) -> Answer:
     """The answer where `rewards` differ from those of a case that only the control mends."""
     flat = {name: 0.5 if "gsm8k" in name or name == "control" else 0.1 for name in CAUSE_FOUND}
     alone = {name: 0.5 for name in CAUSE_FOUND if name.endswith("-alone")}
     study = Study(results, {**flat, **alone, **rewards})
-    study.probe(fails)
+    study.check(*present)
     found = answer(study.tables(), REPORT_SETTINGS)
     assert "over 3 seeds" in found.figures
     assert len(found.sentences) == max(len(found.causes), 1)
@@ -284,7 +284,7 @@ def answered(results: Path, rewards: Mapping[str, float], fails: Sequence[str] =
 
 
 def test_the_answer_tells_the_cause_that_was_found_and_how_sure_that_is(tmp_path: Path) -> None:
-    found = answered(tmp_path, {"attention-mask": 0.5}, ("context-sensitivity",))
+    found = answered(tmp_path, {"attention-mask": 0.5}, ("hidden-context",))
     assert found.case == ("The case sick, GRPO on musique, does not learn in 3 steps on 3 seeds.")
     assert found.sentences == ("Your policy never sees the prompt when the loss is computed.",)
     assert found.causes == ("hidden-context",)
@@ -298,13 +298,13 @@ def test_the_answer_tells_the_cause_that_was_found_and_how_sure_that_is(tmp_path
 
 
 def test_a_cause_that_only_acts_alone_is_said_to_cost_the_control(tmp_path: Path) -> None:
-    found = answered(tmp_path, {"attention-mask-alone": 0.1}, ("context-sensitivity",))
+    found = answered(tmp_path, {"attention-mask-alone": 0.1}, ("hidden-context",))
     assert "the healthy control with only this defect loses 0.400" in found.sure[0]
 
 
 def test_the_answer_tells_all_causes_the_strongest_first(tmp_path: Path) -> None:
     rewards = {"attention-mask": 0.3, LONG: 0.5}
-    found = answered(tmp_path, rewards, ("context-sensitivity", "kl-estimator"))
+    found = answered(tmp_path, rewards, ("hidden-context", "kl-penalty"))
     assert found.causes == ("kl-penalty", "hidden-context")
     assert found.sentences == tuple(load_hypothesis(slug).answer for slug in found.causes)
     assert len(found.sure) == 2
@@ -317,11 +317,13 @@ def test_the_answer_to_a_run_that_learns_is_that_it_learns(tmp_path: Path) -> No
     assert found.note.startswith("The case does as well as the healthy control")
 
 
-def test_what_an_effect_locates_and_no_probe_explains_is_answered_too(tmp_path: Path) -> None:
+def test_what_an_effect_locates_and_the_check_does_not_explain_is_answered_too(
+    tmp_path: Path,
+) -> None:
     found = answered(tmp_path, {"attention-mask": 0.5})
     assert found.causes == ("hidden-context",)
     assert found.sentences == (
-        "What attention-mask changes is where it goes wrong, as it costs 0.40 of held-out reward; why, no probe explains.",
+        "What attention-mask changes is where it goes wrong, as it costs 0.40 of held-out reward; why, the check does not say.",
     )
     assert "hidden-context: located, not explained, confidence high" in found.sure[0]
 
@@ -334,7 +336,7 @@ def test_two_defects_that_compensate_are_answered_by_a_run_that_learns(tmp_path:
         LONG: 0.5,
         "null": 0.5,
     }
-    found = answered(tmp_path, rewards, ("context-sensitivity",))
+    found = answered(tmp_path, rewards, ("hidden-context",))
     assert found.sentences == ("The run learns.",)
     assert found.causes == ()
     status = pd.read_csv(tmp_path / "tables" / "verdicts.csv").set_index("hypothesis")["status"]

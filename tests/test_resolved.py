@@ -36,7 +36,7 @@ def jobs_of(study: Study) -> dict[str, Any]:
     for name in study.environments:
         found[f"baseline {name}"] = study.evaluation(name)
         found[f"data {name}"] = study.data_settings(name)
-    return {**found, "probe": study.probing(), "tables": study.judged_by}
+    return {**found, "check": study.checking(), "tables": study.judged_by}
 
 
 def digests(study: Study) -> dict[str, str]:

@@ -24,9 +24,10 @@ from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.sampling.tool_calls import hermes
+from tests.families import LLAMA_3
 
 ROOT = Path(__file__).parents[1]
 END = "<|im_end|>"
@@ -507,7 +508,7 @@ def test_the_oracle_earns_all_of_a_synthetic_gsm8k_row(chat: Chat) -> None:
         assert {(r.reward, r.outcome, r.turns) for r in found} == {(reward, "answered", 1)}
 
 
-# --- the sampler against transformers' Qwen2
+# --- the sampler against transformers
 
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -519,16 +520,32 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 0.1,
     },
     "one layer": {"num_hidden_layers": 1},
+    "qwen3": {"model_type": "qwen3", "head_dim": 16, "num_key_value_heads": 2},
+    "qwen3 with biases, tied": {
+        "model_type": "qwen3",
+        "head_dim": 8,
+        "attention_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "llama": {"model_type": "llama", "num_key_value_heads": 2},
+    "llama with biases": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
+    "llama 3": {
+        "model_type": "llama",
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+        "head_dim": 16,
+        "rope_parameters": LLAMA_3,
+    },
 }
 EOS = 3
 VOCABULARY = 40
 
 
-def sampler_of(model: Any) -> Qwen2Sampler:
+def sampler_of(model: Any) -> InProcessSampler:
     weights = dict(model.state_dict())
     if model.config.tie_word_embeddings:
         del weights["lm_head.weight"]  # as in a saved file
-    return Qwen2Sampler(model.config.to_dict(), weights, EOS)
+    return InProcessSampler(model.config.to_dict(), weights, {EOS})
 
 
 def expected_logprobs(model: Any, ids: list[int], temperature: float) -> torch.Tensor:
@@ -595,8 +612,8 @@ def test_the_shipped_model_says_the_same_in_the_sampler_and_in_transformers(chat
     path = ROOT / "models" / "tiny"
     shipped = Chat(path)
     model = Qwen2ForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-    sampler = Qwen2Sampler(
-        model_config(path), load_weights(path / "model.safetensors"), shipped.eos_id
+    sampler = InProcessSampler(
+        model_config(path), load_weights(path / "model.safetensors"), shipped.ends
     )
     rows = list(synthetic_musique(4, hops={2: 1}, paragraphs=6, same_relation=0, seed=0))
     environment = musique(max_new_tokens=24)
@@ -625,7 +642,7 @@ def test_a_slot_whose_history_was_rewritten_is_not_answered_from_its_old_cache(
 
 
 def conversation(
-    sampler: Qwen2Sampler, *, seed: int, reset: bool = False, temperature: float = 1.0
+    sampler: InProcessSampler, *, seed: int, reset: bool = False, temperature: float = 1.0
 ) -> list[list[int]]:
     """Three turns of four conversations; all that was sampled."""
     histories = [list(range(5, 5 + n)) for n in (1, 4, 9, 2)]
@@ -704,7 +721,8 @@ def test_a_rollout_s_log_probabilities_are_those_of_its_own_ids(
     for seed in range(2):
         model = talkative(seed)
         samplers = [
-            Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id) for _ in range(2)
+            InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
+            for _ in range(2)
         ]
         first, again = (
             rollout(rows, environment, chat, fresh, temperature=0.8, seed=seed)

@@ -37,7 +37,8 @@ from rlvr_debug.serving.endpoint import (
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.process import model_folder, served, server_of, started
+from rlvr_debug.serving.model_folder import model_folder
+from rlvr_debug.serving.process import served, server_of, started
 from rlvr_debug.study.params import load_params
 from tests.study_file import changed, study_file
 
@@ -88,7 +89,7 @@ def prompts(count: int) -> list[Request]:
 
 def test_greedy_replies_over_http_are_those_in_process(endpoint: Endpoint) -> None:
     asked: Any = {"temperature": 0.0, "max_new_tokens": 24, "seed": 3}
-    found = ServedSampler(endpoint, CHAT.eos_id).sample(prompts(5), **asked)
+    found = ServedSampler(endpoint, CHAT.ends).sample(prompts(5), **asked)
     expected = base_sampler(TINY, CHAT).sample(prompts(5), **asked)
     for sample, other in zip(found, expected, strict=True):
         assert (sample.ids, sample.stopped) == (other.ids, other.stopped)
@@ -98,7 +99,7 @@ def test_greedy_replies_over_http_are_those_in_process(endpoint: Endpoint) -> No
 def test_a_reply_depends_on_its_seed_and_slot_and_on_nothing_asked_beside_it(
     endpoint: Endpoint,
 ) -> None:
-    sampler = ServedSampler(endpoint, CHAT.eos_id)
+    sampler = ServedSampler(endpoint, CHAT.ends)
     asked: Any = {"temperature": 1.0, "max_new_tokens": 16}
     together = sampler.sample(prompts(12), **asked, seed=1)
     order = random.Random(0).sample(range(12), 12)
@@ -111,7 +112,7 @@ def test_a_reply_depends_on_its_seed_and_slot_and_on_nothing_asked_beside_it(
 
 def test_a_server_that_is_ours_answers_nobody_without_its_key(endpoint: Endpoint) -> None:
     for key in ("", "wrong"):
-        sampler = ServedSampler(replace(endpoint, key=key), CHAT.eos_id)
+        sampler = ServedSampler(replace(endpoint, key=key), CHAT.ends)
         with pytest.raises(InputError, match=r"answered 401: .*expected the API key"):
             sampler.sample(prompts(1), temperature=0.0, max_new_tokens=2, seed=0)
     wait_until_ready(replace(endpoint, key=""))
@@ -215,6 +216,18 @@ def _services_end() -> Iterator[None]:
         SERVICES.pop().kill()
 
 
+def test_an_endpoint_stands_before_anything_slow_is_imported() -> None:
+    """Snakemake fails whoever needs it after some seconds, and a busy machine takes longer than that for torch."""
+    slow = ("torch", "transformers", "pandas")
+    asked = (
+        f"import rlvr_debug.serving.process, sys; print([m for m in {slow} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -290,7 +303,7 @@ def test_a_server_that_is_killed_is_started_once_more_and_then_ends_its_service(
     first = read_endpoint(file)
     assert service_says(said, 1) == ["the server is ready"]
     asked: Any = {"temperature": 1.0, "max_new_tokens": 16, "seed": 1}
-    replies = ServedSampler(first, CHAT.eos_id).sample(prompts(4), **asked)
+    replies = ServedSampler(first, CHAT.ends).sample(prompts(4), **asked)
     kill(first)
     wait(lambda: read_endpoint(file) != first)
     second = read_endpoint(file)
@@ -298,7 +311,7 @@ def test_a_server_that_is_killed_is_started_once_more_and_then_ends_its_service(
     assert once.startswith("the server ended with status 137: ")
     assert once.endswith("; it is started once more")
     assert again == "the server is ready"
-    assert ServedSampler(second, CHAT.eos_id).sample(prompts(4), **asked) == replies
+    assert ServedSampler(second, CHAT.ends).sample(prompts(4), **asked) == replies
     kill(second)
     assert process.wait(timeout=30) == 2
     *_, ended = service_says(said, 4)
@@ -338,9 +351,9 @@ def test_replies_that_had_come_are_kept_when_a_server_takes_another_s_place(
             return running[-1]
 
         asked: Any = {"temperature": 1.0, "max_new_tokens": 16, "seed": 1}
-        expected = ServedSampler(again(), CHAT.eos_id).sample(prompts(40), **asked)
+        expected = ServedSampler(again(), CHAT.ends).sample(prompts(40), **asked)
         monkeypatch.setattr(ServedSampler, "_one", counting)
-        sampler = ServedSampler(running[-1], CHAT.eos_id, again)
+        sampler = ServedSampler(running[-1], CHAT.ends, again)
         with pytest.warns(UserWarning, match="no answer after 3 tries: .*; another one is waited"):
             assert sampler.sample(prompts(40), **asked) == expected
         assert len(running) == 2

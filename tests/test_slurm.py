@@ -137,7 +137,7 @@ def test_a_study_on_slurm_ends_with_the_bytes_of_a_local_one(study: Study) -> No
 @pytest.mark.heavy
 def test_what_takes_long_runs_on_the_cluster_and_the_rest_beside_snakemake(study: Study) -> None:
     rules = {comment.partition("_wildcards_")[0] for comment in study.jobs}
-    assert rules == {f"rule_{rule}" for rule in (*WITH_GPU, "probe", "audit_rewards")}
+    assert rules == {f"rule_{rule}" for rule in (*WITH_GPU, "check_case", "audit_rewards")}
     of_arms = {f"rule_{rule}_wildcards_musique_{arm}_0" for rule in WITH_GPU[:2] for arm in ARMS}
     assert of_arms < set(study.jobs)
     assert all("JobState=COMPLETED" in job for job in study.jobs.values())
@@ -275,7 +275,7 @@ def test_an_unknown_profile_ends_a_study_with_one_line_that_names_those_there_ar
 
 
 def test_without_a_profile_snakemake_takes_all_cores(tmp_path: Path) -> None:
-    done = copy(ROOT, tmp_path).snakemake("results/data/musique/manifest.json")
+    done = copy(ROOT, tmp_path).snakemake("data/splits/musique/manifest.json")
     assert done.returncode == 0
     assert f"Provided cores: {len(os.sched_getaffinity(0))}" in done.stderr
 

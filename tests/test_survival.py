@@ -160,11 +160,11 @@ def test_a_full_disk_is_said_and_a_larger_one_lets_the_study_end(
     assert all(full.search(line) for line in lines)
     assert "Traceback" not in done.stderr
     assert not list(disk.rglob("*.tmp"))
-    kept = (disk / "results/data/musique/train.jsonl").stat().st_mtime_ns
+    kept = (disk / "data/splits/musique/train.jsonl").stat().st_mtime_ns
     subprocess.run(["mount", "-o", "remount,size=50m", str(disk)], check=True)
     done = project.run(*TABLES)
     assert done.returncode == 0, done.stderr
-    assert (disk / "results/data/musique/train.jsonl").stat().st_mtime_ns == kept
+    assert (disk / "data/splits/musique/train.jsonl").stat().st_mtime_ns == kept
     assert project.tables() == finished_mini(tmp_path_factory).tables()
 
 

@@ -22,7 +22,7 @@ from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import NO_ROLLOUTS
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import train_run
@@ -39,7 +39,7 @@ def checked(chat: Chat, talkative: Callable[[int], Any]) -> Checked:
 
     def run(stages: Stages, off: float = 0.0) -> list[dict[str, Any]]:
         model, served = talkative(0), talkative(0)
-        sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+        sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
 
         @torch.no_grad()
         def ask(sequences: list[list[int]]) -> list[list[float]]:
@@ -123,7 +123,7 @@ def test_the_sampler_in_process_says_of_given_tokens_what_the_model_does(
     chat: Chat, talkative: Callable[[int], Any]
 ) -> None:
     model = talkative(0)
-    sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+    sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
     sequences = [[5, 6, 7, 8, 9, 10], [11, 12, 13]]
     for ids, found in zip(sequences, sampler.logprobs(sequences), strict=True):
         row = torch.tensor([ids])

@@ -31,7 +31,7 @@ from rlvr_debug.environments.musique.settings import Settings
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.study.params import load_params
 from tests.openai_server import serve
@@ -255,7 +255,7 @@ def test_vf_eval_gives_our_rewards(name: str, tmp_path: Path) -> None:
     sampler: Sampler
     if name == "musique":
         weights = load_weights(model / "model.safetensors")
-        sampler = Qwen2Sampler(model_config(model), weights, chat.eos_id)
+        sampler = InProcessSampler(model_config(model), weights, chat.ends)
     else:  # the tiny model, before it is trained, gets none right
         sampler = HalfRight(name, [task.data.row for task in tasks], chat)
     with serve(chat, sampler) as url:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
@@ -28,48 +25,21 @@ from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.sampling.tool_calls import PARSERS
-
-# template in TRL -> end of turn, and the other special tokens
-FAMILIES = {
-    "qwen2_5": ("<|im_end|>", ("<|im_start|>",)),
-    "qwen3": ("<|im_end|>", ("<|im_start|>",)),
-    "llama3_1": (
-        "<|eot_id|>",
-        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"),
-    ),
-}
+from rlvr_debug.trainers.conversation import written
+from tests.families import TEMPLATES, byte_tokenizer, template_of
 
 
 @pytest.fixture(scope="session")
 def chats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chat]:
-    found = find_spec("trl")
-    if found is None or found.origin is None:
-        pytest.skip("trl is not installed: no copies of the families' chat templates")
     built = {}
-    for name, (end, specials) in FAMILIES.items():
-        template = Path(found.origin).parent / "chat_templates" / f"{name}.jinja"
+    for name, (end, specials) in TEMPLATES.items():
         folder = tmp_path_factory.mktemp(name)
-        _tokenizer(template.read_text(encoding="utf-8"), end, specials).save_pretrained(folder)
+        byte_tokenizer(template_of(name), end, specials).save_pretrained(folder)
         built[name] = Chat(folder)
     return built
 
 
-def _tokenizer(template: str, end: str, specials: Sequence[str]) -> PreTrainedTokenizerFast:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({byte: i for i, byte in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (end, *specials)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=end,
-        bos_token=specials[0],
-        chat_template=template,
-        clean_up_tokenization_spaces=False,
-    )
-
-
-family = pytest.mark.parametrize("name", FAMILIES)
+family = pytest.mark.parametrize("name", TEMPLATES)
 THOUGHT = "<think>\nI should look.\n</think>\n\n"
 
 
@@ -245,10 +215,55 @@ def test_a_tool_turn_is_what_the_template_renders_after_a_call(
     assert whole[-len(turn) :] == turn
 
 
+@family
+def test_a_reply_ends_where_the_template_ends_one_and_begins_where_it_asks_for_one(
+    chats: dict[str, Chat], name: str
+) -> None:
+    chat = chats[name]
+    asked: list[Any] = [{"role": "user", "content": "Who?"}]
+    said: list[Any] = [*asked, {"role": "assistant", "content": "Ada."}]
+    before = chat.render(asked, [], generate=True)
+    whole = chat.render(said, [], generate=False)
+    # Qwen3's writes an empty thought before a reply that has none
+    reply = whole.removeprefix(before).replace("<think>\n\n</think>\n\n", "")
+    assert reply.startswith(f"Ada.{TEMPLATES[name][0]}")
+    assert before.endswith(chat.generation_prompt())
+    assert chat.decode([*chat.encode("Ada."), chat.eos_id]) == "Ada."
+
+
+def test_a_turn_ends_with_every_token_that_the_model_s_config_names(tmp_path: Path) -> None:
+    """Llama 3 ends some calls with <|eom_id|>: without it, such a reply would run into the limit."""
+    end, specials = TEMPLATES["llama3_1"]
+    tokenizer = byte_tokenizer(template_of("llama3_1"), end, specials)
+    tokenizer.save_pretrained(tmp_path)
+    assert Chat(tmp_path).ends == {tokenizer.eos_token_id}
+    [other] = tokenizer.convert_tokens_to_ids(["<|eom_id|>"])
+    told = {"eos_token_id": [tokenizer.eos_token_id, other]}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    chat = Chat(tmp_path)
+    assert chat.ends == {tokenizer.eos_token_id, other}
+    call = call_in(chat, "f", {"q": 1})
+    assert chat.decode([*chat.encode(call), other]) == call
+    reply, turn = [*chat.encode(call), other], chat.tool_turn(["3"])
+    assert written([*reply, *turn, *reply], chat) == [True] * len(reply) + [False] * len(turn) + [
+        True
+    ] * len(reply)
+
+
+def test_a_prompt_does_not_depend_on_the_day(
+    chats: dict[str, Chat],
+) -> None:
+    """Llama 3.2's template writes today's date where nobody names another."""
+    messages: list[Any] = [{"role": "user", "content": "Who?"}]
+    assert "strftime_now" in str(chats["llama3_2"].tokenizer.chat_template)
+    said = chats["llama3_2"].render(messages, [], generate=True)
+    assert said == chats["llama3_1"].render(messages, [], generate=True)
+
+
 def test_a_template_without_tools_is_refused(
     tmp_path: Path,
 ) -> None:
-    _tokenizer("{{ messages[0].content }}", "<e>", ("<b>",)).save_pretrained(tmp_path)
+    byte_tokenizer("{{ messages[0].content }}", "<e>", ("<b>",)).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="the chat template has no tools"):
         Chat(tmp_path)
 

@@ -30,16 +30,19 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
+from rlvr_debug.replay.answer import answer_of
+from rlvr_debug.replay.check import check
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer, trainer_names
-from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.base import CHECKED_STEPS, Job, Run
 from rlvr_debug.trainers.conversation import rebuilt, written
-from rlvr_debug.trainers.probing import probe_program
 from rlvr_debug.trainers.program import Program, ProgramTrainer
+from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.protocol import checked_rollouts, checked_weights
 from rlvr_debug.trainers.recording import train_with_program
 from tests.in_process import called
@@ -323,7 +326,7 @@ def test_an_adapter_without_its_config_is_one_line(tmp_path: Path) -> None:
 def sampled(request: Any, chat: Chat, talkative: Callable[[int], Any]) -> list[Any]:
     """Rollouts with calls good and bad, and several turns."""
     model = talkative(request.param)
-    sampler = Qwen2Sampler(model.config.to_dict(), model.state_dict(), chat.eos_id)
+    sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
     return rollout(
         ROWS * 3, small_environment(), chat, sampler, temperature=1.0, seed=request.param
     )
@@ -360,7 +363,7 @@ def test_a_call_whose_result_had_no_room_counts_as_cut(chat: Chat) -> None:
     assert rebuilt(ROWS[0], prompt + reply, mask, [], environment, chat).outcome == "token_limit"
 
 
-# --- the example program, and probes of what it records
+# --- the example program, and the check of what it records
 
 
 @pytest.fixture(scope="module")
@@ -372,7 +375,7 @@ def example() -> Program:
 
 
 @pytest.mark.heavy
-def test_the_example_s_stale_sampler_fails_the_sync_probe_alone(
+def test_the_example_s_stale_sampler_alone_deviates_in_what_its_files_hold(
     example: Program, rows: Path, tmp_path: Path
 ) -> None:
     found = {}
@@ -380,14 +383,13 @@ def test_the_example_s_stale_sampler_fails_the_sync_probe_alone(
         run, environment = told(arm, prompts_per_step=4, group_size=4)
         environment = {**environment, "max_new_tokens": 16}
         job = Job(run, environment, TINY, rows, tmp_path / f"{arm}.json")
-        measured = probe_program(job, example)
-        found[arm] = {m.probe: m.passed for m in measured}
-    assert not found["case"].pop("weight-sync")
-    assert found["control"].pop("weight-sync")
-    assert found["case"] == found["control"]
-    assert found["case"]["sampler-ratio"]
-    assert found["case"]["weights-move"]
-    assert found["case"]["group-integrity"]
+        record = record_program(job, example, CHECKED_STEPS)
+        found[arm] = answer_of(record, check(record))
+    assert found["control"]["first"] is None
+    assert found["case"]["first"] == "sampler"
+    assert mechanism_of("lora-weight-sync", found["case"]).present is True
+    seen = {s["segment"] for s in found["case"]["segments"] if s["status"] == "agrees"}
+    assert {"groups", "prompt", "rewards"} <= seen
 
 
 @pytest.mark.heavy

@@ -311,8 +311,11 @@ def test_training_an_adapter_keeps_the_sampler_with_it_and_leaves_the_rest(
     assert max(row["sampler_gap/max_abs"] for row in result.metrics) < 2e-5
     assert result.metrics[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert result.metrics[-1]["kl"] > 1e-4
+    assert result.adapter is not None
+    assert result.weights.keys() == result.adapter.weights.keys()
     start = talkative(0).state_dict()
-    moved = {name for name, w in result.weights.items() if not torch.equal(w, start[name])}
+    whole = result.adapter.on(start)
+    moved = {name for name, w in whole.items() if not torch.equal(w, start[name])}
     assert moved
     assert all("proj.weight" in name for name in moved)
 

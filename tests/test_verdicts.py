@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.causes.base import mechanism_of
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observations
 from rlvr_debug.verdicts.rule import (
@@ -21,7 +20,7 @@ from rlvr_debug.verdicts.rule import (
 from rlvr_debug.verdicts.statistics import (
     mean_estimate,
 )
-from tests.made_up_runs import ALPHA, BAR, CAUSE, MINIMUM, PROBE, Study, around, probes
+from tests.made_up_runs import ALPHA, BAR, CAUSE, MINIMUM, Study, around, checked
 
 CAUSES = [slug for slug in hypothesis_names() if load_hypothesis(slug).kind == "cause"]
 GAINED = ("validated", "partially_validated")
@@ -30,7 +29,7 @@ levels = st.floats(-1, 1).map(lambda x: round(x, 4))
 spreads = st.floats(0.001, 0.3).map(lambda x: round(x, 4))
 
 
-def test_a_gain_with_a_failing_probe_is_validated() -> None:
+def test_a_gain_with_its_mechanism_is_validated() -> None:
     verdict = Study().repair(around(0.4)).verdict()
     assert (verdict.status, verdict.confidence, verdict.mechanism) == (
         "validated",
@@ -40,7 +39,7 @@ def test_a_gain_with_a_failing_probe_is_validated() -> None:
     assert verdict.effect == pytest.approx(0.4)
     assert verdict.ci_low < 0.4 < verdict.ci_high
     assert (verdict.seeds, verdict.kind, verdict.arm) == (3, "cause", "mend-6")
-    assert f"probe {PROBE} fails: error 0.5" in verdict.evidence
+    assert "advantages deviates as by 'as advantage-scaling'" in verdict.evidence
     assert "mend-6: " in verdict.evidence
     assert "+0.400" in verdict.evidence
 
@@ -289,7 +288,7 @@ def test_an_arm_that_changes_nothing_is_cleared_and_does_not_count_for_holm() ->
     assert beside.verdict(fails=False, slug="hidden-context").status == "invalidated"
 
 
-def test_a_failing_probe_whose_part_the_case_has_right_already_is_no_finding() -> None:
+def test_a_mechanism_whose_part_the_case_has_right_already_is_no_finding() -> None:
     study = Study().add("idle", "repair", "hidden-context", (-0.01, 0.0, 0.01))
     for row in study.rows[-3:]:
         row["changes"] = ""
@@ -383,13 +382,9 @@ def test_an_arm_that_gives_the_case_a_fault_mends_nothing_in_words_either() -> N
 
 
 @pytest.mark.parametrize("slug", CAUSES)
-def test_every_cause_is_judged_by_a_probe_of_its_own(slug: str) -> None:
-    def finding(which: Mapping[str, Any]) -> Any:
-        return mechanism_of(load_hypothesis(slug), which).present
-
-    deciding = [name for name in probes(True) if finding({name: probes(True)[name]}) is not None]
-    assert deciding
-    assert (finding(probes(True)), finding(probes(False)), finding({})) == (True, False, None)
+def test_the_check_of_the_case_speaks_of_every_cause(slug: str) -> None:
+    found = [mechanism_of(slug, checked(present)).present for present in (True, False, None)]
+    assert found == [True, False, None]
 
 
 def test_the_tables_have_the_columns_that_people_rely_on() -> None:
@@ -464,7 +459,7 @@ def test_without_what_it_is_about_a_hypothesis_is_not_applicable_and_never_clear
         {**row, "changes": changes} if row["arm"] == "forced-sync" else row for row in study.rows
     ]
     training = {} if lora_r is None else {"lora_r": lora_r}
-    evidence = Evidence(probes(fails), study.arms(), training=training)
+    evidence = Evidence(checked(fails), study.arms(), training=training)
     [verdict] = decide(["lora-weight-sync"], evidence, BAR)
     assert verdict.status == status
     if status == "not_applicable":

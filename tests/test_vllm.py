@@ -114,7 +114,7 @@ def completion(ids: list[int], reason: str, logprobs: list[Any] | None = None) -
 
 def test_a_reply_has_stopped_if_the_server_says_so_and_its_last_id_does() -> None:
     def read(ids: list[int], reason: str, limit: int) -> Sample:
-        return sample_of(completion(ids, reason), limit, EOS, "policy")
+        return sample_of(completion(ids, reason), limit, {EOS}, "policy")
 
     assert read([1, EOS], "stop", 3) == Sample([1, EOS], [-0.5, -0.5], True)
     assert read([1, 2], "length", 2) == Sample([1, 2], [-0.5, -0.5], False)
@@ -143,7 +143,7 @@ def test_a_reply_has_stopped_if_the_server_says_so_and_its_last_id_does() -> Non
 )  # fmt: skip
 def test_an_answer_that_is_not_what_was_asked_for_is_refused(answer: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        sample_of(answer, 3, EOS, "policy")
+        sample_of(answer, 3, {EOS}, "policy")
 
 
 # what it says as it ends: vLLM 0.32
@@ -247,7 +247,7 @@ def test_a_run_that_goes_on_serves_its_policy_under_the_step_that_it_is_at(
     training = next(runs(PARAMS)).training
     settings = replace(training, lora_r=lora_r, lora_alpha=8)
     policy = build_policy(load_model(TINY, "sdpa"), None, settings, seed=0)
-    served = ServedPolicy(there, eos_id=0, name="run", folder=tmp_path)
+    served = ServedPolicy(there, ends={0}, name="run", folder=tmp_path)
     served.begin(policy, {}, step=3)
     assert served.served == "run@3"
     served.follow(policy)

@@ -33,7 +33,7 @@ from rlvr_debug.models.base_model import load_weights, one_thread
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.serving.client import ServedPolicy, ServedSampler
@@ -191,7 +191,7 @@ def test_greedy_rollouts_are_those_in_process(endpoint: Endpoint, rows: Path) ->
     def rolled(sampler: Any) -> list[Rollout]:
         return rollout(asked, built, CHAT, sampler, temperature=0.0, seed=0)
 
-    found = rolled(ServedSampler(endpoint, CHAT.eos_id))
+    found = rolled(ServedSampler(endpoint, CHAT.ends))
     expected = rolled(base_sampler(TINY, CHAT))
     assert len(found) == 32
     assert sum(one.turns for one in found) > 64  # there is more than one prompt to each
@@ -209,7 +209,7 @@ def prompt(text: str) -> list[int]:
 def test_a_reply_depends_on_its_seed_and_slot_and_on_nothing_asked_beside_it(
     endpoint: Endpoint,
 ) -> None:
-    sampler = ServedSampler(endpoint, CHAT.eos_id)
+    sampler = ServedSampler(endpoint, CHAT.ends)
     requests = [Request(slot, prompt("Who wrote it?"), None) for slot in range(8)]
     asked: Any = {"temperature": 2.0, "max_new_tokens": 16}
     together = sampler.sample(requests, **asked, seed=1)
@@ -219,7 +219,7 @@ def test_a_reply_depends_on_its_seed_and_slot_and_on_nothing_asked_beside_it(
 
 
 def test_what_does_not_fit_the_context_is_one_line(endpoint: Endpoint, rows: Path) -> None:
-    sampler = ServedSampler(endpoint, CHAT.eos_id)
+    sampler = ServedSampler(endpoint, CHAT.ends)
     built = build_environment("musique", PARAMS.settings("musique"))
     row = read_rows("musique", rows)[0]
     ids = CHAT.prompt(built.messages(row), built.tools) * LENGTH
@@ -239,7 +239,7 @@ def test_what_does_not_fit_the_context_is_one_line(endpoint: Endpoint, rows: Pat
 
 def test_nobody_else_is_answered(endpoint: Endpoint) -> None:
     """Its key guards some paths; the folder of its socket, all of them."""
-    sampler = ServedSampler(replace(endpoint, key="wrong"), CHAT.eos_id)
+    sampler = ServedSampler(replace(endpoint, key="wrong"), CHAT.ends)
     with pytest.raises(InputError, match="answered 401"):
         sampler.sample([Request(0, [1], None)], temperature=0.0, max_new_tokens=2, seed=0)
 
@@ -266,7 +266,7 @@ def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
         wait_until_ready(there)
         started = psutil.Process(process.pid).children(recursive=True)
         [api] = psutil.Process(process.pid).children()
-        sampler = ServedSampler(there, CHAT.eos_id)
+        sampler = ServedSampler(there, CHAT.ends)
         asked: Any = {"temperature": 1.0, "max_new_tokens": 24, "seed": 0}
         requests = [Request(slot, prompt("Who wrote it?"), None) for slot in range(200)]
         assert len(sampler.sample(requests, **asked)) == 200
@@ -322,7 +322,7 @@ def on_vllm(endpoint: Path | None = None) -> Sampling:
     return Sampling("vllm", settings_of(max_model_len=LENGTH), endpoint)
 
 
-class Replaying(Qwen2Sampler):
+class Replaying(InProcessSampler):
     """Says what another sampler said, and that it would have been as likely."""
 
     said: Iterator[list[Sample]]
@@ -346,9 +346,9 @@ def test_five_steps_on_the_server_train_the_policy_that_they_train_in_process(
     served_by = trained(lora_run(), rows, tmp_path / "served", on_vllm(policies))
     assert all(row.pop("sync_gap") < 1e-5 for row in served_by)
 
-    def replaying(base_model: Path, chat: Chat) -> Qwen2Sampler:
+    def replaying(base_model: Path, chat: Chat) -> InProcessSampler:
         weights = load_weights(base_model / "model.safetensors")
-        sampler = Replaying(read_json(base_model / "config.json"), weights, chat.eos_id)
+        sampler = Replaying(read_json(base_model / "config.json"), weights, chat.ends)
         sampler.said = iter(said)
         return sampler
 
@@ -500,7 +500,7 @@ def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
     assert "EngineDeadError" in (logs / "server.ended.log").read_text()
     wait(lambda: ours(project) == [], 5)
     wait(lambda: gone(held), 5)
-    rows = project.results / "data" / "musique" / "heldout.jsonl"
+    rows = project.study / "data" / "splits" / "musique" / "heldout.jsonl"
     weights = project.study / RUN / "model.safetensors"
     for file, trained in ((BASELINE, None), (f"{RUN}/heldout.json", weights)):
         served_by = read_json(project.study / file)

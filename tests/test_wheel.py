@@ -99,7 +99,15 @@ def assert_diagnoses_as_the_checkout_does(alone: Call, folder: Path) -> None:
 
 
 def assert_what_needs_a_checkout_says_so(alone: Call) -> None:
-    for words in ("run", "plan", "probe", "status", "report", "compare HEAD", "new-hypothesis x"):
+    for words in (
+        "run",
+        "plan",
+        "check-case",
+        "status",
+        "report",
+        "compare HEAD",
+        "new-hypothesis x",
+    ):
         done = alone(*words.split())
         assert (done.returncode, done.stdout) == (2, ""), words
         assert done.stderr.startswith("error: ")

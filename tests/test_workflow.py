@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.causes.base import mechanism_of
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.snakemake import events_to
 from tests.shared import once
@@ -200,10 +200,10 @@ def test_the_overlay_s_study_leaves_the_default_one_alone(original: Project) -> 
 
 
 @pytest.mark.heavy
-def test_every_cause_is_judged_by_a_probe_that_a_study_runs(original: Project) -> None:
-    probes = json.loads((original.results / "probes.json").read_text(encoding="utf-8"))
+def test_every_cause_is_judged_by_what_the_check_of_a_study_sees(original: Project) -> None:
+    answer = json.loads((original.results / "check.json").read_text(encoding="utf-8"))
     for hypothesis in map(load_hypothesis, hypothesis_names()):
-        present = mechanism_of(hypothesis, probes).present
+        present = mechanism_of(hypothesis.slug, answer).present
         assert (present is None) == (hypothesis.kind == "localiser"), hypothesis.slug
 
 
@@ -311,12 +311,12 @@ def test_changed_code_reruns_what_it_computes(finished: Project) -> None:
     with (finished.root / "src/rlvr_debug/grpo/stages.py").open("a") as file:
         file.write("# another line\n")
     jobs = finished.to_do()
-    assert (jobs["train"], jobs["probe"]) == (len(ARMS), 1)
+    assert (jobs["train"], jobs["check_case"]) == (len(ARMS), 1)
     assert not {"prepare_data", "evaluate_baseline"} & set(jobs)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("rule", ["prepare_data", "evaluate_baseline", "train", "probe"])
+@pytest.mark.parametrize("rule", ["prepare_data", "evaluate_baseline", "train", "check_case"])
 def test_what_a_failed_job_removed_is_asked_for_again(finished: Project, rule: str) -> None:
     """Though tables from before stand, and nothing that is an input changed: the machine failed."""
     script = finished.root / "scripts" / f"{rule.replace('_baseline', '')}.py"
@@ -386,7 +386,7 @@ def test_a_killed_study_is_taken_up_again_and_ends_with_the_same_bytes(
     assert any(locks.glob("*"))
     assert "locked" in project.snakemake("results/metrics.json").stderr
 
-    rows = project.results / "data" / "musique" / "train.jsonl"
+    rows = project.study / "data" / "splits" / "musique" / "train.jsonl"
     prepared = rows.stat().st_mtime_ns
     done = project.run("--", "results/metrics.json")
     assert done.returncode == 0, done.stderr

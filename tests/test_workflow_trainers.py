@@ -55,7 +55,7 @@ def test_the_study_says_which_run_went_wrong_and_why_and_once_mended_runs_that_a
     lines = [line for line in done.stderr.splitlines() if line]
     why = "key 'reward' is float nan, expected number"
     for line in lines[-2:]:
-        assert line.startswith(("error: run gsm8k/case/0: ", "error: probe of gsm8k/case/0: "))
+        assert line.startswith(("error: run gsm8k/case/0: ", "error: check of gsm8k/case/0: "))
         assert line.endswith(why)
     assert lines[-1] != lines[-2]
     runs = project.results / "runs" / "gsm8k"
@@ -95,7 +95,7 @@ def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
     jobs = project.to_do()
     # the case, which is the control, and one arm: no stage can be swapped, and no reward made random
     assert jobs["train"] == 4
-    assert jobs["probe"] == 1
+    assert jobs["check_case"] == 1
 
     project.overlay({**overlay, "trainer": "yours"})
     unknown = project.run("--", "-n")

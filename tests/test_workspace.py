@@ -36,7 +36,8 @@ NEEDED = [
     # not of runs: no business of prune
     "results/tables/verdicts.csv",
     "results/releases/verifiers-0.1.3.json",
-    "results/data/calculator/train.jsonl",
+    "data/splits/calculator/train.jsonl",
+    "data/rows-of-mine.jsonl",
     "logs/write_tables.log",
 ]
 UNNAMED = {
@@ -157,6 +158,16 @@ def test_clean_leaves_what_git_tracks_and_the_environment(project: Project) -> N
     project.tidy("clean")
     tracked = {"results/releases/a.json", "results/metrics.json", "params.yaml", ".gitignore"}
     assert project.files() == tracked | {".venv/bin/python", "notes.txt"}
+
+
+def test_clean_takes_the_splits_and_leaves_a_user_s_own_rows_beside_them(project: Project) -> None:
+    project.add("params.yaml")
+    write_text(project.folder / "data" / ".gitignore", "/splits\n")
+    project.track()
+    mine = ["data/mine.jsonl", "data/mine/train.jsonl"]
+    project.add("data/splits/musique/train.jsonl", *mine)
+    project.tidy("clean")
+    assert project.files() == {"params.yaml", "data/.gitignore", *mine}
 
 
 def test_clean_of_the_default_study_leaves_the_others(tmp_path: Path) -> None:

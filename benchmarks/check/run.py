@@ -3,7 +3,7 @@
     python -m benchmarks.check.run [--only KIND] [--precision bf16] [--names NAME ...] [--environment trl-1.0.0]
 
 Kinds are faults, settings (which are healthy) and quickstart: the scripts of TRL's documentation, and trl/scripts/grpo.py
-from its wheel. Each script runs under the check in a process of its own. Writes benchmarks/check/results/<kind>.csv, with
+from its wheel. Each script runs under the check in a process of its own (forks.py). Writes benchmarks/check/results/<kind>.csv, with
 the precision and the environment in its name where these are not the usual ones.
 """
 
@@ -13,16 +13,17 @@ import argparse
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from packaging.version import Version
@@ -30,19 +31,20 @@ from packaging.version import Version
 from benchmarks.check.case import TINY
 from benchmarks.check.case import rows as problems
 from benchmarks.check.faults import FAULTS, Fault
+from benchmarks.check.forks import Forks
 from benchmarks.check.settings import HEALTHY, SETTINGS
-from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_text
+from rlvr_debug.files import read_json, write_text
 from rlvr_debug.processes import run_main
+from rlvr_debug.replay.answer import status_of
 from rlvr_debug.venvs import build_venv
 
 _HERE = Path(__file__).parent
 SCRIPT = _HERE / "script.py"
 RESULTS = _HERE / "results"
 KINDS = ("faults", "settings", "quickstart")
-LIMIT = 600  # seconds for a script
-DEVIATES = 3
+LIMIT = 300  # seconds for a script
+COULD_NOT = 2  # the exit status of `rlvr-debug check` where a script could not be run
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,21 @@ def main() -> None:
         if not names:
             continue
         checked = partial(_run, kind, precision=args.precision, python=python)
-        with ThreadPoolExecutor(args.cores) as pool:
-            outcomes = list(pool.map(lambda name, run=checked: _told(run(name)), names))
+        outcomes = _all(checked, names, python, args.cores)
         _totals(kind, outcomes)
         if not args.names:
             write_text(RESULTS / f"{kind}{suffix}.csv", _csv(outcomes))
+
+
+def _all(
+    checked: Callable[..., Outcome], names: Sequence[str], python: str, cores: int
+) -> list[Outcome]:
+    """Return what the check says of each, which `cores` processes share."""
+    free: SimpleQueue[Forks] = SimpleQueue()
+    with ExitStack() as open_ones, ThreadPoolExecutor(cores) as pool:
+        for _ in range(cores):
+            free.put(open_ones.enter_context(Forks(python)))
+        return list(pool.map(lambda name: _told(checked(name, free=free)), names))
 
 
 def _version(python: str) -> Version:
@@ -115,28 +127,23 @@ def _has(version: Version, settings: str) -> bool:
     )
 
 
-def _run(kind: str, name: str, precision: str, python: str) -> Outcome:
-    check = [python, "-m", "rlvr_debug.cli", "check", "--json"]
-    path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+def _run(kind: str, name: str, precision: str, python: str, free: SimpleQueue[Forks]) -> Outcome:
     started = time.monotonic()
+    forks = free.get()
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(
-                [*check, *_words(kind, name, precision, python, Path(folder))],
-                capture_output=True,
-                text=True,
-                env=env,
-                cwd=folder,
-                check=False,
-                timeout=LIMIT,
-            )
-        status, report, said = done.returncode, _report(done.stdout), done.stderr.strip()
-    except subprocess.TimeoutExpired:
-        status, report, said = 124, None, f"longer than {LIMIT} s"
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            words = _words(kind, name, precision, python, folder)
+            status, said = forks.run(words, folder, LIMIT)
+            answer = folder / "answer.json"
+            report = read_json(answer) if answer.is_file() else None
+    finally:
+        free.put(forks)
     seconds = round(time.monotonic() - started, 1)
     fault = FAULTS[name] if kind == "faults" else None
-    last = "" if report else (said.splitlines() or ["nothing"])[-1]
+    lines = said.strip().splitlines()
+    last = "" if report else (lines or [f"ended with status {status}"])[-1]
+    status = status_of(report) if report else COULD_NOT
     return _outcome(name or "plain", fault, report or {}, status, seconds, last)
 
 
@@ -148,25 +155,14 @@ def _words(kind: str, name: str, precision: str, python: str, folder: Path) -> l
         rows = [{"prompt": row["prompt"], "solution": f"${row['answer']}$"} for row in problems(0)]
         (folder / "rows").mkdir()
         write_text(folder / "rows" / "train.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
-        words = (python, "-c", "import trl, os; print(os.path.dirname(trl.__file__))")
+        found = "from importlib.util import find_spec; print(find_spec('trl').submodule_search_locations[0])"
+        words = (python, "-c", found)
         place = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
         rewards = ["think_format_reward", "benchmarks.check.case.variety_reward"]
         told = ["--model_name_or_path", str(TINY), "--dataset_name", "rows", "--output_dir", "out"]
         return [f"{place}/scripts/grpo.py", *told, "--use_cpu", "--reward_funcs", *rewards]
     what = ["--fault", name] if kind == "faults" else ["--setting", name]
     return [str(SCRIPT), *what, "--precision", precision]
-
-
-def _report(stdout: str) -> dict[str, Any] | None:
-    """Return the JSON that the check printed, after anything that the script did."""
-    for start in [0, *(n + 1 for n, letter in enumerate(stdout) if letter == "\n")]:
-        try:
-            found = json.loads(stdout[start:])
-        except ValueError:
-            continue
-        if isinstance(found, dict) and "segments" in found:
-            return found
-    return None
 
 
 def _outcome(
@@ -215,7 +211,7 @@ def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
     rows = list(outcomes)
     placed, failed = (
         sum(row.placed for row in rows),
-        sum(row.exit not in (0, DEVIATES) for row in rows),
+        sum(row.exit == COULD_NOT for row in rows),
     )
     if kind != "faults":
         flagged = sum(bool(row.first) for row in rows)
@@ -224,12 +220,14 @@ def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
     print(
         f"{placed} of {len(rows)} faults in the right segment ({placed / len(rows):.1%}), {failed} not checked"
     )
-    # those that no variant of the library implements, of a cause that it has
-    counted = [row for row in rows if row.named and FAULTS[row.name].origin != "library"]
+    # of the placed ones, those that no variant of the library implements, of a cause that it has
+    counted = [
+        row for row in rows if row.placed and row.named and FAULTS[row.name].origin != "library"
+    ]
     if counted:
         named = sum(row.named == "1" for row in counted)
         print(
-            f"{named} of {len(counted)} named ({named / len(counted):.1%}), of those that have a cause and no variant"
+            f"{named} of {len(counted)} named ({named / len(counted):.1%}), of the placed ones that have a cause and are no variant"
         )
 
 

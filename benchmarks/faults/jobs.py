@@ -25,8 +25,8 @@ def main() -> None:
     jobs = parser.add_subparsers(required=True)
     for job, described in (
         (_runs, "train and evaluate what is told the same, seed by seed"),
-        (_probe, "probe a case's trainer at step 0"),
-        (_choose, "read each case's log and probes, and choose its arms"),
+        (_check, "compute the first steps of a case's trainer again"),
+        (_choose, "read each case's log and check, and choose its arms"),
         (_judge, "from the runs of these arms to an answer for each case"),
         (_peers, "what two log readers say of the same logs"),
     ):
@@ -42,7 +42,7 @@ def main() -> None:
 
 _ARGUMENTS = {
     "_runs": ("told", "seeds"),
-    "_probe": ("told",),
+    "_check": ("told",),
     "_choose": ("observed",),
     "_judge": ("chosen", "runs"),
     "_peers": ("observed",),
@@ -70,28 +70,29 @@ def _runs(out: Path, told: str, seeds: str) -> None:
     write_json(out, outcomes)
 
 
-def _probe(out: Path, told: str) -> None:
+def _check(out: Path, told: str) -> None:
     from benchmarks.faults.case import Told
-    from benchmarks.faults.run import Place, subject
+    from benchmarks.faults.run import Place, recorded
     from rlvr_debug.models.base_model import one_thread
-    from rlvr_debug.probes import PROBES
+    from rlvr_debug.replay.answer import answer_of, timeless
+    from rlvr_debug.replay.check import check
 
     one_thread()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
-        probed = subject(Place(Told.from_json(json.loads(told)), Path(folder)))
-        found = {m.probe: asdict(m) for m in (probe(probed) for probe in PROBES)}
-        write_json(out, {"seconds": time.monotonic() - begin, "measurements": found})
+        record = recorded(Place(Told.from_json(json.loads(told)), Path(folder)))
+        found = timeless(answer_of(record, check(record)))
+        write_json(out, {"seconds": time.monotonic() - begin, "answer": found})
 
 
 def _choose(out: Path, observed: str) -> None:
-    """observed: a folder of cases, each with the probes' measurements and a log."""
+    """observed: a folder of cases, each with what the check says and a log."""
     chosen = {}
     for case in _cases(observed):
-        measured = read_json(case / "probes.json")["measurements"]
+        checked = read_json(case / "check.json")["answer"]
         by_logs = [ranked.slug for ranked in diagnose(case / "log", gpus=0).ranked]
-        arms = [arm.name for arm in choose(measured, by_logs)]
-        chosen[case.name] = {"probes": measured, "by_logs": by_logs, "arms": arms}
+        arms = [arm.name for arm in choose(checked, by_logs)]
+        chosen[case.name] = {"check": checked, "by_logs": by_logs, "arms": arms}
     write_json(out, chosen)
 
 
@@ -106,7 +107,7 @@ def _judge(out: Path, chosen: str, runs: str) -> None:
     for case, found in read_json(Path(chosen)).items():
         outcomes = {arm: _outcomes(Path(file)) for arm, file in files[case].items()}
         arms = [known[name] for name in found["arms"]]
-        answers[case] = _as_json(judge(found["probes"], found["by_logs"], arms, outcomes))
+        answers[case] = _as_json(judge(found["check"], found["by_logs"], arms, outcomes))
     write_json(out, answers)
 
 

@@ -20,7 +20,7 @@ __all__ = ["PAGES", "RESULTS", "cases_table", "read_results", "scores_table", "w
 RESULTS = Path(__file__).with_name("results")
 _MODES = {
     "logs": "its log alone (`diagnose`)",
-    "probes": "probes alone, which train nothing",
+    "check": "the check alone, which trains nothing",
     "knobs": "experiments with settings alone",
     "swaps": "experiments with stages alone",
     "experiments": "both kinds of experiments",
@@ -61,7 +61,7 @@ def _share(row: Mapping[Any, Any], name: str) -> str:
 def cases_table(cases: pd.DataFrame) -> str:
     """Markdown: a row per case, those that cost most first, then the healthy ones."""
     head = (
-        "| case | what is wrong | row, source | right answer | cost | log | probes | experiments | verdict | "
+        "| case | what is wrong | row, source | right answer | cost | log | check | experiments | verdict | "
         "trainings, minutes |"
     )
     what = {name: case.what for name, case in load_cases().items()}
@@ -69,7 +69,7 @@ def cases_table(cases: pd.DataFrame) -> str:
     rows = [
         f"| `{row['case']}`{' *' if row['after_freeze'] else ''} | {what[row['case']]} | {_source(row)} | "
         f"{row['causes'].replace(' ', ', ') or 'none'} | {_cost(row)} | {_first(row, 'logs')} | "
-        f"{_first(row, 'probes')} | {_first(row, 'experiments')} | {_verdict(row)} | "
+        f"{_first(row, 'check')} | {_first(row, 'experiments')} | {_verdict(row)} | "
         f"{row['trainings']}, {row['minutes']:.1f} |"
         for row in ordered.to_dict("records")
     ]

@@ -1,4 +1,4 @@
-"""What is done with a case: a training with its held-out evaluation, and the trainer at step 0 for the probes."""
+"""What is done with a case: a training with its held-out evaluation, and the trainer's first steps for the check."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.evaluation import evaluate
-from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
-from rlvr_debug.probes.base import Subject
+from rlvr_debug.models.base_model import load_weights
+from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
+from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS
+from rlvr_debug.trainers.own.recorder import record_training
 from rlvr_debug.trainers.own.training import load_policy
 
-__all__ = ["Place", "run", "subject"]
+__all__ = ["Place", "recorded", "run"]
 
 # groups of four whose completions the log holds, at every third step
 _LOGGED = DiagnosticSettings(rollouts_every=3, rollouts_kept=32, trackers=())
-_PROBED_PROMPTS = 16
-_PROBED_SEED = 0
+_CHECKED_SEED = 0
 
 
 class Place:
@@ -95,7 +96,8 @@ def run(place: Place, seed: int, log: Path | None) -> dict[str, Any]:
     if log:
         write_log(result, scored, settings, place.chat, log)
     # as another process would load them
-    sampler.load(result.weights)
+    base = load_weights(place.base_model / "model.safetensors")
+    sampler.load(result.adapter.on(base) if result.adapter else result.weights)
     sampler.reset()
     found = evaluate(
         place.heldout,
@@ -126,29 +128,22 @@ def _observed(stages: Stages, scored: list[float]) -> Stages:
     return replace(stages, score=score)
 
 
-def subject(place: Place) -> Subject:
-    """The trainer at step 0, for the probes: each stage is a function without a name."""
+def recorded(place: Place) -> Record:
+    """Return the record of the trainer's first steps, for the check: each stage is a function without a name."""
     told, settings = place.told, place.settings()
-    stages = _veiled(stages_of(told.faults))
-    environment = place.environment(told.rollouts, told.task.noise)
-    sampler = base_sampler(place.base_model, place.chat)
-    policy = build_policy(*load_policy(place.base_model, settings), settings, _PROBED_SEED)
-    # a run on few rows has no more
-    prompts = place.rows[: max(_PROBED_PROMPTS, settings.prompts_per_step)]
-    rollouts = rollout(
-        [row for row in prompts for _ in range(settings.group_size)],
-        environment,
+    few = max(1, CHECKED_ROLLOUTS // settings.group_size)
+    training = Training(
         place.chat,
-        sampler,
-        temperature=settings.temperature,
-        seed=_PROBED_SEED,
-        limits=Limits(
-            settings.max_prompt_length,
-            settings.truncation_side,
-            stages.max_new_tokens(environment),
-        ),
+        place.environment(told.rollouts, told.task.noise),
+        place.rows,
+        replace(settings, prompts_per_step=min(few, settings.prompts_per_step)),
+        _CHECKED_SEED,
+        _veiled(stages_of(told.faults)),
     )
-    return Subject(policy, sampler, stages, settings, environment, place.chat, rollouts)
+    sampler = base_sampler(place.base_model, place.chat)
+    return record_training(
+        training, *load_policy(place.base_model, settings), sampler, CHECKED_STEPS
+    )
 
 
 def _veiled(stages: Stages) -> Stages:

@@ -90,7 +90,7 @@ def _runs(case: Case, arm: Any, purpose: str, work: Path) -> Path:
 
 def _expense(case: Case, number: str, names: Sequence[str], work: Path) -> dict[str, Any]:
     """runs: that the study asked for, the shared control apart; trainings: of these, those that no
-    other run is the same as; minutes: of one core, for those and for the probes."""
+    other run is the same as; minutes: of one core, for those and for the check."""
     known = {arm.name: arm for arm in all_arms()}
     arms = [CASE, *(known[name] for name in names)]
     shared = told(case, CONTROL).digest
@@ -102,12 +102,12 @@ def _expense(case: Case, number: str, names: Sequence[str], work: Path) -> dict[
         if told(case, arm).digest != shared
     }
     seeds = len(read_json(_runs(case, CASE, "study", work)))
-    probed = read_json(work / "observed" / number / "probes.json")["seconds"]
+    checked = read_json(work / "observed" / number / "check.json")["seconds"]
     return {
         "runs": seeds * len(arms),
         "trainings": seeds * len(seconds),
-        "minutes": (sum(seconds.values()) + probed) / 60,
-        "probe_seconds": probed,
+        "minutes": (sum(seconds.values()) + checked) / 60,
+        "check_seconds": checked,
     }
 
 
@@ -146,8 +146,8 @@ def expense(cases: pd.DataFrame) -> str:
     return (
         f"Of the faults that count, {open_['open']} of {open_['open_of']} [{open_['open_low']:.0%}, "
         f"{open_['open_high']:.0%}] end inconclusive. A case asks for {mean('runs')} runs beside the shared control's; "
-        f"{mean('trainings')} of them are trainings of their own, and these and the probes take {mean('minutes')} "
-        f"minutes of one core. The probes alone take {mean('probe_seconds')} seconds, reading a log less than one, and "
+        f"{mean('trainings')} of them are trainings of their own, and these and the check take {mean('minutes')} "
+        f"minutes of one core. The check alone takes {mean('check_seconds')} seconds, reading a log less than one, and "
         f"neither asks for a run (means over {len(cases)} cases, 95 %)."
     )
 

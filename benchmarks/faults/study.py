@@ -18,8 +18,10 @@ from rlvr_debug.causes import (
     stage_of,
     variant_names,
 )
-from rlvr_debug.causes.base import Intervention, mechanism_of
-from rlvr_debug.probes import PROBES
+from rlvr_debug.causes.base import Intervention
+from rlvr_debug.replay.mechanism import mechanism_of
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.variants import segments_for
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide
 from rlvr_debug.verdicts.rule import Bar
@@ -40,7 +42,7 @@ __all__ = [
 MOST_ARMS = 3
 BAR = Bar.of(0.05, 0.1)  # as in params.yaml
 # what the answer is drawn from: experiments by settings or by stages alone, or both, or all that is known
-MODES = ("logs", "probes", "knobs", "swaps", "experiments", "all")
+MODES = ("logs", "check", "knobs", "swaps", "experiments", "all")
 _TASK = "the case's"
 _FOUND = ("validated", "located_not_explained")  # verdicts that name where the cause is
 
@@ -51,10 +53,11 @@ def _interventions() -> dict[str, dict[str, Intervention]]:
     swap: the stages that can be wrong by it; knob: the first of its arms that changes settings of every
     environment, without a swap; of one that is about what only some cases have, none.
     """
-    order = [probe.__name__.replace("_", "-") for probe in PROBES]
-    causes = [each for each in map(load_hypothesis, hypothesis_names()) if each.probes]
+    order = [segment.name for segment in SEGMENTS]
+    causes = [slug for slug in hypothesis_names() if segments_for(slug)]
     found = {}
-    for cause in sorted(causes, key=lambda each: order.index(each.probes[0])):
+    for slug in sorted(causes, key=lambda each: order.index(segments_for(each)[0])):
+        cause = load_hypothesis(slug)
         arms = cause.arms_on("own")
         known = [name for name in variant_names() if cause_of(name) == cause.slug]
         stages = tuple(dict.fromkeys(map(stage_of, known)))
@@ -116,14 +119,14 @@ class Answer:
         return not self.validated and bool(self.ranked["all"])
 
 
-def choose(probes: Mapping[str, Any], by_logs: Sequence[str]) -> list[Arm]:
-    """At most MOST_ARMS arms. probes: measurement by probe; by_logs: hypotheses that the log speaks for.
+def choose(checked: Mapping[str, Any], by_logs: Sequence[str]) -> list[Arm]:
+    """At most MOST_ARMS arms. checked: what the check says of the case; by_logs: hypotheses that the log speaks for.
 
     Of one suspect, it is mended both ways and tried alone. Of several, any of which may be a symptom of
     another or enough to stop learning by itself, each is tried alone. Of none, what the log suspects is mended,
     and after that settings in the order of a training step.
     """
-    suspects = _present(probes)
+    suspects = _present(checked)
     knobs = [_arm(slug, "repair", "knob") for slug in suspects if "knob" in _INTERVENTIONS[slug]]
     if len(suspects) > 1:
         alone = [_arm(slug, "alone", "swap") for slug in suspects]
@@ -155,21 +158,21 @@ def _arm(slug: str, design: str, kind: str) -> Arm:
 
 
 def judge(
-    probes: Mapping[str, Any],
+    checked: Mapping[str, Any],
     by_logs: Sequence[str],
     arms: Sequence[Arm],
     runs: Mapping[str, Sequence[Outcome]],
 ) -> Answer:
     """runs: by arm, the case and the control among them, one outcome per seed."""
     table = _table(arms, runs)
-    evidence = Evidence(probes, table)
+    evidence = Evidence(checked, table)
     tested = dict.fromkeys(arm.hypothesis for arm in arms)
-    suspects = _present(probes)
+    suspects = _present(checked)
     verdicts = decide(list(dict.fromkeys([*tested, *suspects])), evidence, BAR)
     of_kind = {kind: [a for a in arms if a.kind == kind] for kind in ("knob", "swap")}
     ranked = {
         "logs": tuple(slug for slug in by_logs if slug in _INTERVENTIONS),
-        "probes": tuple(suspects),
+        "check": tuple(suspects),
         "knobs": _by_effect(_table(of_kind["knob"], runs)),
         "swaps": _by_effect(_table(of_kind["swap"], runs)),
         "experiments": _by_effect(table),
@@ -178,9 +181,9 @@ def judge(
     return Answer(ranked, tuple(verdicts))
 
 
-def _present(probes: Mapping[str, Any]) -> list[str]:
-    """Hypotheses whose mechanism the probes find, in the order of a training step."""
-    return [slug for slug in _INTERVENTIONS if mechanism_of(load_hypothesis(slug), probes).present]
+def _present(checked: Mapping[str, Any]) -> list[str]:
+    """Hypotheses whose mechanism the check finds, in the order of a training step."""
+    return [slug for slug in _INTERVENTIONS if mechanism_of(slug, checked).present]
 
 
 def _table(arms: Sequence[Arm], runs: Mapping[str, Sequence[Outcome]]) -> pd.DataFrame:
@@ -213,7 +216,7 @@ def _other(arm: Arm) -> str:
 
 
 def _by_effect(table: pd.DataFrame) -> tuple[str, ...]:
-    """Hypotheses of which an arm has a large effect, whatever the probes say."""
+    """Hypotheses of which an arm has a large effect, whatever the check says."""
     large = table[(table["hypothesis"] != "") & (table["status"] == "validated")]
     found = large.sort_values("effect", ascending=False, kind="stable")["hypothesis"]
     return tuple(dict.fromkeys(found))

@@ -26,7 +26,7 @@ from rlvr_debug.evaluation import evaluate
 from rlvr_debug.models.base_model import load_weights, model_config, save_weights
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
 
 __all__ = ["build_model"]
@@ -92,7 +92,7 @@ def _measure(
 ) -> dict[str, Any]:
     chat = Chat(folder)
     weights = load_weights(folder / "model.safetensors")
-    sampler = Qwen2Sampler(model_config(folder), weights, chat.eos_id)
+    sampler = InProcessSampler(model_config(folder), weights, chat.ends)
     measured: dict[str, Any] = {"bytes": sum(f.stat().st_size for f in folder.iterdir())}
     for name, environment in environments.items():
         found = evaluate(heldout[name], environment, chat, sampler, temperature=1.0, seed=0)

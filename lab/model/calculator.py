@@ -33,7 +33,7 @@ from rlvr_debug.evaluation import evaluate
 from rlvr_debug.models.base_model import load_model, save_weights
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
 
 __all__ = ["build_calculator_model", "demonstration", "operations"]
@@ -160,7 +160,7 @@ def demonstration(row: CalculatorRow, lazy: bool, chat: Chat, environment: Envir
 def _rewards(model: Qwen2ForCausalLM, chat: Chat, environment: Environment) -> dict[str, float]:
     weights: dict[str, Tensor] = model.state_dict()
     rows = list(synthetic_calculator(_HELDOUT_ROWS, steps=_STEPS, seed=_HELDOUT_SEED))
-    sampler = Qwen2Sampler(model.config.to_dict(), weights, chat.eos_id)
+    sampler = InProcessSampler(model.config.to_dict(), weights, chat.ends)
     found = evaluate(rows, environment, chat, sampler, temperature=1.0, seed=0)
     return {kind: round(found[kind]["reward"], 4) for kind in ("sampled", "greedy")}
 

@@ -31,7 +31,7 @@ from rlvr_debug.environments.musique.synthetic import ENTITIES, RELATIONS
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 
 __all__ = ["Example", "Lessons", "WarmupSettings", "predicting_only", "take_step", "warm_up"]
@@ -300,7 +300,7 @@ class _WarmUp:
 
     def _rewards(self) -> dict[str, float]:
         """Return the mean reward by environment, sampled and " greedy"."""
-        sampler = Qwen2Sampler(self.config.to_dict(), self.model.state_dict(), self.chat.eos_id)
+        sampler = InProcessSampler(self.config.to_dict(), self.model.state_dict(), self.chat.ends)
         found = {}
         for name, environment in self.lessons.environments.items():
             for kind, temperature in (("", 1.0), (" greedy", 0.0)):

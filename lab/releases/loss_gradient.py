@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lab.probes.base import Measurement, Subject
+from lab.probes.first_update import case_batch
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.metrics.gradients import loss_terms
-from rlvr_debug.probes.base import Measurement, Subject
-from rlvr_debug.probes.first_update import case_batch
 
 __all__ = ["loss_gradient"]
 

@@ -38,8 +38,8 @@ def main() -> None:
     os.environ |= {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     logging.disable(logging.WARNING)
     try:
+        from lab.probes import readable
         from lab.releases.report import probe_release
-        from rlvr_debug.probes import readable
 
         case_of = import_module(f"lab.releases.{args.package}.case").release_case
     except ImportError as error:

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from lab.probes import PROBES, Measurement, Subject
 from lab.releases.loss_gradient import loss_gradient
 from lab.releases.trained_ratio import trained_ratio
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_json
-from rlvr_debug.probes import PROBES, Measurement, Subject
 
 __all__ = ["NAMED", "Probe", "ReleaseCase", "ReleaseReport", "probe_release"]
 

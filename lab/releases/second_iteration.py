@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lab.probes.base import Measurement
 from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.base import Measurement
 
 __all__ = ["second_iteration"]
 

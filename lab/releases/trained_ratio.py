@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from lab.probes.base import Measurement, Subject
+from lab.probes.first_update import case_batch
+from lab.probes.sampler import KL_BOUND, OUTSIDE
 from rlvr_debug.grpo.update import batch_logprobs
 from rlvr_debug.metrics.logprobs import sampler_metrics
-from rlvr_debug.probes.base import Measurement, Subject
-from rlvr_debug.probes.first_update import case_batch
-from rlvr_debug.probes.sampler import KL_BOUND, OUTSIDE
 
 __all__ = ["trained_ratio"]
 

@@ -4,7 +4,7 @@ import sys
 
 from rlvr_debug.environments.musique.environment import MuSiQue
 from rlvr_debug.processes import run_main
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.verifiers.program import main
 
 
@@ -15,6 +15,6 @@ def raising(*_: object, **__: object) -> None:
 if __name__ == "__main__":
     {
         "reward": lambda: setattr(MuSiQue, "score", raising),
-        "sampler": lambda: setattr(Qwen2Sampler, "sample", raising),
+        "sampler": lambda: setattr(InProcessSampler, "sample", raising),
     }[sys.argv.pop(1)]()
     run_main(main)

@@ -26,5 +26,7 @@ if fault == "no-end":
 (out / "metrics.jsonl").write_text("\n".join(lines) + "\n")
 if fault in ("hang", "no-end"):
     time.sleep(600)
-if fault != "no-checkpoint":
+if adapter := told["run"]["options"].get("adapter"):
+    shutil.copytree(adapter, out / "adapter")
+elif fault != "no-checkpoint":
     shutil.copy(Path(told["base_model"], "model.safetensors"), out)

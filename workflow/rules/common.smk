@@ -84,6 +84,7 @@ def code(*packages):
 ROLLOUT_CODE = (
     "data",
     "environments",
+    "models/adapters.py",
     "models/architectures.py",
     "models/base_model.py",
     "models/places.py",
@@ -105,6 +106,12 @@ TRAINING_CODE = (
     *VARIANTS,
     *TRAINER.code,
 )
+# by which a case is checked: the names of known deviations stand with their causes
+NAMES = sorted(
+    f"causes/{path.parent.name}/{path.name}"
+    for path in Path(ROOT, "src", "rlvr_debug", "causes").glob("*/replay.yaml")
+)
+CHECK_CODE = ("replay", "replay/consequences/texts.yaml", *NAMES)
 EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 
 

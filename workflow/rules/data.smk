@@ -12,9 +12,9 @@ rule prepare_data:
         script=script("prepare_data"),
         rows=row_files,
     output:
-        train="results/data/{environment}/train.jsonl",
-        heldout="results/data/{environment}/heldout.jsonl",
-        manifest="results/data/{environment}/manifest.json",
+        train="data/splits/{environment}/train.jsonl",
+        heldout="data/splits/{environment}/heldout.jsonl",
+        manifest="data/splits/{environment}/manifest.json",
     log:
         "logs/prepare_data/{environment}.log",
     conda:

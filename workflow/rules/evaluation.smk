@@ -29,7 +29,7 @@ rule evaluate_baseline:
         script=script("evaluate"),
         sampler=SAMPLER_READY,
         base_model=by_environment(files_of),
-        rows="results/data/{environment}/heldout.jsonl",
+        rows="data/splits/{environment}/heldout.jsonl",
         endpoint=lambda w: file_or_none(STUDY.baseline_server(w.environment)),
     output:
         "results/baseline/{environment}.json",
@@ -55,7 +55,7 @@ rule evaluate_run:
         sampler=SAMPLER_READY,
         base_model=by_environment(files_of),
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
-        rows="results/data/{environment}/heldout.jsonl",
+        rows="data/splits/{environment}/heldout.jsonl",
     output:
         "results/runs/{environment}/{arm}/{seed}/heldout.json",
     log:
@@ -77,7 +77,7 @@ rule audit_rewards:
         script=script("audit_rewards"),
         base_model=by_environment(files_of),
         rows=expand(
-            "results/data/{{environment}}/{split}.jsonl", split=["train", "heldout"]
+            "data/splits/{{environment}}/{split}.jsonl", split=["train", "heldout"]
         ),
     output:
         "results/audit/{environment}.json",

@@ -1,4 +1,4 @@
-"""Training of every arm and seed, and the probes of the case's trainer."""
+"""Training of every arm and seed, and the check of the case's trainer."""
 
 
 # the package index may be out of the reach of a cluster's nodes
@@ -51,7 +51,7 @@ rule train:
         script=script("train"),
         needed=TRAINER_FILES + LAUNCH_FILES + (SAMPLER_READY if TRAINED_ON_VLLM else []),
         base_model=by_environment(files_of),
-        rows="results/data/{environment}/train.jsonl",
+        rows="data/splits/{environment}/train.jsonl",
         endpoint=lambda w: file_or_none(STUDY.shared_server(STUDY.run(name_of(w)))),
     output:
         weights="results/runs/{environment}/{arm}/{seed}/model.safetensors",
@@ -75,22 +75,22 @@ rule train:
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
-rule probe:
+rule check_case:
     input:
-        script=script("probe"),
+        script=script("check_case"),
         needed=TRAINER_FILES,
         base_model=files_of(MAIN_MODEL),
-        rows=f"results/data/{PARAMS.environment}/train.jsonl",
+        rows=f"data/splits/{PARAMS.environment}/train.jsonl",
     output:
-        "results/probes.json",
+        "results/check.json",
     log:
-        "logs/probe.log",
+        "logs/check_case.log",
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*TRAINING_CODE, "probes", "probes/texts.yaml"),
+        code=code(*TRAINING_CODE, *CHECK_CODE),
         model=digest_of(MAIN_MODEL),
-        told=told(STUDY.probing()),
+        told=told(STUDY.checking()),
     shell:
         "python {input.script} --study results/study.json --out {output}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -3,6 +3,9 @@
 VERDICT_CODE = (
     "causes/__init__.py",
     "causes/base.py",
+    "replay/mechanism.py",
+    "replay/variants.py",
+    *NAMES,
     "verdicts",
     "report/tables.py",
 )
@@ -31,7 +34,7 @@ checkpoint decide_phase:
         metrics=lambda w: run_files("metrics.jsonl", runs_until(int(w.phase))),
         heldout=lambda w: run_files("heldout.json", runs_until(int(w.phase))),
         baselines=BASELINES,
-        probes="results/probes.json",
+        check="results/check.json",
     output:
         "results/tables/phase_{phase}.json",
     log:
@@ -55,7 +58,7 @@ rule write_tables:
             f"results/tables/phase_{p}.json" for p in GATES if p <= last_phase()
         ],
         baselines=BASELINES,
-        probes="results/probes.json",
+        check="results/check.json",
     output:
         runs="results/tables/runs.csv",
         arms="results/tables/arms.csv",
@@ -110,7 +113,7 @@ rule write_report:
         notes=sorted(map(str, Path("notes").glob("*.md"))),
         # of one seed per arm: its viewer shows examples
         rollouts=lambda w: run_files("rollouts.jsonl", first_seeds(last_phase())),
-        probes="results/probes.json",
+        check="results/check.json",
     output:
         "results/report.html",
     log:
@@ -121,6 +124,8 @@ rule write_report:
         code=code(
             "causes/__init__.py",
             "causes/base.py",
+            "replay/variants.py",
+            *NAMES,
             "sampling/alignment.py",
             *(
                 f"report/{name}.py"

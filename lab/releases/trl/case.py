@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lab.probes import Measurement, Subject
+from lab.probes.first_update import contrast
 from lab.releases.loss_gradient import loss_gradient
 from lab.releases.report import NAMED, Probe, ReleaseCase
 from lab.releases.trl.batches import Step
@@ -21,8 +23,6 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.models.base_model import one_thread
 from rlvr_debug.models.places import base_model_of
-from rlvr_debug.probes import Measurement, Subject
-from rlvr_debug.probes.first_update import contrast
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.serving.choose import base_sampler

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from trl import GRPOTrainer
 
+from lab.probes.base import Measurement
 from lab.releases.second_iteration import second_iteration
 from lab.releases.trainer import ReleasedTrainer
 from lab.releases.trl.batches import Inputs, TrlBatches
@@ -23,7 +24,6 @@ from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.base import Measurement
 from rlvr_debug.sampling.rollouts import Rollout
 
 __all__ = ["TrlTrainer"]

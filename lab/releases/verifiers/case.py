@@ -11,17 +11,17 @@ from typing import Any
 
 from verifiers.trainers import GRPOConfig
 
+from lab.probes import Subject
+from lab.probes.case import case_subject
 from lab.releases.report import NAMED, ReleaseCase
 from lab.releases.verifiers.trainer import VerifiersTrainer
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.models.places import base_model_of
-from rlvr_debug.probes import Subject
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job
-from rlvr_debug.trainers.own.probe import case_subject
 
 __all__ = ["release_case", "release_subject"]
 

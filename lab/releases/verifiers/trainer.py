@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from verifiers.trainers import GRPOConfig, GRPOTrainer
 
+from lab.probes.base import Measurement
 from lab.releases.second_iteration import second_iteration
 from lab.releases.trainer import ReleasedTrainer
 from lab.releases.verifiers.replay import Replay
@@ -34,7 +35,6 @@ from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.probes.base import Measurement
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 

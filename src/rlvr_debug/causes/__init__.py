@@ -1,8 +1,8 @@
 """Causes by name, one folder each: a new folder is found by itself.
 
-A folder holds all that names its cause: `cause.yaml` has the claim and its texts, the probes, the arms, and what is
-to be read from a log; `log_checks.py` the functions that read it, one for each of these checks; every other file is
-a *variant*: a wrong implementation of one stage of GRPO, with STAGE and `implementation`. Variants plant faults and
+A folder holds all that names its cause: `cause.yaml` has the claim and its texts, the arms, and what is to be read
+from a log; `replay.yaml` where the check of a trainer shows it, and by which names; `log_checks.py` the functions that
+read the log, one for each of its checks; every other file is a *variant*: a wrong implementation of one stage of GRPO, with STAGE and `implementation`. Variants plant faults and
 name them.
 """
 
@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 _HERE = Path(__file__).parent
-_PROBES = _HERE.parent / "probes" / "texts.yaml"  # the probes themselves load torch
 # by priority: the phase in which it is tested, where nothing has to come before
 _PHASES = {"critical": 1, "high": 2, "medium": 3, "low": 3}
 # the key of a cause.yaml, and the file with its functions (check.py)
@@ -83,7 +82,6 @@ def load_hypothesis(slug: str) -> Hypothesis:
     path = file_of(slug)
     told = {key: value for key, value in told_of(slug).items() if key != CHECKS}
     found = hypothesis_of(slug, told)
-    check_names(path, "probes", found.probes, read_yaml(_PROBES))
     for key in ("alternatives", "prerequisites", "interactions"):
         check_names(path, key, getattr(found, key), hypothesis_names())
     known_settings = TrainingSettings.__dataclass_fields__

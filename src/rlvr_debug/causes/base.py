@@ -1,7 +1,7 @@
-"""What a hypothesis is: a claimed cause, the interventions that test it, and the probes that see its mechanism.
+"""What a hypothesis is: a claimed cause, and the interventions that test it.
 
 It is data, read from its folder's cause.yaml. Code elsewhere never asks which hypothesis it has: the effect of its
-arms is judged alike for all (verdicts/decide.py), and so is its mechanism.
+arms is judged alike for all (verdicts/decide.py), and so is its mechanism (replay/mechanism.py).
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from rlvr_debug.errors import InputError, hint
 __all__ = [
     "Hypothesis",
     "Intervention",
-    "Mechanism",
     "Precondition",
     "Times",
     "Unseen",
     "built",
     "check_names",
     "hypothesis_of",
-    "mechanism_of",
 ]
 
 T = TypeVar("T")
@@ -93,15 +91,15 @@ class Precondition:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A claim with its texts, arms and probes.
+    """A claim with its texts and arms.
 
     kind: cause, or localiser (it says where a failure occurs, and never competes as a cause). number: in the
     original notes, where two were used twice. answer: the claim, once validated, in a plain sentence to the
-    owner of the run. probes: the mechanism is present where one of them fails. prerequisites: slugs that are
+    owner of the run. prerequisites: slugs that are
     tested in an earlier phase. interactions: slugs whose interventions may change this one's. simpler_learns:
     what a localiser claims of its simpler setting: that it learns while the case does not, or that it fails
     too. by_sampler: no log of a trainer shows the mechanism, the sampler's own log-probabilities do.
-    on_records: its first probe runs on what any trainer recorded of its first steps. symptom: a column of runs.csv
+    symptom: a column of runs.csv
     that is extreme where the cause is at work, and may be so where another one is (verdicts/symptoms.py).
     precondition: without it, and without the mechanism or an arm that changes anything, it is not applicable.
     """
@@ -122,13 +120,11 @@ class Hypothesis:
     cost: str
     next_steps: str
     arms: tuple[Intervention, ...]
-    probes: tuple[str, ...] = ()
     prerequisites: tuple[str, ...] = ()
     interactions: tuple[str, ...] = ()
     simpler_learns: bool = False
     unseen: Unseen | None = None
     by_sampler: bool = False
-    on_records: bool = False
     symptom: str | None = None
     precondition: Precondition | None = None
 
@@ -179,39 +175,3 @@ def check_names(path: Path, key: str, names: Iterable[str], known: Iterable[str]
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """What the probes of a hypothesis say. measured: measurement by probe; missing: probes that were not run."""
-
-    measured: Mapping[str, Mapping[str, Any]]
-    missing: tuple[str, ...] = ()
-
-    @property
-    def present(self) -> bool | None:
-        """True where a probe fails, None where that cannot be told."""
-        if not all(found["passed"] for found in self.measured.values()):
-            return True
-        return None if self.missing or not self.measured else False
-
-    @property
-    def text(self) -> str:
-        """The measurements as sentences; empty for a hypothesis without probes."""
-        return "; ".join(
-            [_sentence(name, found) for name, found in self.measured.items()]
-            + [f"probe {name} was not run" for name in self.missing]
-        )
-
-
-def mechanism_of(
-    hypothesis: Hypothesis, measurements: Mapping[str, Mapping[str, Any]]
-) -> Mechanism:
-    """Return what the case's measurements, by probe, say of the hypothesis' mechanism."""
-    found = {name: measurements[name] for name in hypothesis.probes if name in measurements}
-    return Mechanism(found, tuple(name for name in hypothesis.probes if name not in found))
-
-
-def _sentence(name: str, measurement: Mapping[str, Any]) -> str:
-    values = ", ".join(f"{key} {value:.3g}" for key, value in measurement["measured"].items())
-    return f"probe {name} {'passes' if measurement['passed'] else 'fails'}: {values}"

@@ -14,7 +14,7 @@ _HERE = Path(__file__).parent
 
 
 def write_hypothesis(slug: str, kind: str, folder: Path = _HERE) -> Path:
-    """Write the cause.yaml of a new hypothesis, to be filled in, and return its path.
+    """Write the cause.yaml of a new hypothesis, and of a cause its replay.yaml, to be filled in; return the first's path.
 
     kind: cause or localiser. Raise InputError for a bad name, or one that is taken.
     """
@@ -25,6 +25,10 @@ def write_hypothesis(slug: str, kind: str, folder: Path = _HERE) -> Path:
     path = folder / slug.replace("-", "_") / "cause.yaml"
     if path.exists():
         raise InputError(f"{path}: stands there already, expected a new name")
-    text = (_HERE / "template.yaml").read_text(encoding="utf-8")
-    write_text(path, text.replace("{slug}", slug).replace("{kind}", kind))
+    parts = {path: "template.yaml"}
+    if kind == "cause":
+        parts[path.with_name("replay.yaml")] = "template_replay.yaml"
+    for file, template in parts.items():
+        text = (_HERE / template).read_text(encoding="utf-8")
+        write_text(file, text.replace("{slug}", slug).replace("{kind}", kind))
     return path

@@ -1,4 +1,4 @@
-"""Commands that run a study, or one step of it: run, probe, check-program."""
+"""Commands that run a study, or one step of it: run, check-case, check-program."""
 
 from __future__ import annotations
 
@@ -70,23 +70,26 @@ def run(
     results = _run(overlay, cores, profile, every_phase, speaks, passed_on or ())
     if not passed_on:
         console().print(_verdicts(results))
+        from rlvr_debug.report.compare import beside_committed
+
+        for line in beside_committed(results.parent, overlay is not None):
+            print(line)
         print(os.path.relpath(results / "report.html"))
 
 
-@command("probe", "probe --overlay mine.yaml --json > found.json")
-def probe(
+@command("check-case", "check-case --overlay mine.yaml --json > found.json")
+def check_case(
     overlay: Overlay = None, cores: Cores = None, verbose: Verbose = False, as_json: AsJson = False
 ) -> None:
-    """Check the case's trainer, without training.
+    """Compute the first steps of the case's trainer again.
 
-    A minute. What fails is a finding, and no failure: the exit status is 0.
+    A minute. What deviates is a finding, and no failure: the exit status is 0.
     """
-    results = _run(overlay, cores, None, False, verbose, ["results/probes.json"])
-    found = read_json(results / "probes.json")
-    from rlvr_debug.probes.base import Measurement, readable
+    results = _run(overlay, cores, None, False, verbose, ["results/check.json"])
+    found = read_json(results / "check.json")
+    from rlvr_debug.replay.answer import answer_text
 
-    text = "\n".join(readable(Measurement(**each)) for each in found.values())
-    print_answer(found if as_json else text)
+    print_answer(found if as_json else answer_text(found))
 
 
 @command("check-program --overlay studies/command.yaml")

@@ -13,6 +13,7 @@ from rlvr_debug.diagnosis.cost import Timing, timing
 from rlvr_debug.diagnosis.overlay import overlay_text, params_of, write_overlay
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Log, logged_as, read_log
+from rlvr_debug.replay.variants import segments_for
 from rlvr_debug.study.arms import runs, unmapped
 from rlvr_debug.study.model import Params
 
@@ -32,7 +33,7 @@ _CEILING = 0.95
 
 @dataclass(frozen=True)
 class Next:
-    """The cheapest experiment: a probe, which trains nothing, or a study. runs: trainings of the study."""
+    """The cheapest experiment: a check of a few steps, or a study. runs: trainings of the study."""
 
     what: str
     cost: str
@@ -148,20 +149,12 @@ def _next(slug: str, params: Params, clock: Timing) -> Next:
         count = sum(run.arm == run.trained_as for run in trainings)  # others are told the same
         study = clock.text(count)
     hypothesis = load_hypothesis(slug)
-    if not hypothesis.probes:
+    if not segments_for(slug):
         return Next(f"the study of {slug} alone", study, count, study)
-    probe = hypothesis.probes[0]
+    what = "rlvr-debug check, your trainer's first steps computed again (docs/check.md)"
     if hypothesis.by_sampler:
-        what = (
-            f"log {logged_as('sampler_gap')} for two steps, or run the probe {probe} where the forward pass can be "
-            "called (docs/probes.md); neither trains"
-        )
-    elif hypothesis.on_records:
-        what = f"the probe {probe}, on the first two steps of your trainer (docs/trainers.md)"
-    else:
-        what = f"the probe {probe} (docs/probes.md), which trains nothing"
-        return Next(what, "seconds", count, study)
-    return Next(what, clock.steps_text(2), count, study)
+        what = f"log {logged_as('sampler_gap')} for two steps, or {what}"
+    return Next(what, clock.steps_text(3), count, study)
 
 
 def _notes(log: Log, learns: bool | None) -> list[str]:

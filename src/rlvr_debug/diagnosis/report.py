@@ -88,8 +88,8 @@ def _notes(found: Diagnosis) -> Iterator[str]:
         yield from _wrapped(f"Note: {note}", "")
     if found.unseen:
         yield from _wrapped(
-            f"This log says nothing about: {', '.join(found.unseen)}. Their probes need no training: "
-            "docs/diagnose.md.",
+            f"This log says nothing about: {', '.join(found.unseen)}. rlvr-debug check looks at them in a "
+            "few steps: docs/check.md.",
             "",
         )
 

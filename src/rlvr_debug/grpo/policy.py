@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.models.adapters import is_adapter, scaling_of, with_adapter
 from rlvr_debug.models.base_model import save_weights
 
 __all__ = ["Adapter", "Policy", "StageModule", "build_policy", "lora_config", "run_stage"]
@@ -85,6 +86,14 @@ class Policy:
                     weights[f"{name}.weight"] = base + module.get_delta_weight(_ADAPTER)
         return weights
 
+    @torch.no_grad()
+    def saved_as(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the whole weights, float32, that evaluation makes of what was saved of this policy."""
+        if self.adapter is None or not is_adapter(saved):
+            return {name: tensor.float() for name, tensor in saved.items()}
+        config = self.adapter.peft_config[_ADAPTER]
+        return Adapter(config, dict(saved)).on(replace(self, adapter=None).weights())
+
 
 class StageModule(torch.nn.Module):
     """A model whose forward runs a stage on it: DDP and DeepSpeed act on calls of a module."""
@@ -111,6 +120,10 @@ class Adapter:
 
     config: Any
     weights: dict[str, Tensor]
+
+    def on(self, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the base model's weights, in float32, with the adapter added in."""
+        return with_adapter(base, self.weights, scaling_of(self.config.to_dict()))
 
     def save(self, folder: Path) -> None:
         """Write the files that peft and vLLM read."""

@@ -83,9 +83,10 @@ def sync(policy: Policy, sampler: PolicySampler) -> None:
     sampler.follow(policy)
 
 
-def saved_weights(policy: Policy) -> dict[str, Tensor]:
-    """Return what is saved, and so evaluated: the trained weights."""
-    return policy.weights()
+def saved_weights(policy: Policy) -> Mapping[str, Tensor]:
+    """Return what is saved, and so evaluated: the trained weights, of an adapter its own."""
+    adapter = policy.adapter_state()
+    return adapter.weights if adapter else policy.weights()
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Stages:
     aggregate: Callable[[Tensor, Tensor, Totals, str], Tensor] = aggregate
     optimizer_step: Callable[[Optimizer], None] = optimizer_step
     sync: Callable[[Policy, PolicySampler], None] = sync
-    saved_weights: Callable[[Policy], dict[str, Tensor]] = saved_weights
+    saved_weights: Callable[[Policy], Mapping[str, Tensor]] = saved_weights
 
     def with_fault(self, stage: str, implementation: Callable[..., object]) -> Stages:
         """Return these stages with another implementation of one."""

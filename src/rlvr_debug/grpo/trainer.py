@@ -25,6 +25,7 @@ from rlvr_debug.grpo.training import (
     TrainingResult,
 )
 from rlvr_debug.grpo.update import batch_totals, reference_logprobs, shared_logprobs, update_policy
+from rlvr_debug.models.adapters import is_adapter
 from rlvr_debug.sampling.base import PolicySampler
 
 __all__ = ["start", "train", "train_step"]
@@ -60,7 +61,9 @@ def train(
     with processes.whole(state.policy):
         saved = stages.saved_weights(state.policy)
         weights = {name: tensor.detach().clone() for name, tensor in saved.items()}
-        adapter = state.policy.adapter_state()
+        adapter = state.policy.adapter_state() if is_adapter(weights) else None
+    if adapter:
+        adapter = replace(adapter, weights=weights)
     return TrainingResult(weights, adapter, progress.metrics, progress.seconds, progress.rollouts)
 
 

@@ -148,7 +148,10 @@ class Observer:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training returns: the weights, what LoRA added on its own, and what its observer recorded."""
+    """What a training returns: the weights that are saved, and what its observer recorded.
+
+    adapter: these weights and their config, where they are an adapter's; None where they are the model's.
+    """
 
     weights: dict[str, Tensor]
     adapter: Adapter | None

@@ -1,19 +1,64 @@
-"""What a model is made of: from its config.json or, for Qwen2.5 models that are not fetched, as published."""
+"""What a model is made of: from its config.json or, for some models that are not fetched, as published."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_json, read_yaml
 from rlvr_debug.models.places import BaseModel
 
-__all__ = ["PUBLISHED", "Architecture", "architecture_of", "config_of"]
+__all__ = [
+    "FAMILIES",
+    "LINEARS",
+    "PUBLISHED",
+    "Architecture",
+    "Family",
+    "architecture_of",
+    "config_of",
+    "family_of",
+    "rope_of",
+]
 
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("published.yaml"))
+# of a block, by the names that all families give them
+LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_ROPES = ("default", "llama3")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What tells a family's blocks from the others': all have grouped queries, rotary positions and a gated layer.
+
+    name: that of transformers' classes. head_norms: each head's query and key has a norm. biases: the linear layers
+    with a bias by the key of config.json that says so, "" for those that always have one. head_size: where
+    config.json has none, 0 for the share of a head in the hidden size.
+    """
+
+    name: str
+    head_norms: bool = False
+    biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    head_size: int = 0
+
+    @property
+    def config_class(self) -> str:
+        return f"{self.name}Config"
+
+    @property
+    def model_class(self) -> str:
+        return f"{self.name}ForCausalLM"
+
+
+# by model_type of config.json
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family("Llama", biases={"attention_bias": LINEARS[:4], "mlp_bias": LINEARS[4:]}),
+    "qwen2": Family("Qwen2", biases={"": LINEARS[:3]}),
+    "qwen3": Family("Qwen3", True, {"attention_bias": LINEARS[:4]}, 128),
+}
 
 
 def config_of(model: BaseModel, root: Path) -> Mapping[str, Any] | None:
@@ -25,9 +70,46 @@ def config_of(model: BaseModel, root: Path) -> Mapping[str, Any] | None:
     return PUBLISHED.get(model.name.rpartition("/")[2].removesuffix("-Instruct"))
 
 
+def family_of(config: Any, place: str | Path = "config.json") -> Family:
+    """Return the family of a model. Raise InputError, which names `place`, for one that is not read here."""
+    if not isinstance(config, Mapping):
+        raise InputError(f"{place}: expected an object, as config.json has it")
+    found = str(config.get("model_type"))
+    if found not in FAMILIES:
+        raise InputError(
+            f"{place}: model_type is {short(found)}, expected one of {', '.join(FAMILIES)}"
+        )
+    for key, has, needed in (
+        ("hidden_act", config.get("hidden_act", "silu"), ("silu",)),
+        ("rope_type", rope_of(config)["rope_type"], _ROPES),
+        ("layer_types", _attention(config), ("full_attention",)),
+    ):
+        if has not in needed:
+            raise InputError(f"{place}: {key} is {short(has)}, expected {' or '.join(needed)}")
+    return FAMILIES[found]
+
+
+def _attention(config: Mapping[str, Any]) -> str:
+    """Return the kind of attention that is not full, where some layer has one."""
+    kinds = {*(config.get("layer_types") or ())} - {"full_attention"}
+    if config.get("use_sliding_window"):
+        kinds |= {"sliding_attention"}
+    return str(min(kinds, default="full_attention"))
+
+
+def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the rotary positions' parameters, whichever release of transformers wrote them."""
+    told = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = told.get("rope_type") or told.get("type") or "default"
+    return {"rope_theta": config.get("rope_theta", 1e4), **told, "rope_type": kind}
+
+
 @dataclass(frozen=True)
 class Architecture:
-    """Of a Qwen2 model: sizes, from which everything that is counted follows."""
+    """Of a model: sizes, from which everything that is counted follows.
+
+    head_norms: each head's query and key has a norm; biased: the linear layers of a block that have a bias.
+    """
 
     hidden: int
     intermediate: int
@@ -37,33 +119,49 @@ class Architecture:
     head_size: int
     vocab: int
     tied: bool
+    head_norms: bool = False
+    biased: tuple[str, ...] = ()
 
     @staticmethod
-    def of(config: Mapping[str, Any]) -> Architecture:
-        heads = config["num_attention_heads"]
-        return Architecture(
-            config["hidden_size"],
-            config["intermediate_size"],
-            config["num_hidden_layers"],
-            heads,
-            config["num_key_value_heads"],
-            config.get("head_dim") or config["hidden_size"] // heads,
-            config["vocab_size"],
-            config["tie_word_embeddings"],
-        )
+    def of(config: Mapping[str, Any], place: str | Path = "config.json") -> Architecture:
+        """Raise InputError, which names `place`, for a model that is not read here."""
+        family = family_of(config, place)
+        try:
+            hidden, heads = config["hidden_size"], config["num_attention_heads"]
+            return Architecture(
+                hidden,
+                config["intermediate_size"],
+                config["num_hidden_layers"],
+                heads,
+                config.get("num_key_value_heads") or heads,
+                config.get("head_dim") or family.head_size or hidden // heads,
+                config["vocab_size"],
+                config.get("tie_word_embeddings", False),
+                family.head_norms,
+                tuple(
+                    linear
+                    for key, linears in family.biases.items()
+                    for linear in linears
+                    if not key or config.get(key)
+                ),
+            )
+        except KeyError as missing:
+            raise InputError(f"{place}: no key {missing}, expected its number") from None
 
     @property
-    def linears(self) -> list[tuple[int, int]]:
-        """(in, out) of each linear layer of a block: q, k, v, o, gate, up, down."""
+    def linears(self) -> dict[str, tuple[int, int]]:
+        """(in, out) of each linear layer of a block."""
         queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
         h, i = self.hidden, self.intermediate
-        return [(h, queries), (h, keys), (h, keys), (queries, h), (h, i), (h, i), (i, h)]
+        sizes = [(h, queries), (h, keys), (h, keys), (queries, h), (h, i), (h, i), (i, h)]
+        return dict(zip(LINEARS, sizes, strict=True))
 
     @property
     def block(self) -> int:
-        """Weights of one: linear layers, the biases of q, k and v, two norms."""
-        biases = (self.heads + 2 * self.kv_heads) * self.head_size
-        return sum(a * b for a, b in self.linears) + biases + 2 * self.hidden
+        """Weights of one: linear layers, their biases, two norms, and those of the heads."""
+        linears = sum(a * b for a, b in self.linears.values())
+        biases = sum(self.linears[name][1] for name in self.biased)
+        return linears + biases + 2 * self.hidden + (2 * self.head_size if self.head_norms else 0)
 
     @property
     def embedding(self) -> int:
@@ -76,9 +174,9 @@ class Architecture:
 
     def adapter(self, rank: int) -> int:
         """Weights of a LoRA adapter on every linear layer but the output layer."""
-        return self.layers * rank * sum(a + b for a, b in self.linears)
+        return self.layers * rank * sum(a + b for a, b in self.linears.values())
 
 
 def architecture_of(model: BaseModel, root: Path) -> Architecture | None:
     config = config_of(model, root)
-    return Architecture.of(config) if config else None
+    return Architecture.of(config, f"{model.folder}/config.json") if config else None

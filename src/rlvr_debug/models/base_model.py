@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, replacing
+from rlvr_debug.models.architectures import family_of
 from rlvr_debug.models.places import index_of, shards, weight_files
 
 __all__ = [
@@ -71,14 +72,18 @@ def _no() -> bool:
 
 
 def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:
-    """The trainable model, a transformers Qwen2ForCausalLM in `dtype`, dropout off.
+    """The trainable model, of transformers' class for its family, in `dtype`, dropout off.
 
     attention: an implementation of it, by transformers' name. Raises InputError where files or tensors
-    are missing, or are not those of config.json.
+    are missing, or are not those of config.json, and for a model of another family than FAMILIES has.
     """
+    family = family_of(model_config(path), path / "config.json")
     # what assisted generation and other models' losses need: two seconds of each job
     with patch.multiple("transformers.utils", is_scipy_available=_no, is_sklearn_available=_no):
-        from transformers import Qwen2Config, Qwen2ForCausalLM
+        import transformers
+
+        config_class = getattr(transformers, family.config_class)
+        model_class = getattr(transformers, family.model_class)
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
     from transformers.utils import logging
 
@@ -87,10 +92,10 @@ def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -
     file = path / "model.safetensors"
     if missing := [part for part in weight_files(file) if not part.is_file()]:
         raise InputError(f"{missing[0]}: no such file, expected model weights")
-    config = Qwen2Config(**model_config(path), attn_implementation=attention)
+    config = config_class(**model_config(path), attn_implementation=attention)
     logging.disable_progress_bar()
     try:
-        model, info = Qwen2ForCausalLM.from_pretrained(
+        model, info = model_class.from_pretrained(
             path,
             config=config,
             dtype=dtype,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlvr_debug.errors import InputError, reason
-from rlvr_debug.files import sha256, write_json
+from rlvr_debug.files import read_json, sha256, write_json
+from rlvr_debug.models.architectures import Architecture
 from rlvr_debug.models.places import BESIDE_WEIGHTS, MANIFEST, BaseModel, weight_files
 
 __all__ = ["fetch_model"]
@@ -14,15 +17,22 @@ __all__ = ["fetch_model"]
 # no pickles, no code; folders below hold the same weights in other formats
 _WANTED = ["*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt"]
 _UNWANTED = ["*/*"]
+_CONFIG = "config.json"
 _PATIENCE = 5  # seconds; the library alone would try for minutes
 
 
 def fetch_model(model: BaseModel, out: Path) -> None:
     """Write its files to `out` and, last, the manifest with their hashes and the commit that they are of.
 
-    An interrupted download goes on. Raises InputError where the hub does not answer, or has no such model.
+    An interrupted download goes on. Raises InputError where the hub does not answer, has no such model, or one of
+    another family than FAMILIES has.
     """
-    commit = _download(model, out)
+    commit = _commit(model)
+    # first, and read: gigabytes of a model that nothing here can run are not fetched
+    _download(model, commit, out, [_CONFIG])
+    if (out / _CONFIG).is_file():
+        Architecture.of(read_json(out / _CONFIG), f"{model.name}@{model.revision}/{_CONFIG}")
+    _download(model, commit, out, _WANTED)
     shutil.rmtree(out / ".cache", ignore_errors=True)
     weights = weight_files(out / "model.safetensors")
     for file in [*(out / name for name in BESIDE_WEIGHTS), *weights]:
@@ -43,26 +53,40 @@ def fetch_model(model: BaseModel, out: Path) -> None:
     )
 
 
-def _download(model: BaseModel, out: Path) -> str:
-    """Returns the commit that the revision is."""
-    from huggingface_hub import HfApi, snapshot_download
+def _commit(model: BaseModel) -> str:
+    """Return the commit that the revision is.
+
+    It is asked first: a download that reaches nobody takes a folder that is there for the whole model.
+    """
+    from huggingface_hub import HfApi
+
+    with _reaching(model):
+        found = HfApi().model_info(model.name, revision=model.revision, timeout=_PATIENCE)
+        return str(found.sha)
+
+
+def _download(model: BaseModel, commit: str, out: Path, wanted: list[str]) -> None:
+    from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
-    try:
-        # asked first: a download that reaches nobody takes a folder that is there for the whole model
-        found = HfApi().model_info(model.name, revision=model.revision, timeout=_PATIENCE)
-        commit = str(found.sha)
+    with _reaching(model):
         snapshot_download(
             model.name,
             revision=commit,
             local_dir=out,
-            allow_patterns=_WANTED,
+            allow_patterns=wanted,
             ignore_patterns=_UNWANTED,
         )
+
+
+@contextmanager
+def _reaching(model: BaseModel) -> Iterator[None]:
+    """Inside, whatever the hub's library raises is one line that says what to do."""
+    try:
+        yield
     except Exception as error:  # the library raises those of whatever it stands on
         raise InputError(
             f"base model '{model.name}@{model.revision}' cannot be fetched ({reason(error)}); offline, bring "
             f"{model.folder}/ of a machine that has fetched it, or name a folder"
         ) from None
-    return commit

@@ -9,12 +9,12 @@ from typing import Any
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.replay.check import Checked
-from rlvr_debug.replay.consequences import remarks
+from rlvr_debug.replay.consequences import consequences_of
 from rlvr_debug.replay.finding import DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
 
-__all__ = ["AGREED", "DEVIATED", "answer_of", "answer_text", "status_of"]
+__all__ = ["AGREED", "DEVIATED", "answer_of", "answer_text", "status_of", "timeless"]
 
 AGREED, DEVIATED = 0, 3  # exit statuses
 _MOST = 3  # names that the sentence has
@@ -22,7 +22,7 @@ _MOST = 3  # names that the sentence has
 
 def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
     """Return all that is told of a check, as JSON."""
-    first = checked.first
+    first, consequences = checked.first, consequences_of(record)
     return {
         "trainer": checked.trainer,
         "generations": checked.generations,
@@ -33,7 +33,8 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "hypotheses": list(first.causes) if first else [],
         "next": _next(first),
         "segments": [_told(finding) for finding in checked.findings],
-        "remarks": list(remarks(record)),
+        "consequences": [asdict(each) for each in consequences],
+        "remarks": [each.said for each in consequences if not each.passed],
         "notes": list(checked.notes),
         "tokens": _tokens(record, first),
     }
@@ -111,6 +112,13 @@ def _tokens(record: Record, first: Finding | None) -> list[dict[str, Any]]:
     return shown
 
 
+def timeless(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer without seconds, which are others each time."""
+    kept = {name: value for name, value in answer.items() if name != "seconds"}
+    segments = [{k: v for k, v in each.items() if k != "seconds"} for each in kept["segments"]]
+    return {**kept, "segments": segments}
+
+
 def status_of(answer: Mapping[str, Any]) -> int:
     """Return the exit status."""
     return DEVIATED if answer["first"] else AGREED
@@ -118,11 +126,11 @@ def status_of(answer: Mapping[str, Any]) -> int:
 
 def answer_text(answer: Mapping[str, Any]) -> str:
     """Return the answer as it is printed: a table of segments, the first deviation, what to do next."""
-    seconds = answer["seconds"]
+    seconds = answer.get("seconds", {})
     ran = f" in {seconds['steps']:.1f} s" if "steps" in seconds else ""  # a record was read
+    took = f", checked in {seconds['check']:.1f} s" if seconds else ""
     lines = [
-        f"{answer['trainer']}: {answer['generations']} generations and {answer['updates']} updates{ran}, "
-        f"checked in {seconds['check']:.1f} s",
+        f"{answer['trainer']}: {answer['generations']} generations and {answer['updates']} updates{ran}{took}",
         "",
     ]
     wide = max(len(each["segment"]) for each in answer["segments"])

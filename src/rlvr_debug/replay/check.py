@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
+from rlvr_debug.replay.consequences import CONSEQUENCES
 from rlvr_debug.replay.finding import NOT_SEEN, Finding, NotSeen, first_deviation
 from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS, Segment
-from rlvr_debug.replay.variants import check_segments
+from rlvr_debug.replay.variants import check_names
 
 __all__ = ["Checked", "check"]
 
@@ -33,7 +34,7 @@ class Checked:
 
 def check(record: Record) -> Checked:
     """Compute every segment of the recorded steps again, and say which deviate."""
-    check_segments(tuple(segment.name for segment in SEGMENTS))
+    check_names([segment.name for segment in SEGMENTS], CONSEQUENCES)
     network = Network.of(record)
     findings = tuple(_timed(segment, record, network) for segment in SEGMENTS)
     return Checked(
@@ -48,6 +49,8 @@ def check(record: Record) -> Checked:
 def _timed(segment: Segment, record: Record, network: Network) -> Finding:
     started = time.perf_counter()
     try:
+        if segment.name in record.unseen:
+            raise NotSeen(record.unseen[segment.name])
         segment.check(record)
         found = judge(segment.name, segment.instances(record, network), pairs=segment.pairs)
     except NotSeen as reason:

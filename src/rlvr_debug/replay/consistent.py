@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rlvr_debug.errors import InputError, short
+from rlvr_debug.errors import InputError, hint, short
+from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.architecture import Architecture
+from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.limits import check_count, check_ids, check_real, check_whole, refused
 from rlvr_debug.replay.needed import TOKENS
-from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
     Call,
@@ -26,6 +27,7 @@ from rlvr_debug.replay.record import (
     Update,
     Weights,
 )
+from rlvr_debug.replay.segments import SEGMENTS
 
 __all__ = ["check_record"]
 
@@ -35,6 +37,9 @@ _MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
 def check_record(record: Record, architecture: Architecture | None) -> None:
     """Raise InputError, without the file, for the first part of the record that does not fit the others."""
+    for name in record.unseen:
+        if name not in (names := [segment.name for segment in SEGMENTS]):
+            raise InputError(f"key 'unseen.{name}' names no segment, {hint(name, names)}")
     _check_weights(record, architecture)
     known = _Known(record, None if architecture is None else architecture.vocabulary)
     for number, generation in enumerate(record.generations):
@@ -94,7 +99,7 @@ def _merged(weights: Weights, scalings: Mapping[str, Mapping[str, float]], place
     """Return the architecture's own parameters, without their numbers."""
     try:
         return plain_weights({n: t.to("meta") for n, t in weights.items()}, scalings)
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, RuntimeError, NotSeen) as error:
         said = " ".join(str(error).split())[:80]
         raise refused(place, f"with adapters that do not fit ({said})", "A and B of each") from None
 
@@ -124,6 +129,7 @@ class _Known:
             self._check_batch(f"{place}.batch", generation.batch, count, count)
         for number, call in enumerate(generation.calls):
             self._check_call(f"{place}.calls.{number}", call)
+            _check_rows(f"{place}.calls.{number}.rows", call, generation.calls[0])
         for number, reward_call in enumerate(generation.reward_calls):
             self._check_reward_call(f"{place}.reward_calls.{number}", reward_call, count)
 
@@ -240,6 +246,16 @@ class _Known:
         if forward.position_ids is not None:
             shapes = ((rows, length), (1, length))
             check_whole(f"{place}.position_ids", forward.position_ids, None, *shapes)
+
+
+def _check_rows(key: str, call: Call, first: Call) -> None:
+    """Check which rollouts a call is of: of the generation's first one all of them, each once."""
+    if not call.rows:
+        return
+    check_count(key, len(call.rows), len(call.prompts), "one for each prompt")
+    count = len(first.prompts)
+    if max(call.rows) >= count:
+        raise refused(key, f"{max(call.rows)} somewhere", f"from 0 to {count - 1}")
 
 
 def _check_columns(place: str, generation: Generation) -> None:

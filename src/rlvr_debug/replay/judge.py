@@ -86,11 +86,13 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
 
 def _fitting(instance: Instance, variants: Sequence[Variant], pairs: bool) -> dict[Name, float]:
     """Return what fits: by name, its share of the tolerance; where arithmetic is coarse, only the best of them."""
-    hits = {}
-    for variant in variants:
-        gap = _compared(instance, variant.knobs)
-        if gap is not None and gap.share <= 1:
-            hits[Name(variant.name, variant.cause)] = gap.share
+    hits: dict[Name, float] = {}
+    # a number that is fitted is a weaker name than one that needs none
+    for fitted in (False, True):
+        for variant in variants if not hits else ():
+            gap = _compared(instance, variant.knobs) if variant.fitted == fitted else None
+            if gap is not None and gap.share <= 1:
+                hits[Name(variant.name, variant.cause)] = gap.share
     if not hits and pairs:
         for one, other in itertools.combinations(variants, 2):
             if one.knobs.keys().isdisjoint(other.knobs):

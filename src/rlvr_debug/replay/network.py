@@ -6,10 +6,11 @@ It runs in float64 or, to see what rounding makes, in the run's own precision. A
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -17,43 +18,19 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 
+from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Forward, Record, Weights
 from rlvr_debug.replay.settings import Sampling
 
-__all__ = ["Network", "Precision", "plain_weights"]
+__all__ = ["Network", "Precision"]
 
 EXACT = "float64"
 Precision = str  # float64, or the run's: float32, bfloat16, autocast
 _ROWS = 16  # sequences that go through the network together
 
 
-def plain_weights(
-    weights: Weights, scalings: Mapping[str, Mapping[str, float]]
-) -> dict[str, Tensor]:
-    """Return the architecture's own parameters: adapters are added in, W + scaling B A.
-
-    Without scalings they are left out.
-    """
-    if not any(".lora_A." in name for name in weights):
-        return dict(weights)
-    plain = {}
-    for name, weight in weights.items():
-        if ".lora_" in name:
-            continue
-        module = name.removesuffix(".base_layer.weight")
-        if module != name:
-            for adapter, scaling in scalings.get(module, {}).items():
-                up, down = (
-                    weights[f"{module}.lora_{side}.{adapter}.weight"].to(weight.dtype)
-                    for side in ("B", "A")
-                )
-                weight = weight + scaling * up @ down
-        plain[name.removeprefix("base_model.model.").replace(".base_layer.", ".")] = weight
-    return plain
-
-
-@dataclass
+@dataclass(eq=False)
 class Network:
     """The record's architecture. precision: the run's own."""
 
@@ -73,6 +50,11 @@ class Network:
         _empty(module)
         return module
 
+    @cache  # noqa: B019 - lives as long as the network
+    def _in(self, dtype: torch.dtype) -> Any:
+        """Return a copy of the module: its buffers, once rounded, would stay so."""
+        return copy.deepcopy(self.module).to(dtype)
+
     def policy(self, number: int) -> dict[str, Tensor]:
         """Return the policy's weights of this number, as the architecture has them.
 
@@ -80,7 +62,19 @@ class Network:
         """
         if not self.record.weights:
             raise NotSeen("the policy's weights were not seen")
-        return plain_weights(self.record.weights[number], self.record.scalings)
+        return self.plain(self.record.weights[number])
+
+    def plain(self, weights: Weights) -> dict[str, Tensor]:
+        """Return these weights of the policy as the architecture has them. Raise NotSeen where it does not have them."""
+        plain = plain_weights(weights, self.record.scalings)
+        if unknown := sorted(plain.keys() - self._names):
+            raise NotSeen(f"the architecture has no {unknown[0]}, which the trainer's model has")
+        return plain
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        named = self.module.named_parameters(remove_duplicate=False)
+        return frozenset(name for name, _ in named)
 
     def logprobs(
         self,
@@ -122,7 +116,7 @@ class Network:
             "position_ids": forward.position_ids,
         }
         told = {name: tensor for name, tensor in given.items() if tensor is not None}
-        module = self.module.to(dtype)
+        module = self._in(dtype)
         cut = {name: weight.to(dtype) for name, weight in weights.items()}
         with cast:
             found = functional_call(
@@ -184,6 +178,9 @@ def drawn_from(logits: Tensor, ids: Tensor, prompt: int, sampling: Sampling) -> 
             )
             penalised.append(row.index_copy(0, seen, own.to(row.dtype)))
         logits = torch.stack(penalised) if penalised else logits
+    if sampling.min_new_tokens and sampling.ends:
+        logits = logits.clone()
+        logits[: sampling.min_new_tokens, list(sampling.ends)] = -math.inf
     logits = logits / sampling.temperature
     if sampling.top_k:
         least = logits.topk(min(sampling.top_k, logits.shape[-1])).values[:, -1:]

@@ -37,7 +37,8 @@ class Call:
 
     prompts, outputs: token ids without padding; an output has the token that ended it. logprobs: of each output
     token, in the distribution that it was drawn from; empty where they are not known. used: the settings that the
-    sampler worked with, None where they are not known. weights: which of Record.weights the trainer held then.
+    sampler worked with, None where they are not known. weights: which of Record.weights the trainer held then. rows:
+    which rollout of the generation each is of; empty: a prompt is of the rollout whose tokens it begins with.
     """
 
     prompts: list[list[int]]
@@ -45,6 +46,7 @@ class Call:
     logprobs: list[list[float]] = field(default_factory=list)
     used: Sampling | None = None
     weights: int = 0
+    rows: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,9 @@ class Record:
     trainer: its name and version. tokenizer: of transformers, None where there is none. tools: schemas of the tools.
     build: returns a fresh module of the architecture, with any weights. scalings: by module and adapter, what B A is
     multiplied by. weights: each distinct state of the policy's parameters, by name, in the order of time. trainable:
-    names. reference: all weights of the reference model by plain names, None without one. saved: what the trainer
+    names. decayed: names of the parameters that the settings' weight decay is for; None: each group says its own.
+    unseen: by segment, why it cannot be looked at, though the record has what it reads.
+    reference: all weights of the reference model by plain names, None without one. saved: what the trainer
     saves at the end, by plain names. notes: what the recorder changed or could not see.
     """
 
@@ -214,11 +218,13 @@ class Record:
     scalings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     weights: list[Weights] = field(default_factory=list)
     trainable: tuple[str, ...] = ()
+    decayed: tuple[str, ...] | None = None
     reference: Weights | None = None
     saved: Weights | None = None
     generations: list[Generation] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unseen: Mapping[str, str] = field(default_factory=dict)
     elements: Mapping[str, Tensor] = field(default_factory=dict)
     rows: int = 0
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.record import Batch, Generation
+from rlvr_debug.replay.record import Batch, Call, Generation
 from rlvr_debug.replay.settings import Settings
 
-__all__ = ["Rollout", "Turn", "batch_of", "rollouts", "trained"]
+__all__ = ["Rollout", "Turn", "batch_of", "carried", "rollouts", "trained"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One row's sequence as it was sampled. wrote: which of `ids` the sampler wrote; prompt: the first turn's."""
+    """One row's sequence as it was sampled. wrote: which of `ids` the sampler wrote; prompt: the first turn's.
+
+    ids: all that was read and written in the last turn. A turn may be read in other tokens than it was written in, where
+    its sampler renders messages again: such tokens nobody wrote.
+    """
 
     prompt: list[int]
     ids: list[int]
@@ -41,27 +46,37 @@ class Rollout:
 def rollouts(generation: Generation, settings: Settings) -> list[Rollout]:
     """Return the generation's rollouts in the order of its rows.
 
-    A later call continues that row whose sequence its prompt begins with. All turns together may have one limit,
-    which cuts what is trained on. Raise NotSeen where no call was seen or a call continues nothing.
+    A later call continues the rows that it names, or else those whose sequences its prompts begin with. All turns
+    together may have one limit, which cuts what is trained on. Raise NotSeen where no call was seen or a call
+    continues nothing.
     """
     if not generation.calls:
         raise NotSeen("the sampler's calls were not seen")
     first, *later = generation.calls
-    found: list[list[Turn]] = [
-        [Turn(prompt, output)] for prompt, output in zip(first.prompts, first.outputs, strict=True)
-    ]
+    order = first.rows or range(len(first.prompts))
+    turns = zip(order, first.prompts, first.outputs, strict=True)
+    found = [[Turn(prompt, output)] for _, prompt, output in sorted(turns, key=itemgetter(0))]
     for call in later:
-        free = set(range(len(found)))
-        for prompt, output in zip(call.prompts, call.outputs, strict=True):
-            fitting = [row for row in free if _begins(prompt, found[row])]
-            if not fitting:
-                raise NotSeen("a call of the sampler continues no earlier one")
-            row = max(fitting, key=lambda each: (len(_read(found[each])), -each))
-            free.discard(row)
+        for row, prompt, output in zip(
+            call.rows or _continued(call, found), call.prompts, call.outputs, strict=True
+        ):
             found[row].append(Turn(prompt, output))
     if generation.batch is not None and len(generation.batch.prompt_ids) != len(found):
         raise NotSeen("the sampler was called for another number of rollouts than are trained on")
     return [_rollout(turns, settings.cut_at) for turns in found]
+
+
+def _continued(call: Call, found: list[list[Turn]]) -> list[int]:
+    """Return which row each prompt of a call continues: of those that fit, the longest."""
+    free = set(range(len(found)))
+    rows = []
+    for prompt in call.prompts:
+        fitting = [row for row in free if _begins(prompt, found[row])]
+        if not fitting:
+            raise NotSeen("a call of the sampler continues no earlier one")
+        rows.append(max(fitting, key=lambda each: (len(_read(found[each])), -each)))
+        free.discard(rows[-1])
+    return rows
 
 
 def _read(turns: list[Turn]) -> list[int]:
@@ -77,10 +92,35 @@ def _rollout(turns: list[Turn], limit: int | None) -> Rollout:
     ids: list[int] = []
     wrote: list[bool] = []
     for turn in turns:
-        wrote += [False] * (len(turn.prompt) - len(ids)) + [True] * len(turn.output)
+        same = _common(ids, turn.prompt)
+        wrote = wrote[:same] + [False] * (len(turn.prompt) - same) + [True] * len(turn.output)
         ids = turn.prompt + turn.output
     most = len(ids) if limit is None else len(turns[0].prompt) + limit
     return Rollout(turns[0].prompt, ids[:most], wrote[:most], tuple(turns))
+
+
+def _common(one: list[int], other: list[int]) -> int:
+    """Return how many tokens are the same from the beginning on."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def carried(rollout: Rollout, completion: list[int]) -> Rollout:
+    """Return the rollout in the tokens of another completion, where all of its replies stand in that one.
+
+    Where they do not, it is returned as it is.
+    """
+    wrote: list[bool] = []
+    for turn in rollout.turns:
+        size, place = len(turn.output), len(wrote)
+        starts = range(place, len(completion) - size + 1)
+        start = next((n for n in starts if completion[n : n + size] == turn.output), None)
+        if start is None:
+            return rollout
+        wrote += [False] * (start - place) + [True] * size
+    prompt = rollout.prompt
+    ids = prompt + completion[: len(wrote)]
+    return Rollout(prompt, ids, [False] * len(prompt) + wrote, rollout.turns)
 
 
 def trained(batch: Batch) -> list[tuple[list[int], list[int], list[bool]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,14 @@ from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_yaml
 from rlvr_debug.schemas import check_schema, validator_of
 
-__all__ = ["Variant", "causes_of", "variants_of"]
+__all__ = [
+    "Variant",
+    "causes_of",
+    "check_names",
+    "consequences_for",
+    "segments_for",
+    "variants_of",
+]
 
 _FILE = "replay.yaml"
 _SCHEMA = Path(__file__).parent / "replay.schema.yaml"
@@ -27,6 +34,11 @@ class Variant:
     name: str
     cause: str
     knobs: Mapping[str, Any]
+
+    @property
+    def fitted(self) -> bool:
+        """Whether a number of it is fitted to what was recorded."""
+        return bool({"fitted", "factor"} & self.knobs.keys())
 
 
 @cache
@@ -52,19 +64,37 @@ def variants_of(segment: str) -> tuple[Variant, ...]:
 
 
 def causes_of(segment: str) -> tuple[str, ...]:
-    """Return the slugs of the causes that a deviation of this segment speaks for, the nearest first."""
-    ranked = sorted(
+    """Return the slugs of the causes that a deviation of this segment speaks for, the nearest first.
+
+    Those that list it come before those that only have a variant of it.
+    """
+    listed = sorted(
         (told["segments"].index(segment), slug)
         for slug, told in _told().items()
-        if segment in told["segments"]
+        if segment in told.get("segments", ())
     )
-    return tuple(slug for _, slug in ranked)
+    by_variant = [slug for slug in _told() if segment in segments_for(slug)]
+    return tuple(dict.fromkeys([*(slug for _, slug in listed), *by_variant]))
 
 
-def check_segments(known: tuple[str, ...]) -> None:
-    """Raise InputError, one line, where a cause's file names a segment that does not exist."""
-    for slug, told in _told().items():
+def segments_for(slug: str) -> tuple[str, ...]:
+    """Return the segments that a cause's mechanism shows in: those that it lists, and those of its variants."""
+    told = _told().get(slug, {})
+    named = (each["segment"] for each in told.get("variants", ()))
+    return tuple(dict.fromkeys([*told.get("segments", ()), *named]))
+
+
+def consequences_for(slug: str) -> tuple[str, ...]:
+    """Return the consequences that a cause's mechanism shows in."""
+    return tuple(_told().get(slug, {}).get("consequences", ()))
+
+
+def check_names(segments: Collection[str], consequences: Collection[str]) -> None:
+    """Raise InputError, one line, where a cause's file names a segment or a consequence that does not exist."""
+    for slug in _told():
         path = file_of(slug).with_name(_FILE)
-        for name in (*told["segments"], *(each["segment"] for each in told.get("variants", ()))):
+        asked = [("segment", name, segments) for name in segments_for(slug)]
+        asked += [("consequence", name, consequences) for name in consequences_for(slug)]
+        for kind, name, known in asked:
             if name not in known:
-                raise InputError(f"{path}: no segment '{name}': {hint(name, known)}")
+                raise InputError(f"{path}: no {kind} '{name}': {hint(name, known)}")

@@ -18,7 +18,7 @@ from rlvr_debug.report.charts import revisions_chart, write_svg
 from rlvr_debug.study.params import parse_params
 from rlvr_debug.verdicts.rule import in_words
 
-__all__ = ["Comparison", "Results", "compare", "read_results"]
+__all__ = ["Comparison", "Results", "beside_committed", "compare", "read_results"]
 
 WORKING_TREE = "working tree"
 # of results, each with what its keys are
@@ -153,8 +153,16 @@ def _shown(values: Mapping[str, Any], which: str) -> str:
 
 def _change(values: Mapping[str, Any]) -> str:
     """Of two numbers."""
-    numbers = len(values) == 2 and all(type(value) in (int, float) for value in values.values())
-    return f"{values['new'] - values['old']:+.6g}" if numbers else ""
+    return f"{_moved(values):+.6g}" if _numbers(values) else ""
+
+
+def _numbers(values: Mapping[str, Any]) -> bool:
+    return len(values) == 2 and all(type(value) in (int, float) for value in values.values())
+
+
+def _moved(values: Mapping[str, Any]) -> float:
+    """Of two numbers their difference; of anything else, more than that of any."""
+    return float(values["new"] - values["old"]) if _numbers(values) else float("inf")
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -168,6 +176,37 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, di
     }
 
 
+def _parts(old: Results, new: Results) -> dict[str, dict[str, dict[str, Any]]]:
+    return {part: _differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
+
+
+def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
+    """Return lines that say which figures in the working tree are others than the committed ones, and by how much.
+
+    None where all are the same, where none are committed, and where the parameters are others too: then figures have
+    to be. root, overlaid: as in read_results.
+    """
+    try:
+        old, new = (read_results(revision, root, overlaid) for revision in ("HEAD", None))
+    except InputError:
+        return []
+    parts = _parts(old, new)
+    if parts["params"] or not (parts["metrics"] or parts["verdicts"]):
+        return []
+    lines = [
+        f"{len(parts['metrics'])} of {len(new.metrics)} figures differ from the committed ones, as they may on "
+        "another processor; make compare REV=HEAD shows all:"
+    ]
+    changes = {key: abs(_moved(values)) for key, values in parts["metrics"].items()}
+    if largest := max(changes, key=lambda key: changes[key], default=""):
+        values = parts["metrics"][largest]
+        shown = [_shown(values, which) for which in ("old", "new")]
+        lines.append(f"  the largest change: {largest}, {' to '.join(shown)}")
+    for cause, values in parts["verdicts"].items():
+        lines.append(f"  {cause}: {_shown(values, 'old')} to {_shown(values, 'new')}")
+    return lines
+
+
 def compare(
     revision: str, other: str | None, out: Path, root: Path = ROOT, overlaid: bool = False
 ) -> Comparison:
@@ -176,7 +215,7 @@ def compare(
     root, overlaid: as in read_results. Draws both revisions' curves to `out`, an SVG, unless nothing differs.
     """
     old, new = (read_results(each, root, overlaid) for each in (revision, other))
-    parts = {part: _differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
+    parts = _parts(old, new)
     if not any(parts.values()) and old.curves.equals(new.curves):
         return Comparison(old.name, new.name, parts, None)
     write_svg(revisions_chart({each.name: each.curves for each in (old, new)}), out)

@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from rlvr_debug.causes import Hypothesis, in_order, load_hypothesis, phase_of
 from rlvr_debug.files import read_json, read_table, read_text
+from rlvr_debug.replay.variants import consequences_for, segments_for
 from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success_criteria
 from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
 from rlvr_debug.report.files import RunFiles, run_files
@@ -46,7 +47,7 @@ _FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixe
 @dataclass(frozen=True)
 class Page:
     """Of one hypothesis. place: in the order of tests, from 1; arms, runs: rows of the tables; charts: names of those that
-    have data; courses: by arm, of its own, the case and the control; files: of `runs`; minutes: of processor time, of
+    have data; segments, consequences: of the case's check, those that speak of it; courses: by arm, of its own, the case and the control; files: of `runs`; minutes: of processor time, of
     its own arms' trainings as far as their timings are there; notes: what the owner of the study wrote, empty where that
     is nothing."""
 
@@ -56,7 +57,8 @@ class Page:
     place: int
     arms: Sequence[Mapping[Any, Any]]
     runs: Sequence[Mapping[Any, Any]]
-    probes: Sequence[Mapping[str, Any]]
+    segments: Sequence[Mapping[str, Any]]
+    consequences: Sequence[Mapping[str, Any]]
     observations: Sequence[str]
     charts: Sequence[str]
     courses: Mapping[str, Course]
@@ -68,7 +70,7 @@ class Page:
 def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     """settings: study, case, trainer, environment, minimum_effect and alpha of params.yaml."""
     tables = _tables(results)
-    probes = read_json(results / "probes.json")
+    check = read_json(results / "check.json")
     rollouts = asdict(shown_rollouts(results, tables))
     arms = tables["arms"]
     mended = fix(arms)
@@ -86,7 +88,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     for verdict in verdicts.to_dict("records"):
         own = dict(_page_charts(verdict["hypothesis"], tables))
         charts |= own
-        pages.append(_page(verdict, slugs, tables, probes, list(own), results))
+        pages.append(_page(verdict, slugs, tables, check, list(own), results))
     scripts = [
         Markup(inline_script(text))
         for text in (vega_script(), source("charts.js"), source("viewer.js"))
@@ -109,7 +111,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
             criteria=success_criteria(arms, tables["runs"], tables["verdicts"], settings),
             arms=arms.to_dict("records"),
             budgets=_budgets(tables["runs"]),
-            probes=list(probes.values()),
+            check=check,
             settings=settings,
             seeds=seed_counts(*(by_name[arm] for arm in _lines(arms, mended))),
             percent=round(100 * (1 - settings["alpha"])),
@@ -163,7 +165,7 @@ def _page(
     verdict: Mapping[Any, Any],
     slugs: Sequence[str],
     tables: Mapping[str, pd.DataFrame],
-    probes: Mapping[str, Mapping[str, Any]],
+    check: Mapping[str, Any],
     charts: Sequence[str],
     results: Path,
 ) -> Page:
@@ -186,7 +188,10 @@ def _page(
         place=in_order(slugs).index(slug) + 1,
         arms=arms[arms["hypothesis"] == slug].to_dict("records"),
         runs=rows,
-        probes=[probes[name] for name in hypothesis.probes if name in probes],
+        segments=[each for each in check["segments"] if each["segment"] in segments_for(slug)],
+        consequences=[
+            each for each in check["consequences"] if each["name"] in consequences_for(slug)
+        ],
         observations=observations(evidence),
         charts=charts,
         courses={arm: gone[arm] for arm in shown["arm"].unique()},

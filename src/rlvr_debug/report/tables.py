@@ -131,7 +131,7 @@ def _judge(
     for name, end in (("slope", "value"), ("slope_low", "low"), ("slope_high", "high")):
         arms[name] = [float(getattr(slopes[arm], end)) for arm in arms["arm"]]
     arms["trained_as"] = arms["arm"].map({run.arm: run.trained_as for run in runs})
-    evidence = Evidence(read_json(results / "probes.json"), arms, run_rows, settings["training"])
+    evidence = Evidence(read_json(results / "check.json"), arms, run_rows, settings["training"])
     verdicts = decide(slugs, evidence, bar)
     return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
 

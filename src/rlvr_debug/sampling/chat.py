@@ -16,15 +16,21 @@ from transformers import PreTrainedTokenizerFast
 
 from rlvr_debug.environments.base import Message, ToolCall
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json
 from rlvr_debug.sampling.tool_calls import PARSERS
 
 __all__ = ["Chat"]
 
 _USER, _CALL = "user text", "assistant text"
+# that of Llama 3.1's template; 3.2's would say another one every day, and the same study train on other prompts
+_DATE = "26 Jul 2024"
 
 
 class Chat:
-    """A tokenizer, its chat template and the tool calls that this template asks for."""
+    """A tokenizer, its chat template and the tool calls that this template asks for.
+
+    eos_id: what the template writes after a reply. ends: all tokens with which the model ends one.
+    """
 
     def __init__(self, path: Path | str) -> None:
         try:
@@ -48,6 +54,7 @@ class Chat:
                 "Qwen3, Hermes) or the role ipython (Llama 3)"
             )
         self.eos_id: int = self.tokenizer.eos_token_id
+        self.ends = _ends(Path(path) / "config.json", self.eos_id)
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
@@ -55,7 +62,7 @@ class Chat:
 
     def decode(self, ids: list[int]) -> str:
         """The text that was sampled, without the end-of-turn token."""
-        if ids and ids[-1] == self.eos_id:
+        if ids and ids[-1] in self.ends:
             ids = ids[:-1]
         text: str = self.tokenizer.decode(ids, skip_special_tokens=False)
         return text
@@ -68,7 +75,11 @@ class Chat:
     ) -> str:
         """The chat template's text; `generate` ends it where the assistant begins to write."""
         text: str = self.tokenizer.apply_chat_template(
-            messages, tools=tools or None, add_generation_prompt=generate, tokenize=False
+            messages,
+            tools=tools or None,
+            add_generation_prompt=generate,
+            tokenize=False,
+            date_string=_DATE,
         )
         return text
 
@@ -106,3 +117,10 @@ class Chat:
         messages = [{"role": "user", "content": _USER}]
         closed = self.render(messages, [], generate=False)
         return self.render(messages, [], generate=True).removeprefix(closed)
+
+
+def _ends(config: Path, eos_id: int) -> frozenset[int]:
+    """Return the tokens that end a turn: the tokenizer's and those of config.json (Llama 3 has one more for calls)."""
+    told = read_json(config).get("eos_token_id") if config.is_file() else None
+    others = told if isinstance(told, list) else [told]
+    return frozenset({eos_id, *(other for other in others if other is not None)})

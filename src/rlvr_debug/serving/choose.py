@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.jobs import Sampling, Trained
+from rlvr_debug.models.adapters import adapter_of, rank_of, trained_weights
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 
 if TYPE_CHECKING:
     from rlvr_debug.serving.client import ServedPolicy
@@ -31,9 +32,13 @@ _POLL = 0.5  # seconds
 _NOTICED = 20.0  # seconds in which a server's job sees that it ended
 
 
-def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> Qwen2Sampler:
-    file = weights or base_model / "model.safetensors"
-    return Qwen2Sampler(model_config(base_model), load_weights(file), chat.eos_id)
+def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> InProcessSampler:
+    """Return the sampler of the base model, or of trained `weights`: a model's, or an adapter's of the base model."""
+    if weights:
+        found = trained_weights(weights, base_model)
+    else:
+        found = load_weights(base_model / "model.safetensors")
+    return InProcessSampler(model_config(base_model), found, chat.ends)
 
 
 @contextmanager
@@ -47,15 +52,20 @@ def sampler_of(
     if not asked.served:
         yield base_sampler(base_model, chat, weights)
         return
-    from rlvr_debug.serving.client import ServedSampler
-    from rlvr_debug.serving.process import model_folder
+    from rlvr_debug.serving.client import ServedAdapter, ServedSampler
+    from rlvr_debug.serving.model_folder import model_folder
 
     if asked.endpoint and weights:
         raise InputError(
             f"{asked.endpoint}: that server has the base model, expected none for {weights}"
         )
+    adapter = adapter_of(weights) if weights else None
+    if adapter and asked.sampler == "vllm":
+        with _server(asked, base_model, Trained(rank_of(adapter), 1)) as start:
+            yield ServedAdapter(start(), chat.ends, adapter, start)
+        return
     with model_folder(base_model, weights) as model, _server(asked, model) as start:
-        yield ServedSampler(start(), chat.eos_id, start)
+        yield ServedSampler(start(), chat.ends, start)
 
 
 @contextmanager
@@ -72,7 +82,7 @@ def served_policy(
     with (
         _server(asked, base_model, Trained(lora_r, 1)) as start,
         TemporaryDirectory() as folder,
-        closing(ServedPolicy(start(), chat.eos_id, name, Path(folder), start)) as policy,
+        closing(ServedPolicy(start(), chat.ends, name, Path(folder), start)) as policy,
     ):
         yield policy
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from aiohttp_retry import ExponentialRetry, RetryClient
 from torch import Tensor
 
 from rlvr_debug.errors import InputError, short
+from rlvr_debug.models.adapters import ADAPTER
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.serving.endpoint import Endpoint, first_error
@@ -40,13 +41,16 @@ class ServerGone(InputError):
 
 
 class ServedSampler:
-    """Asks a server that is ready. eos_id: the token that ends a turn; again: another one in its place, ready
+    """Asks a server that is ready. ends: the tokens that end a turn; again: another one in its place, ready
     too, which is asked for once when the first is gone. Replies that had come are kept."""
 
     def __init__(
-        self, endpoint: Endpoint, eos_id: int, again: Callable[[], Endpoint] | None = None
+        self,
+        endpoint: Endpoint,
+        ends: Collection[int],
+        again: Callable[[], Endpoint] | None = None,
     ) -> None:
-        self._endpoint, self._eos_id, self._again = endpoint, eos_id, again
+        self._endpoint, self._ends, self._again = endpoint, ends, again
         self.model = endpoint.model
 
     def sample(
@@ -65,8 +69,8 @@ class ServedSampler:
                 "seed": int(np.random.SeedSequence([seed, request.slot]).generate_state(1)[0]),
                 "logprobs": 0,
                 "return_token_ids": True,
-                # at this id and at no other that the model's config may name
-                "stop_token_ids": [self._eos_id],
+                # at these ids and at no other that the server may know of
+                "stop_token_ids": sorted(self._ends),
                 "ignore_eos": True,
             }
             for request in requests
@@ -76,7 +80,7 @@ class ServedSampler:
 
     def _sample(self, body: dict[str, Any], answer: Any) -> Sample:
         try:
-            return sample_of(answer, body["max_tokens"], self._eos_id, self.model)
+            return sample_of(answer, body["max_tokens"], self._ends, self.model)
         except InputError as error:
             place = f"{self._endpoint.url}: /v1/completions"
             raise InputError(f"{place}: {error}{_asked(body)}") from None
@@ -152,6 +156,30 @@ class ServedSampler:
             ) from None
 
 
+class ServedAdapter(ServedSampler):
+    """vLLM's server samples with a trained adapter of its model. adapter: its folder."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        ends: Collection[int],
+        adapter: Path,
+        again: Callable[[], Endpoint] | None = None,
+    ) -> None:
+        super().__init__(endpoint, ends, again)
+        self._adapter = adapter
+        self._load()
+
+    def _load(self) -> None:
+        body = {"lora_name": ADAPTER, "lora_path": str(self._adapter.resolve())}
+        self.post("/v1/load_lora_adapter", body)
+        self.model = ADAPTER
+
+    def _restart(self, gone: ServerGone) -> None:
+        super()._restart(gone)
+        self._load()
+
+
 class ServedPolicy(ServedSampler):
     """vLLM's server samples for a policy that is trained: every update reaches it before it is asked again.
 
@@ -165,12 +193,12 @@ class ServedPolicy(ServedSampler):
     def __init__(
         self,
         endpoint: Endpoint,
-        eos_id: int,
+        ends: Collection[int],
         name: str,
         folder: Path,
         again: Callable[[], Endpoint] | None = None,
     ) -> None:
-        super().__init__(endpoint, eos_id, again)
+        super().__init__(endpoint, ends, again)
         self._name, self._folder, self._step = name, folder, -1
         self._lora = False
         self.served = ""
@@ -254,7 +282,7 @@ class ServedPolicy(ServedSampler):
         return [_of_prompt(*each, self.model) for each in zip(answers, ids, strict=True)]
 
 
-def sample_of(answer: Any, max_tokens: int, eos_id: int, model: str) -> Sample:
+def sample_of(answer: Any, max_tokens: int, ends: Collection[int], model: str) -> Sample:
     """What a completion of the protocol says. Raises InputError where it is none, or not the one asked for.
 
     model: the one that was to answer.
@@ -272,10 +300,11 @@ def sample_of(answer: Any, max_tokens: int, eos_id: int, model: str) -> Sample:
         )
     if by != model:
         raise InputError(f"the server answered with model {short(by)}, expected '{model}'")
-    # the end-of-turn id comes last or not at all; a limit is the one that was asked for
-    if reason == "stop" and eos_id in ids and ids.index(eos_id) + 1 == len(ids):
+    # an id that ends the turn comes last or not at all; a limit is the one that was asked for
+    ended = [place for place, token in enumerate(ids) if token in ends]
+    if reason == "stop" and ended == [len(ids) - 1]:
         return Sample(ids, logprobs, True)
-    if reason == "length" and eos_id not in ids:
+    if reason == "length" and not ended:
         if len(ids) == max_tokens:
             return Sample(ids, logprobs, False)
         raise InputError(
@@ -283,7 +312,7 @@ def sample_of(answer: Any, max_tokens: int, eos_id: int, model: str) -> Sample:
             "turn: more than its context holds (vllm.max_model_len)"
         )
     raise InputError(
-        f"the server ended a reply with '{reason}' and id {ids[-1:]}, expected {eos_id}"
+        f"the server ended a reply with '{reason}' and id {ids[-1:]}, expected {short(sorted(ends))}"
     )
 
 

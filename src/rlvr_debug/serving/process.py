@@ -18,7 +18,6 @@ from typing import NoReturn
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.jobs import Sampling, Serving, Trained
-from rlvr_debug.models.places import index_of
 from rlvr_debug.processes import guarded, variables_apart
 from rlvr_debug.serving.endpoint import (
     Endpoint,
@@ -30,7 +29,7 @@ from rlvr_debug.serving.endpoint import (
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.venvs import built_python
 
-__all__ = ["Server", "model_folder", "serve", "served", "server_of", "started"]
+__all__ = ["Server", "serve", "served", "server_of", "started"]
 
 _HOST = "127.0.0.1"
 _MODEL = "policy"
@@ -148,19 +147,3 @@ def _place(port: int, folder: str) -> tuple[list[str], str]:
                 "port, or 0 for none"
             ) from None
     return ["--host", _HOST, "--port", str(port)], f"http://{_HOST}:{port}"
-
-
-@contextmanager
-def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
-    """A folder as servers load it: the base model, with these weights for its own if there are any."""
-    if weights is None:
-        yield base_model
-        return
-    with TemporaryDirectory() as folder:
-        # vLLM would miss the shards that an index names
-        index = index_of(base_model).name
-        for file in base_model.iterdir():
-            if file.suffix != ".safetensors" and file.name != index:
-                (Path(folder) / file.name).symlink_to(file.resolve())
-        (Path(folder) / "model.safetensors").symlink_to(weights.resolve())
-        yield Path(folder)

@@ -24,7 +24,7 @@ from rlvr_debug.models.base_model import model_config
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.qwen2 import Qwen2Sampler
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.serving.choose import base_sampler
 
 __all__ = ["application"]
@@ -32,7 +32,7 @@ __all__ = ["application"]
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(sampler: Qwen2Sampler, vocabulary: int, name: str, key: str) -> web.Application:
+def application(sampler: InProcessSampler, vocabulary: int, name: str, key: str) -> web.Application:
     """GET /health, for everyone, and POST /v1/completions, for who has the key.
 
     vocabulary: how many token ids there are; name: the model's.
@@ -80,7 +80,7 @@ def _checked(body: Any, vocabulary: int, name: str) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _complete(asked: dict[str, Any], sampler: Qwen2Sampler) -> dict[str, Any]:
+def _complete(asked: dict[str, Any], sampler: InProcessSampler) -> dict[str, Any]:
     [sample] = sampler.sample(
         [Request(0, asked["prompt"], None)],
         temperature=asked["temperature"],

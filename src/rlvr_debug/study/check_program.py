@@ -26,14 +26,14 @@ def check_program(overlay: Path) -> Recording:
     Raise InputError for what it does not write as it should, and where the trainer is no program.
     """
     place = ROOT / ".run" / "check-program"
-    study = replace(resolve(study_params(overlay), ROOT), results=place)
+    study = replace(resolve(study_params(overlay), ROOT), results=place / "results")
     trainer = study.trainer
     if not isinstance(trainer, ProgramTrainer):
         raise InputError(f"{overlay}: key 'trainer' is {trainer.name}, expected a program's")
     for name in trainer.venvs(told(study.params.command)):
         build_venv(name)
     shutil.rmtree(place, ignore_errors=True)
-    job = study.probing()
+    job = study.checking()
     name = job.run.environment
     prepare(name, study.data_settings(name), job.rows.parent)
     run = replace(job.run, training=replace(job.run.training, steps=1))

@@ -12,7 +12,7 @@ from rlvr_debug.devices import positions
 from rlvr_debug.environments.settings import DataSettings, EnvironmentSettings
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.models.architectures import config_of
+from rlvr_debug.models.architectures import architecture_of, config_of
 from rlvr_debug.models.places import base_model, base_model_of
 from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
 from rlvr_debug.study.arms import (
@@ -165,6 +165,10 @@ def _check_base_models(params: Params) -> None:
         if missing := [file.name for file in model.beside(ROOT) if not file.is_file()]:
             one = f"a folder with {missing[0]}, or owner/name@revision on the hub"
             raise _Wrong.value(key, typed(text), one)
+        try:
+            architecture_of(model, ROOT)
+        except InputError as error:
+            raise _Wrong(f"key '{key}': {error}") from None
 
 
 def _check_vllm(params: Params) -> None:

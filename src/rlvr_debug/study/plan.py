@@ -93,7 +93,9 @@ def measured_runs(results: Path) -> Iterator[Measured]:
         # a program that is not ours tells the seconds of all steps together
         steps, seconds = seconds_of(folder)
         if seconds and steps in (row["steps"], 0):
-            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            # an adapter's weights have two names, and are on the disk once
+            files = [file.stat() for file in folder.rglob("*") if file.is_file()]
+            size = sum({file.st_ino: file.st_size for file in files}.values())
             yield Measured(row["environment"], seconds / row["rollouts"], size)
 
 
@@ -136,9 +138,9 @@ def is_real(params: Params) -> bool:
 
 
 def _disk_bytes(trained: Iterable[Run], params: Params) -> float:
-    """Mean over trainings: merged weights in single precision, and the adapter's."""
+    """Mean over trainings: the weights that are saved, in single precision. With an adapter they are its own."""
     found = [
-        4 * (model.parameters + model.adapter(run.training.lora_r))
+        4 * (model.adapter(run.training.lora_r) if run.training.lora_r else model.parameters)
         for run in trained
         if (model := architecture_of(base_model_of(params, run.environment), ROOT))
     ]

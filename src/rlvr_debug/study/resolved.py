@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained
 from rlvr_debug.models.places import BaseModel, base_model_of
 from rlvr_debug.study.arms import runs, unmapped
+from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import Job, Run, Trainer
+from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
 
 __all__ = ["Study", "read_study", "resolve", "server_settings", "write_study"]
 
@@ -78,7 +79,7 @@ class Study:
 
     def rows(self, environment: str, split: str) -> Path:
         """Return the file of that environment's rows. split: train or heldout."""
-        return self.results / "data" / environment / f"{split}.jsonl"
+        return self.results.parent / SPLITS / environment / f"{split}.jsonl"
 
     @property
     def _server(self) -> dict[str, Any]:
@@ -133,9 +134,12 @@ class Study:
             sampling = Sampling(self.params.sampler, self._server, self.shared_server(run))
         return self._job(run, self.results / "runs" / name, sampling)
 
-    def probing(self) -> Job:
-        """Return what the probes of the case are told."""
-        return self._job(self.runs[0], self.results / "probes.json", Sampling())
+    def checking(self) -> Job:
+        """Return what the check of the case is told: the case with as few prompts a step as show what it does."""
+        case, settings = self.runs[0], self.runs[0].training
+        few = max(1, CHECKED_ROLLOUTS // settings.group_size)
+        told = replace(settings, prompts_per_step=min(few, settings.prompts_per_step))
+        return self._job(replace(case, training=told), self.results / "check.json", Sampling())
 
     def _job(self, run: Run, out: Path, sampling: Sampling) -> Job:
         keys = self.trainer.command_keys

@@ -15,10 +15,15 @@ from rlvr_debug.jobs import Sampling
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 
 if TYPE_CHECKING:
-    from rlvr_debug.probes import Measurement
+    from rlvr_debug.replay.record import Record
     from rlvr_debug.study.model import Params
 
-__all__ = ["Job", "Run", "Trainer", "all_options"]
+__all__ = ["CHECKED_ROLLOUTS", "CHECKED_STEPS", "Job", "Run", "Trainer", "all_options"]
+
+# optimizer steps that a case is checked in: a third is sampled with weights that two have moved, past a warm-up's first
+CHECKED_STEPS = 3
+# and the rollouts of a step, at most, where a group has no more
+CHECKED_ROLLOUTS = 16
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Job:
-    """What a trainer is given to train one run, or to probe it.
+    """What a trainer is given to train one run, or to check it.
 
     environment: the run's block of `environments` in params.yaml. rows: the file of training rows. out: the
-    folder that a training writes to, or the file that a probe writes. diagnostics, command: as in params.yaml.
+    folder that a training writes to, or the file that the check writes. diagnostics, command: as in params.yaml.
     sampling: who answers its rollouts; of servers only vLLM's do in training.
     """
 
@@ -91,7 +96,7 @@ class Job:
 class Trainer(ABC):
     """A trainer of a study's runs. A folder beside this file exports one as TRAINER.
 
-    Importing that folder must not import torch, since checking params.yaml imports it: `train` and `probe`
+    Importing that folder must not import torch, since checking params.yaml imports it: `train` and `record`
     import what they need.
     """
 
@@ -176,8 +181,11 @@ class Trainer(ABC):
         """
 
     @abstractmethod
-    def probe(self, job: Job) -> list[Measurement]:
-        """Check the trainer's components at step 0. What it needs to write goes beside job.out."""
+    def record(self, job: Job, steps: int) -> Record:
+        """Return the record of the run's first optimizer steps (docs/record.md), which are run for it.
+
+        What it needs to write goes beside job.out. Raises InputError, in one line that names the run, where it cannot.
+        """
 
 
 def _contexts(params: Params) -> Iterator[str]:

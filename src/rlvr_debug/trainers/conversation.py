@@ -33,7 +33,7 @@ def rebuilt(
     for place, (is_reply, tokens) in enumerate(parts):
         if is_reply:
             known = list(islice(values, len(tokens)))
-            sample = Sample(tokens, known, tokens[-1] == chat.eos_id)
+            sample = Sample(tokens, known, tokens[-1] in chat.ends)
             last = place + 1 == len(parts)
             add_reply(current, sample, environment, chat, last=last)
         elif not current.segments:
@@ -55,7 +55,7 @@ def written(completion: Sequence[int], chat: Chat) -> list[bool]:
     found: list[bool] = []
     while len(found) < len(completion):
         place = len(found)
-        end = _after(completion, [chat.eos_id], place)
+        end = min(_after(completion, [token], place) for token in chat.ends)
         found += [True] * (end - place)
         found += [False] * (_after(completion, start, end) - end)
     return found

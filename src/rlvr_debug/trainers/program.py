@@ -13,7 +13,7 @@ from rlvr_debug.trainers.base import Job, Trainer
 from rlvr_debug.venvs import built_python
 
 if TYPE_CHECKING:
-    from rlvr_debug.probes import Measurement
+    from rlvr_debug.replay.record import Record
 
 __all__ = ["Program", "ProgramTrainer"]
 
@@ -54,7 +54,8 @@ class ProgramTrainer(Trainer):
 
         train_with_program(job, self.program(job.command))
 
-    def probe(self, job: Job) -> list[Measurement]:
-        from rlvr_debug.trainers.probing import probe_program
+    def record(self, job: Job, steps: int) -> Record:
+        """Return the record of the case's first steps (docs/record.md), which are run beside job.out."""
+        from rlvr_debug.trainers.program_record import record_program
 
-        return probe_program(job, self.program(job.command))
+        return record_program(job, self.program(job.command), steps)

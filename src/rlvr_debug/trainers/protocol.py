@@ -20,6 +20,7 @@ from rlvr_debug.schemas import check_schema, validator_of
 
 __all__ = [
     "PROTOCOL",
+    "RECORDED",
     "Told",
     "checked_metrics",
     "checked_rollouts",
@@ -28,11 +29,12 @@ __all__ = [
 ]
 
 PROTOCOL = 1
+RECORDED = "record"  # the folder with a record of the steps, where a program writes one
 
 
 @dataclass(frozen=True)
 class Told:
-    """params.json. Paths are absolute; run is as Run.to_json has it."""
+    """params.json. Paths are absolute; run is as Run.to_json has it. record: whether a record of the steps is asked for."""
 
     run: Mapping[str, Any]
     environment: Mapping[str, Any]
@@ -42,6 +44,7 @@ class Told:
     checkpoint: str
     rollouts_every: int
     rollouts_kept: int
+    record: bool = False
     protocol: int = PROTOCOL
 
     @staticmethod

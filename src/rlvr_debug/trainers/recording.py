@@ -20,6 +20,7 @@ from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_json, write_jsonl
 from rlvr_debug.metrics.rollouts import as_sampled, token_texts
+from rlvr_debug.models.adapters import ADAPTER, adds_alone, link_adapter
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.processes import guarded, last_line, variables_apart
@@ -41,12 +42,14 @@ _POLL = 0.2  # seconds
 @dataclass(frozen=True)
 class Recording:
     """What a program left behind, checked. lines: of its rollouts.jsonl; rollouts: the same ones, scored by
-    our environment; weights: the trained ones by the base model's names."""
+    our environment; weights: the trained ones by the base model's names; adapter: the folder of the one that
+    makes them of the base model's, None where the program saved anything else."""
 
     metrics: list[dict[str, Any]]
     lines: list[dict[str, Any]]
     rollouts: list[Rollout]
     weights: dict[str, Tensor]
+    adapter: Path | None
     seconds: float
     environment: Environment
     chat: Chat
@@ -59,7 +62,12 @@ def train_with_program(job: Job, program: Program) -> None:
     not as docs/trainers.md says; nothing is written then.
     """
     found = record(job, program)
-    save_weights(found.weights, job.out / "model.safetensors")
+    if found.adapter:
+        shutil.rmtree(job.out / ADAPTER, ignore_errors=True)
+        os.replace(found.adapter, job.out / ADAPTER)
+        link_adapter(job.out)
+    else:
+        save_weights(found.weights, job.out / "model.safetensors")
     write_jsonl(job.out / "timings.jsonl", [{"seconds": round(found.seconds, 3)}])
     write_jsonl(job.out / "rollouts.jsonl", _rows(found, job.run.training.group_size))
     if (own := job.out / "attempt" / "out" / RECORD).exists():
@@ -114,10 +122,10 @@ def _trained(line: dict[str, Any], sampled: dict[str, Any], chat: Chat) -> dict[
     }
 
 
-def record(job: Job, program: Program, what: str = "run") -> Recording:
+def record(job: Job, program: Program, what: str = "run", *, recorded: bool = False) -> Recording:
     """Run the program in job.out/attempt and check what it wrote. What it says goes to attempt/log.txt.
 
-    what: is being done, for the line of an error.
+    what: is being done, for the line of an error. recorded: whether it is asked for a record of its steps.
     """
     run, attempt = job.run, job.out / "attempt"
     written = attempt / "out"
@@ -132,6 +140,7 @@ def record(job: Job, program: Program, what: str = "run") -> Recording:
         checkpoint="",
         rollouts_every=job.diagnostics.rollouts_every,
         rollouts_kept=job.diagnostics.rollouts_kept,
+        record=recorded,
     )
     told = replace(told, checkpoint=str(_checkpoint(attempt, told, program).resolve()))
     write_json(attempt / "params.json", asdict(told))
@@ -162,7 +171,8 @@ def record(job: Job, program: Program, what: str = "run") -> Recording:
         )
         for line in lines
     ]
-    return Recording(metrics, lines, rollouts, weights, seconds, environment, chat)
+    adapter = written / ADAPTER if adds_alone(written / ADAPTER) else None
+    return Recording(metrics, lines, rollouts, weights, adapter, seconds, environment, chat)
 
 
 def _checkpoint(attempt: Path, told: Told, program: Program) -> Path:

@@ -1,4 +1,4 @@
-"""From runs and probes to one verdict per hypothesis. The rule is the same for every hypothesis.
+"""From runs and the case's check to one verdict per hypothesis. The rule is the same for every hypothesis.
 
 The unit is a run's held-out mean on questions that all runs share. An effect is a difference of mean
 gain in held-out reward over seeds, with Welch's t interval of moderated variances (moderation.py):
@@ -13,7 +13,7 @@ mends everything, and the arms of localisers are judged apart.
 The case must fail first: the control is better, significantly and by at least the minimum effect. Then each kind of
 evidence does one thing (rule.status, and the table in docs/verdicts.md):
 - an effect locates: significant, at least the minimum, and not contradicted by greedy;
-- a mechanism, which probes see, explains;
+- a mechanism, which the check sees, explains;
 - a null intervention eliminates: every arm's effect is surely within the minimum effect of 0, or nothing about the case
   is other than the arms would have it;
 - an absent mechanism lowers what elimination asks for to an upper bound below the minimum effect.
@@ -32,7 +32,8 @@ import numpy as np
 import pandas as pd
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.causes.base import Hypothesis, mechanism_of
+from rlvr_debug.causes.base import Hypothesis
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.verdicts.arms import MOST_SEEDS, effects_of, further_seeds, tested_causes
 from rlvr_debug.verdicts.rule import (
     ABSENT,
@@ -67,11 +68,11 @@ _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  #
 
 @dataclass(frozen=True)
 class Evidence:
-    """probes: measurement by probe name, of the case; arms: one row per arm, as arm_table returns them; runs: as
+    """check: what the check says of the case, as JSON (replay/answer.py); arms: one row per arm, as arm_table returns them; runs: as
     runs.csv, for the figures that a hypothesis takes for its symptom; training: the case's settings, for
     preconditions."""
 
-    probes: Mapping[str, Mapping[str, Any]]
+    check: Mapping[str, Any]
     arms: pd.DataFrame
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -114,7 +115,7 @@ def decide(slugs: Sequence[str], evidence: Evidence, bar: Bar) -> list[Verdict]:
 
 
 def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
-    seen = mechanism_of(hypothesis, evidence.probes)
+    seen = mechanism_of(hypothesis.slug, evidence.check)
     pending = _pending(hypothesis, mechanism=_SEEN[seen.present])
     arms = evidence.arms
     family = tested_causes(arms)
@@ -178,7 +179,7 @@ def _pending(hypothesis: Hypothesis, mechanism: str = "not tested") -> Verdict:
     return Verdict(hypothesis.slug, hypothesis.kind, "pending", "low", mechanism=mechanism)
 
 
-_ELSEWHERE = "its interventions change nothing about the case, so that what the probe measured is a symptom of another cause"
+_ELSEWHERE = "its interventions change nothing about the case, so that what the check found is a symptom of another cause"
 
 
 def _unfailing(fails: int, control: Mapping[Any, Any]) -> str:

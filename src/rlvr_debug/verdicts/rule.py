@@ -182,7 +182,7 @@ def status(fails: ArrayLike, effects: Effects, mechanism: ArrayLike) -> NDArray[
     shown, refuted = np.equal(fails, SHOWN), np.equal(fails, REFUTED)
     present, absent = np.equal(mechanism, PRESENT), np.equal(mechanism, ABSENT)
     known, null = effects.known.all(-1), effects.equivalent.all(-1)
-    # whatever the probe measured, nothing about the case is other than it should be: a symptom of something else
+    # whatever the check found, nothing about the case is other than it should be: a symptom of something else
     idle = known & ~effects.told.any(-1)
     large = shown & effects.large.any(-1)
     return np.select(

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise, rounding
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.settings import Settings
 
 SEGMENT = "advantages"
@@ -26,12 +26,8 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             raise NotSeen("the rewards that were used were not seen")
         if generation.batch is None or not generation.batch.advantages.numel():
             raise NotSeen("the advantages were not seen")
-        rewards, got = generation.rewards, generation.batch.advantages.double()
-        if got.dim() > 1:
-            if not (got == got[:, :1]).all():
-                raise NotSeen("each token has an advantage of its own")
-            got = got[:, 0]
-        given = (rewards, got, record.settings)
+        got = _of_rollouts(generation.batch)
+        given = (generation.rewards, got, record.settings)
         yield Instance(
             f"generation {number + 1}", partial(_compare, *given), partial(_described, *given)
         )
@@ -40,7 +36,50 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(rewards: Tensor, got: Tensor, settings: Settings, **knobs: Any) -> Gap | None:
     if not _applies(rewards, settings, knobs):
         return None
-    return elementwise(got, *_with_tolerance(rewards, settings, knobs))
+    if "fitted" in knobs:
+        return None if len(knobs) > 1 or got.dim() > 1 else _fitted(rewards, got, settings, **knobs)
+    wanted, tolerance = _with_tolerance(rewards, settings, knobs)
+    return elementwise(got, *_shaped(got, wanted, tolerance))
+
+
+def _fitted(rewards: Tensor, got: Tensor, settings: Settings, fitted: str) -> Gap | None:
+    """Return the gap to advantages with numbers that are fitted to them; None where these change nothing.
+
+    fitted: a factor of all, a factor of each group, or a baseline of each group.
+    """
+    wanted, tolerance = _with_tolerance(rewards, settings, {})
+    size = len(got) if fitted == "factor" else settings.group_size
+    groups, right = got.view(-1, size), wanted.view(-1, size)
+    if fitted == "baseline":
+        found = right + (groups - right).mean(1, keepdim=True)
+    else:
+        squares = right.square().sum(1, keepdim=True)
+        factors = (groups * right).sum(1, keepdim=True) / squares
+        factors = torch.where(squares > 0, factors, 1.0)
+        if fitted == "factor of each group" and bool((factors - factors.mean()).abs().max() < 1e-3):
+            return None
+        found = factors * right
+    # a fit takes rounding from every number of its group
+    return elementwise(
+        got, found.flatten(), 2 * tolerance.view(-1, size).amax(1).repeat_interleave(size)
+    )
+
+
+def _of_rollouts(batch: Batch) -> Tensor:
+    """Return each rollout's advantage, [B]; or [B, C], where that is not the same for all tokens that the loss counts."""
+    got = batch.advantages.double()
+    if got.dim() == 1:
+        return got
+    counted = batch.loss_mask.bool() if batch.loss_mask.numel() else torch.ones_like(got).bool()
+    # of a rollout without such tokens any
+    own = got.gather(1, counted.int().argmax(1, keepdim=True))
+    got = torch.where(counted, got, own)
+    return own[:, 0] if bool((got == own).all()) else got
+
+
+def _shaped(got: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+    """Return values of rollouts, [B], in the shape of what was recorded."""
+    return tuple(each if got.dim() == 1 else each[:, None].expand_as(got) for each in values)
 
 
 def _applies(rewards: Tensor, settings: Settings, knobs: dict[str, Any]) -> bool:
@@ -59,11 +98,12 @@ def _applies(rewards: Tensor, settings: Settings, knobs: dict[str, Any]) -> bool
 
 
 def _described(rewards: Tensor, got: Tensor, settings: Settings) -> str:
-    wanted, tolerance = _with_tolerance(rewards, settings, {})
+    wanted, tolerance = _shaped(got, *_with_tolerance(rewards, settings, {}))
     off = (got - wanted).abs() > tolerance
     ratio = (got / wanted)[off & (wanted != 0)]
     times = f", {float(ratio.median()):.3g} times what it should be" if len(ratio) else ""
-    return f"{int(off.sum())} of its {len(off)} advantages{times}"
+    what = "advantages" if got.dim() == 1 else "tokens' advantages, which differ within a rollout"
+    return f"{int(off.sum())} of its {off.numel()} {what}{times}"
 
 
 def _with_tolerance(
@@ -92,7 +132,7 @@ def _with_tolerance(
 class Formula:
     """Where a variant departs from the settings: by scale, epsilon and aggregation, if they are given; by what a group is,
     what its rewards are centred on and whether the spread is the biased one; by the weights of the functions, or one
-    function alone; and by what is done to the advantages then.
+    function alone; by what a missing reward counts as; and by what is done to the advantages then.
     """
 
     scale: str = ""
@@ -103,6 +143,7 @@ class Formula:
     biased: bool = False
     weighted: bool = True
     only: int | None = None
+    missing: str = ""
     then: str = ""
 
 
@@ -121,6 +162,8 @@ def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIG
         weights = torch.ones_like(weights)
     scale = how.scale or settings.scale_rewards
     epsilon = settings.advantage_epsilon if how.epsilon is None else how.epsilon
+    if how.missing == "zero":
+        rewards = rewards.nan_to_num(nan=0.0)
     unknown = rewards.isnan().all(1)
     if (how.aggregation or settings.multi_objective_aggregation) == "normalize_then_sum":
         by_group = rewards.view(-1, settings.group_size, rewards.shape[1])
@@ -165,6 +208,7 @@ def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIG
         "zero": lambda: found * 0,
         "transposed": lambda: found.view(-1, settings.group_size).T.flatten(),
         "absolute": lambda: found.abs(),
+        "in bfloat16": lambda: found.bfloat16().to(found.dtype),
     }[how.then]()
 
 

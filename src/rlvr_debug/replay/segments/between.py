@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+
+import torch
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
@@ -26,10 +28,22 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             "they change between the last backward pass and the optimizer's step": touched,
         }
         wrong = [text for text, is_so in found.items() if is_so]
-        compare = partial(_wrong, len(wrong))
+        held = record.weights
+        rounded = all(
+            torch.equal(w, held[before][n].bfloat16().to(w.dtype))
+            for n, w in held[numbers[0]].items()
+        )
+        begun = numbers[0] != before and _of(record, numbers[0], 0)
+        compare = partial(_wrong, len(wrong), {"bfloat16": rounded, "beginning": begun})
         yield Instance(f"update {number + 1}", compare, partial(str, "; ".join(wrong)))
         before = update.after
 
 
-def _wrong(count: int) -> Gap:
-    return different(count)
+def _of(record: Record, number: int, other: int) -> bool:
+    """Return whether all trained weights are those of another number."""
+    one, two = record.weights[number], record.weights[other]
+    return all(torch.equal(one[name], two[name]) for name in record.trainable)
+
+
+def _wrong(count: int, written: Mapping[str, bool], how: str = "") -> Gap:
+    return different(not written[how] if how else count)

@@ -43,6 +43,12 @@ def _compare(
     size, _ = norms
     whole = limit / (size + _SMALL) if limit else 1.0
     right = min(1.0, whole)
+    along = sum(
+        float((clipped[n].double() * gradients[n].double()).sum())
+        for n in clipped
+        if n in gradients
+    )
+    fitted = along / max(norm(gradients) ** 2, 1e-30)
     factor = {
         "": right,
         "none": 1.0,
@@ -50,6 +56,7 @@ def _compare(
         "to one": min(1.0, 1 / (size + _SMALL)),
         "twice": right**2,
         "zero": 0.0,
+        "further": fitted if 0 < fitted < right else right,
     }[how]
     if how and factor == right:
         return None

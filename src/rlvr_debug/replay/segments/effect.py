@@ -9,6 +9,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.rollouts import rollouts
 
 SEGMENT = "effect"
 
@@ -20,15 +21,33 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     stepped = any(update.optimizer for update in record.updates)
     if not (record.weights or advantages or masks or stepped):
         raise NotSeen("nothing was seen that training has an effect by")
+    # where an optimizer was seen, its step says more
+    still = [u.before == u.after for u in record.updates if not u.optimizer]
+    moves = len(record.weights) > 1 or not still or not all(still)
     found = {
         "no weight is trainable": bool(record.weights) and not record.trainable,
         "the learning rate is set to 0": stepped and record.settings.learning_rate == 0,
+        "no weight changes in an update": bool(record.weights) and not moves,
         "every advantage is 0": bool(advantages) and not any(each.any() for each in advantages),
         "the loss counts no token": bool(masks) and not any(mask.any() for mask in masks),
     }
+    found["all rollouts of a group are the same"] = found["every advantage is 0"] and _alike(record)
     wrong = [text for text, is_so in found.items() if is_so]
     compare = partial(_compare, wrong)
     yield Instance("all of the record", compare, partial(str, "; ".join(wrong)))
+
+
+def _alike(record: Record) -> bool:
+    """Return whether in every group all rollouts are the same, token by token."""
+    size = record.settings.group_size
+    for generation in record.generations:
+        try:
+            found = [tuple(each.ids) for each in rollouts(generation, record.settings)]
+        except NotSeen:
+            return False
+        if any(len(set(found[n : n + size])) > 1 for n in range(0, len(found), size)):
+            return False
+    return bool(record.generations)
 
 
 def _compare(wrong: list[str], of: str = "") -> Gap:

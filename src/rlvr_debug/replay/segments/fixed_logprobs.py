@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,15 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.judge import EPSILON, Gap, Instance, different
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import Batch, Forward, Record, Weights
 from rlvr_debug.replay.rollouts import batch_of
+from rlvr_debug.replay.segments.gradient import less, norm
 from rlvr_debug.replay.segments.sampler import root_mean_square
+from rlvr_debug.replay.segments.saved import MERGED
 
-__all__ = ["old_instances", "reference_instances"]
+__all__ = ["changed", "old_instances", "reference_instances"]
 
 OLD, REFERENCE = "old log-probabilities", "reference log-probabilities"
 
@@ -32,7 +35,8 @@ def old_instances(record: Record, network: Network) -> Iterator[Instance]:
             batch for batch in ([whole] if whole.old is not None else own) if batch.old is not None
         ]
         for batch in kept:
-            compare = partial(_compare, record, network, batch, "old", generation.weights)
+            held = _Held(record, network, batch, "old", generation.weights)
+            compare = partial(_compare, held)
             yield Instance(where, compare)
         serves = {
             n
@@ -52,7 +56,13 @@ def _missing(**_: Any) -> Gap:
 
 
 def reference_instances(record: Record, network: Network) -> Iterator[Instance]:
-    """Yield the reference model's."""
+    """Yield the reference model's, and whether that is the model that training began with."""
+    known = record.reference is not None and record.weights and not record.settings.first_step
+    if known and any(
+        each.batch and each.batch.reference is not None for each in record.generations
+    ):
+        said = partial(str, "the reference is not the model that training began with")
+        yield Instance("the beginning", partial(_compare_begun, record, network), said)
     for number, generation in enumerate(record.generations):
         batch = batch_of(generation)
         if batch.reference is None:
@@ -61,35 +71,102 @@ def reference_instances(record: Record, network: Network) -> Iterator[Instance]:
             continue
         if record.reference is None:
             raise NotSeen("the reference model's weights were not seen")
-        compare = partial(_compare, record, network, batch, "reference", generation.weights)
-        yield Instance(f"generation {number + 1}", compare)
+        moved = replace(record, reference=_followed(record, network, number))
+        held = _Held(moved, network, batch, "reference", generation.weights)
+        yield Instance(f"generation {number + 1}", partial(_compare, held))
+
+
+def _compare_begun(
+    record: Record, network: Network, *, another: bool = False, **knobs: Any
+) -> Gap | None:
+    if knobs:
+        return None
+    assert record.reference is not None
+    first, held = network.policy(0), record.reference
+    both = {name: tensor for name, tensor in first.items() if name in held}
+    off = norm(less({name: held[name] for name in both}, both))
+    unit = max([EPSILON, *(torch.finfo(held[name].dtype).eps for name in both)])
+    gap = Gap(off / max(MERGED * unit * norm(both), 1e-30), off / max(norm(both), 1e-30))
+    return different(gap.share <= 1) if another else gap
+
+
+def _followed(record: Record, network: Network, number: int) -> Weights | None:
+    """Return the reference of a generation, which follows the policy where that is asked for: arXiv 2404.09656."""
+    every, share = record.settings.reference_every, record.settings.reference_share
+    held = record.reference
+    if held is None or not every:
+        return held
+    for step, update in enumerate(record.updates, record.settings.first_step + 1):
+        before = all(micro.generation < number for micro in update.micro_batches)
+        if before and step % every == 0:
+            policy = network.policy(update.after)
+            held = {n: (1 - share) * w + share * policy[n].to(w.dtype) for n, w in held.items()}
+    return held
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Log-probabilities that are kept: `which` of the batch's; weights: number of the policy's at their time."""
+
+    record: Record
+    network: Network
+    batch: Batch
+    which: str
+    weights: int
 
 
 def _compare(
-    record: Record,
-    network: Network,
-    batch: Batch,
-    which: str,
-    weights: int,
+    held: _Held,
     *,
     model: str = "",
     updates_ago: int = 0,
+    another: bool = False,
+    then: str = "",
     **forward: Any,
 ) -> Gap | None:
+    if another:
+        return None
+    record, network, which = held.record, held.network, held.which
     model = model or ("reference" if which == "reference" else "policy")
-    held = _weights(record, network, weights, model, updates_ago)
-    batch = batch.of_rows(record.chosen(len(batch.completion_ids)))
+    weights = _weights(record, network, held.weights, model, updates_ago)
+    batch = held.batch.of_rows(record.chosen(len(held.batch.completion_ids)))
     counted = batch.loss_mask.bool() & batch.completion_mask.bool()
-    if held is None:
+    if weights is None:
         return None
     if not counted.any():
         return Gap(0.0)
     exact, rounded = (
-        batch_logprobs(record, network, batch, held, precision, **forward)[counted].double()
+        batch_logprobs(record, network, batch, weights, precision, **forward).double()
         for precision in (EXACT, record.settings.precision)
     )
-    got: Tensor = getattr(batch, which)[counted].double()
-    return root_mean_square(got, exact, rounded, record.settings.precision)
+    got: Tensor = getattr(batch, which).double()
+    if then == "other rows" and len(got) > 1:
+        order = nearest_others(got, exact, counted)
+        exact, rounded, counted = exact[order], rounded[order], counted & counted[order]
+    exact, rounded, counted = changed(then, (exact, rounded, counted))
+    return root_mean_square(
+        got[counted], exact[counted], rounded[counted], record.settings.precision
+    )
+
+
+def nearest_others(got: Tensor, exact: Tensor, counted: Tensor) -> Tensor:
+    """Return for each row which other row's log-probabilities it has most nearly, [B]. All are [B, C]."""
+    both = counted[:, None] & counted[None]
+    off = ((got[:, None] - exact[None]).square() * both).sum(2) / both.sum(2).clamp(min=1)
+    off[~both.any(2)] = torch.inf
+    return off.fill_diagonal_(torch.inf).argmin(1)
+
+
+def changed(then: str, values: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities, the same in the run's own precision, and which count, as a variant has them; [B, C]."""
+    exact, rounded, counted = values
+    if then == "in bfloat16":
+        exact, rounded = exact.bfloat16().to(exact.dtype), rounded.bfloat16().to(rounded.dtype)
+    if then in ("shifted", "shifted back"):
+        by = 1 if then == "shifted" else -1
+        exact, rounded = exact.roll(by, 1), rounded.roll(by, 1)
+        counted = counted & counted.roll(by, 1)  # at the end there is no neighbour
+    return exact, rounded, counted
 
 
 def _weights(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, rounding
-from rlvr_debug.replay.network import EXACT, Network, plain_weights
+from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
 
 __all__ = ["Gradient", "instances", "less", "norm"]
@@ -165,7 +165,7 @@ def backward(
             for name, tensor in record.weights[micro.weights].items()
         }
         chosen, drawn = network.chosen(
-            plain_weights(weights, record.scalings),
+            network.plain(weights),
             micro.forward.of_rows(rows),
             micro.logprobs.shape[1],
             record.settings.sampling.temperature,

@@ -6,8 +6,8 @@ The gradient makes any implementation comparable: it is what training sees. Axes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,21 +18,29 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
-from rlvr_debug.replay.rollouts import batch_of
-from rlvr_debug.replay.segments.sampler import places
-from rlvr_debug.replay.settings import Settings
+from rlvr_debug.replay.segments.loss_formula import TYPES, expected_loss
+from rlvr_debug.replay.segments.loss_words import (
+    described,
+    fit,
+    means,
+    numbered,
+    parts_of,
+    places_off,
+    seen,
+)
 
 SEGMENT = "loss"
 _TIMES = 30.0
 _JITTERS = (1.0, -1.0, 2.0)  # units in the last place, that log-probabilities are shaken by
 _ULPS = 64
-# TRL's _compute_loss knows no others
-_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
+_SAME = torch.tensor(
+    1e-3
+)  # numbers by which gradients are multiplied, so near to each other, are one
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     settings = record.settings
-    if settings.loss_type not in _TYPES:
+    if settings.loss_type not in TYPES:
         raise NotSeen(f"loss type {settings.loss_type} has no reference")
     if settings.adaptive_entropy:
         raise NotSeen("an entropy bonus that adapts has no reference")
@@ -43,7 +51,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             continue
         if not all(micro.given.advantages.numel() for micro in update.micro_batches):
             raise NotSeen("the advantages were not seen")
-        got = torch.cat([_seen(micro) for micro in update.micro_batches])
+        got = torch.cat([seen(micro) for micro in update.micro_batches])
         given = (record, update, got)
         yield Instance(
             f"update {number + 1}", partial(_compare, *given), partial(_described, *given)
@@ -53,25 +61,49 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(record: Record, update: Update, got: Tensor, **knobs: Any) -> Gap | None:
     if not _applies(record, update, knobs):
         return None
+    if "factor" in knobs or "fitted" in knobs:
+        return _fitted(record, update, got, **knobs)
     if knobs and _far(record, update, got, knobs):
         return Gap(math.inf)
     wanted, tolerance = _with_tolerance(record, update, knobs)
     gap = elementwise(got, wanted, tolerance)
     if gap.share <= 1 or knobs:
         return gap
-    return replace(gap, places=_places(update, (got - wanted).abs() > tolerance))
+    return replace(gap, places=places_off(update, (got - wanted).abs() > tolerance))
 
 
-def _seen(micro: MicroBatch) -> Tensor:
-    """Return the recorded gradients, [n], by log-probability and, where the loss reads them, by entropy."""
-    assert micro.grad_logprobs is not None
-    parts = [micro.grad_logprobs.double().flatten()]
-    if micro.entropies is not None:
-        seen = micro.grad_entropies
-        parts.append(
-            (torch.zeros_like(micro.entropies) if seen is None else seen).double().flatten()
+def _fitted(
+    record: Record, update: Update, got: Tensor, *, factor: str = "", fitted: str = "", **more: Any
+) -> Gap | None:
+    """Return the gap to the gradient with a number that is fitted to it; None where that is the right one.
+
+    factor: of what there is one number for each, by which its gradients are multiplied: the update, a micro-batch, a
+    row, a place in the completion. fitted: a setting that the gradient is linear in.
+    """
+    wanted, tolerance = _with_tolerance(record, update, {})
+    if more or not len(wanted):
+        return None
+    if fitted:
+        knobs: tuple[dict[str, Any], ...] = ({fitted: 0.0}, {fitted: 1.0})
+        zero, one = (
+            torch.cat([expected_gradient(record, update, m, **how) for m in update.micro_batches])
+            for how in knobs
         )
-    return torch.cat(parts)
+        size = fit(got - zero, one - zero)
+        found = zero + size * (one - zero)
+        return elementwise(got, found, tolerance)
+    parts = parts_of(update)
+    of = numbered(parts[factor])
+    sizes = torch.ones(int(of.max()) + 1, dtype=got.dtype)
+    for each in range(len(sizes)):
+        sizes[each] = fit(got[of == each], wanted[of == each])
+    coarser = {"micro-batch": "update", "row": "micro-batch", "place": "update"}.get(factor)
+    if (
+        coarser is not None
+        and elementwise(sizes[of], means(sizes[of], parts[coarser]), _SAME).share <= 1
+    ):
+        return None  # one number for more of them says the same
+    return elementwise(got, sizes[of] * wanted, tolerance * sizes[of].abs().clamp(min=1))
 
 
 def _applies(record: Record, update: Update, knobs: dict[str, Any]) -> bool:
@@ -143,303 +175,5 @@ def expected_gradient(
     )
 
 
-@dataclass(frozen=True)
-class Formula:
-    """Where a variant departs from the formula: which tokens count (mask), what old log-probabilities are, whether the
-    ratio is clipped, the less of both counts and there is a ratio at all, signs, whether the KL has a gradient, what the
-    whole is multiplied by (times, to the power), whether the sampler is corrected for, and whether tokens are counted over
-    the update (window) or over its generation.
-    """
-
-    mask: str = ""
-    old: str = ""
-    clipped: bool = True
-    least: bool = True
-    ratio: bool = True
-    sign: int = 1
-    kl_sign: int = 1
-    kl_detached: bool = False
-    times: str = ""
-    power: int = 1
-    corrected: bool = True
-    entropy_sign: int = 1
-    window: bool = True
-
-
-def _told(settings: Settings, knobs: Mapping[str, Any]) -> tuple[Settings, Formula]:
-    """Return the settings and the formula of a variant, whose knobs are fields of either."""
-    own = {field.name for field in fields(Formula)}
-    departing = {name: value for name, value in knobs.items() if name not in own}
-    formula = Formula(**{name: value for name, value in knobs.items() if name in own})
-    return replace(settings, **departing), formula
-
-
-def expected_loss(
-    record: Record,
-    update: Update,
-    micro: MicroBatch,
-    logprobs: Tensor,
-    entropies: Tensor | None,
-    knobs: Mapping[str, Any],
-) -> Tensor:
-    """Return a micro-batch's part of the update's loss, a scalar. logprobs, entropies: [b, C]; knobs: a variant's.
-
-    arXiv 2402.03300 (GRPO), 2503.14476 (DAPO), 2503.20783 (Dr. GRPO), 2506.13585 (CISPO), 2507.18071 (GSPO), and TRL's
-    GRPOConfig for the others.
-    """
-    settings, how = _told(record.settings, knobs)
-    given = micro.given
-    advantages = given.advantages.to(logprobs.dtype)
-    advantages = advantages[:, None] if advantages.dim() == 1 else advantages
-    counted = _counted(record, micro, how.mask).to(logprobs.dtype)
-    gap = _log_ratio(micro, logprobs, how.old)
-    if settings.importance_sampling_level == "sequence":
-        gap = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
-    weight = gap.exp()
-    per_token = -how.sign * (
-        _gain(settings, micro, logprobs, weight, advantages, counted, (how.clipped, how.least))
-        if how.ratio
-        else logprobs * advantages
-    )
-    if settings.off_policy_mask_threshold is not None:
-        per_token = per_token * _on_policy(settings, micro, logprobs, advantages, counted)
-    high = None
-    if settings.top_entropy_quantile < 1:
-        if entropies is None:
-            raise NotSeen("the loss reads entropies, and these were not seen")
-        high = _high_entropy(entropies.detach(), counted, settings.top_entropy_quantile)
-        per_token = per_token * high
-    if how.corrected and settings.importance_correction and settings.loss_type != "vespo":
-        if given.importance_weights is None:
-            raise NotSeen("the importance weights were not seen")
-        per_token = per_token * given.importance_weights.to(logprobs.dtype)
-    if settings.kl_beta and settings.kl_place == "loss":
-        kl = kl_estimate(settings.kl_estimator, logprobs, _reference(micro, logprobs))
-        kl = kl.detach() if how.kl_detached else kl
-        kl = kl * weight if settings.use_bias_correction_kl else kl
-        per_token = per_token + how.kl_sign * settings.kl_beta * kl
-    loss = _aggregated(record, settings, update, micro, per_token, counted, how.window)
-    if settings.entropy_coef:
-        if entropies is None:
-            raise NotSeen("the loss reads entropies, and these were not seen")
-        bonus = counted if high is None else counted * high
-        mean = (entropies * bonus).sum() / bonus.sum().clamp(min=1)
-        loss = loss - how.entropy_sign * settings.entropy_coef * mean / settings.micro_batches
-    factors = {
-        "": 1.0,
-        "micro-batches": float(settings.micro_batches),
-        "temperature": settings.sampling.temperature,
-        "two": 2.0,
-    }
-    return loss * factors[how.times] ** how.power
-
-
-def _counted(record: Record, micro: MicroBatch, how: str) -> Tensor:
-    """Return which tokens the loss counts, [b, C]; `how` names others than the right ones."""
-    given, eos = micro.given, torch.tensor(record.settings.eos_ids)
-    mask = given.loss_mask.bool()
-    found: dict[str, Callable[[], Tensor]] = {
-        "": lambda: mask,
-        "without eos": lambda: mask & ~torch.isin(given.completion_ids, eos),
-        "with tools": lambda: given.completion_mask.bool(),
-        "with padding": lambda: torch.ones_like(mask),
-        "without the first": lambda: mask & (torch.arange(mask.shape[1]) > 0),
-        "without the last": lambda: mask & mask.roll(-1, 1),
-        "shifted": lambda: torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1),
-    }
-    return found[how]()
-
-
-def _log_ratio(micro: MicroBatch, logprobs: Tensor, how: str) -> Tensor:
-    given = micro.given
-    kept = {"reference": given.reference, "sampler": given.sampler}.get(how, given.old)
-    old = logprobs.detach() if kept is None or how == "own" else kept.to(logprobs.dtype)
-    return old - logprobs if how == "swapped" else logprobs - old
-
-
-def _gain(
-    settings: Settings,
-    micro: MicroBatch,
-    logprobs: Tensor,
-    ratio: Tensor,
-    advantages: Tensor,
-    counted: Tensor,
-    how: tuple[bool, bool],
-) -> Tensor:
-    """Return what each token's loss is to maximise, [b, C] or [b, 1]."""
-    clipped, least = how
-    if settings.loss_type == "cispo":
-        bounded = ratio.clamp(max=settings.epsilon_high) if clipped else ratio
-        return bounded.detach() * advantages * logprobs
-    if settings.loss_type == "sapo":
-        warm = torch.where(
-            advantages > 0, settings.sapo_temperature_pos, settings.sapo_temperature_neg
-        )
-        return torch.sigmoid(warm * (ratio - 1)) * 4 / warm * advantages
-    if settings.loss_type == "vespo":
-        return _vespo(settings, micro, logprobs, advantages, counted) * advantages * logprobs
-    bounded = ratio.clamp(max=settings.delta) if settings.delta is not None else ratio
-    free = bounded * advantages
-    if not clipped:
-        return free
-    held = ratio.clamp(1 - settings.clip, 1 + settings.epsilon_high) * advantages
-    return torch.minimum(free, held) if least else torch.maximum(free, held)
-
-
-@torch.no_grad()
-def _vespo(
-    settings: Settings, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
-) -> Tensor:
-    """Return the weight of each sequence, e^lambda w^k e^(-lambda w), [b, 1]: TRL's get_gamma_weights."""
-    low, high = math.log(1e-8), 20.0
-    positive_k, positive_lambda, negative_k, negative_lambda = settings.vespo
-    gap = _log_ratio(micro, logprobs, "").clamp(-high, high)
-    total = (gap * counted).sum(1, keepdim=True)
-    if micro.given.importance_weights is not None:
-        weights = micro.given.importance_weights.to(logprobs.dtype)
-        total = total + weights.log().clamp(low, high).sum(1, keepdim=True)
-    total = total.clamp(low, high)
-    gains = advantages >= 0
-    k = torch.where(gains, positive_k, negative_k)
-    rate = torch.where(gains, positive_lambda, negative_lambda).clamp(min=1e-4)
-    return (rate + k * total - rate * total.exp()).exp().nan_to_num(0.0, 0.0, 0.0)
-
-
-def _reference(micro: MicroBatch, logprobs: Tensor) -> Tensor:
-    if micro.given.reference is None:
-        raise NotSeen("the loss has a KL term, and the reference's log-probabilities were not seen")
-    return micro.given.reference.to(logprobs.dtype)
-
-
-def kl_estimate(estimator: str, logprobs: Tensor, reference: Tensor) -> Tensor:
-    """Return the estimate of each token's KL, in the shape of `logprobs`: joschu.net/blog/kl-approx.html."""
-    gap = reference - logprobs
-    if estimator == "k1":
-        return -gap
-    if estimator == "k2":
-        return gap.square() / 2
-    if estimator == "reversed":
-        return (-gap).exp() + gap - 1
-    return gap.exp() - gap - 1
-
-
-def _on_policy(
-    settings: Settings, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
-) -> Tensor:
-    """Return which sequences count: those with a gain, and those near to the policy. DeepSeek-V3.2; [b, 1]."""
-    given = micro.given
-    kept = given.old if given.sampler is None else given.sampler
-    behaviour = logprobs.detach() if kept is None else kept.to(logprobs.dtype)
-    gap = (behaviour - logprobs.detach()).nan_to_num(nan=0.0)
-    mean = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
-    assert settings.off_policy_mask_threshold is not None
-    near = mean <= settings.off_policy_mask_threshold
-    return ((advantages >= 0) | near).to(logprobs.dtype)
-
-
-def _high_entropy(entropies: Tensor, counted: Tensor, quantile: float) -> Tensor:
-    """Return which tokens are among the share `quantile` of highest entropy: arXiv 2506.01939; [b, C]."""
-    own = entropies[counted.bool()].float()
-    if not len(own):
-        return torch.zeros_like(counted)
-    threshold = torch.quantile(own, 1 - quantile)
-    return ((entropies.float() * counted >= threshold) & counted.bool()).to(counted.dtype)
-
-
-def _aggregated(
-    record: Record,
-    settings: Settings,
-    update: Update,
-    micro: MicroBatch,
-    values: Tensor,
-    mask: Tensor,
-    window: bool,
-) -> Tensor:
-    """Return a micro-batch's part of the update's loss. values: [b, C] or [b, 1].
-
-    window: tokens are counted over the update; else over the generation, whatever part of it the update is of.
-    """
-    rows = sum(len(each.given.completion_ids) for each in update.micro_batches)
-    kind = settings.loss_type
-    if kind in ("grpo", "sapo"):
-        return ((values * mask).sum(1) / mask.sum(1).clamp(min=1)).sum() / rows
-    if kind == "bnpo":
-        return (values * mask).sum() / mask.sum().clamp(min=1) / settings.micro_batches
-    if kind == "dr_grpo":
-        return (values * mask).sum() / (rows * settings.max_completion_length)
-    if kind == "luspo":
-        return (values * mask).sum(1).sum() / rows
-    tokens = (
-        batch_of(record.generations[micro.generation]).loss_mask.sum().clamp(min=1).to(values.dtype)
-    )
-    share = settings.micro_batches / settings.steps_per_generation if window else 1.0
-    return (values * mask).sum() / (tokens * share)
-
-
-# --- what deviates, in words
-
-
-def _places(update: Update, off: Tensor) -> tuple[Any, ...]:
-    found: list[Any] = []
-    start = 0
-    for micro in update.micro_batches:
-        size = _seen(micro).numel()
-        own = off[start : start + micro.given.completion_ids.numel()]
-        found += places(
-            micro.generation, own.view(micro.given.completion_ids.shape), micro.given.rows
-        )
-        start += size
-    return tuple(found)
-
-
 def _described(record: Record, update: Update, got: Tensor) -> str:
-    """Return which tokens deviate by what they are, and by what factor."""
-    wanted, tolerance = _with_tolerance(record, update, {})
-    off = (got - wanted).abs() > tolerance
-    live = (wanted.abs() > tolerance) | (got.abs() > tolerance)
-    kinds = _kinds(update)
-
-    def overlap(kind: Tensor) -> float:
-        union = (off | (kind & live)).sum()
-        return float((off & kind).sum() / union.clamp(min=1))
-
-    best = max(kinds, key=lambda name: overlap(kinds[name]))
-    said = f"{int(off.sum())} of {int(live.sum())} tokens deviate: {best} ({overlap(kinds[best]):.0%} match)"
-    ratio = (got / wanted)[off]
-    ratio = ratio[ratio.isfinite()]
-    if len(ratio):
-        low, middle, high = (float(ratio.quantile(q)) for q in (0.05, 0.5, 0.95))
-        said += f", {middle:.3g} times what it should be (median; {low:.3g} to {high:.3g})"
-    return said
-
-
-def _kinds(update: Update) -> dict[str, Tensor]:
-    found: dict[str, list[Tensor]] = {}
-    count = len(update.micro_batches)
-    for place, micro in enumerate(update.micro_batches):
-        given = micro.given
-        mask = given.loss_mask.bool()
-        advantages = given.advantages
-        advantages = advantages[:, None] if advantages.dim() == 1 else advantages
-        last = mask & ~(mask.flip(1).cumsum(1).flip(1) > 1)
-        first = mask & ~(mask.cumsum(1) > 1)
-        own = {
-            "trained tokens": mask,
-            "negative advantages": mask & (advantages < 0),
-            "positive advantages": mask & (advantages > 0),
-            "the last token of sequences": last,
-            "all but the last token of sequences": mask & ~last,
-            "the first token of sequences": first,
-            "untrained tokens": ~mask,
-            "tool tokens": given.completion_mask.bool() & ~mask,
-        }
-        if count > 1:
-            own["the first micro-batch"] = mask & (place == 0)
-            own["all micro-batches but the first"] = mask & (place > 0)
-            own["the last micro-batch"] = mask & (place == count - 1)
-        for name, kind in own.items():
-            flat = kind.flatten()
-            # entropies are behind the log-probabilities, and of no kind
-            rest = torch.zeros(_seen(micro).numel() - flat.numel(), dtype=torch.bool)
-            found.setdefault(name, []).append(torch.cat([flat, rest]))
-    return {name: torch.cat(parts) for name, parts in found.items()}
+    return described(update, got, *_with_tolerance(record, update, {}))

@@ -11,7 +11,8 @@ from rlvr_debug.replay.finding import Place
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained
+from rlvr_debug.replay.rollouts import Rollout, batch_of, carried, rollouts, trained
+from rlvr_debug.sampling.alignment import carried as places_in
 
 SEGMENT = "loss mask"
 
@@ -19,18 +20,70 @@ SEGMENT = "loss mask"
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings)
-        masks = [counted for _, _, counted in trained(batch_of(generation))]
+        rows = trained(batch_of(generation))
+        # the sequence may be another one: that is for `tokens` to say
+        sampled = [
+            _as_trained(record, each, completion, mask)
+            for each, (_, completion, mask) in zip(sampled, rows, strict=True)
+        ]
+        masks = [counted for _, _, counted in rows]
         said = partial(_described, record, sampled, masks)
         for row, (rollout, mask) in enumerate(zip(sampled, masks, strict=True)):
             compare = partial(_compare, record, rollout, mask, (number, row))
             yield Instance(f"generation {number + 1}", compare, said)
 
 
+def _as_trained(record: Record, rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
+    """Return the rollout in the tokens of the trained completion.
+
+    Where a reply stands in them may not be certain: that place counts which the mask fits best. Of tokens that were
+    replaced the mask is taken for right.
+    """
+    own = rollout.completion
+    if ids[: len(own)] == own:
+        return rollout
+    aligned = _aligned(rollout, ids, mask)
+    found = carried(rollout, ids)
+    if found is rollout:
+        return aligned
+    return min(found, aligned, key=lambda each: len(_off(mask, expected(record, each, len(mask)))))
+
+
+def _aligned(rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
+    own = rollout.completion
+    wrote = [
+        mask[n] if place is None else rollout.completion_wrote[place]
+        for n, place in enumerate(places_in(own, ids))
+    ]
+    start = len(rollout.prompt)
+    return replace(rollout, ids=rollout.prompt + ids, wrote=rollout.wrote[:start] + wrote)
+
+
 def _compare(
     record: Record, rollout: Rollout, got: list[bool], place: tuple[int, int], how: str = ""
 ) -> Gap:
+    if how in ("beginning", "kind", "prompt"):
+        return different(not _fits(record, rollout, got, how))
     off = _off(got, expected(record, rollout, len(got), how))
     return replace(different(len(off)), places=tuple(Place(*place, token) for token in off))
+
+
+def _fits(record: Record, rollout: Rollout, got: list[bool], how: str) -> bool:
+    """Return whether a mask is the right one but for a part: what is behind a token, a kind of token, or the prompt's end."""
+    right, own = expected(record, rollout, len(got)), rollout.completion
+    off = _off(got, right)
+    missing = bool(off) and all(right[n] and n < len(own) for n in off)
+    if how == "beginning":
+        return missing and any(got) and not any(got[off[0] :])
+    if how == "kind":
+        kinds = {own[n] for n in off} if missing else set()
+        return len(kinds) == 1 and not any(
+            g and own[n] in kinds for n, g in enumerate(got[: len(own)])
+        )
+    return any(
+        got == ([True] * n + expected(record, rollout, len(got)))[: len(got)]
+        for n in range(1, len(rollout.prompt) + 1)
+    )
 
 
 def _off(got: list[bool], wanted: list[bool]) -> list[int]:
@@ -58,7 +111,7 @@ def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> lis
         masks = True
     if masks and not ended:
         wrote = [False] * len(own)
-    last = len(rollout.turns[-1].output)
+    first, last = (len(rollout.turns[n].output) for n in (0, -1))
     found = {
         "eos not counted": [
             w and token not in settings.eos_ids for w, token in zip(wrote, own, strict=True)
@@ -71,6 +124,8 @@ def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> lis
         "last turn": [False] * (len(own) - last) + wrote[len(own) - last :],
         "shifted": [*wrote[1:], False],
         "nothing": [False] * len(own),
+        "turned round": [not w for w in wrote],
+        "first turn": wrote[:first] + [False] * (len(own) - first),
     }.get(how, wrote)
     return (found + [False] * width)[:width]
 

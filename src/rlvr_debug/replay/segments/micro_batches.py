@@ -60,6 +60,12 @@ def _compare(
         wanted, given = _cut(wanted, width, name), _cut(given, width, name)
     elif then == "in the order of the generation":
         wanted = kept[: len(rows)]
+    if then == "other rows":
+        others = kept if kept.dim() == 1 else _cut(kept, given.shape[1], name)
+        if given.dim() > 1:
+            given = given[:, : others.shape[1]]
+        pairs = zip(given, wanted, strict=True)
+        return different(sum(bool((g != w).any()) and not _any_row(g, others) for g, w in pairs))
     changed: dict[str, Callable[[Tensor], Tensor]] = {
         "negated": torch.neg,
         "zero": torch.zeros_like,
@@ -68,6 +74,10 @@ def _compare(
     wanted = changed.get(then, torch.clone)(wanted)
     off = (given != wanted) & ~(given.isnan() & wanted.isnan())
     return different(int(off.reshape(len(rows), -1).any(1).sum()))
+
+
+def _any_row(own: Tensor, others: Tensor) -> bool:
+    return bool((others == own).reshape(len(others), -1).all(1).any())
 
 
 def _cut(values: Tensor, width: int, name: str) -> Tensor:

@@ -29,9 +29,26 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(
     forward: Forward, batch: Batch, attention: str = "", tokens: str = "", positions: str = ""
 ) -> Gap:
+    if attention == "part of the prompt":
+        return different(not _in_prompt(forward, batch))
     wrong = _wrong(forward, batch, attention)
     named = "tokens" if tokens else "positions" if positions else ""
     return different(wrong != named)
+
+
+def _in_prompt(forward: Forward, batch: Batch) -> bool:
+    """Return whether a part of prompts is hidden, and all else is right."""
+    read, width = forward.attention_mask, batch.prompt_ids.shape[1]
+    if read is None or read.shape != torch.Size(
+        [len(batch.prompt_ids), forward.input_ids.shape[1]]
+    ):
+        return False
+    whole = masked(batch)
+    if read.shape != whole.shape or _wrong(forward, batch, "") != "attention":
+        return False
+    hidden = whole.bool() & ~read.bool()
+    added = read.bool() & ~whole.bool()
+    return not bool(added.any()) and not bool(hidden[:, width:].any())
 
 
 def _wrong(forward: Forward, batch: Batch, attention: str) -> str:

@@ -135,6 +135,13 @@ def _expected(
         abs(g.learning_rate - (rate or 0.0)) <= 1e-3 * abs(rate or 1e-12) for g in update.groups
     ):
         return None
+    kind = settings.optimizer or update.optimizer
+    if knobs.get("own_kind"):
+        if kind == update.optimizer:
+            return None
+        kind = update.optimizer
+    if knobs.get("own_decay") and record.decayed is None:
+        return None
     before, found = _parts(record, update.before), {}
     for name in record.trainable:
         gradient = (update.clipped or {}).get(name)
@@ -144,8 +151,10 @@ def _expected(
         group = groups.get(name) or (update.groups[0] if update.groups else None)
         asked = rate if rate is not None and not own else (group.learning_rate if group else 0.0)
         decay = settings.weight_decay if group is None else group.weight_decay
+        if record.decayed is not None and not knobs.get("own_decay"):
+            decay = settings.weight_decay if name in record.decayed else 0.0
         decay = knobs.get("decay", decay)
-        coupled = knobs.get("coupled", _COUPLED[update.optimizer])
+        coupled = knobs.get("coupled", _COUPLED[kind])
         state = {} if knobs.get("first") else (update.state or {}).get(name, {})
         change = _change(
             before[name].double(),
@@ -153,7 +162,7 @@ def _expected(
             state,
             (decay if coupled else 0.0, knobs.get("corrected", True)),
             settings,
-            (update.optimizer, group.momentum if group else 0.0),
+            (kind, group.momentum if group else 0.0),
         )
         plain = 0.0 if coupled else decay * before[name].double()
         found[name] = -asked * knobs.get("times", 1.0) * (change + plain)
@@ -196,6 +205,8 @@ def _described(record: Record, update: Update, rate: float | None, lost: bool) -
     said = [f"moved {norm(moved) / max(norm(wanted), 1e-30):.3g} of what it should"]
     if lost:
         said.append("the optimizer's state is not the one that the last step left")
+    if record.settings.optimizer not in ("", update.optimizer):
+        said.append(f"made by {update.optimizer}, {record.settings.optimizer} was asked for")
     held = {name for group in update.groups for name in group.names}
     if missing := [name for name in record.trainable if name not in held]:
         said.append(f"{_some(missing)} not in the optimizer")

@@ -13,6 +13,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import Forward, MicroBatch, Record, Weights
+from rlvr_debug.replay.segments.fixed_logprobs import changed
 from rlvr_debug.replay.segments.sampler import places, root_mean_square, weights_of
 
 SEGMENT = "policy log-probabilities"
@@ -35,10 +36,10 @@ def _compare(
     *,
     updates_ago: int = 0,
     power: float = 1.0,
-    shifted: int = 0,
+    then: str = "",
     attention: str = "",
 ) -> Gap | None:
-    """power: of the temperature that logits are divided by."""
+    """power: of the temperature that logits are divided by. then: what is done to the log-probabilities."""
     weights = weights_of(record, network, micro.weights, updates_ago, False)
     temperature = record.settings.sampling.temperature
     rows = record.chosen(len(micro.given.loss_mask))
@@ -51,11 +52,16 @@ def _compare(
     if attention == "all":
         forward = replace(forward, attention_mask=None)
     exact, rounded = (
-        _logprobs(network, weights, forward, got.shape[1], temperature**power, precision).roll(
-            shifted, 1
-        )
+        _logprobs(network, weights, forward, got.shape[1], temperature**power, precision)
         for precision in (EXACT, record.settings.precision)
     )
+    exact, rounded, counted = changed(then, (exact, rounded, counted))
+    if then == "bounded":
+        least = got[counted].min()
+        exact, rounded = exact.clamp(min=float(least)), rounded.clamp(min=float(least))
+    if then == "times a constant by row":
+        own = (got.double() * exact * counted).sum(1) / (exact.square() * counted).sum(1)
+        exact, rounded = exact * own[:, None], rounded * own[:, None]
     gap = root_mean_square(
         got[counted].double(),
         exact[counted].double(),

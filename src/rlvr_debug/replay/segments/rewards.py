@@ -13,7 +13,7 @@ from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Generation, Record, RewardCall
 from rlvr_debug.replay.rollouts import Rollout, rollouts
-from rlvr_debug.replay.segments.loss import kl_estimate
+from rlvr_debug.replay.segments.loss_formula import kl_estimate
 
 SEGMENT = "rewards"
 _SAME = 1e-6  # relative: rewards pass through float32
@@ -35,8 +35,9 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 
 
 def _compare(found: list[str], wrong: str = "") -> Gap:
-    # a variant is one of the sentences: it fits where it is what was found
-    return different(wrong not in found if wrong else len(found))
+    # a variant is how one of the sentences begins: it fits where that is what was found
+    fits = any(sentence.startswith(wrong) for sentence in found)
+    return different(not fits if wrong else len(found))
 
 
 def _wrong(
@@ -55,6 +56,8 @@ def _wrong(
         found.append("is given other tokens than were sampled")
     elif _other_text(record, sampled, columns.get("completions")):
         found.append("is given other text than was sampled")
+    elif generation.messages not in (None, columns.get("completions", generation.messages)):
+        found.append("is given other messages than the conversation's")
     for name, values in columns.items():
         kept = name in _columns(generation) and name not in (
             "prompt",

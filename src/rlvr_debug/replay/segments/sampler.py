@@ -14,7 +14,7 @@ from torch import Tensor
 from rlvr_debug.replay.finding import NotSeen, Place
 from rlvr_debug.replay.judge import Gap, Instance, rounding
 from rlvr_debug.replay.network import EXACT, Network
-from rlvr_debug.replay.record import Call, Record, Weights
+from rlvr_debug.replay.record import Call, Generation, Record, Weights
 
 SEGMENT = "sampler"
 
@@ -24,7 +24,44 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
         for call in generation.calls:
             if not any(call.logprobs):
                 raise NotSeen("the sampler's log-probabilities were not seen")
+            used = call.used or record.settings.sampling
+            if used.others:
+                raise NotSeen(f"{', '.join(used.others)} of the sampler has no reference")
             yield Instance(f"generation {number + 1}", partial(_compare, record, network, call))
+        if len(generation.calls) == 1 and generation.batch is not None:
+            yield from _told(record, network, generation, f"generation {number + 1}")
+
+
+def _told(
+    record: Record, network: Network, generation: Generation, where: str
+) -> Iterator[Instance]:
+    """Yield what the trainer was told of the sampler's log-probabilities, beside those that it had."""
+    assert generation.batch is not None
+    (call,), told = generation.calls, generation.batch.sampler
+    if told is None or len(told) != len(call.logprobs):
+        return
+    counts = [min(len(row), told.shape[1]) for row in call.logprobs]
+    got = [row[:count].tolist() for row, count in zip(told, counts, strict=True)]
+    own = [row[:count] for row, count in zip(call.logprobs, counts, strict=True)]
+    outputs = [row[:count] for row, count in zip(call.outputs, counts, strict=True)]
+    said = partial(str, "the trainer was told others than the sampler had")
+    yield Instance(
+        where,
+        partial(_compare_told, record, network, replace(call, logprobs=got, outputs=outputs), own),
+        said,
+    )
+
+
+def _compare_told(
+    record: Record, network: Network, told: Call, own: list[list[float]], **knobs: Any
+) -> Gap | None:
+    if knobs:
+        return _compare(record, network, told, **knobs)
+    got, wanted = (
+        torch.tensor([x for row in rows for x in row], dtype=torch.float64)
+        for rows in (told.logprobs, own)
+    )
+    return root_mean_square(got, wanted, wanted.float().double(), record.settings.precision)
 
 
 def _compare(
@@ -33,18 +70,28 @@ def _compare(
     call: Call,
     updates_ago: int = 0,
     reference: bool = False,
+    begun: str = "",
     **cuts: Any,
 ) -> Gap | None:
+    """begun: in the names of those weights that are of the beginning."""
     weights = weights_of(record, network, call.weights, updates_ago, reference)
     asked = call.used or record.settings.sampling
     sampling = replace(asked, **cuts)
     if weights is None or (cuts and sampling == asked):
         return None
+    if begun:
+        first = network.policy(0)
+        if not call.weights or not any(begun in name for name in weights):
+            return None
+        weights = {name: first[name] if begun in name else held for name, held in weights.items()}
     rows = record.chosen(len(call.prompts)).tolist()
     prompts, outputs, logprobs = (
         [each[row] for row in rows] for each in (call.prompts, call.outputs, call.logprobs)
     )
     got = torch.tensor([x for row in logprobs for x in row], dtype=torch.float64)
+    # a sampler that the loss is corrected for may be coarser than the trainer: an engine computes in bfloat16
+    corrected = bool(record.settings.importance_correction)
+    coarse = "bfloat16" if corrected else record.settings.precision
     exact, rounded = (
         torch.tensor(
             [
@@ -54,9 +101,9 @@ def _compare(
             ],
             dtype=torch.float64,
         )
-        for precision in (EXACT, record.settings.precision)
+        for precision in (EXACT, coarse)
     )
-    return root_mean_square(got, exact, rounded, record.settings.precision)
+    return root_mean_square(got, exact, rounded, coarse)
 
 
 def weights_of(

@@ -13,6 +13,7 @@ from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.settings import Sampling
 
 SEGMENT = "sampling settings"
+_KNOWN_OR_NOT = ("max_new_tokens", "ends")
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -31,11 +32,11 @@ def _compare(off: list[str], of: str = "") -> Gap:
 
 
 def _off(asked: Sampling, used: Sampling) -> dict[str, str]:
-    """Return what differs by name, in words. 0 tokens are not known."""
+    """Return what differs by name, in words. A limit of 0 tokens, and no ends, are not known."""
     found = {}
     for field in fields(Sampling):
         one, other = getattr(asked, field.name), getattr(used, field.name)
-        known = field.name != "max_new_tokens" or (one and other)
+        known = field.name not in _KNOWN_OR_NOT or (one and other)
         if one != other and known:
             found[field.name] = f"{field.name}: {one} asked, {other} used"
     return found

@@ -10,8 +10,10 @@ from typing import Any
 from rlvr_debug.replay.finding import Place
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained
+from rlvr_debug.replay.segments.prompt import template_ids
+from rlvr_debug.replay.segments.tool_turns import blocks, rendered_turn
 
 SEGMENT = "tokens"
 
@@ -32,14 +34,53 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 
 
 def _compare(
-    record: Record, sampled: list[Rollout], place: tuple[int, int], got: list[int], how: str = ""
+    record: Record,
+    sampled: list[Rollout],
+    place: tuple[int, int],
+    got: list[int],
+    how: str = "",
+    **built: Any,
 ) -> Gap | None:
     generation, row = place
+    if built:
+        again = _built(record, record.generations[generation], row, sampled[row], **built)
+        return None if again is None or again == sampled[row].ids else different(got != again)
     if how:
         wanted = _other(record, sampled, row, how, got)
         return None if wanted is None else different(got not in wanted)
     gap = different(got != sampled[row].ids)
     return replace(gap, places=_places(sampled[row], got, generation, row))
+
+
+def _built(
+    record: Record,
+    generation: Generation,
+    row: int,
+    rollout: Rollout,
+    *,
+    messages: bool,
+    tools: bool = True,
+    **turns: Any,
+) -> list[int] | None:
+    """Return the replies as they were sampled, with prompt and turns of tools rendered from `messages`.
+
+    tools: whether the prompt has them; turns: as rendered_turn takes them. None where messages are not known.
+    """
+    said, rows = generation.messages, generation.rows
+    if not messages or said is None or not rows or record.tokenizer is None:
+        return None
+    prompt = rows[row].get("prompt")
+    if not isinstance(prompt, list):
+        return None
+    ids = list(rollout.prompt) if tools else template_ids(record, prompt, tools=False)
+    between = blocks(said[row])
+    for number, turn in enumerate(rollout.turns):
+        ids += turn.output
+        if number < len(rollout.turns) - 1 and number < len(between):
+            start, block = between[number]
+            history = [*prompt, *said[row][:start]]
+            ids += rendered_turn(record, history, block, **turns)
+    return ids
 
 
 def _completion(
@@ -75,6 +116,10 @@ def _other(
     """Return the sequences that another way of making them gives; None where it is not applicable."""
     rollout, tokenizer = sampled[row], record.tokenizer
     prompt, own = rollout.prompt, rollout.completion
+    if how == "other completion":
+        return [prompt + each.completion for each in sampled if each is not rollout]
+    if how == "eos added":
+        return [[*rollout.ids, end] for end in record.settings.eos_ids]
     if how == "other row":
         return [each.ids for each in sampled if each is not rollout]
     if how == "cut":

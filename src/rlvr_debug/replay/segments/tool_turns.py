@@ -32,25 +32,43 @@ def _of_rollout(
     record: Record, generation: Generation, rollout: Rollout, row: int, where: str
 ) -> Iterator[Instance]:
     assert generation.messages is not None
-    blocks = _blocks(generation.messages[row])
+    between = blocks(generation.messages[row])
     eos = record.settings.eos_ids
-    for (start, said), turn, after in zip(blocks, rollout.turns, rollout.turns[1:], strict=False):
+    for (start, said), turn, after in zip(between, rollout.turns, rollout.turns[1:], strict=False):
         if not turn.output or turn.output[-1] not in eos:
             continue  # a reply that was cut has no end that the template would write
-        read = len(turn.prompt) + len(turn.output)
-        got = after.prompt[read:]
+        read = turn.prompt + turn.output
+        if after.prompt[: len(read)] != read:
+            continue  # rendered again from the messages as a whole: `tokens` says so
+        got = after.prompt[len(read) :]
         history = [*generation.rows[row]["prompt"], *generation.messages[row][:start]]
         compare = partial(_compare, record, history, said, got)
         yield Instance(where, compare, partial(str, f"first in row {row + 1}"))
 
 
 def _compare(
-    record: Record, history: list[Any], said: list[Any], got: list[int], **how: Any
-) -> Gap:
+    record: Record,
+    history: list[Any],
+    said: list[Any],
+    got: list[int],
+    *,
+    cut: bool = False,
+    role: str = "",
+    **how: Any,
+) -> Gap | None:
+    if cut:
+        contents = [str(message.get("content") or "") for message in said]
+        shorter = (
+            [{**m, "content": text[:n]} for m, text in zip(said, contents, strict=True)]
+            for n in range(max(map(len, contents), default=0))
+        )
+        return different(all(rendered_turn(record, history, each) != got for each in shorter))
+    if role:
+        said = [{"role": role, "content": message.get("content")} for message in said]
     return different(rendered_turn(record, history, said, **how) != got)
 
 
-def _blocks(messages: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
+def blocks(messages: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
     """Return where the tools' messages between two replies begin, and these messages."""
     found: list[tuple[int, list[dict[str, Any]]]] = []
     for place, message in enumerate(messages):

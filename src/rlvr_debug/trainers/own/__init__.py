@@ -10,7 +10,7 @@ from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.trainers.base import Job, Trainer, all_options
 
 if TYPE_CHECKING:
-    from rlvr_debug.probes import Measurement
+    from rlvr_debug.replay.record import Record
     from rlvr_debug.study.model import Params
 
 __all__ = ["SYNC_BOUND", "TRAINER"]
@@ -43,12 +43,10 @@ class _Own(Trainer):
 
         train_run(job)
 
-    def probe(self, job: Job) -> list[Measurement]:
-        from rlvr_debug.probes import PROBES
-        from rlvr_debug.trainers.own.probe import case_subject
+    def record(self, job: Job, steps: int) -> Record:
+        from rlvr_debug.trainers.own.recorder import record_case
 
-        subject = case_subject(job)
-        return [probe(subject) for probe in PROBES]
+        return record_case(job, steps)
 
 
 TRAINER = _Own()

@@ -24,7 +24,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import start, train_step
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState, Training
 from rlvr_debug.models.base_model import one_thread
-from rlvr_debug.replay.network import plain_weights
+from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
     Call,
@@ -36,9 +36,10 @@ from rlvr_debug.replay.record import (
     RewardCall,
     Update,
 )
-from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.replay.settings import Sampling
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.serving.choose import base_sampler
+from rlvr_debug.trainers.asked import settings_of
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.training import load_policy, training_of
 
@@ -64,7 +65,7 @@ def record_training(
     state = start(watched, policy, sampler)
     for _ in range(steps):
         state, _ = train_step(watched, state, watch.observer)
-    saved = training.stages.saved_weights(policy)
+    saved = policy.saved_as(training.stages.saved_weights(policy))
     watch.record.saved = {name: tensor.detach().clone() for name, tensor in saved.items()}
     return watch.record
 
@@ -82,7 +83,7 @@ class _Watch(Processes):
         names = dict(policy.model.named_parameters())
         self.record = Record(
             trainer="own",
-            settings=_settings(training),
+            settings=settings_of(training.settings, training.environment, training.chat),
             tokenizer=training.chat.tokenizer,
             tools=list(training.environment.tools) or None,
             build=partial(_plain_module, policy.model),
@@ -404,49 +405,3 @@ def _plain_module(model: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_config(model.config)
-
-
-def _settings(training: Training) -> Settings:
-    told, environment, chat = training.settings, training.environment, training.chat
-    in_parts = told.multi_objective_aggregation == "normalize_then_sum"
-    weights = tuple(environment.weights.values()) if in_parts else (1.0,)
-    cap = told.importance_sampling_cap
-    tokenizer = chat.tokenizer
-    dtype = "bfloat16" if told.logprobs_dtype == "bfloat16" else "float32"
-    return Settings(
-        group_size=told.group_size,
-        sampling=Sampling(temperature=told.temperature, max_new_tokens=environment.max_new_tokens),
-        max_completion_length=environment.max_new_tokens * environment.max_turns,
-        max_prompt_length=told.max_prompt_length,
-        truncation_side=told.truncation_side,
-        num_iterations=told.num_iterations,
-        micro_batches=told.gradient_accumulation_steps,
-        steps_per_generation=told.gradient_accumulation_steps,
-        reward_weights=weights,
-        scale_rewards=told.scale_rewards,
-        advantage_epsilon=told.advantage_epsilon,
-        multi_objective_aggregation=told.multi_objective_aggregation,
-        mask_truncated_completions=told.mask_truncated_completions,
-        loss_type=told.aggregation,
-        kl_beta=told.kl_beta,
-        kl_place=told.kl_place,
-        kl_estimator=told.kl_estimator,
-        use_bias_correction_kl=told.use_bias_correction_kl,
-        clip=told.clip,
-        epsilon_high=told.epsilon_high,
-        delta=told.delta or None,
-        importance_sampling_level=told.importance_sampling_level,
-        importance_correction="token_truncate" if cap else "",
-        correction_max=cap or None,
-        learning_rate=told.learning_rate,
-        schedule={"constant": "constant_with_warmup"}.get(
-            told.lr_scheduler_type, told.lr_scheduler_type
-        ),
-        warmup_steps=told.warmup_steps,
-        total_steps=told.steps * told.num_iterations,
-        weight_decay=told.weight_decay,
-        max_grad_norm=told.max_grad_norm,
-        precision="autocast" if told.bf16 else dtype,
-        eos_ids=(chat.eos_id,),
-        pad_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0,
-    )

@@ -25,6 +25,7 @@ from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.trackers import open_trackers
+from rlvr_debug.models.adapters import ADAPTER, link_adapter
 from rlvr_debug.models.base_model import load_model, one_thread, save_weights
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
@@ -63,7 +64,7 @@ def training_of(job: Job) -> Training:
 
 def train_run(job: Job) -> None:
     """Train one arm with one seed. Write model.safetensors, metrics.jsonl, rollouts.jsonl and, apart,
-    timings.jsonl; with LoRA, `adapter` beside the merged weights.
+    timings.jsonl; with LoRA the weights are the adapter's, and `adapter` has them as peft does.
 
     job.out holds a `checkpoint` until the run is done: the same run, interrupted, goes on from there. Of the
     samplers that are servers only vLLM's answers in training. Several processes may run it together, on the
@@ -87,8 +88,10 @@ def train_run(job: Job) -> None:
     if not processes.main:
         return
     if result.adapter:
-        result.adapter.save(out / "adapter")
-    save_weights(result.weights, out / "model.safetensors")
+        result.adapter.save(out / ADAPTER)
+        link_adapter(out)
+    else:
+        save_weights(result.weights, out / "model.safetensors")
     write_jsonl(out / "timings.jsonl", result.seconds)
     write_jsonl(out / "rollouts.jsonl", result.rollouts)
     write_jsonl(out / "metrics.jsonl", result.metrics)

@@ -32,6 +32,9 @@ def main() -> None:
     started = time.perf_counter()
     from trl import GRPOTrainer
 
+    from rlvr_debug.trainers.trl.sampler_calls import make_watchable
+
+    make_watchable()  # before the script takes hold of a method
     imported = time.perf_counter() - started
     inner = GRPOTrainer.train
 

@@ -18,14 +18,17 @@ from rlvr_debug.replay.record import Record
 from rlvr_debug.trainers.trl.recorder import Recorder
 from rlvr_debug.trainers.trl.saving import saved_weights
 
-__all__ = ["LiveCheck", "check_trainer", "checked", "recorded"]
+__all__ = ["LiveCheck", "Steps", "check_trainer", "checked", "recorded", "watched"]
 
 
-class _Steps(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
+class Steps(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
     """Tells a recorder of the optimizer's steps, and ends the training when it has enough."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._recorder.begin()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         self._recorder.before_step()
@@ -47,8 +50,12 @@ def recorded(
 
     run: trains, and returns when a callback stops it. rewards: whether reward functions are called again.
     """
-    recorder = Recorder(trainer, steps=steps, rewards=rewards)
-    callback = _Steps(recorder)
+    return watched(Recorder(trainer, steps=steps, rewards=rewards), trainer, run)
+
+
+def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[Record, float]:
+    """Return the recorder's record of a training, and the seconds that it took."""
+    callback = Steps(recorder)
     recorder.attach()
     trainer.add_callback(callback)
     started = time.perf_counter()

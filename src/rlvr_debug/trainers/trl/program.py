@@ -9,6 +9,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from rlvr_debug.grpo.policy import lora_config
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.processes import run_main
+from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.trainers.protocol import Told, save_trained
+from rlvr_debug.trainers.protocol import RECORDED, Told, save_trained
 from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
 from rlvr_debug.trainers.trl.config import config_of
 from rlvr_debug.trainers.trl.environment import environment_class
@@ -39,7 +41,10 @@ def main() -> None:
 
 
 def train(told: Told) -> None:
-    """Write metrics.jsonl, rollouts.jsonl and model.safetensors, or adapter/, to told.out."""
+    """Write metrics.jsonl, rollouts.jsonl and model.safetensors, or adapter/, to told.out.
+
+    Where it is told to, write a record of the steps to the folder `record` too.
+    """
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # of environment_factory
     import torch
     from datasets import Dataset
@@ -81,8 +86,33 @@ def train(told: Told) -> None:
         **tools,
     )
     recorder.attach(trainer)
-    trainer.train()
+    if told.record:
+        from rlvr_debug.replay.store import write_record
+        from rlvr_debug.trainers.trl import live
+
+        record, _ = live.recorded(trainer, trainer.train, steps=config.max_steps, rewards=True)
+        write_record(_evaluated(record, judge), out / RECORDED)
+    else:
+        trainer.train()
     save_trained(trainer.model, out)
+
+
+def _evaluated(record: Record, judge: Judge) -> Record:
+    """Return the record with what the environment's own reward is of each completion."""
+    for generation in record.generations:
+        generation.reward_calls = [
+            replace(
+                call,
+                evaluated=[
+                    judge.rollout(index, ids).reward
+                    for index, ids in zip(
+                        call.columns["index"], call.columns["completion_ids"], strict=True
+                    )
+                ],
+            )
+            for call in generation.reward_calls
+        ]
+    return record
 
 
 def _columns(row: Any, index: int, environment: Environment) -> dict[str, Any]:

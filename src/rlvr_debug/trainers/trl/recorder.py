@@ -1,6 +1,6 @@
 """Fills a record from a live GRPOTrainer of TRL, which computes as it would without it.
 
-Each seam is used where the release has it (0.16 to 1.16 were tried); what is missing is said in the record's notes,
+Each seam is used where the release has it (0.14 to 1.16 were tried); what is missing is said in the record's notes,
 and the segments that need it are not seen. Private methods are wrapped on the instance, so that what a subclass
 overrides is inside.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -20,9 +21,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import GenerationMixin
 
-from rlvr_debug.replay.network import plain_weights
+from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
     Call,
@@ -33,15 +33,29 @@ from rlvr_debug.replay.record import (
     Record,
     Update,
 )
+from rlvr_debug.replay.settings import Settings
+from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
+from rlvr_debug.trainers.trl.kept import (
+    ELEMENTS,
+    ROW,
+    adapters_of,
+    dropouts_of,
+    kept,
+    kept_batch,
+    kept_row,
+    plain_module,
+    some_elements,
+    without_dropout,
+)
 from rlvr_debug.trainers.trl.reward_calls import RewardWatch
-from rlvr_debug.trainers.trl.settings import asked_settings, used_sampling
+from rlvr_debug.trainers.trl.sampler_calls import in_one, watch_generate
+from rlvr_debug.trainers.trl.settings import asked_settings, decayed_names
 
 __all__ = ["Recorder"]
 
-_ROW = "rlvr_debug_row"
 # trained weights, from which on a model is large: only a part of it is looked at
 _LARGE = 50_000_000
-_ELEMENTS, _ROWS = 4096, 4  # of each tensor; of each batch
+_ROWS = 4  # of each batch of a large model
 _LOGPROBS = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 
 
@@ -52,22 +66,24 @@ class Recorder:
     several, up to the first of the second generation are recorded, and at most `most`.
     """
 
+    _library = "trl"
+
     def __init__(
         self, trainer: Any, *, steps: int = 3, most: int = 8, rewards: bool = True
     ) -> None:
         self._trainer, self._steps, self._most = trainer, steps, most
         self._model = trainer.accelerator.unwrap_model(trainer.model)
         self._phase = ""
-        self._generating = False
         self._update = Update()
         self._micro: MicroBatch | None = None
         self._undo: list[Callable[[], None]] = []
         self._rewards = RewardWatch(again=rewards)
         self._spill = tempfile.TemporaryDirectory(prefix="rlvr-debug-")
+        self._numbers = itertools.count()
         self.record = self._begun()
         large = bool(self.record.elements)
         self._frozen = {
-            name: parameter.detach().cpu() if large else _kept(parameter)
+            name: parameter.detach().cpu() if large else kept(parameter)
             for name, parameter in self._model.named_parameters()
             if not parameter.requires_grad
         }
@@ -78,25 +94,21 @@ class Recorder:
 
     def _begun(self) -> Record:
         trainer = self._trainer
-        scalings = {
-            name: {adapter: module.scaling[adapter] for adapter in module.active_adapters}
-            for name, module in self._model.named_modules()
-            if hasattr(module, "lora_A") and hasattr(module, "scaling")
-        }
         record = Record(
-            trainer=f"trl {version('trl')}",
-            settings=asked_settings(trainer, self._model, _off(self._model, count_only=True)),
+            trainer=f"{self._library} {version(self._library)}",
+            settings=self._asked(len(dropouts_of(self._model))),
             tokenizer=trainer.processing_class,
-            tools=getattr(trainer, "tools", None) or None,
-            build=functools.partial(_plain_module, self._model),
-            scalings=scalings,
+            tools=self._tools(),
+            build=functools.partial(plain_module, self._model),
+            scalings=adapters_of(self._model),
+            decayed=decayed_names(trainer, self._model),
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
         )
         sizes = {name: p.numel() for name, p in self._model.named_parameters() if p.requires_grad}
         if sum(sizes.values()) >= _LARGE:
-            record.elements, record.rows = _some(sizes), _ROWS
+            record.elements, record.rows = some_elements(sizes), _ROWS
             record.notes.append(
-                f"the model is large: {_ROWS} rows of a batch, {_ELEMENTS} numbers of each tensor, and the gradient "
+                f"the model is large: {_ROWS} rows of a batch, {ELEMENTS} numbers of each tensor, and the gradient "
                 "of the last layer are looked at"
             )
         if record.settings.dropouts:
@@ -105,10 +117,21 @@ class Recorder:
             )
         return record
 
+    def _asked(self, dropouts: int) -> Settings:
+        """Return what the trainer was told."""
+        return asked_settings(self._trainer, self._model, dropouts)
+
+    def _tools(self) -> list[Any] | None:
+        return getattr(self._trainer, "tools", None) or None
+
+    def _given(self, inputs: Mapping[str, Any]) -> Batch:
+        """Return what the loss is computed from."""
+        return kept_batch(inputs)
+
     def _reference(self) -> Mapping[str, Tensor] | None:
         if getattr(self._trainer, "ref_model", None) is not None:
             model = self._trainer.accelerator.unwrap_model(self._trainer.ref_model)
-            return {name: _kept(parameter) for name, parameter in model.named_parameters()}
+            return {name: kept(parameter) for name, parameter in model.named_parameters()}
         if not self.record.scalings:
             return None
         # the adapter off, or a copy of the one that training began with
@@ -126,25 +149,27 @@ class Recorder:
             for name, parameter in self._model.named_parameters()
             if parameter.requires_grad
         }
-        kept, part = self.record.weights, self.record.part
-        if not kept or any(
-            not torch.equal(part(n, p.detach()).cpu(), part(n, kept[-1][n])) for n, p in now.items()
+        held, part = self.record.weights, self.record.part
+        if not held or any(
+            not torch.equal(part(n, p.detach()).cpu(), part(n, held[-1][n])) for n, p in now.items()
         ):
-            trained: Mapping[str, Tensor] = {name: _kept(p) for name, p in now.items()}
+            trained: Mapping[str, Tensor] = {name: kept(p) for name, p in now.items()}
             if self.record.elements:  # on disk, and read from there when they are needed
-                file = Path(self._spill.name, f"weights-{len(kept)}.safetensors")
+                file = Path(self._spill.name, f"weights-{next(self._numbers)}.safetensors")
                 save_file(dict(trained), file)
                 trained = load_file(file)
-            kept.append({**self._frozen, **trained})
-        return len(kept) - 1
+            held.append({**self._frozen, **trained})
+        return len(held) - 1
 
     # --- seams
 
     def attach(self) -> None:
         """Begin to watch."""
         trainer = self._trainer
-        self._undo += _off(self._model)
-        self._wrap("_generate_and_score_completions", self._generation)
+        self._undo.append(without_dropout(self._model))
+        # before 0.16 inputs were prepared in one piece, and before 0.15 not even that
+        made = "_generate_and_score_completions"
+        self._wrap(made if hasattr(trainer, made) else "_prepare_inputs", self._generation)
         self._wrap("_calculate_rewards", self._used_rewards)
         self._wrap("compute_loss", self._loss)
         found = next((name for name in _LOGPROBS if hasattr(trainer, name)), None)
@@ -152,18 +177,27 @@ class Recorder:
             self._wrap(found, self._logprobs)
         else:
             self.record.notes.append("this release has no method for log-probabilities")
-        kept = list(trainer.reward_funcs)
-        for index, function in enumerate(kept):
+        functions = list(trainer.reward_funcs)
+        for index, function in enumerate(functions):
             trainer.reward_funcs[index] = self._rewards.watched(function, index)
 
         def restore() -> None:
-            trainer.reward_funcs[:] = kept
+            trainer.reward_funcs[:] = functions
 
         self._undo.append(restore)
         hook = self._model.register_forward_pre_hook(self._forward, with_kwargs=True)
         self._undo.append(hook.remove)
-        self._undo.append(self._watch_generate())
+        ends = self.record.settings.sampling.ends
+        self._undo.append(watch_generate(lambda: "generation" in self._phase, ends, self._called))
         self._undo.append(self._watch_backward())
+
+    def begin(self) -> None:
+        """Take note of what the first step begins with: a run that is resumed has read it by now."""
+        record = self.record
+        record.settings = replace(record.settings, first_step=self._trainer.state.global_step)
+        if self._snapshot():
+            del record.weights[0]
+            record.reference = self._reference()
 
     def detach(self) -> Record:
         """Stop watching, and return the record."""
@@ -196,53 +230,75 @@ class Recorder:
         self._undo.append(restore)
 
     def _generation(self, inner: Callable[..., Any], inputs: Any, *given: Any) -> Any:
-        if not self._trainer.model.training:
+        if not self._trainer.model.training or at_once(self._trainer):
             return inner(inputs, *given)
-        rows = [_plain(row) for row in inputs]
+        rows = [kept_row(row) for row in inputs]
         generation = Generation(rows, self._snapshot())
         self.record.generations.append(generation)
         self._rewards.begin()
         with self._in("generation"):
             out = inner(inputs, *given)
         count = out["prompt_ids"].shape[0]
-        out[_ROW] = torch.arange(
+        out[ROW] = torch.arange(
             count, device=out["prompt_ids"].device
         )  # it travels through the shuffle
-        generation.batch = _batch(out)
+        generation.calls = in_one(generation.calls, len(rows))
+        generation.batch = kept_batch(out)
         generation.reward_calls = self._rewards.calls
         return out
 
     def _used_rewards(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if self._phase != "generation":
+            return inner(*given, **named)
+        generation = self.record.generations[-1]
+        completions = named.get("completions", given[2] if len(given) > 2 else None)
+        if completions and isinstance(completions[0], list):
+            generation.messages = copy.deepcopy(list(completions))
         rewards = inner(*given, **named)
-        if self._phase == "generation":
-            generation = self.record.generations[-1]
-            generation.rewards = _kept(rewards)
-            completions = named.get("completions", given[2] if len(given) > 2 else None)
-            if completions and isinstance(completions[0], list):
-                generation.messages = copy.deepcopy(list(completions))
+        generation.rewards = kept(rewards)
         return rewards
 
     def _loss(
         self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
     ) -> Any:
+        if torch.is_grad_enabled() and at_once(self._trainer):
+            return self._at_once(inner, model, inputs, *given, **named)
         if not torch.is_grad_enabled() or not self.record.generations:
             return inner(model, inputs, *given, **named)
-        micro = MicroBatch(len(self.record.generations) - 1, _batch(inputs), self._snapshot())
+        micro = MicroBatch(len(self.record.generations) - 1, self._given(inputs), self._snapshot())
         self._micro = micro
         self._update.micro_batches.append(micro)
         # the same inputs as without the check: a method may go through them, or write to them
-        rows = inputs.pop(_ROW, None)
+        rows = inputs.pop(ROW, None)
         try:
             with self._in("loss"):
                 return inner(model, inputs, *given, **named)
         finally:
             if rows is not None:
-                inputs[_ROW] = rows
+                inputs[ROW] = rows
+
+    def _at_once(
+        self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
+    ) -> Any:
+        """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
+        generation = Generation(weights=self._snapshot())
+        self.record.generations.append(generation)
+        micro = MicroBatch(len(self.record.generations) - 1, sampled_batch([]), generation.weights)
+        self._micro = micro
+        self._update.micro_batches.append(micro)
+        self._rewards.begin()
+        with self._in("generation and loss"):
+            loss = inner(model, inputs, *given, **named)
+        generation.reward_calls = self._rewards.calls
+        times = sum(len(call.outputs) for call in generation.calls) // len(inputs)
+        generation.rows = [kept_row(row) for row in inputs for _ in range(times)]
+        micro.given = sampled_batch(generation.calls, self.record.settings.pad_id)
+        return loss
 
     def _logprobs(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
         out = inner(*given, **named)
         micro = self._micro
-        if self._phase != "loss" or micro is None:
+        if "loss" not in self._phase or micro is None:
             return out
         values = (
             [*out.values()]
@@ -254,82 +310,23 @@ class Recorder:
         logprobs = values[0]
         entropies = values[1] if len(values) > 1 else None
         if isinstance(logprobs, Tensor) and logprobs.requires_grad:
-            micro.logprobs = _kept(logprobs)
+            micro.logprobs = kept(logprobs)
             logprobs.register_hook(lambda gradient: _add(micro, "grad_logprobs", gradient))  # type: ignore[no-untyped-call]
         if isinstance(entropies, Tensor):
-            micro.entropies = _kept(entropies)
+            micro.entropies = kept(entropies)
             if entropies.requires_grad:
                 entropies.register_hook(lambda gradient: _add(micro, "grad_entropies", gradient))  # type: ignore[no-untyped-call]
         return out
 
     def _forward(self, _: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         micro = self._micro
-        if self._phase == "loss" and micro is not None and torch.is_grad_enabled():
+        if "loss" in self._phase and micro is not None and torch.is_grad_enabled():
             ids = named.get("input_ids", given[0] if given else None)
             tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
-            micro.forward = Forward(*(None if t is None else _kept(t) for t in tensors))  # type: ignore[arg-type]
+            micro.forward = Forward(*(None if t is None else kept(t) for t in tensors))  # type: ignore[arg-type]
 
-    def _watch_generate(self) -> Callable[[], None]:
-        """Watch the class's method, as it is called on modules that wrap the model or stand for it."""
-        recorder, inner = self, GenerationMixin.generate
-        prepare = getattr(GenerationMixin, "_prepare_generation_config", None)
-        used: list[Any] = []
-
-        def prepared(model: Any, *given: Any, **named: Any) -> Any:
-            assert prepare is not None
-            out = prepare(model, *given, **named)
-            used.append(out[0] if isinstance(out, tuple) else out)
-            return out
-
-        @functools.wraps(inner)
-        def generate(model: Any, *given: Any, **named: Any) -> Any:
-            if recorder._phase != "generation" or recorder._generating:
-                return inner(model, *given, **named)
-            used.clear()
-            recorder._generating = True
-            try:
-                out = inner(model, *given, **_with_scores(named))
-            finally:
-                recorder._generating = False
-            recorder._called(out, given, named, used)
-            return out if named.get("return_dict_in_generate") else out.sequences
-
-        GenerationMixin.generate = generate
-        if prepare is not None:
-            GenerationMixin._prepare_generation_config = prepared
-
-        def restore() -> None:
-            GenerationMixin.generate = inner
-            if prepare is not None:
-                GenerationMixin._prepare_generation_config = prepare
-
-        return restore
-
-    def _called(
-        self, out: Any, given: tuple[Any, ...], named: Mapping[str, Any], used: Sequence[Any]
-    ) -> None:
-        ids = named.get("input_ids", named.get("inputs", given[0] if given else None))
-        mask = named.get("attention_mask")
-        assert ids is not None
-        mask = torch.ones_like(ids) if mask is None else mask
-        new = out.sequences[:, ids.shape[1] :].cpu()
-        chosen = [
-            scores.float().log_softmax(-1).cpu().gather(1, new[:, place : place + 1])
-            for place, scores in enumerate(out.scores)
-        ]
-        logprobs = torch.cat(chosen, 1) if chosen else torch.zeros(len(new), 0)
-        ends = set(self.record.settings.eos_ids)
-        outputs, values = [], []
-        for row, each in zip(new.tolist(), logprobs.tolist(), strict=True):
-            stop = next((n + 1 for n, token in enumerate(row) if token in ends), len(row))
-            outputs.append(row[:stop])
-            values.append(each[:stop])
-        prompts = [
-            row[real.bool()].tolist() for row, real in zip(ids.cpu(), mask.cpu(), strict=True)
-        ]
-        sampling = used_sampling(used[0]) if used else None
-        call = Call(prompts, outputs, values, sampling, self._snapshot())
-        self.record.generations[-1].calls.append(call)
+    def _called(self, call: Call) -> None:
+        self.record.generations[-1].calls.append(replace(call, weights=self._snapshot()))
 
     def _watch_backward(self) -> Callable[[], None]:
         accelerator = self._trainer.accelerator
@@ -359,7 +356,7 @@ class Recorder:
 
     def _gradients(self) -> dict[str, Tensor]:
         return {
-            name: _kept(self.record.part(name, parameter.grad))
+            name: kept(self.record.part(name, parameter.grad))
             for name, parameter in self._model.named_parameters()
             if parameter.grad is not None
         }
@@ -421,7 +418,7 @@ class Recorder:
     def _state(self, optimizer: Any, names: Mapping[int, str]) -> dict[str, dict[str, Tensor]]:
         return {
             names[id(parameter)]: {
-                key: _kept(
+                key: kept(
                     self.record.part(names[id(parameter)], value)
                     if value.shape == parameter.shape
                     else value
@@ -434,94 +431,8 @@ class Recorder:
         }
 
 
-def _with_scores(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `generate` that have it return what tokens were drawn from."""
-    asked = {"return_dict_in_generate": True, "output_scores": True}
-    config = named.get("generation_config")
-    if config is None:
-        return {**named, **asked}
-    config = copy.deepcopy(config)
-    config.return_dict_in_generate = config.output_scores = True
-    return {**named, "generation_config": config}
-
-
-def _some(sizes: Mapping[str, int]) -> dict[str, Tensor]:
-    """Return which numbers of each tensor are looked at, drawn once, [n]; of a small tensor all."""
-    generator = torch.Generator().manual_seed(0)
-    return {
-        name: torch.randint(size, (_ELEMENTS,), generator=generator).sort().values
-        for name, size in sizes.items()
-        if size > _ELEMENTS
-    }
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().clone()
-
-
 def _add(micro: MicroBatch, name: str, gradient: Tensor) -> None:
-    """Keep a gradient; a graph that is gone through twice adds up."""
-    before = getattr(micro, name)
-    setattr(micro, name, _kept(gradient) if before is None else before + _kept(gradient))
-
-
-def _batch(told: Mapping[str, Any]) -> Batch:
-    def kept(name: str) -> Tensor | None:
-        tensor = told.get(name)
-        return _kept(tensor) if isinstance(tensor, Tensor) else None
-
-    mask = told["completion_mask"]
-    counted = mask if told.get("tool_mask") is None else mask * told["tool_mask"]
-    return Batch(
-        prompt_ids=_kept(told["prompt_ids"]),
-        prompt_mask=_kept(told["prompt_mask"]),
-        completion_ids=_kept(told["completion_ids"]),
-        completion_mask=_kept(mask),
-        loss_mask=_kept(counted).bool(),
-        advantages=_kept(told["advantages"]),
-        old=kept("old_per_token_logps"),
-        reference=kept("ref_per_token_logps"),
-        sampler=kept("sampling_per_token_logps"),
-        importance_weights=kept("importance_sampling_ratio"),
-        rows=kept(_ROW),
-    )
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a row's columns; what cannot be copied is left out."""
-    found = {}
-    for name, value in row.items():
-        try:
-            found[name] = copy.deepcopy(value)
-        except Exception:  # an image, a handle: not compared
-            continue
-    return found
-
-
-def _off(model: Any, *, count_only: bool = False) -> Any:
-    """Switch dropout off, noise that no reference could draw again; return what switches it on again, or how many there are."""
-    found = [m for m in model.modules() if isinstance(m, torch.nn.Dropout) and m.p > 0]
-    if count_only:
-        return len(found)
-    before = [(module, module.p) for module in found]
-    for module in found:
-        module.p = 0.0
-
-    def restore() -> None:
-        for module, p in before:
-            module.p = p
-
-    return [restore]
-
-
-def _plain_module(model: Any) -> Any:
-    """Return a module of the model's architecture in float32, with none of what trainers patch on theirs."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    config = copy.deepcopy(base.config)
-    config._attn_implementation = "sdpa"
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        return type(base)(config)
-    finally:
-        torch.set_default_dtype(before)
+    """Keep a gradient. Two parts of a loss add up; the same pass made again is none of the loss, but of the gradient."""
+    before, gradient = getattr(micro, name), kept(gradient)
+    if before is None or not torch.equal(before, gradient):
+        setattr(micro, name, gradient if before is None else before + gradient)

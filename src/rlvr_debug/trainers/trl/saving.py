@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlvr_debug.replay.network import plain_weights
+from rlvr_debug.replay.adapters import is_adapter, plain_weights
 from rlvr_debug.replay.record import Record
 
 __all__ = ["saved_weights"]
@@ -37,7 +38,7 @@ def saved_weights(trainer: Any, record: Record) -> Mapping[str, Tensor] | None:
         if adapter.is_file():
             saved = load_file(adapter)
             held = {
-                name: saved.get(_in_a_file(name), tensor * 0) if ".lora_" in name else tensor
+                name: saved.get(_in_a_file(name), tensor * 0) if is_adapter(name) else tensor
                 for name, tensor in last.items()
             }
             return plain_weights(held, record.scalings)
@@ -49,6 +50,6 @@ def saved_weights(trainer: Any, record: Record) -> Mapping[str, Tensor] | None:
 
 def _in_a_file(name: str) -> str:
     """Return the name that peft gives a weight of an adapter in a file: without the adapter's."""
-    module, _, rest = name.rpartition(".lora_")
-    side, _, rest = rest.partition(".")
-    return f"{module}.lora_{side}.{rest.partition('.')[2]}"
+    whole = re.sub(r"\.modules_to_save\.[^.]+\.", ".", name)
+    bare = re.sub(r"\.(lora_magnitude_vector|ia3_l)\.[^.]+(\.weight)?$", r".\1", whole)
+    return re.sub(r"\.(lora_[AB])\.[^.]+\.", r".\1.", bare)

@@ -41,7 +41,8 @@ def fixes_without(release: str, faults: Collection[str], fixes: Path = _FIXES) -
 
 
 def _told(release: str, fixes: Path) -> dict[str, str | None]:
-    found: dict[str, str | None] = read_yaml(fixes / release / "faults.yaml")
+    file = fixes / release / "faults.yaml"
+    found: dict[str, str | None] = read_yaml(file) if file.is_file() else {}  # it has no fixes
     return found
 
 

@@ -28,7 +28,7 @@ from rlvr_debug.models.base_model import load_model
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.trainers.protocol import Told, save_trained
+from rlvr_debug.trainers.protocol import RECORDED, Told, save_trained
 from rlvr_debug.trainers.verifiers.config import config_of
 from rlvr_debug.trainers.verifiers.fixes import apply_fixes, faults_of_release, fixes_without
 from rlvr_debug.trainers.verifiers.server import WEIGHT_CLIENT, Server
@@ -64,7 +64,10 @@ def _on_path(release: str, told: Told) -> list[str]:
 
 
 def train(told: Told, fixes: list[str]) -> None:
-    """Write metrics.jsonl, rollouts.jsonl, record.json and model.safetensors, or adapter/, to told.out."""
+    """Write metrics.jsonl, rollouts.jsonl, record.json and model.safetensors, or adapter/, to told.out.
+
+    Where it is told to, write a record of the steps to the folder `record` too.
+    """
     import torch
 
     from rlvr_debug.trainers.verifiers.recorder import Recorder
@@ -83,7 +86,7 @@ def train(told: Told, fixes: list[str]) -> None:
     os.environ |= {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     from verifiers.trainers import GRPOConfig, GRPOTrainer
 
-    from rlvr_debug.trainers.verifiers.task import Task
+    from rlvr_debug.trainers.verifiers.task import Generated, Task
 
     config = GRPOConfig(
         output_dir=str(out / "hf"),
@@ -94,6 +97,12 @@ def train(told: Told, fixes: list[str]) -> None:
         seed=run.seed,
         **{**config_of(run.training, stages.max_new_tokens(environment)), **run.options},
     )
+    listeners: list[Callable[[Generated], None]] = [recorder.on_batch]
+
+    def on_batch(made: Generated) -> None:
+        for listener in listeners:
+            listener(made)
+
     trainer = GRPOTrainer(
         load_model(Path(told.base_model), run.training.attn_implementation),
         Task(
@@ -101,7 +110,7 @@ def train(told: Told, fixes: list[str]) -> None:
             environment,
             stages,
             server,
-            recorder.on_batch,
+            on_batch,
             _ends_the_run(),
         ),
         config,
@@ -111,7 +120,16 @@ def train(told: Told, fixes: list[str]) -> None:
     )
     recorder.attach(trainer)
     write_json(out / "record.json", _record(fixes))
-    trainer.train()
+    if told.record:
+        from rlvr_debug.replay.store import write_record
+        from rlvr_debug.trainers.verifiers.steps import StepRecorder
+
+        steps = StepRecorder(trainer, environment, stages, server)
+        listeners.append(steps.on_batch)
+        steps.record.notes += [f"with the fix {fix}" for fix in fixes]
+        write_record(steps.record_run(), out / RECORDED)
+    else:
+        trainer.train()
     save_trained(trainer.model, out)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ from rlvr_debug.metrics.rewards import group_metrics, part_metrics
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.trainers.verifiers.server import Server
+
+if TYPE_CHECKING:
+    from rlvr_debug.trainers.verifiers.task import Generated
 
 __all__ = ["Recorder"]
 
@@ -47,9 +50,9 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers' types are
         self._steps = 0
         self._kept: list[dict[str, Any]] = []
 
-    def on_batch(self, rollouts: list[Rollout], processed: Any) -> None:
-        """Hold a batch until its step is logged. processed: the release's sequences and masks of it."""
-        self._rollouts, self._processed, self._inputs = rollouts, processed, []
+    def on_batch(self, made: Generated) -> None:
+        """Hold a batch until its step is logged."""
+        self._rollouts, self._processed, self._inputs = made.rollouts, made.processed, []
 
     def attach(self, trainer: Any) -> None:
         """Read the advantages, and what each loss is computed from."""

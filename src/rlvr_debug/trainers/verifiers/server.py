@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -24,7 +24,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.trainers.verifiers.completion import completion
 
-__all__ = ["WEIGHT_CLIENT", "Server"]
+__all__ = ["WEIGHT_CLIENT", "Answered", "Server", "plain_message"]
 
 # the release's module with the class VLLMClient
 WEIGHT_CLIENT = "verifiers.inference.vllm_client"
@@ -53,11 +53,23 @@ class _Waiting:
     answer: asyncio.Future[Sample]
 
 
+@dataclass(frozen=True)
+class Answered:
+    """A request and its answer. slot: of its conversation; turn: which of its requests this is, from 0."""
+
+    slot: int
+    turn: int
+    prompt: list[int]
+    sample: Sample
+    temperature: float
+    limit: int
+
+
 class Server:
     """The base model, or the last weights that it was sent, behind the two clients.
 
     later_turns, rendered_otherwise: requests beyond a conversation's first since the last `take_counts`, and those
-    of them whose prompt does not begin with the tokens that were sampled before.
+    of them whose prompt does not begin with the tokens that were sampled before. watch: is told of each answer.
     """
 
     def __init__(self, base_model: Path, chat: Chat, seed: int) -> None:
@@ -68,6 +80,7 @@ class Server:
         self._waiting: list[_Waiting] = []
         self._answering: asyncio.Task[None] | None = None
         self._written: dict[int, list[int]] = {}
+        self.watch: Callable[[Answered], None] = lambda _: None
 
     # --- chat completions
 
@@ -78,10 +91,12 @@ class Server:
             *, messages: Any, tools: Any = None, model: str = "", **options: Any
         ) -> Any:
             temperature, limit = _asked(options)
-            ids = self.chat.prompt([_plain(message) for message in messages], tools or [])
-            self._compare(slot, ids, first=not any(m["role"] == "assistant" for m in messages))
+            ids = self.chat.prompt([plain_message(message) for message in messages], tools or [])
+            turn = sum(message["role"] == "assistant" for message in messages)
+            self._compare(slot, ids, first=not turn)
             sample = await self._sampled(Request(slot, ids, None), temperature, limit)
             self._written[slot] = [*ids, *sample.ids]
+            self.watch(Answered(slot, turn, ids, sample, temperature, limit))
             return completion(sample, self.chat)
 
         return SimpleNamespace(
@@ -174,7 +189,7 @@ def _asked(options: Mapping[str, Any]) -> tuple[float, int]:
     return float(given["temperature"]), int(given["max_completion_tokens"])
 
 
-def _plain(message: Any) -> dict[str, Any]:
+def plain_message(message: Any) -> dict[str, Any]:
     """Return a message as vLLM has it after HTTP: its calls' arguments parsed, before the template sees them."""
     found = dict(message)
     if found.get("tool_calls"):

@@ -6,7 +6,8 @@ This module runs in a release's environment only.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from datasets import Dataset
@@ -19,14 +20,29 @@ from rlvr_debug.sampling.rollouts import Rollout, Segment, add_reply, add_score
 from rlvr_debug.trainers.verifiers.completion import sample_of
 from rlvr_debug.trainers.verifiers.server import Server
 
-__all__ = ["Task"]
+__all__ = ["Generated", "Task"]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A batch of rollouts, by our record of them and as the release has it.
+
+    prompts, completions: messages; scores: what the reward functions returned, by name; processed: the release's
+    sequences and masks.
+    """
+
+    rollouts: list[Rollout]
+    prompts: list[Any]
+    completions: list[Any]
+    scores: list[Mapping[str, float]]
+    processed: Any
 
 
 class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not read
     """Rows of ours, their tools, and a reward function for each part of the reward.
 
-    on_batch: is given each batch's rollouts, by our record of them, and the release's tensors of them. on_error: is
-    told what a reward function raised, which the release would take for a reward of 0.
+    on_batch: is given each batch. on_error: is told what a reward function raised, which the release would take for a
+    reward of 0.
     """
 
     def __init__(
@@ -35,7 +51,7 @@ class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not re
         environment: Environment,
         stages: Stages,
         server: Server,
-        on_batch: Callable[[list[Rollout], Any], None],
+        on_batch: Callable[[Generated], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._rows, self._environment, self._stages = rows, environment, stages
@@ -66,7 +82,9 @@ class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not re
                 rollout: Rollout = state["rollout"]
                 if not rollout.parts:
                     add_score(rollout, self._environment)
-                return self._stages.score(rollout, self._environment)[name]
+                found = self._stages.score(rollout, self._environment)[name]
+                state.setdefault("scores", {})[name] = found
+                return found
             except Exception as error:
                 self._on_error(error)
                 raise
@@ -114,5 +132,14 @@ class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not re
 
     def process_env_results_vllm(self, **named: Any) -> Any:
         found = super().process_env_results_vllm(**named)
-        self._on_batch([state["rollout"] for state in named["states"]], found)
+        states = named["states"]
+        self._on_batch(
+            Generated(
+                rollouts=[state["rollout"] for state in states],
+                prompts=named["prompts"],
+                completions=named["completions"],
+                scores=[state["scores"] for state in states],
+                processed=found,
+            )
+        )
         return found

@@ -1,0 +1,96 @@
+"""Runs a release for a few steps, in its own environment, and has them checked segment by segment."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lab.releases.checks import Subject
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.data.prepare import prepare
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, write_json
+from rlvr_debug.models.places import base_model_of
+from rlvr_debug.processes import variables_apart
+from rlvr_debug.replay.answer import answer_of
+from rlvr_debug.replay.check import check
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import CHECKED_STEPS, Job
+from rlvr_debug.trainers.program import ProgramTrainer
+from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without
+from rlvr_debug.venvs import build_venv
+
+__all__ = ["checked_release", "release_job"]
+
+_STEPS = 3  # of TRL's script
+_STUDY = ROOT / "studies" / "verifiers-0.1.3.yaml"
+_ROWS = {"rows": 60, "heldout": 8}
+_SMALL = {"prompts_per_step": 4}
+
+
+def checked_release(subject: Subject) -> Mapping[str, Any] | str:
+    """Return what the check says of a release (replay/answer.py), or why it could not be run."""
+    try:
+        python = build_venv(subject.release.environment)
+        with tempfile.TemporaryDirectory() as scratch:
+            if subject.release.package == "trl":
+                return _trl(subject, python, Path(scratch))
+            return _verifiers(subject, Path(scratch))
+    except InputError as error:
+        return str(error)
+
+
+def _trl(subject: Subject, python: Path, scratch: Path) -> Mapping[str, Any]:
+    told, out = scratch / "told.json", scratch / "answer.json"
+    write_json(told, {"out": str(out), "steps": _STEPS, "rewards": True, "record": None})
+    command = [
+        *(str(python), "-m", "rlvr_debug.trainers.trl.check_script", str(told)),
+        *(str(ROOT / "lab" / "releases" / "trl" / "script.py"), str(scratch / "out")),
+        *(f"{name}={value}" for name, value in subject.settings),
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=variables_apart(), check=False
+    )
+    if not out.is_file():
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise InputError(f"{subject.release.package} {subject.column}: {lines[-1]}")
+    answer: Mapping[str, Any] = read_json(out)
+    return answer
+
+
+def _verifiers(subject: Subject, scratch: Path) -> Mapping[str, Any]:
+    trainer = load_trainer("verifiers")
+    assert isinstance(trainer, ProgramTrainer)
+    record = trainer.record(release_job(subject, scratch), CHECKED_STEPS)
+    return answer_of(record, check(record))
+
+
+def release_job(subject: Subject, scratch: Path) -> Job:
+    """Return the job of a release of verifiers with the subject's fixes. Raise InputError where no run has just these."""
+    release = subject.release.environment
+    own = faults_of_release(release)
+    faults = tuple(sorted(fault for fix, fault in own.items() if fix not in subject.fixes))
+    if (found := fixes_without(release, faults)) != [*subject.fixes]:
+        raise InputError(
+            f"fixes of {release}: a run has {', '.join(found) or 'none'}, expected {', '.join(subject.fixes)}"
+        )
+    params = load_params(ROOT / "params.yaml", _STUDY)
+    run = next(run for run in runs(params) if run.arm == "case")
+    settings: dict[str, Any] = {**_SMALL, **dict(subject.settings)}
+    run = replace(run, faults=faults, training=replace(run.training, **settings))
+    data = {**params.data_settings(run.environment), **_ROWS}
+    prepare(run.environment, data, scratch)
+    return Job(
+        run,
+        params.settings(run.environment),
+        ROOT / base_model_of(params, run.environment).folder,
+        scratch / "train.jsonl",
+        scratch / "check.json",
+        command={"environment": release, "stall_seconds": 600},
+    )

@@ -1,0 +1,274 @@
+"""Lists the releases that are checked segment by segment and the bugs that are known of them, and writes both as tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from lab.releases.table import Release
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import write_text
+from rlvr_debug.replay.finding import AGREES, DEVIATES, NOT_SEEN
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.trainers.verifiers.fixes import fix_names
+
+__all__ = [
+    "CSV",
+    "PAIRS",
+    "SUBJECTS",
+    "Checked",
+    "Pair",
+    "Subject",
+    "checks_of",
+    "checks_text",
+    "in_order",
+    "missing",
+    "read_checks",
+    "write_checks",
+]
+
+CSV = ROOT / "benchmarks" / "checks.csv"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A release as it is checked.
+
+    fixes: of fixes/<release>/, those that it has. settings: what it is told otherwise than the others, by name: fields
+    of GRPOConfig with TRL, of our training with verifiers.
+    """
+
+    release: Release
+    fixes: tuple[str, ...] = ()
+    settings: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def column(self) -> str:
+        known = fix_names(self.release.environment) if self.fixes else []
+        parts = (
+            self.release.version,
+            *(["all fixes"] if known and len(self.fixes) == len(known) else self.fixes),
+            *(f"{name} {value:g}" for name, value in self.settings),
+        )
+        return ", ".join(parts)
+
+
+def _trl(version: str, **settings: float) -> Subject:
+    return Subject(Release("trl", version), settings=(*settings.items(),))
+
+
+def _verifiers(version: str, *fixes: str, **settings: float) -> Subject:
+    return Subject(Release("verifiers", version), fixes, (*settings.items(),))
+
+
+def _fixed(version: str, **settings: float) -> Subject:
+    return _verifiers(version, *fix_names(f"verifiers-{version}"), **settings)
+
+
+_COOL: Mapping[str, float] = {"temperature": 0.9, "gradient_accumulation_steps": 1}
+_TWICE: Mapping[str, float] = {"num_iterations": 2}
+# so many rollouts, at such a temperature, that some replies are rendered otherwise than they were sampled
+_WARM: Mapping[str, float] = {"temperature": 1.5, "prompts_per_step": 16}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A bug that was reported in `source`: `segment` is to deviate in `broken` and to agree in `mended`."""
+
+    source: str
+    what: str
+    segment: str
+    broken: Subject
+    mended: Subject
+
+
+PAIRS = (
+    Pair(
+        "TRL, PR 2708",
+        "the model reads the padding: log-probabilities without an attention mask",
+        "model inputs",
+        _trl("0.14.0"),
+        _trl("0.15.2"),
+    ),
+    Pair(
+        "TRL, PR 3029",
+        "log-probabilities ignore the sampling temperature",
+        "policy log-probabilities",
+        _trl("0.15.2", **_COOL),
+        _trl("0.16.1", **_COOL),
+    ),
+    Pair(
+        "TRL, issue 3021",
+        "a denominator of each micro-batch",
+        "loss",
+        _trl("0.16.1"),
+        _trl("0.22.2"),
+    ),
+    Pair(
+        "verifiers",
+        "a batch that is used again is held against the policy itself",
+        "old log-probabilities",
+        _verifiers("0.1.3", "attention-mask", **_TWICE),
+        _verifiers("0.1.6.post0", "attention-mask", **_TWICE),
+    ),
+    Pair(
+        "verifiers",
+        "the loss mask is handed to the model as its attention mask",
+        "model inputs",
+        _verifiers("0.1.3"),
+        _verifiers("0.1.3", "attention-mask"),
+    ),
+    Pair(
+        "verifiers",
+        "prompts are trained without their tools, and turns of tools without the header after them",
+        "tokens",
+        _verifiers("0.1.3"),
+        _fixed("0.1.3"),
+    ),
+    Pair(
+        "verifiers",
+        "prompts are trained without their tools, and turns of tools without a line break",
+        "tokens",
+        _verifiers("0.1.6.post0"),
+        _fixed("0.1.6.post0"),
+    ),
+)
+SUBJECTS = tuple(
+    dict.fromkeys(
+        [
+            *(subject for pair in PAIRS for subject in (pair.broken, pair.mended)),
+            *(_verifiers("0.1.3", fix) for fix in ("generation-prompt", "prompt-tools")),
+            _verifiers("0.1.3", **_TWICE),
+            _fixed("0.1.3", **_TWICE),
+            _verifiers("0.1.5.post0", **_TWICE),
+            _fixed("0.1.3", **_WARM),
+        ]
+    )
+)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the check says of a segment of a subject.
+
+    status: as in replay/finding.py, or `not run`; share: of the tolerance, in three digits, "" where there is none;
+    names: what gives the recorded numbers, by semicolons; note: where and how much, or why not.
+    """
+
+    package: str
+    subject: str
+    segment: str
+    status: str
+    share: str
+    names: str
+    note: str
+
+    def of(self, subject: Subject) -> bool:
+        return (self.package, self.subject) == (subject.release.package, subject.column)
+
+
+def checks_of(subject: Subject, answer: Mapping[str, Any] | str) -> list[Checked]:
+    """Return a line for each segment. answer: of the check (replay/answer.py), or why it could not be run."""
+    head = (subject.release.package, subject.column)
+    if isinstance(answer, str):
+        return [Checked(*head, each.name, "not run", "", "", answer) for each in SEGMENTS]
+    return [
+        Checked(
+            *head,
+            each["segment"],
+            each["status"],
+            f"{each['share']:.3g}" if each["share"] else "",
+            "; ".join(name["name"] for name in each["names"]),
+            each["note"],
+        )
+        for each in answer["segments"]
+    ]
+
+
+def write_checks(found: Iterable[Checked], file: Path) -> None:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(field.name for field in fields(Checked))
+    rows.writerows(map(astuple, found))
+    write_text(file, text.getvalue())
+
+
+def in_order(found: Iterable[Checked]) -> list[Checked]:
+    """Return the lines of the subjects that there are, in their order."""
+    found = list(found)
+    return [each for subject in SUBJECTS for each in found if each.of(subject)]
+
+
+def read_checks(file: Path = CSV) -> list[Checked]:
+    with file.open(encoding="utf-8", newline="") as handle:
+        return [Checked(**row) for row in csv.DictReader(handle)]
+
+
+def missing(found: Iterable[Checked]) -> list[str]:
+    """Return a line for each bug that does not deviate in its broken release, and agree in the mended one."""
+    found = list(found)
+    return [
+        f"{pair.source}: {pair.segment} {_of(found, subject, pair.segment).status} in {subject.release.package} "
+        f"{subject.column}, expected that it {expected}"
+        for pair in PAIRS
+        for subject, expected in ((pair.broken, DEVIATES), (pair.mended, AGREES))
+        if _of(found, subject, pair.segment).status != expected
+    ]
+
+
+def _of(found: Iterable[Checked], subject: Subject, segment: str) -> Checked:
+    matching = [each for each in found if each.of(subject) and each.segment == segment]
+    if len(matching) != 1:
+        raise InputError(
+            f"{segment} of {subject.release.package} {subject.column}: found {len(matching)} lines, expected one"
+        )
+    return matching[0]
+
+
+def checks_text(found: Iterable[Checked] | None = None) -> str:
+    """Return the table of bugs, and what deviates in each subject."""
+    found = list(read_checks() if found is None else found)
+    return "\n\n".join([_pairs(found), _subjects(found)])
+
+
+def _pairs(found: list[Checked]) -> str:
+    rows = ["| bug | what | segment | broken | mended |", "| --- | --- | --- | --- | --- |"]
+    for pair in PAIRS:
+        sides = (
+            f"{subject.column}: {_said(_of(found, subject, pair.segment))}"
+            for subject in (pair.broken, pair.mended)
+        )
+        rows.append(f"| {pair.source} | {pair.what} | {pair.segment} | {' | '.join(sides)} |")
+    return "\n".join(rows)
+
+
+def _said(each: Checked) -> str:
+    if each.status == DEVIATES:
+        return f"**deviates**: {each.names or 'no name'}"
+    return f"{each.status}: {each.note}" if each.status == NOT_SEEN else each.status
+
+
+def _subjects(found: list[Checked]) -> str:
+    """Return a row for each subject: its first deviation, what may follow from it, and what was not seen."""
+    rows = [
+        "| release | first deviation | named | what may follow | not seen |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for subject in SUBJECTS:
+        own = [each for each in found if each.of(subject)]
+        off = [each for each in own if each.status == DEVIATES]
+        unseen = [each.segment for each in own if each.status in (NOT_SEEN, "not run")]
+        cells = (
+            f"{subject.release.package} {subject.column}",
+            off[0].segment if off else "none",
+            off[0].names if off else "",
+            ", ".join(each.segment for each in off[1:]),
+            ", ".join(unseen),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)

@@ -1,0 +1,124 @@
+"""contrast, nearly equal rewards: what the rewards of a group leave to learn from.
+
+Axes: P groups, G rollouts of a group, K reward functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.consequences.base import Consequence, consequence
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.record import Generation, Record
+from rlvr_debug.replay.rollouts import rollouts
+
+__all__ = ["CONTRAST", "NEARLY_EQUAL", "contrast", "nearly_equal"]
+
+CONTRAST, NEARLY_EQUAL = "contrast", "nearly equal rewards"
+_STD = 0.1
+_ERRORS = 1.64  # below by more than chance in one of twenty
+_SMALL = 0.05
+_SHARE = 0.5
+
+
+def contrast(record: Record) -> Consequence | None:
+    """Measure how far rewards differ within groups; None where no rewards were recorded."""
+    found = [rewards for _, rewards in _grouped(record)]
+    if not found:
+        return None
+    rewards = torch.cat(found)
+    spread, scale = _spread(rewards), _scale(rewards)
+    within = float(spread.mean())
+    error = float(spread.std() / len(spread) ** 0.5) if len(spread) > 1 else 0.0
+    dead = int((rewards == rewards[:, :1]).all(1).sum())
+    alike, count = sum(_alike(record, each) for each, _ in _grouped(record)), len(rewards)
+    measured = {
+        "reward": float(rewards.mean()),
+        "std_within_groups": within,
+        "standard_error": error,
+        "std_of_all": float(rewards.flatten().std()) if rewards.numel() > 1 else 0.0,
+        "share_of_dead_groups": dead / count,
+        "share_of_groups_of_one_rollout_repeated": alike / count,
+    }
+    said = (
+        f"rewards differ by {within:.2g} within groups (standard deviation), and in {dead} of {count} groups not at "
+        "all: little is learned from them"
+    )
+    if alike >= _SHARE * count:
+        said += f"; in {alike} groups all rollouts are the same, token by token"
+    return consequence(CONTRAST, measured, within + _ERRORS * error >= _STD * scale > 0, said)
+
+
+def nearly_equal(record: Record) -> Consequence | None:
+    """Measure the weight of groups whose rewards hardly differ; None without rewards, advantages and masks."""
+    weights, spreads = [], []
+    scale = _scale(torch.cat([r for _, r in _grouped(record)] or [torch.zeros(0, 1)]))
+    for generation, rewards in _grouped(record):
+        batch = generation.batch
+        if batch is None or not batch.loss_mask.numel() or not batch.advantages.numel():
+            continue
+        gains = batch.advantages.abs().double()
+        tokens = batch.loss_mask.double()
+        by_row = gains * tokens.sum(1) if gains.ndim == 1 else (gains * tokens).sum(1)
+        weights.append(by_row.view(rewards.shape).sum(1))
+        spreads.append(_spread(rewards))
+    if not weights:
+        return None
+    weight, spread = torch.cat(weights), torch.cat(spreads)
+    small = spread < _SMALL * scale
+    total = float(weight.sum()) or 1.0
+    share = float(weight[small].sum()) / total
+    error = float((weight * (small.double() - share)).norm()) / total
+    measured = {
+        "gradient_share_of_small_spread": share,
+        "standard_error": error,
+        "groups_of_small_spread": float(small.double().mean()),
+        "largest_advantage": max(
+            float(g.batch.advantages.abs().max())
+            for g, _ in _grouped(record)
+            if g.batch is not None and g.batch.advantages.numel()
+        ),
+    }
+    said = f"groups whose rewards hardly differ have {share:.0%} of the gradient's weight"
+    return consequence(NEARLY_EQUAL, measured, share - _ERRORS * error < _SHARE, said)
+
+
+def _grouped(record: Record) -> Iterator[tuple[Generation, Tensor]]:
+    """Yield each generation with its rewards, weighted and summed: [P, G]."""
+    size, told = record.settings.group_size, record.settings.reward_weights
+    for generation in record.generations:
+        rewards = generation.rewards
+        if rewards is None or not len(rewards) or len(rewards) % size:
+            continue
+        weights = (
+            torch.tensor(told) if len(told) == rewards.shape[1] else torch.ones(rewards.shape[1])
+        )
+        summed = (rewards.nan_to_num(nan=0.0).double() * weights.double()).sum(1)
+        yield generation, summed.view(-1, size)
+
+
+def _spread(rewards: Tensor) -> Tensor:
+    """Return the groups' standard deviations, [P]: 0 for a group of one."""
+    return rewards.std(1) if rewards.shape[1] > 1 else torch.zeros(len(rewards)).double()
+
+
+def _scale(rewards: Tensor) -> float:
+    """Return what rewards are measured in: 1 where they are in [0, 1], else their range."""
+    if not rewards.numel():
+        return 1.0
+    low, high = float(rewards.min()), float(rewards.max())
+    return 1.0 if low >= 0 and high <= 1 else high - low
+
+
+def _alike(record: Record, generation: Generation) -> int:
+    """Return how many groups are of one rollout, repeated."""
+    size = record.settings.group_size
+    try:
+        found = [tuple(each.ids) for each in rollouts(generation, record.settings)]
+    except NotSeen:
+        return 0
+    groups = (found[n : n + size] for n in range(0, len(found), size))
+    return sum(len(set(group)) == 1 for group in groups) if size > 1 else 0

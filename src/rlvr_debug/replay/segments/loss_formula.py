@@ -1,0 +1,260 @@
+"""The loss of GRPO and its relatives, as a formula of log-probabilities: of what is asked for, or of a variant.
+
+Axes: b rows, C tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.record import MicroBatch, Record, Update
+from rlvr_debug.replay.rollouts import batch_of
+from rlvr_debug.replay.settings import Settings
+
+__all__ = ["TYPES", "expected_loss", "kl_estimate"]
+
+# TRL's _compute_loss knows no others
+TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Where a variant departs from the formula: which tokens count (mask), what old log-probabilities are, whether the
+    ratio is clipped, the less of both counts and there is a ratio at all, signs, whether the KL has a gradient, what the
+    whole is multiplied by (times, to the power), whether the sampler is corrected for, and whether tokens are counted over
+    the update (window) or over its generation.
+    """
+
+    mask: str = ""
+    old: str = ""
+    clipped: bool = True
+    least: bool = True
+    ratio: bool = True
+    sign: int = 1
+    kl_sign: int = 1
+    kl_detached: bool = False
+    times: str = ""
+    power: int = 1
+    corrected: bool = True
+    entropy_sign: int = 1
+    window: bool = True
+
+
+def _told(settings: Settings, knobs: Mapping[str, Any]) -> tuple[Settings, Formula]:
+    """Return the settings and the formula of a variant, whose knobs are fields of either."""
+    own = {field.name for field in fields(Formula)}
+    departing = {name: value for name, value in knobs.items() if name not in own}
+    formula = Formula(**{name: value for name, value in knobs.items() if name in own})
+    return replace(settings, **departing), formula
+
+
+def expected_loss(
+    record: Record,
+    update: Update,
+    micro: MicroBatch,
+    logprobs: Tensor,
+    entropies: Tensor | None,
+    knobs: Mapping[str, Any],
+) -> Tensor:
+    """Return a micro-batch's part of the update's loss, a scalar. logprobs, entropies: [b, C]; knobs: a variant's.
+
+    arXiv 2402.03300 (GRPO), 2503.14476 (DAPO), 2503.20783 (Dr. GRPO), 2506.13585 (CISPO), 2507.18071 (GSPO), and TRL's
+    GRPOConfig for the others.
+    """
+    settings, how = _told(record.settings, knobs)
+    given = micro.given
+    advantages = given.advantages.to(logprobs.dtype)
+    advantages = advantages[:, None] if advantages.dim() == 1 else advantages
+    counted = _counted(record, micro, how.mask).to(logprobs.dtype)
+    gap = _log_ratio(micro, logprobs, how.old)
+    if settings.importance_sampling_level == "sequence":
+        gap = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
+    weight = gap.exp()
+    per_token = -how.sign * (
+        _gain(settings, micro, logprobs, weight, advantages, counted, (how.clipped, how.least))
+        if how.ratio
+        else logprobs * advantages
+    )
+    if settings.off_policy_mask_threshold is not None:
+        per_token = per_token * _on_policy(settings, micro, logprobs, advantages, counted)
+    high = None
+    if settings.top_entropy_quantile < 1:
+        if entropies is None:
+            raise NotSeen("the loss reads entropies, and these were not seen")
+        high = _high_entropy(entropies.detach(), counted, settings.top_entropy_quantile)
+        per_token = per_token * high
+    if how.corrected and settings.importance_correction and settings.loss_type != "vespo":
+        if given.importance_weights is None:
+            raise NotSeen("the importance weights were not seen")
+        per_token = per_token * given.importance_weights.to(logprobs.dtype)
+    if settings.kl_beta and settings.kl_place == "loss":
+        kl = kl_estimate(settings.kl_estimator, logprobs, _reference(micro, logprobs))
+        kl = kl.detach() if how.kl_detached else kl
+        kl = kl * weight if settings.use_bias_correction_kl else kl
+        per_token = per_token + how.kl_sign * settings.kl_beta * kl
+    loss = _aggregated(record, settings, update, micro, per_token, counted, how.window)
+    if settings.entropy_coef:
+        if entropies is None:
+            raise NotSeen("the loss reads entropies, and these were not seen")
+        bonus = counted if high is None else counted * high
+        mean = (entropies * bonus).sum() / bonus.sum().clamp(min=1)
+        loss = loss - how.entropy_sign * settings.entropy_coef * mean / settings.micro_batches
+    factors = {
+        "": 1.0,
+        "micro-batches": float(settings.micro_batches),
+        "temperature": settings.sampling.temperature,
+        "two": 2.0,
+    }
+    return loss * factors[how.times] ** how.power
+
+
+def _counted(record: Record, micro: MicroBatch, how: str) -> Tensor:
+    """Return which tokens the loss counts, [b, C]; `how` names others than the right ones."""
+    given, eos = micro.given, torch.tensor(record.settings.eos_ids)
+    mask = given.loss_mask.bool()
+    found: dict[str, Callable[[], Tensor]] = {
+        "": lambda: mask,
+        "without eos": lambda: mask & ~torch.isin(given.completion_ids, eos),
+        "with tools": lambda: given.completion_mask.bool(),
+        "with padding": lambda: torch.ones_like(mask),
+        "without the first": lambda: mask & (torch.arange(mask.shape[1]) > 0),
+        "without the last": lambda: mask & mask.roll(-1, 1),
+        "shifted": lambda: torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1),
+    }
+    return found[how]()
+
+
+def _log_ratio(micro: MicroBatch, logprobs: Tensor, how: str) -> Tensor:
+    given = micro.given
+    kept = {"reference": given.reference, "sampler": given.sampler}.get(how, given.old)
+    old = logprobs.detach() if kept is None or how == "own" else kept.to(logprobs.dtype)
+    return old - logprobs if how == "swapped" else logprobs - old
+
+
+def _gain(
+    settings: Settings,
+    micro: MicroBatch,
+    logprobs: Tensor,
+    ratio: Tensor,
+    advantages: Tensor,
+    counted: Tensor,
+    how: tuple[bool, bool],
+) -> Tensor:
+    """Return what each token's loss is to maximise, [b, C] or [b, 1]."""
+    clipped, least = how
+    if settings.loss_type == "cispo":
+        bounded = ratio.clamp(max=settings.epsilon_high) if clipped else ratio
+        return bounded.detach() * advantages * logprobs
+    if settings.loss_type == "sapo":
+        warm = torch.where(
+            advantages > 0, settings.sapo_temperature_pos, settings.sapo_temperature_neg
+        )
+        return torch.sigmoid(warm * (ratio - 1)) * 4 / warm * advantages
+    if settings.loss_type == "vespo":
+        return _vespo(settings, micro, logprobs, advantages, counted) * advantages * logprobs
+    bounded = ratio.clamp(max=settings.delta) if settings.delta is not None else ratio
+    free = bounded * advantages
+    if not clipped:
+        return free
+    held = ratio.clamp(1 - settings.clip, 1 + settings.epsilon_high) * advantages
+    return torch.minimum(free, held) if least else torch.maximum(free, held)
+
+
+@torch.no_grad()
+def _vespo(
+    settings: Settings, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
+) -> Tensor:
+    """Return the weight of each sequence, e^lambda w^k e^(-lambda w), [b, 1]: TRL's get_gamma_weights."""
+    low, high = math.log(1e-8), 20.0
+    positive_k, positive_lambda, negative_k, negative_lambda = settings.vespo
+    gap = _log_ratio(micro, logprobs, "").clamp(-high, high)
+    total = (gap * counted).sum(1, keepdim=True)
+    if micro.given.importance_weights is not None:
+        weights = micro.given.importance_weights.to(logprobs.dtype)
+        total = total + weights.log().clamp(low, high).sum(1, keepdim=True)
+    total = total.clamp(low, high)
+    gains = advantages >= 0
+    k = torch.where(gains, positive_k, negative_k)
+    rate = torch.where(gains, positive_lambda, negative_lambda).clamp(min=1e-4)
+    return (rate + k * total - rate * total.exp()).exp().nan_to_num(0.0, 0.0, 0.0)
+
+
+def _reference(micro: MicroBatch, logprobs: Tensor) -> Tensor:
+    if micro.given.reference is None:
+        raise NotSeen("the loss has a KL term, and the reference's log-probabilities were not seen")
+    return micro.given.reference.to(logprobs.dtype)
+
+
+def kl_estimate(estimator: str, logprobs: Tensor, reference: Tensor) -> Tensor:
+    """Return the estimate of each token's KL, in the shape of `logprobs`: joschu.net/blog/kl-approx.html."""
+    gap = reference - logprobs
+    if estimator == "k1":
+        return -gap
+    if estimator == "k2":
+        return gap.square() / 2
+    if estimator == "reversed":
+        return (-gap).exp() + gap - 1
+    return gap.exp() - gap - 1
+
+
+def _on_policy(
+    settings: Settings, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
+) -> Tensor:
+    """Return which sequences count: those with a gain, and those near to the policy. DeepSeek-V3.2; [b, 1]."""
+    given = micro.given
+    kept = given.old if given.sampler is None else given.sampler
+    behaviour = logprobs.detach() if kept is None else kept.to(logprobs.dtype)
+    gap = (behaviour - logprobs.detach()).nan_to_num(nan=0.0)
+    mean = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
+    assert settings.off_policy_mask_threshold is not None
+    near = mean <= settings.off_policy_mask_threshold
+    return ((advantages >= 0) | near).to(logprobs.dtype)
+
+
+def _high_entropy(entropies: Tensor, counted: Tensor, quantile: float) -> Tensor:
+    """Return which tokens are among the share `quantile` of highest entropy: arXiv 2506.01939; [b, C]."""
+    own = entropies[counted.bool()].float()
+    if not len(own):
+        return torch.zeros_like(counted)
+    threshold = torch.quantile(own, 1 - quantile)
+    return ((entropies.float() * counted >= threshold) & counted.bool()).to(counted.dtype)
+
+
+def _aggregated(
+    record: Record,
+    settings: Settings,
+    update: Update,
+    micro: MicroBatch,
+    values: Tensor,
+    mask: Tensor,
+    window: bool,
+) -> Tensor:
+    """Return a micro-batch's part of the update's loss. values: [b, C] or [b, 1].
+
+    window: tokens are counted over the update; else over the generation, whatever part of it the update is of.
+    """
+    rows = sum(len(each.given.completion_ids) for each in update.micro_batches)
+    kind = settings.loss_type
+    if kind in ("grpo", "sapo"):
+        return ((values * mask).sum(1) / mask.sum(1).clamp(min=1)).sum() / rows
+    if kind == "bnpo":
+        return (values * mask).sum() / mask.sum().clamp(min=1) / settings.micro_batches
+    if kind == "dr_grpo":
+        return (values * mask).sum() / (rows * settings.max_completion_length)
+    if kind == "luspo":
+        return (values * mask).sum(1).sum() / rows
+    passes = Counter(each.generation for each in update.micro_batches)
+    shares = {number: count / settings.steps_per_generation for number, count in passes.items()}
+    tokens = sum(
+        batch_of(record.generations[number]).loss_mask.sum().clamp(min=1).to(values.dtype) * share
+        for number, share in (shares if window else {micro.generation: 1.0}).items()
+    )
+    return (values * mask).sum() / tokens

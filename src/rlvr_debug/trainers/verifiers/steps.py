@@ -1,0 +1,293 @@
+"""Fills a record from a released GRPOTrainer at work, which computes as it would without it.
+
+Where the release's trainer is that of transformers, the seams are those of the recorder of TRL. Its own are the rollouts
+that its environment processes, the shuffle of a batch, the advantages, and what the server is asked and answers.
+Axes: B rollouts of a batch, b of a micro-batch, P tokens of a prompt, C of a completion, T of both.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record, RewardCall
+from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.trainers.trl.kept import ROW, without_dropout
+from rlvr_debug.trainers.trl.live import watched
+from rlvr_debug.trainers.trl.recorder import Recorder
+from rlvr_debug.trainers.verifiers.asked import asked_settings
+from rlvr_debug.trainers.verifiers.server import Answered, Server, plain_message
+from rlvr_debug.trainers.verifiers.task import Generated
+
+__all__ = ["StepRecorder"]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the completions of a generation stand in its sequences, which are padded on the right: starts, lengths, [B]."""
+
+    starts: Tensor
+    lengths: Tensor
+
+    def of_rows(self, rows: Tensor) -> _Layout:
+        return _Layout(self.starts[rows], self.lengths[rows])
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """A batch of rollouts that waits to be trained on, and what the server was asked for it."""
+
+    made: Generated
+    answered: Sequence[Answered]
+
+
+@dataclass
+class _Known:
+    """What is known of generations beside their records."""
+
+    layouts: list[_Layout] = field(default_factory=list)
+    made: list[Generated] = field(default_factory=list)
+
+
+class StepRecorder(Recorder):
+    """Records all steps of a run. `on_answer` and `on_batch` are to be told by the server and the environment."""
+
+    _library = "verifiers"
+
+    def __init__(
+        self, trainer: Any, environment: Environment, stages: Stages, server: Server
+    ) -> None:
+        self._environment, self._stages = environment, stages
+        super().__init__(trainer, steps=trainer.args.max_steps, most=0)
+        self._answered: list[Answered] = []
+        self._sampled: deque[_Sampled] = deque()
+        self._submitted: deque[int] = deque()
+        self._rewarded: deque[Tensor] = deque()
+        self._known = _Known()
+        self._references: dict[int, Tensor] = {}
+        server.watch = self._answered.append
+
+    def record_run(self) -> Record:
+        """Train to the end, and return the record of it."""
+        record, _ = watched(self, self._trainer, self._trainer.train)
+        for generation, made in zip(record.generations, self._known.made, strict=True):
+            generation.reward_calls = [self._scored(made)]
+        return record
+
+    # --- what is known before the first step
+
+    def _asked(self, dropouts: int) -> Settings:
+        return asked_settings(self._trainer, self._model, dropouts)
+
+    def _tools(self) -> list[Any] | None:
+        return list(self._environment.tools) or None
+
+    # --- seams
+
+    def attach(self) -> None:
+        """Begin to watch."""
+        trainer = self._trainer
+        self._undo.append(without_dropout(self._model))
+        self._wrap("_compute_advantages", self._used_rewards)
+        self._wrap("compute_loss", self._loss)
+        self._wrap("_get_per_token_logps", self._logprobs)
+        hook = self._model.register_forward_pre_hook(self._forward, with_kwargs=True)
+        self._undo.append(hook.remove)
+        self._undo.append(self._watch_backward())
+        module = sys.modules[type(trainer).__module__]
+        for place, name, around in (
+            (module, "shuffle_tensor_dict", self._batch_made),
+            (trainer.async_generator, "submit_batch", self._submitting),
+        ):
+            self._undo.append(_around(place, name, around))
+
+    def on_batch(self, made: Generated) -> None:
+        """Take note of a batch of rollouts, and of all that was asked for it since the one before."""
+        answered, self._answered[:] = list(self._answered), []
+        self._sampled.append(_Sampled(made, answered))
+
+    def _submitting(self, inner: Callable[[Any], Any], request: Any) -> Any:
+        self._submitted.append(self._snapshot())
+        return inner(request)
+
+    def _used_rewards(self, inner: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
+        self._rewarded.append(_kept(rewards))
+        return inner(rewards)
+
+    def _batch_made(self, inner: Callable[[Any], Any], tensors: Mapping[str, Any]) -> Any:
+        """Take note of a batch before its shuffle, through which a tensor with the rows' numbers travels."""
+        sampled = self._sampled.popleft()
+        made, held = sampled.made, self._submitted.popleft()
+        processed, count = sampled.made.processed, len(sampled.made.rollouts)
+        self._known.made.append(made)
+        self._known.layouts.append(
+            _Layout(
+                torch.tensor([len(ids) for ids in processed.prompt_ids]),
+                torch.tensor([len(ids) for ids in processed.completion_ids]),
+            )
+        )
+        numbered = {**tensors, ROW: torch.arange(count, device=tensors["input_ids"].device)}
+        self.record.generations.append(
+            Generation(
+                rows=[
+                    {"prompt": prompt, "id": rollout.row.id, "answer": rollout.row.answer}
+                    for prompt, rollout in zip(made.prompts, made.rollouts, strict=True)
+                ],
+                weights=self._snapshot(),
+                calls=_calls(sampled.answered, held),
+                messages=[
+                    [plain_message(message) for message in completion]
+                    for completion in made.completions
+                ],
+                rewards=self._rewarded.popleft()[:, None],
+                batch=self._given(numbered),
+            )
+        )
+        return inner(numbered)
+
+    def _given(self, inputs: Mapping[str, Any]) -> Batch:
+        rows, ids = inputs[ROW].cpu(), inputs["input_ids"].cpu()
+        whole = self._known.layouts[-1]
+        own, pad = whole.of_rows(rows), self.record.settings.pad_id
+        width = int(whole.starts.max())
+        before = own.starts[:, None] - width + torch.arange(width)
+        places = self._places(rows)
+        # the release has one mask for both, a fixed one a mask of its own for the loss
+        counted = inputs.get("completion_mask", inputs["attention_mask"]).cpu()
+        old = inputs["old_per_token_logps"]
+        return Batch(
+            prompt_ids=ids.gather(1, before.clamp(min=0)).where(before >= 0, pad),
+            prompt_mask=(before >= 0).long(),
+            completion_ids=ids.gather(1, places).where(places > 0, pad),
+            completion_mask=(places > 0).long(),
+            loss_mask=_at(counted, places).bool(),
+            advantages=_kept(inputs["advantages"]),
+            old=None if old is None else _at(_kept(old), places - 1),
+            rows=rows,
+        )
+
+    def _places(self, rows: Tensor) -> Tensor:
+        """Return where each token of the rows' completions stands, [b, C], 0 for padding."""
+        whole = self._known.layouts[-1]
+        own, steps = whole.of_rows(rows), torch.arange(int(whole.lengths.max()))
+        return (own.starts[:, None] + steps) * (steps < own.lengths[:, None])
+
+    def _logprobs(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        out = super()._logprobs(inner, *given, **named)
+        if self._phase == "loss" and not out.requires_grad:
+            self._references[id(self._micro)] = _kept(out)
+        return out
+
+    # --- an update
+
+    def end_step(self) -> bool:
+        """Cut what is of whole sequences to their completions, and close the update."""
+        micros = self._update.micro_batches
+        for micro in micros:
+            self._cut(micro)
+        for number in {micro.generation for micro in micros}:
+            self._join_reference(number, [each for each in micros if each.generation == number])
+        self._references.clear()
+        return super().end_step()
+
+    def _cut(self, micro: MicroBatch) -> None:
+        assert micro.given.rows is not None
+        places = self._places(micro.given.rows)
+        if micro.forward is not None:
+            micro.forward = replace(micro.forward, places=places)
+        if micro.logprobs is not None:
+            micro.logprobs = _at(micro.logprobs, places - 1)
+        if micro.grad_logprobs is not None:
+            micro.grad_logprobs = _at(micro.grad_logprobs, places - 1)
+        found = self._references.get(id(micro))
+        if found is not None:
+            micro.given = replace(micro.given, reference=_at(found, places - 1))
+
+    def _join_reference(self, number: int, micros: Sequence[MicroBatch]) -> None:
+        """Put the reference's log-probabilities, which each loss computes for itself, into the generation's batch."""
+        generation = self.record.generations[number]
+        batch = generation.batch
+        parts = [
+            (micro.given.rows, micro.given.reference)
+            for micro in micros
+            if micro.given.reference is not None and micro.given.rows is not None
+        ]
+        if batch is None or batch.reference is not None or not parts:
+            return
+        joined = torch.zeros(batch.completion_ids.shape)
+        for rows, found in parts:
+            joined[rows] = found
+        generation.batch = replace(batch, reference=joined)
+
+    def _scored(self, made: Generated) -> RewardCall:
+        """Return what the reward functions said together, what they say again, and what evaluation does."""
+
+        def rewards(scores: Sequence[Mapping[str, float]]) -> list[float]:
+            pairs = zip(made.rollouts, scores, strict=True)
+            return [self._environment.reward(rollout.row, each) for rollout, each in pairs]
+
+        def again(stages: Stages) -> list[float]:
+            return rewards([stages.score(each, self._environment) for each in made.rollouts])
+
+        evaluated = again(Stages())
+        return RewardCall(
+            "rubric",
+            0,
+            {},
+            rewards(made.scores),
+            again=again(self._stages),
+            evaluated=evaluated,
+        )
+
+
+def _around(place: Any, name: str, around: Callable[..., Any]) -> Callable[[], None]:
+    """Put a function around another one, and return what takes it away again."""
+    inner = getattr(place, name)
+    own = name in vars(place)
+    setattr(place, name, lambda *given: around(inner, *given))
+
+    def restore() -> None:
+        if own:
+            setattr(place, name, inner)
+        else:
+            delattr(place, name)
+
+    return restore
+
+
+def _calls(answered: Sequence[Answered], weights: int) -> list[Call]:
+    """Return the server's answers, one call a turn. weights: those that the trainer held when it asked for them."""
+    found = []
+    for turn in sorted({each.turn for each in answered}):
+        own = sorted((each for each in answered if each.turn == turn), key=lambda each: each.slot)
+        [used] = {Sampling(each.temperature, max_new_tokens=each.limit) for each in own}
+        found.append(
+            Call(
+                [each.prompt for each in own],
+                [each.sample.ids for each in own],
+                [each.sample.logprobs for each in own],
+                used,
+                weights,
+                [each.slot for each in own],
+            )
+        )
+    return found
+
+
+def _at(values: Tensor, places: Tensor) -> Tensor:
+    """Return values, [b, T], at these places, [b, C]; 0 where there are none."""
+    inside = (places >= 0) & (places < values.shape[1])
+    found = values.gather(1, places.clamp(0, values.shape[1] - 1))
+    return found.where(inside, torch.zeros((), dtype=values.dtype))
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().clone()

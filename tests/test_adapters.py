@@ -1,0 +1,228 @@
+"""Runs with LoRA save their adapter and nothing else, and are judged with it on the base model."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.data.prepare import prepare
+from rlvr_debug.errors import InputError
+from rlvr_debug.evaluation import evaluate_model
+from rlvr_debug.files import read_json, write_json
+from rlvr_debug.grpo.policy import build_policy
+from rlvr_debug.jobs import Evaluation, Sampling
+from rlvr_debug.models.adapters import (
+    adapter_of,
+    adds_alone,
+    link_adapter,
+    scaling_of,
+    trained_weights,
+)
+from rlvr_debug.models.base_model import load_model, load_weights, read_tensors, save_weights
+from rlvr_debug.serving.model_folder import model_folder
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.plan import planned, rates
+from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.own.training import train_run
+from rlvr_debug.trainers.program import Program
+from rlvr_debug.trainers.recording import train_with_program
+
+pytest.importorskip("peft", reason="peft is not installed: no LoRA")
+
+TINY = ROOT / "models" / "tiny"
+PARAMS = load_params(ROOT / "params.yaml")
+Change = Callable[[dict[str, Any]], None]
+
+
+def run_of(**training: Any) -> Run:
+    # whatever the model says, some of it earns more than the rest
+    found = next(run for run in runs(PARAMS) if run.arm == "random-reward")
+    small: dict[str, Any] = {
+        "steps": 2,
+        "prompts_per_step": 2,
+        "group_size": 4,
+        "num_iterations": 1,
+    }
+    small |= {"learning_rate": 1e-2, "warmup_steps": 0, "lora_r": 4, "lora_alpha": 12}
+    return replace(found, training=replace(found.training, **{**small, **training}))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    prepare("musique", {**PARAMS.data_settings("musique"), "rows": 40, "heldout": 4}, folder)
+    return folder
+
+
+ENVIRONMENT = {**PARAMS.settings("musique"), "max_new_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def saved(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with an adapter, not to be changed."""
+    out = tmp_path_factory.mktemp("run")
+    train_run(Job(run_of(), ENVIRONMENT, TINY, data / "train.jsonl", out, PARAMS.diagnostics))
+    return out
+
+
+def judged(weights: Path, data: Path, out: Path) -> Any:
+    job = Evaluation(
+        "musique", ENVIRONMENT, TINY, weights, data / "heldout.jsonl", 1.0, 0, Sampling()
+    )
+    evaluate_model(job, out)
+    return read_json(out)
+
+
+def test_a_run_with_an_adapter_saves_the_adapter_alone_and_once(saved: Path) -> None:
+    weights, adapter = saved / "model.safetensors", saved / "adapter"
+    assert all(".lora_" in name for name in read_tensors(weights))
+    assert weights.samefile(adapter / "adapter_model.safetensors")
+    assert adapter_of(weights) == adapter
+    assert adapter_of(TINY / "model.safetensors") is None
+    assert weights.stat().st_size < (TINY / "model.safetensors").stat().st_size / 10
+
+
+def test_the_whole_weights_of_an_adapter_are_the_policy_s_and_peft_s() -> None:
+    from peft import PeftModel
+
+    settings = run_of().training
+    policy = build_policy(load_model(TINY, "sdpa"), None, settings, 0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.trained:
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    adapter = policy.adapter_state()
+    assert adapter is not None
+    expected, base = policy.weights(), load_weights(TINY / "model.safetensors")
+    # bit for bit: evaluation has the weights that the sampler of the training had
+    for whole in (adapter.on(base), policy.saved_as(adapter.weights)):
+        assert whole.keys() == expected.keys()
+        assert all(torch.equal(whole[name], expected[name]) for name in expected)
+    assert not all(torch.equal(expected[name], base[name]) for name in base)
+    merged = policy.adapter.merge_and_unload()
+    assert isinstance(policy.adapter, PeftModel)
+    for name, tensor in merged.state_dict().items():
+        assert torch.allclose(tensor, expected[name], atol=1e-6)
+
+
+def test_an_adapter_is_judged_as_the_merged_weights_of_an_older_run(
+    saved: Path, data: Path, tmp_path: Path
+) -> None:
+    """Before, a run had the whole model beside the adapter."""
+    older = tmp_path / "older"
+    shutil.copytree(saved / "adapter", older / "adapter")
+    merged = trained_weights(saved / "model.safetensors", TINY)
+    save_weights(merged, older / "model.safetensors")
+    assert adapter_of(older / "model.safetensors") is None
+    found = judged(saved / "model.safetensors", data, tmp_path / "adapter.json")
+    assert found == judged(older / "model.safetensors", data, tmp_path / "merged.json")
+    assert found != judged(TINY / "model.safetensors", data, tmp_path / "base.json")
+
+
+def test_a_server_of_whole_models_gets_the_adapter_added_in(saved: Path) -> None:
+    with model_folder(TINY, saved / "model.safetensors") as folder:
+        found = load_weights(folder / "model.safetensors")
+    expected = trained_weights(saved / "model.safetensors", TINY)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_disk_without_links_gets_a_copy(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    shutil.copytree(saved / "adapter", tmp_path / "adapter")
+    monkeypatch.setattr("os.link", refuse)
+    link_adapter(tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == (
+        saved / "model.safetensors"
+    ).read_bytes()
+
+
+def test_weights_of_an_adapter_on_another_model_are_one_line(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / "run")
+    other = tmp_path / "model"
+    shutil.copytree(TINY, other)
+    base = load_weights(TINY / "model.safetensors")
+    gate = "model.layers.0.mlp.gate_proj.weight"
+    for weights, said in (
+        ({n: t for n, t in base.items() if n != gate}, "has no place in the base model"),
+        ({**base, gate: base[gate][:8]}, r"is for \(256, 128\), expected \(8, 128\)"),
+    ):
+        save_weights(weights, other / "model.safetensors")
+        file = tmp_path / "run" / "model.safetensors"
+        with pytest.raises(InputError, match=f"^{file}: adapter: tensor .* {said}"):
+            trained_weights(file, other)
+    (tmp_path / "run" / "adapter" / "adapter_config.json").unlink()
+    with pytest.raises(InputError, match=r"adapter_config.json"):
+        trained_weights(file, TINY)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"use_dora": True}, "found use_dora True"),
+        ({"rank_pattern": {"q_proj": 8}}, "found rank_pattern {'q_proj': 8}"),
+        ({"bias": "all"}, "found bias 'all'"),
+        ({"peft_type": "IA3"}, "found 'IA3'"),
+    ],
+)
+def test_an_adapter_that_does_more_than_add_is_not_taken_for_one_that_adds(
+    saved: Path, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    """peft merges what a program saves of such a kind, and the run has the whole model."""
+    adapter = tmp_path / "adapter"
+    shutil.copytree(saved / "adapter", adapter)
+    assert adds_alone(adapter)
+    told = read_json(adapter / "adapter_config.json")
+    assert scaling_of(told) == 3.0
+    write_json(adapter / "adapter_config.json", {**told, **change})
+    assert not adds_alone(adapter)
+    with pytest.raises(InputError) as caught:
+        scaling_of({**told, **change})
+    assert str(caught.value) == f"adapter_config.json: {said}, expected LoRA alone"
+    assert not adds_alone(tmp_path)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_program_s_adapter_is_kept_as_it_is_where_it_only_adds(
+    saved: Path, data: Path, tmp_path: Path, plain: bool
+) -> None:
+    given, out = tmp_path / "adapter", tmp_path / "run"
+    shutil.copytree(saved / "adapter", given)
+    if not plain:
+        told = read_json(given / "adapter_config.json")
+        write_json(given / "adapter_config.json", {**told, "use_rslora": True})
+    run = replace(run_of(), options={"adapter": str(given)})
+    program = Program((sys.executable, str(ROOT / "tests" / "programs" / "misbehaving.py")), 20)
+    train_with_program(Job(run, ENVIRONMENT, TINY, data / "train.jsonl", out), program)
+    assert (adapter_of(out / "model.safetensors") is not None) == plain
+    assert (out / "adapter").is_dir() == plain
+    whole = trained_weights(out / "model.safetensors", TINY)
+    expected = trained_weights(saved / "model.safetensors", TINY)
+    # alpha over the root of the rank, and not over the rank
+    factor = 1 if plain else 2
+    base = load_weights(TINY / "model.safetensors")
+    for name, tensor in base.items():
+        added = factor * (expected[name] - tensor)
+        assert torch.allclose(whole[name] - tensor, added, atol=1e-6)
+
+
+def test_the_original_s_study_fits_on_a_disk() -> None:
+    params = load_params(ROOT / "params.yaml", ROOT / "studies" / "qwen2.5-7b.yaml")
+    found = planned(params, {}, 1, rates({}, TINY), 0)
+    assert 10e9 < found.disk < 50e9
+    # all weights of one run of it: 7.6 billion of four bytes
+    whole = replace(params, training=replace(params.training, lora_r=0, lora_alpha=32))
+    assert planned(whole, {}, 1, rates({}, TINY), 0).disk > 100 * 30e9

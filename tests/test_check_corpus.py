@@ -1,0 +1,116 @@
+"""`rlvr-debug check` on scripts that its author did not write: some of benchmarks/check, on TRL and its older releases."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.check.faults import FAULTS
+from benchmarks.check.forks import Forks
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json
+from rlvr_debug.venvs import build_venv
+
+SCRIPT = ROOT / "benchmarks" / "check" / "script.py"
+# one of each kind, and those that a first version got wrong; all of them: python -m benchmarks.check.run
+SETTINGS = (
+    *("tools", "dora", "ia3", "lora-all-layers", "engine", "pad-is-eos", "attention-dropout"),
+    *("generation-kwargs", "reference-synced", "own-optimizer", "resumed"),
+    *("iterations-2+loss-vespo", "accumulation-4+entropy-bonus"),
+)
+IN_BF16 = ("", "kl", "lora-dropout")
+PLANTED = (
+    *("same-batch-every-step", "prompt-without-tools", "the-end-is-not-the-end"),
+    *("prefix-cache-not-reset", "one-seed-for-all-samples", "text-round-trip", "eos-not-trained"),
+    *("tool-output-scored", "advantages-discounted", "reference-of-another-model"),
+    *("importance-weights-upside-down", "advantages-shuffled-apart", "kl-subtracted"),
+    *("backward-twice", "weight-decay-lost", "plain-descent-for-adam"),
+)
+# names that none of the library's own faults has
+NAMED = {
+    "groups-of-two-prompts": "groups begin in the middle of others",
+    "kl-twice-as-strong": "another weight of the KL term",
+    "mean-of-the-batch": "another baseline than the group's mean",
+    "old-logps-of-other-rows": "those of other rows",
+    "output-layer-not-sent": "the output layer is that of the beginning",
+}
+# older releases, and what cannot be seen in them
+RELEASES: dict[str, set[str]] = {
+    "trl-1.0.0": set(),
+    "trl-0.29.0": set(),
+}
+
+
+def checked(forks: Forks, folder: Path, *words: str) -> Mapping[str, Any]:
+    status, said = forks.run([str(SCRIPT), *words], folder, 200)
+    assert (folder / "answer.json").is_file(), (status, said[-2000:])
+    answer: Mapping[str, Any] = read_json(folder / "answer.json")
+    return answer
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks(sys.executable) as started:
+        yield started
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_an_unusual_healthy_script_is_not_flagged(
+    forks: Forks, setting: str, tmp_path: Path
+) -> None:
+    answer = checked(forks, tmp_path, "--setting", setting)
+    assert answer["first"] is None, answer["answer"]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("setting", IN_BF16)
+def test_a_healthy_script_in_bfloat16_is_not_flagged(
+    forks: Forks, setting: str, tmp_path: Path
+) -> None:
+    answer = checked(forks, tmp_path, "--setting", setting, "--precision", "bf16")
+    assert answer["first"] is None, answer["answer"]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_fault_of_a_script_is_found_where_it_is(forks: Forks, fault: str, tmp_path: Path) -> None:
+    answer = checked(forks, tmp_path, "--fault", fault)
+    assert answer["first"] in FAULTS[fault].segments, answer["answer"]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("fault", NAMED)
+def test_a_fault_of_a_script_is_named(forks: Forks, fault: str, tmp_path: Path) -> None:
+    answer = checked(forks, tmp_path, "--fault", fault)
+    assert NAMED[fault] in {name["name"] for name in answer["names"]}, answer["answer"]
+
+
+@pytest.mark.heavy
+@pytest.mark.releases
+@pytest.mark.parametrize("environment", RELEASES)
+def test_an_older_release_is_recorded_in_every_segment(environment: str, tmp_path: Path) -> None:
+    try:
+        python = build_venv(environment)
+    except InputError as error:
+        pytest.skip(str(error))
+    healthy, again, faulty = (tmp_path / name for name in ("healthy", "again", "faulty"))
+    for folder in (healthy, again, faulty):
+        folder.mkdir()
+    with Forks(str(python)) as old:
+        answer = checked(old, healthy, "--setting", "accumulation-1")
+        twice = checked(old, again, "--setting", "iterations-2+kl")
+        broken = checked(old, faulty, "--fault", "advantages-of-others")
+    assert answer["trainer"] == environment.replace("-", " ")
+    assert answer["first"] is None, answer["answer"]
+    # transformers 5.2 and 5.4, which are pinned with them, tell accelerate of the accumulation, which divides by it again
+    assert twice["first"] == "loss"
+    assert twice["names"][0]["name"] == "divided by the number of micro-batches twice"
+    unseen = {e["segment"] for e in answer["segments"] if e["status"] == "not seen"}
+    assert unseen == RELEASES[environment]
+    assert broken["first"] in FAULTS["advantages-of-others"].segments

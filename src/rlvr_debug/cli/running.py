@@ -166,9 +166,13 @@ def _tenths(what: str) -> Callable[[int, int], None]:
 def _verdicts(results: Path) -> Table:
     import csv
 
+    from rlvr_debug.verdicts.rule import in_words
+
     shown = table("hypothesis", "status", "confidence", effect="right")
     with (results / "tables" / "verdicts.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             effect = f"{float(row['effect']):+.3f}" if row["effect"] else ""
-            shown.add_row(row["hypothesis"], row["status"], row["confidence"], effect)
+            shown.add_row(
+                row["hypothesis"], in_words(row["status"]), row["confidence"], effect
+            )
     return shown

@@ -16,6 +16,7 @@ from rlvr_debug.files import parse_table, read_text
 from rlvr_debug.git import git
 from rlvr_debug.report.charts import revisions_chart, write_svg
 from rlvr_debug.study.params import parse_params
+from rlvr_debug.verdicts.rule import in_words
 
 __all__ = ["Comparison", "Results", "beside_committed", "compare", "read_results"]
 
@@ -92,9 +93,9 @@ def _phrase(row: Mapping[Any, Any]) -> str:
     """Such as `validated (high): +0.26 [+0.16, +0.36]`."""
     confidence = f" ({row['confidence']})" if isinstance(row["confidence"], str) else ""
     if pd.isna(row["effect"]):
-        return f"{row['status']}{confidence}"
+        return f"{in_words(row['status'])}{confidence}"
     effect, low, high = (f"{row[key]:+.3f}" for key in ("effect", "ci_low", "ci_high"))
-    return f"{row['status']}{confidence}: {effect} [{low}, {high}]"
+    return f"{in_words(row['status'])}{confidence}: {effect} [{low}, {high}]"
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

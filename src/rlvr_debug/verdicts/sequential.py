@@ -1,0 +1,211 @@
+"""Who runs next, in a study that is looked at several times: a pure function of what has run.
+
+The case and the control run, and each part that the case departs in alone in the control; of a hypothesis that
+has no such arm, what mends it in the case. Where the alone arms of a hypothesis say nothing, its repairs run. At
+each look everything that is still open gets another seed; an arm stops
+
+- for efficacy: an arm of its hypothesis has a large effect, which locates it;
+- for equivalence: its effect is equivalent to 0, or bounded where the mechanism is absent;
+- for futility: had it all the seeds that it may have, and effects and spreads stayed, it would be as open as now.
+
+The case and the control have as many seeds as the arms that they are compared with, or more, and go on by themselves
+until the case is shown to fail. Once it is shown not to, everything stops.
+
+What is large, equivalent or bounded is told from all seeds that there are, as decide.py tells it with the bar of
+looked: nothing is remembered of earlier looks, so that the tables hold all that a verdict follows from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlvr_debug.verdicts.moderation import moves, priors, squeezed
+from rlvr_debug.verdicts.rule import (
+    ABSENT,
+    FIRST,
+    OPEN,
+    REFUTED,
+    Bar,
+    Bools,
+    Effects,
+    Measured,
+    compare,
+    failure,
+    status,
+)
+from rlvr_debug.verdicts.statistics import Floats, Sample
+
+__all__ = [
+    "FIRST",
+    "LARGEST",
+    "MOST",
+    "Layout",
+    "effects_of_all",
+    "looked",
+    "next_seeds",
+    "statuses",
+]
+
+CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
+MOST, LARGEST = 6, 8  # seeds at the last look: of an arm, and of the case and the control
+# of alpha, by look: each spends twice as much as the one before
+_SPENDING = tuple(2**look / 31 for look in range(MOST - FIRST + 1))
+_FUTILE_FROM = 4  # seeds, before which means and spreads are too little known to give up
+_TIMES = 1.5  # as many seeds of the case and the control as of an arm, at most
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The intervention arms of causes: which are alone, and the number of each one's hypothesis. Both (arms,)."""
+
+    alone: Bools
+    owner: Ints
+
+    @property
+    def hypotheses(self) -> int:
+        return int(self.owner.max(initial=-1)) + 1
+
+    def any_of(self, shown: Bools) -> Bools:
+        """Return by hypothesis whether that is so of any of its arms. shown: (..., arms)."""
+        own = self.owner == np.arange(self.hypotheses)[:, None]
+        return np.asarray((shown[..., None, :] & own).any(-1))
+
+    def has_alone(self) -> Bools:
+        """Return of each arm whether its hypothesis has one alone."""
+        return np.asarray(self.any_of(self.alone)[self.owner])
+
+
+def looked(bar: Bar) -> Bar:
+    """Return the bar of a study whose runs next_seeds chose: its looks spend the error of finding between them."""
+    return replace(bar, spending=_SPENDING)
+
+
+def effects_of_all(
+    layout: Layout, results: Measured, bar: Bar, seeds: int = 0
+) -> tuple[Ints, Effects]:
+    """Return whether the case fails, and the effects of all arms. results: (..., 2 + arms).
+
+    The case is first, the control second. An arm of no seeds is not counted. seeds: had all that ran so many.
+    """
+    sides = _moderated(results, bar, seeds)
+    place = _places(layout)
+    better = np.where(layout.alone, CONTROL, place)
+    worse = np.where(layout.alone, place, CASE)
+    ran = results.sampled.seeds[..., ARMS:] > 0
+    effects = compare(_at(sides, better), _at(sides, worse), bar, ran)
+    mended = compare(_at(sides, [CONTROL]), _at(sides, [CASE]), bar)
+    return failure(mended), effects
+
+
+def _places(layout: Layout) -> Ints:
+    return ARMS + np.arange(len(layout.alone))
+
+
+def _moderated(results: Measured, bar: Bar, seeds: int = 0) -> Measured:
+    """With spreads that borrow from the other arms. seeds: had all that ran at least so many."""
+    ran = results.sampled.seeds > 0
+    moving = moves(results.sampled.mean, bar.minimum) & ran
+
+    def drawn(found: Sample) -> Sample:
+        count = np.where(ran, np.maximum(seeds, found.seeds), 0)
+        later = Sample(found.mean, found.sd, count)
+        return squeezed(later, priors(later, moving))
+
+    return Measured(drawn(results.sampled), drawn(results.greedy))
+
+
+def _at(found: Measured, places: Ints | list[int]) -> Measured:
+    def those(one: Sample) -> Sample:
+        freedom: Floats = one.degrees
+        at = (..., places)
+        return Sample(one.mean[at], one.sd[at], one.seeds[at], freedom[at])
+
+    return Measured(those(found.sampled), those(found.greedy))
+
+
+def next_seeds(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> Ints:
+    """Return how many seeds each arm is to have, (..., 2 + arms): as many as it has where nothing more is to run.
+
+    results: of the case, the control and all arms, (..., 2 + arms); of no seeds where an arm did not run. mechanism:
+    by hypothesis, (..., hypotheses). Called again with what then has run it ends, after at most MOST seeds of an arm
+    and LARGEST of the case and the control.
+    """
+    has = results.sampled.seeds
+    own, shared = has[..., ARMS:], has[..., :ARMS]
+    fails, effects = effects_of_all(layout, results, looked(bar))
+    wanted = _wanted(layout, results, mechanism, looked(bar), effects)
+    wanted &= (fails != REFUTED)[..., None]
+    target = np.where(wanted, np.maximum(own + 1, FIRST), own)
+    unsure = (fails == OPEN)[..., None] & (shared < MOST)
+    least = np.where(unsure, np.maximum(shared + 1, FIRST), shared)
+    spreads = _moderated(results, bar).sampled.sd
+    return np.concatenate([np.maximum(least, _shared(layout, target, wanted, spreads)), target], -1)
+
+
+def _wanted(
+    layout: Layout, results: Measured, mechanism: Ints, bar: Bar, effects: Effects
+) -> Bools:
+    """Return which arms get another seed while the case may fail."""
+    own = results.sampled.seeds[..., ARMS:]
+    absent = (mechanism == ABSENT)[..., layout.owner]
+    _, later = effects_of_all(layout, results, bar, MOST)
+    out_of_reach = effects.effect + effects.error < bar.minimum
+    futile = (own >= _FUTILE_FROM) & ~_closed(later, absent) & out_of_reach
+    open_ = ~_closed(effects, absent) & ~futile & (own < MOST)
+    located = layout.any_of(effects.large)[..., layout.owner]
+    # repairs wait until no alone arm of theirs has anything more to say
+    talking = layout.any_of(layout.alone & open_)[..., layout.owner]
+    told = talking | _reproduced(layout, results, bar, effects)[..., None]
+    return np.asarray(open_ & ~located & (layout.alone | ~layout.has_alone() | ~told))
+
+
+def _reproduced(layout: Layout, results: Measured, bar: Bar, effects: Effects) -> Bools:
+    """Return whether an arm alone fails as the case does: then there is nothing left that only repairs would show."""
+    sides = _moderated(results, bar)
+    as_case = compare(_at(sides, _places(layout)), _at(sides, [CASE]), bar)
+    return np.asarray((layout.alone & effects.large & as_case.equivalent).any(-1))
+
+
+def _shared(layout: Layout, target: Ints, wanted: Bools, spreads: Floats) -> Ints:
+    """Seeds of the case and of the control, which several arms are compared with: as many times the arms' as makes the
+    errors smallest for the runs, the root of their number times the ratio of the spreads; from once to 1.5 times.
+
+    spreads: (..., 2 + arms).
+    """
+    found = []
+    for place, alone in ((CASE, False), (CONTROL, True)):
+        those = wanted & (layout.alone == alone)
+        most = np.where(those, target, 0).max(-1, initial=0)
+        with np.errstate(all="ignore"):
+            ratio = (spreads[..., [place]] / spreads[..., ARMS:]) ** 2
+            optimum = np.sqrt(np.where(those, np.where(np.isfinite(ratio), ratio, 1), 0).sum(-1))
+        times = np.clip(optimum, 1, _TIMES)
+        found.append(np.minimum(np.ceil(most * times).astype(int), LARGEST))
+    return np.stack(found, -1)
+
+
+def _closed(effects: Effects, absent: Bools) -> Bools:
+    """Return which arms can no longer be what blames their hypothesis."""
+    return np.asarray(effects.equivalent | (absent & effects.bounded))
+
+
+def statuses(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> NDArray[np.str_]:
+    """Return each hypothesis' status, (..., hypotheses), of the arms that ran; the bar of several looks is looked's."""
+    fails, effects = effects_of_all(layout, results, bar)
+    ran = results.sampled.seeds[..., ARMS:] > 0
+    counted = replace(
+        effects,
+        told=effects.told & ran,
+        **{name: getattr(effects, name) | ~ran for name in ("known", "equivalent", "bounded")},
+    )
+    return np.stack(
+        [
+            status(fails, counted.of(layout.owner == n), mechanism[..., n])
+            for n in range(layout.hypotheses)
+        ],
+        axis=-1,
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +26,16 @@ from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
 from rlvr_debug.verdicts.sequential import MOST, Layout, next_seeds
 from rlvr_debug.verdicts.statistics import Sample
 
-__all__ = ["Look", "Looked", "last_look", "look_file", "most_seeds", "read_look", "write_look"]
+__all__ = [
+    "Look",
+    "Looked",
+    "last_look",
+    "look_file",
+    "looks_after",
+    "most_seeds",
+    "read_look",
+    "write_look",
+]
 
 # runs of an arm that no look is about: enough for a spread
 _ASIDE = 3
@@ -34,7 +44,7 @@ _MOST_SHARED = MOST + 2
 _SHARED = ("case", "control")
 _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 _FIGURES = ("seeds", "gain", "gain_sd", "gain_greedy", "gain_greedy_sd", "tested")
-_NOTHING = pd.DataFrame(columns=list(_FIGURES))
+NOTHING = pd.DataFrame(columns=list(_FIGURES))
 
 
 class _Armed(Protocol):
@@ -114,6 +124,12 @@ def last_look(results: Path, arms: Iterable[str]) -> Look | None:
     return found if found and set(found.seeds) == set(arms) else None
 
 
+def looks_after(last: Look, results: Path) -> list[Path]:
+    """Return the files of looks after the last one, which are of an earlier study."""
+    later = (look_file(results, number) for number in count(last.number + 1))
+    return list(takewhile(Path.is_file, later))
+
+
 @dataclass(frozen=True)
 class Looked:
     """A study as its looks see it.
@@ -141,7 +157,7 @@ class Looked:
     def first(self, gated: bool) -> Look:
         """Return what every study begins with. gated: later phases wait until those before them find no cause."""
         phase = min(self.phases.values(), default=0) if gated else self.last_phase
-        return Look(0, phase, self._counts(phase, self._targets(phase, _NOTHING, {})), more=True)
+        return Look(0, phase, self.counts(phase, self._targets(phase, NOTHING, {})), more=True)
 
     def next(
         self,
@@ -157,8 +173,8 @@ class Looked:
         """
         rows, number, found = arms.set_index("arm"), before.number + 1, tuple(causes)
         for phase in range(before.phase, self.last_phase + 1):
-            asked = self._counts(phase, self._targets(phase, rows, mechanisms))
-            seeds = {arm: max(count, before.seeds[arm]) for arm, count in asked.items()}
+            asked = self.counts(phase, self._targets(phase, rows, mechanisms))
+            seeds = {arm: max(more, before.seeds[arm]) for arm, more in asked.items()}
             if seeds != before.seeds:
                 return Look(number, phase, seeds, True, found)
             if found:
@@ -166,7 +182,7 @@ class Looked:
         return Look(number, phase, seeds, False, found)
 
     def layout(self, phase: int, rows: pd.DataFrame) -> tuple[list[str], list[str], Layout]:
-        """Return the arms up to that phase that looks are about, the slugs of their hypotheses, and what numbers these.
+        """Return the arms up to that phase that looks are about, the slugs of their hypotheses, and both as next_seeds has them.
 
         rows: of the arms that have runs, by arm.
         """
@@ -204,14 +220,14 @@ class Looked:
             return False
         return arm not in rows.index or bool(rows.at[arm, "tested"])
 
-    def _counts(self, phase: int, targets: Mapping[str, int]) -> dict[str, int]:
+    def counts(self, phase: int, targets: Mapping[str, int]) -> dict[str, int]:
         """By arm of the study, how many runs it is to have: as many as any arm that is told the same."""
         most: dict[str, int] = {}
         for arm in self._open(phase):
             run = self.arms[arm]
             aside = 0 if _is_looked_at(run, self.main) else _ASIDE
-            count = min(targets.get(arm, aside), len(most_seeds(run, self.main)))
-            most[run.trained_as] = max(most.get(run.trained_as, 0), count)
+            own = min(targets.get(arm, aside), len(most_seeds(run, self.main)))
+            most[run.trained_as] = max(most.get(run.trained_as, 0), own)
         return {arm: most.get(run.trained_as, 0) for arm, run in self.arms.items()}
 
 

@@ -286,7 +286,7 @@ class Params(Block):
     """The environment of the case and of its control."""
     design: Literal["fixed", "sequential"] = "fixed"
     """fixed: every arm has the runs of `seeds`; sequential: the study is looked at after two to six runs of an arm, and
-    only what is not decided yet has more, with the seeds from 0 on (docs/verdicts.md). Left out: fixed."""
+    only what is not decided yet has more, with the seeds from 0 on (docs/hypotheses.md). Left out: fixed."""
     seeds: Annotated[
         Annotated[_Seeds, A_LIST] | Annotated[SeedsByDesign, A_MAPPING], by_kind("array or object")
     ] = SeedsByDesign(control=(0, 1, 2, 3, 4), alone=(0, 1, 2, 3, 4))

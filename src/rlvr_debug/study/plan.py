@@ -339,7 +339,7 @@ def plan_text(found: Plan) -> str:
 def _looks(found: Plan) -> str:
     """What the sequential design will take."""
     minutes = f", {found.expected.seconds / 60:.1f} minutes" if found.expected else ""
-    return _TEXTS["looks"].format(trainings=found.expected_trainings, minutes=minutes)
+    return str(_TEXTS["looks"]).format(trainings=found.expected_trainings, minutes=minutes)
 
 
 def _phases(found: Plan) -> Iterator[str]:

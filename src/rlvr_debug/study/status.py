@@ -263,8 +263,8 @@ def _later(study: Study, folder: Path) -> set[str]:
     if study.is_sequential:
         from rlvr_debug.study.looks import last_look
 
-        last = last_look(folder / "results", study.looked.arms)
-        chosen = study.chosen(last or study.looked.first(study.params.phases == "gated"))
+        look = last_look(folder / "results", study.looked.arms)
+        chosen = study.chosen(look or study.looked.first(study.params.phases == "gated"))
         return set(study.trained) - {run.name for run in chosen}
     if study.params.phases != "gated":
         return set()

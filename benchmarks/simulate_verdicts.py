@@ -280,9 +280,9 @@ def summary(table: pd.DataFrame, studies: int, alpha: float) -> str:
     )
 
 
-def between_marks(text: str, content: str) -> str:
-    begin, end = (text.index(mark) for mark in MARKS)
-    return text[: begin + len(MARKS[0])] + f"\n{content}\n" + text[end:]
+def between_marks(text: str, content: str, marks: tuple[str, str] = MARKS) -> str:
+    begin, end = (text.index(mark) for mark in marks)
+    return text[: begin + len(marks[0])] + f"\n{content}\n" + text[end:]
 
 
 def main() -> None:

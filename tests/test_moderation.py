@@ -31,51 +31,57 @@ def test_the_inverse_of_trigamma_is_one(x: float) -> None:
     assert special.polygamma(1, float(trigamma_inverse(x))) == pytest.approx(x, rel=1e-6)
 
 
-def test_the_prior_is_that_of_limma_s_formulas_by_hand() -> None:
+def test_the_freedom_of_the_prior_is_that_of_limma_s_formulas_by_hand() -> None:
     """Smyth 2004, section 6.2: e = log s^2 - digamma(d / 2) + log(d / 2)."""
-    variances, d = np.array([1.0, 9.0, 0.04, 30.0]), 2
+    variances, d = np.array([1.0, 9.0, 0.06, 30.0]), 2
     e = np.log(variances) - special.digamma(d / 2) + math.log(d / 2)
     excess = e.var(ddof=1) - special.polygamma(1, d / 2)
     assert excess > 0
-    d0 = 2 * float(trigamma_inverse(excess))
-    s0 = math.exp(e.mean() + special.digamma(d0 / 2) - math.log(d0 / 2))
+    d0, s0 = 2 * float(trigamma_inverse(excess)), float(variances.mean())
     found = fit_prior(arms(np.sqrt(variances)), True)
     assert (found.freedom.item(), found.variance.item()) == pytest.approx((d0, s0))
     drawn = squeezed(arms(np.sqrt(variances)), found)
+    assert d0 < 6 / 3
     assert drawn.sd**2 == pytest.approx((d0 * s0 + d * variances) / (d0 + d))
     assert drawn.degrees == pytest.approx(np.full(4, d0 + d))
 
 
 def test_variances_that_differ_by_chance_alone_have_one_prior_and_no_arm_gives_up_its_own() -> None:
-    """limma's prior is worth infinitely much there; here half of what the two other arms know."""
+    """limma's prior is worth infinitely much there; here a third of what the two other arms know."""
     variances = np.array([0.0009, 0.0016, 0.0025])
     prior = fit_prior(arms(np.sqrt(variances)), True)
     assert prior.freedom.item() == math.inf
     assert prior.variance.item() == pytest.approx(variances.mean())
     found = squeezed(arms(np.sqrt(variances)), prior)
-    assert found.sd**2 == pytest.approx((2 * variances.mean() + 2 * variances) / 4)
-    assert list(found.degrees) == [4, 4, 4]
+    worth = 4 / 3
+    assert found.sd**2 == pytest.approx((worth * variances.mean() + 2 * variances) / (worth + 2))
+    assert list(found.degrees) == pytest.approx([worth + 2] * 3)
 
 
 def test_the_prior_of_many_arms_is_the_one_that_they_were_drawn_from() -> None:
+    """Its variance is the mean that variances with such a prior have."""
     rng, d0, s0 = np.random.default_rng(0), 8.0, 0.04**2
     truth = d0 * s0 / rng.chisquare(d0, (1, 40_000))
-    sd = np.sqrt(truth * rng.chisquare(2, truth.shape) / 2)
-    found = fit_prior(arms(sd), True)
+    sd = np.sqrt(truth * rng.chisquare(5, truth.shape) / 5)
+    found = fit_prior(arms(sd, 6), True)
     assert found.freedom.item() == pytest.approx(d0, rel=0.1)
-    assert found.variance.item() == pytest.approx(s0, rel=0.03)
+    assert found.variance.item() == pytest.approx(s0 * d0 / (d0 - 2), rel=0.03)
 
 
-def test_a_test_at_5_percent_errs_in_at_most_8_whatever_the_number_of_arms() -> None:
-    """True spreads differ by a factor of two, as those of learning arms may; limma's own prior errs in 9 % with three arms."""
+@pytest.mark.parametrize("seeds", [2, 3])
+@pytest.mark.parametrize("count", [4, 7, 20])
+def test_a_test_errs_as_often_as_it_says_far_out_in_the_tail_too(count: int, seeds: int) -> None:
+    """Looks test at a thousandth, of two seeds. With limma's own prior, held to half of what the other arms know, a test at
+    5 % of four arms of two seeds erred in 7.5 %, and one at 0.1 % in 0.4 %.
+    """
     rng = np.random.default_rng(0)
-    for count in (3, 8, 20):
-        truth = rng.uniform(0.03, 0.06, (4000, count, 1))
-        gains = sample(rng.normal(0.3, truth, (4000, count, 3)))
-        drawn = squeezed(gains, fit_prior(gains, True))
-        one, other = (of_arm(drawn, n) for n in (0, 1))
-        assert (welch_p(one, other) < 0.05).mean() < 0.08
-        assert (welch_p(one, other) < 0.001).mean() < 0.005
+    truth = rng.uniform(0.04, 0.06, (40_000, count, 1))
+    gains = sample(rng.normal(0.3, truth, (40_000, count, seeds)))
+    drawn = squeezed(gains, fit_prior(gains, True))
+    one, other = (of_arm(drawn, n) for n in (0, 1))
+    p = welch_p(one, other)
+    assert (p < 0.05).mean() < 0.056
+    assert (p < 0.001).mean() < 0.002
 
 
 def of_arm(found: Sample, n: int) -> Sample:
@@ -185,8 +191,8 @@ def test_intervals_of_moderated_variances_cover_the_truth() -> None:
     assert 0.93 <= ((found.low <= 0) & (found.high >= 0)).mean() <= 0.97
 
 
-def test_a_prior_is_never_worth_more_than_half_of_what_the_other_arms_know() -> None:
+def test_a_prior_is_never_worth_more_than_a_third_of_what_the_other_arms_know() -> None:
     prior = Prior(np.array(0.01), np.array(np.inf), np.array(4.0))
     found = squeezed(arms([0.5, 0.2], 2), prior)
-    assert found.sd**2 == pytest.approx([(1.5 * 0.01 + 0.25) / 2.5, (1.5 * 0.01 + 0.04) / 2.5])
-    assert list(found.degrees) == [2.5, 2.5]
+    assert found.sd**2 == pytest.approx([(0.01 + 0.25) / 2, (0.01 + 0.04) / 2])
+    assert list(found.degrees) == [2, 2]

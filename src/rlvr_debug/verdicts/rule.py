@@ -15,11 +15,13 @@ from rlvr_debug.verdicts.statistics import (
     below_p,
     equivalence_p,
     holm,
+    standard_error,
     welch_p,
 )
 
 __all__ = [
     "ABSENT",
+    "FIRST",
     "OPEN",
     "PRESENT",
     "REFUTED",
@@ -42,6 +44,7 @@ STATUSES = (
     *("pending", "validated", "located_not_explained", "partially_validated", "inconclusive"),
     *("explained_costs_nothing", "invalidated", "not_applicable"),
 )
+FIRST = 2  # seeds at the first look: of fewer no spread is known
 # of a mechanism
 PRESENT, UNTESTED, ABSENT = 1, 0, -1
 # of the case's failure: the control does better by at least the minimum effect, or surely by less
@@ -60,18 +63,24 @@ class Bar:
     """What an effect is held to.
 
     alpha: error rate of finding an effect, over all arms that are corrected together; clearing: of holding one for
-    smaller than it is, for each arm; minimum: the smallest effect that matters, in held-out reward. Where a study is
-    looked at several times, alpha is that of one look.
+    smaller than it is, for each arm; minimum: the smallest effect that matters, in held-out reward. spending: where a
+    study is looked at several times, the share of alpha that each look spends, from the one at two seeds on.
     """
 
     alpha: float
     minimum: float
     clearing: float
+    spending: tuple[float, ...] = (1.0,)
 
     @classmethod
     def of(cls, alpha: float, minimum: float) -> Bar:
         """Return the bar of a study that is looked at once."""
         return cls(alpha, minimum, alpha)
+
+    def share(self, seeds: ArrayLike) -> Floats:
+        """Return the share of alpha that the look at so many seeds spends; beyond the last look, its."""
+        look = np.clip(np.asarray(seeds) - FIRST, 0, len(self.spending) - 1)
+        return np.asarray(np.array(self.spending)[look])
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class Effects:
     """What is shown of each arm's effect. All arrays: (..., arms).
 
     error: its standard error. in_sd is the effect in the two sides' pooled standard deviations over seeds; NaN without spread.
+    p_holm: corrected for the arms and, where there are several looks, for these.
     told: the arm is told something else than what it is compared with. tested: its runs are others, too.
     known: there is more than one seed. significant: surely above 0. gained: significant, and at least
     the minimum effect. large: so, unless greedy loses that much. equivalent: surely within the minimum effect
@@ -138,7 +148,9 @@ def compare(
     spread = np.sqrt((a.sd**2 + b.sd**2) / 2)
     known = np.broadcast_to(np.isfinite(spread), effect.shape)
     same = ~tested & known
-    p_holm = holm(np.where(tested, p, np.nan))
+    # of the side with fewer seeds, which is the arm's own where many arms share the other
+    spent = bar.share(np.minimum(a.seeds, b.seeds))
+    p_holm = holm(np.where(tested, p / spent, np.nan))
     p_equivalence = np.where(same, 0.0, equivalence_p(a, b, minimum))
     p_bound = np.where(same, 0.0, below_p(a, b, minimum))
     significant = (p_holm < bar.alpha) & (effect > 0)
@@ -146,7 +158,7 @@ def compare(
     return Effects(
         effect=effect,
         effect_greedy=greedy,
-        error=np.broadcast_to(np.sqrt(a.sd**2 / a.seeds + b.sd**2 / b.seeds), effect.shape),
+        error=np.broadcast_to(standard_error(a, b), effect.shape),
         in_sd=effect / np.where(spread > 0, spread, np.nan),
         p=p,
         p_holm=p_holm,

@@ -4,12 +4,15 @@ The case and the control run, and each part that the case departs in alone in th
 has no such arm, what mends it in the case. Where the alone arms of a hypothesis say nothing, its repairs run. At
 each look everything that is still open gets another seed; an arm stops
 
-- for efficacy: its effect is large, which locates its hypothesis;
+- for efficacy: an arm of its hypothesis has a large effect, which locates it;
 - for equivalence: its effect is equivalent to 0, or bounded where the mechanism is absent;
 - for futility: had it all the seeds that it may have, and effects and spreads stayed, it would be as open as now.
 
-The case and the control have as many seeds as the arms that they are compared with, and go on by themselves until the
-case is shown to fail. Once it is shown not to, everything stops.
+The case and the control have as many seeds as the arms that they are compared with, or more, and go on by themselves
+until the case is shown to fail. Once it is shown not to, everything stops.
+
+What is large, equivalent or bounded is told from all seeds that there are, as decide.py tells it with the bar of
+looked: nothing is remembered of earlier looks, so that the tables hold all that a verdict follows from.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from numpy.typing import NDArray
 from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import (
     ABSENT,
+    FIRST,
     OPEN,
     REFUTED,
     Bar,
@@ -30,14 +34,27 @@ from rlvr_debug.verdicts.rule import (
     Measured,
     compare,
     failure,
+    status,
 )
-from rlvr_debug.verdicts.statistics import Sample
+from rlvr_debug.verdicts.statistics import Floats, Sample
 
-__all__ = ["FIRST", "MOST", "Layout", "effects_of_all", "next_seeds"]
+__all__ = [
+    "FIRST",
+    "LARGEST",
+    "MOST",
+    "Layout",
+    "effects_of_all",
+    "looked",
+    "next_seeds",
+    "statuses",
+]
 
 CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
-FIRST, MOST = 2, 6  # seeds at the first look, and at the last
+MOST, LARGEST = 6, 8  # seeds at the last look: of an arm, and of the case and the control
+# of alpha, by look: each spends twice as much as the one before
+_SPENDING = tuple(2**look / 31 for look in range(MOST - FIRST + 1))
 _FUTILE_FROM = 4  # seeds, before which means and spreads are too little known to give up
+_TIMES = 1.5  # as many seeds of the case and the control as of an arm, at most
 Ints = NDArray[np.int64]
 
 
@@ -53,104 +70,142 @@ class Layout:
         return int(self.owner.max(initial=-1)) + 1
 
     def any_of(self, shown: Bools) -> Bools:
-        """By hypothesis, whether that is so of any of its arms. shown: (..., arms)."""
+        """Return by hypothesis whether that is so of any of its arms. shown: (..., arms)."""
         own = self.owner == np.arange(self.hypotheses)[:, None]
         return np.asarray((shown[..., None, :] & own).any(-1))
 
+    def has_alone(self) -> Bools:
+        """Return of each arm whether its hypothesis has one alone."""
+        return np.asarray(self.any_of(self.alone)[self.owner])
 
-def _of_look(bar: Bar, seeds: Ints) -> Bar:
-    """Return the bar of arms of so many seeds: of the error of finding, later looks spend more, and all of them bar.alpha."""
-    looks = np.arange(FIRST, MOST + 1)
-    share = np.clip(seeds, FIRST, MOST) - FIRST + 1
-    return replace(bar, alpha=bar.alpha * share / (looks - FIRST + 1).sum())
+
+def looked(bar: Bar) -> Bar:
+    """Return the bar of a study whose runs next_seeds chose: its looks spend the error of finding between them."""
+    return replace(bar, spending=_SPENDING)
 
 
 def effects_of_all(
-    layout: Layout, results: Measured, bar: Bar, seeds: int | None = None, looks: bool = True
+    layout: Layout, results: Measured, bar: Bar, seeds: int = 0
 ) -> tuple[Ints, Effects]:
     """Return whether the case fails, and the effects of all arms. results: (..., 2 + arms).
 
     The case is first, the control second. An arm of no seeds is not counted. seeds: had all that ran so many.
     """
+    sides = _moderated(results, bar, seeds)
+    place = _places(layout)
+    better = np.where(layout.alone, CONTROL, place)
+    worse = np.where(layout.alone, place, CASE)
+    ran = results.sampled.seeds[..., ARMS:] > 0
+    effects = compare(_at(sides, better), _at(sides, worse), bar, ran)
+    mended = compare(_at(sides, [CONTROL]), _at(sides, [CASE]), bar)
+    return failure(mended), effects
+
+
+def _places(layout: Layout) -> Ints:
+    return ARMS + np.arange(len(layout.alone))
+
+
+def _moderated(results: Measured, bar: Bar, seeds: int = 0) -> Measured:
+    """With spreads that borrow from the other arms. seeds: had all that ran at least so many."""
     ran = results.sampled.seeds > 0
     moving = moves(results.sampled.mean, bar.minimum) & ran
 
     def drawn(found: Sample) -> Sample:
-        if seeds is not None:
-            found = Sample(found.mean, found.sd, np.where(ran, seeds, 0))
-        return squeezed(found, priors(found, moving))
+        count = np.where(ran, np.maximum(seeds, found.seeds), 0)
+        later = Sample(found.mean, found.sd, count)
+        return squeezed(later, priors(later, moving))
 
-    sides = Measured(drawn(results.sampled), drawn(results.greedy))
-    place = ARMS + np.arange(len(layout.alone))
-    better = np.where(layout.alone, CONTROL, place)
-    worse = np.where(layout.alone, place, CASE)
-    has = sides.sampled.seeds
-    spent, whole = (
-        (_of_look(bar, has[..., ARMS:]), _of_look(bar, has[..., [CASE]])) if looks else (bar, bar)
-    )
-    effects = compare(*(_at(sides, each) for each in (better, worse)), spent, ran[..., ARMS:])
-    mended = compare(*(_at(sides, np.array([each])) for each in (CONTROL, CASE)), whole)
-    return failure(mended), effects
+    return Measured(drawn(results.sampled), drawn(results.greedy))
 
 
-def _at(found: Measured, places: Ints) -> Measured:
-    return Measured(*(_arm(each, places) for each in (found.sampled, found.greedy)))
+def _at(found: Measured, places: Ints | list[int]) -> Measured:
+    def those(one: Sample) -> Sample:
+        freedom: Floats = one.degrees
+        at = (..., places)
+        return Sample(one.mean[at], one.sd[at], one.seeds[at], freedom[at])
 
-
-def _arm(found: Sample, places: Ints) -> Sample:
-    return Sample(
-        *(each[..., places] for each in (found.mean, found.sd, found.seeds, found.degrees))
-    )
+    return Measured(those(found.sampled), those(found.greedy))
 
 
 def next_seeds(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> Ints:
     """Return how many seeds each arm is to have, (..., 2 + arms): as many as it has where nothing more is to run.
 
-    results: of the case, the control and all arms; mechanism: by hypothesis, (..., hypotheses).
+    results: of the case, the control and all arms, (..., 2 + arms); of no seeds where an arm did not run. mechanism:
+    by hypothesis, (..., hypotheses). Called again with what then has run it ends, after at most MOST seeds of an arm
+    and LARGEST of the case and the control.
     """
     has = results.sampled.seeds
-    has_alone = _has_alone(layout)
-    if not has.any():
-        target = np.where(has_alone & ~layout.alone, 0, FIRST) + 0 * has[..., ARMS:]
-        return np.concatenate([_shared(layout, has, target, target > 0), target], -1)
-    fails, effects = effects_of_all(layout, results, bar)
+    own, shared = has[..., ARMS:], has[..., :ARMS]
+    fails, effects = effects_of_all(layout, results, looked(bar))
+    wanted = _wanted(layout, results, mechanism, looked(bar), effects)
+    wanted &= (fails != REFUTED)[..., None]
+    target = np.where(wanted, np.maximum(own + 1, FIRST), own)
+    unsure = (fails == OPEN)[..., None] & (shared < MOST)
+    least = np.where(unsure, np.maximum(shared + 1, FIRST), shared)
+    spreads = _moderated(results, bar).sampled.sd
+    return np.concatenate([np.maximum(least, _shared(layout, target, wanted, spreads)), target], -1)
+
+
+def _wanted(
+    layout: Layout, results: Measured, mechanism: Ints, bar: Bar, effects: Effects
+) -> Bools:
+    """Return which arms get another seed while the case may fail."""
+    own = results.sampled.seeds[..., ARMS:]
     absent = (mechanism == ABSENT)[..., layout.owner]
     _, later = effects_of_all(layout, results, bar, MOST)
-    own = has[..., ARMS:]
-    closed = _closed(effects, absent)
     out_of_reach = effects.effect + effects.error < bar.minimum
     futile = (own >= _FUTILE_FROM) & ~_closed(later, absent) & out_of_reach
-    open_ = ~closed & ~futile & (own < MOST)
+    open_ = ~_closed(effects, absent) & ~futile & (own < MOST)
     located = layout.any_of(effects.large)[..., layout.owner]
     # repairs wait until no alone arm of theirs has anything more to say
-    waits = layout.any_of(layout.alone & open_)[..., layout.owner] & has_alone & ~layout.alone
-    wanted = (fails != REFUTED)[..., None] & open_ & ~located & ~waits
-    target = np.where(wanted, np.maximum(own + 1, FIRST), own)
-    unsure = (fails == OPEN)[..., None] & (has[..., :ARMS] < MOST)
-    shared = np.maximum(_shared(layout, has, target, wanted), has[..., :ARMS] + unsure)
-    return np.concatenate([shared, target], -1)
+    talking = layout.any_of(layout.alone & open_)[..., layout.owner]
+    told = talking | _reproduced(layout, results, bar, effects)[..., None]
+    return np.asarray(open_ & ~located & (layout.alone | ~layout.has_alone() | ~told))
 
 
-def _shared(layout: Layout, has: Ints, target: Ints, wanted: Bools) -> Ints:
-    """Seeds of the case and of the control, which several arms are compared with: for the same error of each, as many
-    times the arms' as the root of their number, and no more than twice."""
+def _reproduced(layout: Layout, results: Measured, bar: Bar, effects: Effects) -> Bools:
+    """Return whether an arm alone fails as the case does: then there is nothing left that only repairs would show."""
+    sides = _moderated(results, bar)
+    as_case = compare(_at(sides, _places(layout)), _at(sides, [CASE]), bar)
+    return np.asarray((layout.alone & effects.large & as_case.equivalent).any(-1))
+
+
+def _shared(layout: Layout, target: Ints, wanted: Bools, spreads: Floats) -> Ints:
+    """Seeds of the case and of the control, which several arms are compared with: as many times the arms' as makes the
+    errors smallest for the runs, the root of their number times the ratio of the spreads; from once to 1.5 times.
+
+    spreads: (..., 2 + arms).
+    """
     found = []
     for place, alone in ((CASE, False), (CONTROL, True)):
         those = wanted & (layout.alone == alone)
         most = np.where(those, target, 0).max(-1, initial=0)
-        times = np.clip(np.sqrt(those.sum(-1)), 1, np.where(most > FIRST, 2, 1.5))
-        least = np.maximum(np.ceil(most * times).astype(int), FIRST)
-        least = np.where(most == MOST, np.maximum(least, MOST + 2), least)
-        found.append(np.maximum(has[..., place], least))
+        with np.errstate(all="ignore"):
+            ratio = (spreads[..., [place]] / spreads[..., ARMS:]) ** 2
+            optimum = np.sqrt(np.where(those, np.where(np.isfinite(ratio), ratio, 1), 0).sum(-1))
+        times = np.clip(optimum, 1, _TIMES)
+        found.append(np.minimum(np.ceil(most * times).astype(int), LARGEST))
     return np.stack(found, -1)
 
 
 def _closed(effects: Effects, absent: Bools) -> Bools:
-    """Which arms can no longer be what blames their hypothesis."""
+    """Return which arms can no longer be what blames their hypothesis."""
     return np.asarray(effects.equivalent | (absent & effects.bounded))
 
 
-def _has_alone(layout: Layout) -> Bools:
-    """Of each arm, whether its hypothesis has one alone."""
-    return np.asarray(layout.any_of(layout.alone)[layout.owner])
-
+def statuses(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> NDArray[np.str_]:
+    """Return each hypothesis' status, (..., hypotheses), of the arms that ran; the bar of several looks is looked's."""
+    fails, effects = effects_of_all(layout, results, bar)
+    ran = results.sampled.seeds[..., ARMS:] > 0
+    counted = replace(
+        effects,
+        told=effects.told & ran,
+        **{name: getattr(effects, name) | ~ran for name in ("known", "equivalent", "bounded")},
+    )
+    return np.stack(
+        [
+            status(fails, counted.of(layout.owner == n), mechanism[..., n])
+            for n in range(layout.hypotheses)
+        ],
+        axis=-1,
+    )

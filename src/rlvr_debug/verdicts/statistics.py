@@ -24,6 +24,7 @@ __all__ = [
     "mean_of",
     "sample",
     "slope_estimate",
+    "standard_error",
     "welch",
     "welch_p",
 ]
@@ -89,10 +90,15 @@ def mean_of(a: Sample, alpha: float) -> Estimate:
     return _estimate(a.mean, np.asarray(a.sd / np.sqrt(a.seeds)), a.degrees, alpha)
 
 
+def standard_error(a: Sample, b: Sample) -> Floats:
+    """Return that of the difference of the two means, NaN where a side has one seed or none."""
+    return _error(a, b)[0]
+
+
 def _error(a: Sample, b: Sample) -> tuple[Floats, Floats]:
     """Standard error of the difference, NaN where a side has one seed, and its degrees of freedom (Satterthwaite)."""
-    one, other = a.sd**2 / a.seeds, b.sd**2 / b.seeds
     with np.errstate(all="ignore"):
+        one, other = a.sd**2 / a.seeds, b.sd**2 / b.seeds
         freedom = (one + other) ** 2 / (one**2 / a.degrees + other**2 / b.degrees)
     return np.sqrt(one + other), freedom
 

@@ -29,7 +29,7 @@ LOOKED: dict[str, Any] = {
     },
     "verdicts": {"minimum_effect": 1e-6},
 }
-MOST = "FIRST, MOST = 2, 6"
+MOST = "MOST, LARGEST = 6, 8"
 
 
 def looked(root: Path) -> Project:
@@ -39,7 +39,7 @@ def looked(root: Path) -> Project:
     code = root / "src" / "rlvr_debug" / "verdicts" / "sequential.py"
     text = code.read_text(encoding="utf-8")
     assert text.count(MOST) == 1
-    code.write_text(text.replace(MOST, "FIRST, MOST = 2, 3"), encoding="utf-8")
+    code.write_text(text.replace(MOST, "MOST, LARGEST = 3, 5"), encoding="utf-8")
     return project
 
 

@@ -20,7 +20,7 @@ from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observed
 from rlvr_debug.verdicts.rule import Bar
-from rlvr_debug.verdicts.spending import Spending
+from rlvr_debug.verdicts.sequential import looked
 from rlvr_debug.verdicts.statistics import slope_estimate
 
 __all__ = ["curve_table", "look_at", "run_table", "write_phase", "write_tables"]
@@ -125,9 +125,9 @@ def _judge(
 ) -> tuple[dict[str, pd.DataFrame], list[Verdict]]:
     """The tables runs, curves and arms, and the verdicts."""
     alpha = settings["alpha"]
-    # of several looks, all together spend alpha
-    kind = Spending if settings.get("design") == "sequential" else Bar
-    bar = kind.of(alpha, settings["minimum_effect"])
+    bar = Bar.of(alpha, settings["minimum_effect"])
+    if settings.get("design") == "sequential":
+        bar = looked(bar)
     run_rows = run_table(runs, results)
     curves = curve_table(runs, results)
     arms = arm_table(run_rows, settings["environment"], bar)

@@ -23,7 +23,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
-from rlvr_debug.verdicts.sequential import MOST, Layout, next_seeds
+from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds
 from rlvr_debug.verdicts.statistics import Sample
 
 __all__ = [
@@ -39,8 +39,6 @@ __all__ = [
 
 # runs of an arm that no look is about: enough for a spread
 _ASIDE = 3
-# the case and the control are compared with several arms, and have more runs than any of these
-_MOST_SHARED = MOST + 2
 _SHARED = ("case", "control")
 _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 _FIGURES = ("seeds", "gain", "gain_sd", "gain_greedy", "gain_greedy_sd", "tested")
@@ -64,7 +62,7 @@ def most_seeds(arm: _Armed, main: str) -> range:
     main: the environment of the case.
     """
     if arm.environment == main and arm.design in _SHARED:
-        return range(_MOST_SHARED)
+        return range(LARGEST)
     return range(MOST if _is_looked_at(arm, main) else _ASIDE)
 
 

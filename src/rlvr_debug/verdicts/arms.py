@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import Bar, Effects, Measured, arm_status, compare
-from rlvr_debug.verdicts.spending import bar_at
 from rlvr_debug.verdicts.statistics import Floats, Sample, difference, mean_of, sample
 
 __all__ = ["MOST_SEEDS", "arm_table", "effects_of", "further_seeds", "tested_causes"]
@@ -91,11 +90,7 @@ def _tests(arms: pd.DataFrame, family: Sequence[str], bar: Bar) -> list[dict[str
     """A row per arm of a family that is corrected together."""
     (better, worse), at_totals = _measured(arms, family, bar)
     tests = _tests_of(arms, family)
-    bars = _bars(arms, family, bar)
-    effects, later = (
-        compare(*sides, each, *tests)
-        for sides, each in zip(((better, worse), at_totals), bars, strict=True)
-    )
+    effects, later = (compare(*sides, bar, *tests) for sides in ((better, worse), at_totals))
     now, then = arm_status(effects), arm_status(later)
     sampled, greedy = (
         difference(getattr(better, name), getattr(worse, name), bar.clearing)
@@ -141,15 +136,8 @@ def tested_causes(arms: pd.DataFrame) -> list[str]:
 def effects_of(arms: pd.DataFrame, family: Sequence[str], bar: Bar) -> tuple[Effects, Effects]:
     """Return effects of these arms, corrected together: as measured, and had each arm 2, 3 and more seeds, (totals, arms)."""
     now, later = _measured(arms, family, bar)
-    tests, bars = _tests_of(arms, family), _bars(arms, family, bar)
-    return compare(*now, bars[0], *tests), compare(*later, bars[1], *tests)
-
-
-def _bars(arms: pd.DataFrame, family: Sequence[str], bar: Bar) -> tuple[Bar, Bar]:
-    """What arms are held to now, and at _TOTALS seeds. What mends everything is looked at with each seed of the case."""
-    rows = arms.set_index("arm")
-    counted = ["case" if rows.at[arm, "design"] == "control" else arm for arm in family]
-    return bar_at(bar, rows.loc[counted, "seeds"].to_numpy()), bar_at(bar, _TOTALS[:, None])
+    tests = _tests_of(arms, family)
+    return compare(*now, bar, *tests), compare(*later, bar, *tests)
 
 
 def _tests_of(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rlvr_debug.processes import run_main
 from rlvr_debug.report.tables import write_tables
+from rlvr_debug.study.looks import read_look
 from rlvr_debug.study.resolved import read_study
 
 
@@ -12,11 +13,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--gates", type=Path, nargs="*", default=[], help="decisions after phases")
+    parser.add_argument("--look", type=Path, help="the last look, of the sequential design")
     args = parser.parse_args()
-    study = read_study(args.study)
-    write_tables(
-        study.runs, study.phases, study.unmapped, args.gates, study.judged_by, study.results
-    )
+    study, gates = read_study(args.study), args.gates
+    runs = list(study.runs)
+    if args.look:
+        runs, gates = study.chosen(read_look(args.look)), [args.look]
+    write_tables(runs, study.phases, study.unmapped, gates, study.judged_by, study.results)
 
 
 if __name__ == "__main__":

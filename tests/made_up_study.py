@@ -91,6 +91,7 @@ class Study:
         results: Path,
         rewards: Mapping[str, float],
         seeds: Sequence[int] = (0, 1, 2),
+        design: str = "fixed",
         **training: Any,
     ) -> None:
         hypotheses: dict[str, Any] = {
@@ -108,11 +109,13 @@ class Study:
             "case": "sick",
             "cases": {"sick": {"faults": ["attention-from-loss-mask", "eos-not-trained"]}},
             "seeds": list(seeds),
+            "design": design,
             "hypotheses": hypotheses,
             "training": {**told(PARAMS.training), "steps": 3, **training},
         }
         self.results = results
-        self.runs: list[Run] = list(runs(checked(Params, {**told(PARAMS), **changes}, "params")))
+        self.params = checked(Params, {**told(PARAMS), **changes}, "params")
+        self.runs: list[Run] = list(runs(self.params))
         assert {run.arm for run in self.runs} == set(rewards)
         for environment in ("musique", "gsm8k"):
             write_json(results / "baseline" / f"{environment}.json", self._evaluation(BASELINE))

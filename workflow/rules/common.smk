@@ -1,5 +1,6 @@
 """What the other files share: parameters, paths, and the names of runs."""
 
+import itertools
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ sys.path.insert(0, str(Path(workflow.basedir).parent / "src"))
 
 from rlvr_debug.blocks import told as plain
 from rlvr_debug.study.arms import own_programs, own_rows
+from rlvr_debug.study.looks import look_file, read_look
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve, write_study
 from rlvr_debug.errors import InputError
@@ -48,11 +50,10 @@ onstart:
 
 
 ENVIRONMENTS = STUDY.environments
-# after each of these it is decided whether the next is needed
+GATED = config.get("phases", PARAMS.phases) == "gated"
+# after each of these it is decided whether the next is needed; with the sequential design looks do
 GATES = (
-    sorted(set(STUDY.phases.values()))[:-1]
-    if config.get("phases", PARAMS.phases) == "gated"
-    else []
+    sorted(set(STUDY.phases.values()))[:-1] if GATED and not STUDY.is_sequential else []
 )
 
 
@@ -62,6 +63,7 @@ wildcard_constraints:
     seed="[0-9]+",
     server="[a-z0-9-]+",
     phase="[0-9]+",
+    look="[0-9]+",
     name="[a-z0-9.-]+",
     model="[A-Za-z0-9._-]+",
 
@@ -190,17 +192,6 @@ def runs_until(phase):
     return STUDY.until(phase)[0]
 
 
-def first_seeds(phase):
-    """Of each arm until that phase, the run of its least seed."""
-    by_seed = sorted(runs_until(phase), key=lambda run: -run.seed)
-    return {run.arm: run for run in by_seed}.values()
-
-
-def run_files(name, found):
-    """That file of each of these runs."""
-    return sorted({f"results/runs/{run.name}/{name}" for run in found})
-
-
 def last_phase():
     """The first phase that found a cause, or the last. Asks for the gates on the way."""
     for phase in GATES:
@@ -209,3 +200,37 @@ def last_phase():
             if json.load(file)["causes"]:
                 return phase
     return max(STUDY.phases.values(), default=0)
+
+
+def look_after(number):
+    """What that look decided, which is asked for; of 0, what every study begins with."""
+    if not number:
+        return STUDY.looked.first(GATED)
+    return read_look(Path(checkpoints.decide_look.get(look=number).output[0]))
+
+
+def last_look():
+    """The look after which nothing more is to run. Asks for those before it."""
+    return next(look for look in map(look_after, itertools.count()) if not look.more)
+
+
+def look_files(number):
+    """The look of that number, in a list; 0 has no file."""
+    return [str(look_file(Path("results"), number))] if number else []
+
+
+def chosen():
+    """The runs of the study, once its gates and looks have decided."""
+    if STUDY.is_sequential:
+        return STUDY.chosen(last_look())
+    return runs_until(last_phase())
+
+
+def first_seeds(found):
+    """Of each arm, the run of its least seed."""
+    return {run.arm: run for run in sorted(found, key=lambda run: -run.seed)}.values()
+
+
+def run_files(name, found):
+    """That file of each of these runs."""
+    return sorted({f"results/runs/{run.name}/{name}" for run in found})

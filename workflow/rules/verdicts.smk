@@ -22,6 +22,7 @@ BASELINES = expand("results/baseline/{environment}.json", environment=ENVIRONMEN
 # a few seconds each: not worth a place in a cluster's queue
 localrules:
     decide_phase,
+    decide_look,
     write_tables,
     draw_charts,
     write_report,
@@ -49,14 +50,45 @@ checkpoint decide_phase:
         "python {input.script} --study results/study.json --phase {wildcards.phase} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
+checkpoint decide_look:
+    # only of the sequential design: who runs next, after the runs that the look before chose?
+    input:
+        script=script("decide_look"),
+        before=lambda w: look_files(int(w.look) - 1),
+        metrics=lambda w: run_files(
+            "metrics.jsonl", STUDY.chosen(look_after(int(w.look) - 1))
+        ),
+        heldout=lambda w: run_files(
+            "heldout.json", STUDY.chosen(look_after(int(w.look) - 1))
+        ),
+        baselines=BASELINES,
+        check="results/check.json",
+    output:
+        "results/tables/look_{look}.json",
+    log:
+        "logs/decide_look/{look}.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        code=code(*VERDICT_CODE, "study/looks.py"),
+        causes=told_causes(),
+        told=told(STUDY.runs, STUDY.phases, STUDY.judged_by),
+        before=lambda w, input: f"--before {input.before}" if input.before else "",
+        gated="--gated" if GATED else "",
+    shell:
+        "python {input.script} --study results/study.json {params.before} {params.gated} --out {output}"
+        " 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
 rule write_tables:
     input:
         script=script("write_tables"),
-        metrics=lambda w: run_files("metrics.jsonl", runs_until(last_phase())),
-        heldout=lambda w: run_files("heldout.json", runs_until(last_phase())),
+        metrics=lambda w: run_files("metrics.jsonl", chosen()),
+        heldout=lambda w: run_files("heldout.json", chosen()),
         gates=lambda w: [
             f"results/tables/phase_{p}.json" for p in GATES if p <= last_phase()
         ],
+        look=lambda w: look_files(last_look().number) if STUDY.is_sequential else [],
         baselines=BASELINES,
         check="results/check.json",
     output:
@@ -73,8 +105,9 @@ rule write_tables:
         code=code(*VERDICT_CODE),
         causes=told_causes(),
         told=told(STUDY.runs, STUDY.phases, STUDY.unmapped, STUDY.judged_by),
+        look=lambda w, input: f"--look {input.look}" if input.look else "",
     shell:
-        "python {input.script} --study results/study.json --gates {input.gates}"
+        "python {input.script} --study results/study.json --gates {input.gates} {params.look}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
@@ -112,7 +145,7 @@ rule write_report:
         # what the owner of the study writes, and no rule
         notes=sorted(map(str, Path("notes").glob("*.md"))),
         # of one seed per arm: its viewer shows examples
-        rollouts=lambda w: run_files("rollouts.jsonl", first_seeds(last_phase())),
+        rollouts=lambda w: run_files("rollouts.jsonl", first_seeds(chosen())),
         check="results/check.json",
     output:
         "results/report.html",

@@ -172,7 +172,5 @@ def _verdicts(results: Path) -> Table:
     with (results / "tables" / "verdicts.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             effect = f"{float(row['effect']):+.3f}" if row["effect"] else ""
-            shown.add_row(
-                row["hypothesis"], in_words(row["status"]), row["confidence"], effect
-            )
+            shown.add_row(row["hypothesis"], in_words(row["status"]), row["confidence"], effect)
     return shown

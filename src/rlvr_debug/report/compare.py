@@ -22,7 +22,7 @@ __all__ = ["Comparison", "Results", "beside_committed", "compare", "read_results
 
 WORKING_TREE = "working tree"
 # of results, each with what its keys are
-_PARTS = {"verdicts": "hypothesis", "metrics": "metric", "params": "key"}
+_PARTS = {"verdicts": "hypothesis", "metrics": "metric", "params": "key", "runs": "arm"}
 T = TypeVar("T")
 
 
@@ -38,6 +38,12 @@ class Results:
     metrics: Mapping[str, Any]
     params: Mapping[str, Any]
     curves: pd.DataFrame
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """By arm, how many there are: looks may choose others on another processor."""
+        counts = self.curves.groupby("arm")["seed"].nunique()
+        return {str(arm): int(count) for arm, count in counts.items()}
 
 
 def read_results(revision: str | None, root: Path = ROOT, overlaid: bool = False) -> Results:
@@ -177,7 +183,9 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, di
 
 
 def _parts(old: Results, new: Results) -> dict[str, dict[str, dict[str, Any]]]:
-    return {part: _differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
+    found = {part: _differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
+    # where these are the same, nobody asks
+    return {part: values for part, values in found.items() if values or part != "runs"}
 
 
 def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
@@ -197,13 +205,16 @@ def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
         f"{len(parts['metrics'])} of {len(new.metrics)} figures differ from the committed ones, as they may on "
         "another processor; make compare REV=HEAD shows all:"
     ]
-    changes = {key: abs(_moved(values)) for key, values in parts["metrics"].items()}
+    both = {key: values for key, values in parts["metrics"].items() if _numbers(values)}
+    changes = {key: abs(_moved(values)) for key, values in (both or parts["metrics"]).items()}
     if largest := max(changes, key=lambda key: changes[key], default=""):
         values = parts["metrics"][largest]
         shown = [_shown(values, which) for which in ("old", "new")]
         lines.append(f"  the largest change: {largest}, {' to '.join(shown)}")
     for cause, values in parts["verdicts"].items():
         lines.append(f"  {cause}: {_shown(values, 'old')} to {_shown(values, 'new')}")
+    for arm, values in parts.get("runs", {}).items():
+        lines.append(f"  runs of {arm}: {_shown(values, 'old')} to {_shown(values, 'new')}")
     return lines
 
 

@@ -12,14 +12,18 @@ import pandas as pd
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
+from rlvr_debug.replay.mechanism import mechanism_of
+from rlvr_debug.study.looks import Look
+from rlvr_debug.study.resolved import Study
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observed
 from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.sequential import looked
 from rlvr_debug.verdicts.statistics import slope_estimate
 
-__all__ = ["curve_table", "run_table", "write_phase", "write_tables"]
+__all__ = ["curve_table", "look_at", "run_table", "write_phase", "write_tables"]
 
 
 _AGAINST_CONTROL = ("case", "alone", "random_reward")
@@ -122,6 +126,8 @@ def _judge(
     """The tables runs, curves and arms, and the verdicts."""
     alpha = settings["alpha"]
     bar = Bar.of(alpha, settings["minimum_effect"])
+    if settings.get("design") == "sequential":
+        bar = looked(bar)
     run_rows = run_table(runs, results)
     curves = curve_table(runs, results)
     arms = arm_table(run_rows, settings["environment"], bar)
@@ -146,8 +152,21 @@ def write_phase(
 ) -> None:
     """Write the causes that the runs of the phases so far have found."""
     _, verdicts = _judge(runs, slugs, settings, results)
-    causes = [v.hypothesis for v in verdicts if (v.kind, v.status) == ("cause", "validated")]
-    write_json(out, {"phase": phase, "causes": causes})
+    write_json(out, {"phase": phase, "causes": _found(verdicts)})
+
+
+def _found(verdicts: Sequence[Verdict]) -> list[str]:
+    """The causes that are validated."""
+    return [v.hypothesis for v in verdicts if (v.kind, v.status) == ("cause", "validated")]
+
+
+def look_at(study: Study, before: Look) -> Look:
+    """Judge the runs that the look before this one chose, and return what follows."""
+    slugs = study.until(before.phase)[1]
+    judged, verdicts = _judge(study.chosen(before), slugs, study.judged_by, study.results)
+    check = read_json(study.results / "check.json")
+    mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
+    return study.looked.next(before, judged["arms"], mechanisms, _found(verdicts))
 
 
 def write_tables(

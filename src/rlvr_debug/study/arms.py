@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -180,15 +180,28 @@ def _departing(changed: InterventionArm, case: Arm, control: Arm) -> Interventio
 
 
 def seeds_of(params: Params, design: str) -> list[int]:
-    """Return the seeds of arms of this design: params.yaml has one list for all, or lists by design."""
+    """Return the seeds that a fixed design has for arms of this one: params.yaml has a list for all, or one for each."""
     seeds = params.seeds
     if isinstance(seeds, SeedsByDesign):
         return list(getattr(seeds, design) or seeds.others)
     return list(seeds)
 
 
+def _seeds(params: Params, arm: Arm) -> Sequence[int]:
+    """All that runs of this arm may have."""
+    if params.design == "fixed":
+        return seeds_of(params, arm.design)
+    # parameters are checked without SciPy where nothing asks for it
+    from rlvr_debug.study.looks import most_seeds
+
+    return most_seeds(arm, params.environment)
+
+
 def runs(params: Params) -> Iterator[Run]:
-    """Every run of the study, wholly resolved. Arms that are told the same share their runs, and so their seeds."""
+    """Every run of the study, wholly resolved. Arms that are told the same share their runs, and so their seeds.
+
+    Of the sequential design, all that its looks may choose.
+    """
     alike: dict[str, list[Arm]] = {}
     for arm in arms(params):
         each = [arm.environment, arm.faults, arm.rollouts, arm.options, arm.training]
@@ -196,7 +209,7 @@ def runs(params: Params) -> Iterator[Run]:
     shared = {arm.name: same for same in alike.values() for arm in same}
     for arm in arms(params):
         same = shared[arm.name]
-        for seed in dict.fromkeys(s for each in same for s in seeds_of(params, each.design)):
+        for seed in dict.fromkeys(s for each in same for s in _seeds(params, each)):
             yield Run(
                 arm=arm.name,
                 design=arm.design,

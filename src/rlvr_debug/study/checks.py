@@ -193,6 +193,9 @@ def _check_vllm(params: Params) -> None:
             raise _Wrong.value("vllm.tensor_parallel_size", parts, divisor)
     if not load_trainer(params.trainer).takes_sampler:
         return
+    if params.design == "sequential" and told.shared_by != "run":
+        once = "run with design sequential: trainings that share a server begin at once, and looks choose them one by one"
+        raise _Wrong.value("vllm.shared_by", told.shared_by, once)
     for arm in arms(params):
         lora_r = arm.training["lora_r"]
         config = config_of(base_model_of(params, arm.environment), ROOT)

@@ -88,6 +88,11 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
             raw["hypotheses"] = told(filled(params, path).hypotheses)
         _check_removals(raw, over, "", overlay)
         params = checked(Params, merge(raw, over), overlay)
+        if "seeds" in over and params.design == "sequential":
+            raise InputError(
+                f"{overlay}: key 'seeds' is given with design sequential, which takes seeds from 0 on as it needs them, "
+                "expected design: fixed beside it, or no seeds"
+            )
     params = filled(params, overlay or path)
     check_references(params, overlay or path)
     return params

@@ -19,6 +19,7 @@ from rlvr_debug.study.arms import runs, trained_runs
 from rlvr_debug.study.folder import study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
+from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.snakemake import core_count, jobs_to_do, snakemake_command
 from rlvr_debug.trainers.base import Run
 
@@ -193,7 +194,9 @@ class Tested:
 class Plan:
     """What a study will run. whole, left: all of it, and what is not done; None where only GPUs would tell
     (gpus: a line that says where their estimate is to be had). seeds: the fewest and the most of an arm.
-    jobs: not done, by rule; disk, free: bytes. hypotheses: in the order of their tests.
+    jobs: not done, by rule; disk, free: bytes. hypotheses: in the order of their tests. Of the sequential design all
+    of these are of the most that looks may choose; expected_trainings, expected: what they will, were one hypothesis
+    the cause.
     """
 
     study: str
@@ -202,6 +205,7 @@ class Plan:
     trainer: str
     model: str
     gated: bool
+    sequential: bool
     arms: int
     seeds: tuple[int, int]
     runs: int
@@ -216,6 +220,8 @@ class Plan:
     rates: Rates
     gpus: str
     hypotheses: tuple[Tested, ...]
+    expected_trainings: int
+    expected: Cost | None
 
 
 def _cost(jobs: Mapping[str, int], training: Sequence[float], cores: int) -> Cost:
@@ -238,6 +244,9 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
     whole, left = (
         None if real else _cost(jobs, training, cores) for jobs in (_all_jobs(trained), to_do)
     )
+    sequential = params.design == "sequential"
+    fewer = _expected(params) if sequential else len(trained)
+    chosen = {**_all_jobs(trained), **dict.fromkeys(_of_trainings(), fewer)}
     one = _disk_bytes(trained, params) if real else found.size
     return Plan(
         study=params.study,
@@ -246,6 +255,7 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         trainer=params.trainer,
         model=params.base_model.partition("@")[0],
         gated=params.phases == "gated",
+        sequential=sequential,
         arms=len({run.arm for run in every}),
         seeds=(min(seeds), max(seeds)),
         runs=len(every),
@@ -260,7 +270,22 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         rates=found,
         gpus=_TEXTS["gpus"] if real else "",
         hypotheses=tuple(_tested(params, every, cores, None if real else found)),
+        expected_trainings=fewer,
+        expected=None if real else _cost(chosen, training, cores),
     )
+
+
+def _of_trainings() -> list[str]:
+    """The rules that have a job for each training."""
+    return [rule for rule, job in _JOBS.items() if job["per"] == "training"]
+
+
+def _expected(params: Params) -> int:
+    """How many trainings looks will choose."""
+    # a fixed design is planned without SciPy
+    from rlvr_debug.study.expected import expected_trainings
+
+    return expected_trainings(resolve(params, ROOT).looked)
 
 
 def _tested(
@@ -303,8 +328,9 @@ def plan_text(found: Plan) -> str:
                 f"{found.trainings} of them trained"
                 + (f"; {shared} are told the same as another arm's." if shared else ".")
             ),
+            *(_wrapped(_looks(found)) if found.sequential else []),
             "",
-            f"{'':<24}{'whole study':>16}{'not done yet':>16}",
+            f"{'':<24}{'at most' if found.sequential else 'whole study':>16}{'not done yet':>16}",
             *(f"{name:<24}{whole:>16}{left:>16}" for name, whole, left in rows),
             f"{'disk, MB':<24}{found.disk / 1e6:>16.0f}  (free: {found.free / 1e6:.0f})",
             "",
@@ -315,6 +341,12 @@ def plan_text(found: Plan) -> str:
             *(_wrapped(_TEXTS["gated"]) if found.gated else []),
         ]
     )
+
+
+def _looks(found: Plan) -> str:
+    """What the sequential design will take."""
+    minutes = f", {found.expected.seconds / 60:.1f} minutes" if found.expected else ""
+    return str(_TEXTS["looks"]).format(trainings=found.expected_trainings, minutes=minutes)
 
 
 def _phases(found: Plan) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.causes import phase_of
@@ -20,6 +20,9 @@ from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
+
+if TYPE_CHECKING:
+    from rlvr_debug.study.looks import Look, Looked
 
 __all__ = ["Study", "read_study", "resolve", "server_settings", "write_study"]
 
@@ -175,9 +178,30 @@ class Study:
         return runs, sorted(slug for slug, own in self.phases.items() if own <= phase)
 
     @property
+    def is_sequential(self) -> bool:
+        """Whether looks at the results choose the runs."""
+        return self.params.design == "sequential"
+
+    @cached_property
+    def looked(self) -> Looked:
+        """The study as its looks see it, with the sequential design."""
+        # no training waits for SciPy and pandas
+        from rlvr_debug.study.looks import Looked
+        from rlvr_debug.verdicts.rule import Bar
+
+        told = self.params.verdicts
+        bar = Bar.of(told.alpha, told.minimum_effect)
+        return Looked(self.runs, self.phases, self.params.environment, bar)
+
+    def chosen(self, look: Look) -> list[Run]:
+        """Return the runs that a study of the sequential design has after that look."""
+        opened = self.until(look.phase)[0]
+        return [run for run in opened if run.seed < look.seeds[run.arm]]
+
+    @property
     def judged_by(self) -> dict[str, Any]:
         """What tables and report are told of the case and of how verdicts are reached."""
-        keys = ("study", "case", "trainer", "environment")
+        keys = ("study", "case", "trainer", "environment", "design")
         return {
             **{key: getattr(self.params, key) for key in keys},
             "training": told(self.runs[0].training),

@@ -26,7 +26,8 @@ __all__ = ["STATES", "RunStatus", "StudyStatus", "ToDo", "study_status", "to_do_
 State = Literal[
     "training", "evaluating", "failed", "interrupted", "trained", "done", "waiting", "later"
 ]
-# what calls for a look comes first; later: of a phase that is run only if those before it find no cause
+# what calls for a look comes first; later: of a phase that is run only if those before it find no cause, or of the
+# sequential design, and no look has chosen it
 STATES: tuple[State, ...] = get_args(State)
 _NOT_BEGUN = {"waiting", "later"}
 # of a hypothesis: none of its own arms has begun, some have, or all are done
@@ -152,9 +153,13 @@ def _tested(study: Study, states: Mapping[str, State]) -> dict[str, Tested]:
     for run in study.runs:
         if run.hypothesis:
             own[run.hypothesis].add(states[run.name])
+    # what no look has chosen is not missing where something of the hypothesis was run
+    left = {
+        slug: found - {"later"} if study.is_sequential else found for slug, found in own.items()
+    }
     return {
         slug: "tested" if found == {"done"} else "pending" if found <= _NOT_BEGUN else "testing"
-        for slug, found in own.items()
+        for slug, found in left.items()
     }
 
 
@@ -251,7 +256,16 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def _later(study: Study, folder: Path) -> set[str]:
-    """Return names of trainings that only phases need after the first that found a cause, or is not decided yet."""
+    """Return names of trainings that only phases need after the first that found a cause, or is not decided yet.
+
+    Of the sequential design, of those that no look has chosen.
+    """
+    if study.is_sequential:
+        from rlvr_debug.study.looks import last_look
+
+        look = last_look(folder / "results", study.looked.arms)
+        chosen = study.chosen(look or study.looked.first(study.params.phases == "gated"))
+        return set(study.trained) - {run.name for run in chosen}
     if study.params.phases != "gated":
         return set()
     last = 0

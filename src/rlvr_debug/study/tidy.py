@@ -10,9 +10,9 @@ from typing import Literal
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.git import git
 from rlvr_debug.processes import output_of
-from rlvr_debug.study.arms import runs
 from rlvr_debug.study.folder import WRITTEN, hold, nobody_works_in, study_folder
 from rlvr_debug.study.model import Params
+from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.snakemake import snakemake_command
 
 __all__ = ["tidy", "unlock", "unnamed"]
@@ -76,13 +76,24 @@ def unlock(folder: Path, command: list[str]) -> bool:
 def unnamed(params: Params, folder: Path) -> list[Path]:
     """Return run folders and logs of arms and seeds that the study does not have (any more).
 
-    Of an arm without any seed left, it is the whole folder.
+    Of an arm without any seed left, it is the whole folder. Of the sequential design that has come to its end, runs that
+    its looks did not choose too, and looks after the last one.
     """
-    trained = [tuple(run.name.split("/")) for run in runs(params)]
+    study = resolve(params, ROOT)
+    kept, stale = study.runs, list[Path]()
+    if study.is_sequential:
+        # no other command of this file needs SciPy
+        from rlvr_debug.study.looks import last_look, looks_after
+
+        last = last_look(folder / "results", study.looked.arms)
+        if last and not last.more:
+            kept = tuple(study.chosen(last))
+            stale = looks_after(last, folder / "results")
+    trained = [tuple(run.name.split("/")) for run in kept]
     needed = {key[:depth] for key in trained for depth in (1, 2, 3)}
     places = [folder / "results" / "runs"]
     places += [folder / "logs" / rule for rule in ("train", "evaluate_run")]
-    return [path for place in places for path in _outermost(place, (), needed)]
+    return [*stale, *(path for place in places for path in _outermost(place, (), needed))]
 
 
 def _outermost(place: Path, above: tuple[str, ...], needed: set[tuple[str, ...]]) -> Iterator[Path]:

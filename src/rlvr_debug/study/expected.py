@@ -1,0 +1,63 @@
+"""How many trainings a study of the sequential design will take, from simulated ones."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlvr_debug.study.looks import NOTHING, Looked, most_seeds
+from rlvr_debug.verdicts.rule import ABSENT, PRESENT, Measured
+from rlvr_debug.verdicts.sequential import next_seeds
+from rlvr_debug.verdicts.statistics import Floats, Sample
+
+__all__ = ["expected_trainings"]
+
+_STUDIES = 40  # for each hypothesis that may be the cause
+# as arms of the default study have them: what learning gains, and spreads over seeds of arms that learn and of others
+_GAIN, _LEARNING, _STILL = 0.25, 0.05, 0.015
+
+
+def expected_trainings(looked: Looked) -> int:
+    """Return the mean over studies in which one hypothesis is the cause, each in turn, and the check sees it.
+
+    All phases are run.
+    """
+    names, owners, layout = looked.layout(looked.last_phase, NOTHING)
+    if not owners:
+        return looked.trainings(looked.first(gated=False).seeds)
+    cause = np.repeat(np.arange(len(owners)), _STUDIES)[:, None]
+    own = layout.owner == cause
+    # what is mended learns, and so does a control with a part that does no harm
+    learns = np.where(layout.alone, ~own, own)
+    whole = np.broadcast_to(
+        [False, True], (len(cause), 2)
+    )  # the case does not, and the control does
+    learns = np.concatenate([whole, learns], -1)
+    present = np.where(np.arange(len(owners)) == cause, PRESENT, ABSENT)
+    most = len(most_seeds(looked.arms["control"], looked.main))
+    noise = np.random.default_rng(0).standard_normal((*learns.shape, most))
+    gains = (
+        np.where(learns, _GAIN, 0.0)[..., None]
+        + noise * np.where(learns, _LEARNING, _STILL)[..., None]
+    )
+    has: NDArray[np.int64] = np.zeros(learns.shape, dtype=int)
+    while ((wanted := next_seeds(layout, _measured(gains, has), present, looked.bar)) > has).any():
+        has = np.minimum(wanted, most)
+    every = ("case", "control", *names)
+    targets = (dict(zip(every, map(int, each), strict=True)) for each in has)
+    return round(
+        fmean(looked.trainings(looked.counts(looked.last_phase, each)) for each in targets)
+    )
+
+
+def _measured(gains: Floats, has: NDArray[np.int64]) -> Measured:
+    """Of the first so many runs of each arm. gains: (..., arms, runs); has: (..., arms)."""
+    used = np.arange(gains.shape[-1]) < has[..., None]
+    with np.errstate(all="ignore"):
+        mean = np.where(used, gains, 0.0).sum(-1) / np.maximum(has, 1)
+        squares = np.where(used, (gains - mean[..., None]) ** 2, 0.0).sum(-1)
+        sd = np.where(has > 1, np.sqrt(squares / (has - 1)), np.nan)
+    found = Sample(mean, sd, has)
+    return Measured(found, found)

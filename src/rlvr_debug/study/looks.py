@@ -1,0 +1,240 @@
+"""The sequential design: which runs a study may have, and which of them the looks at its results choose.
+
+Each look is at the runs that the one before it chose; before the first there are those that every study begins with.
+Who runs next is a pure function of the results (verdicts/sequential.py). Nothing is said there of arms that no look
+is about, which say where a failure occurs or what chance gains: these run at once, or with the phase of their
+hypothesis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, write_json
+from rlvr_debug.trainers.base import Run
+from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
+from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds
+from rlvr_debug.verdicts.statistics import Sample
+
+__all__ = [
+    "Look",
+    "Looked",
+    "last_look",
+    "look_file",
+    "looks_after",
+    "most_seeds",
+    "read_look",
+    "write_look",
+]
+
+# runs of an arm that no look is about: enough for a spread
+_ASIDE = 3
+_SHARED = ("case", "control")
+_MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
+_FIGURES = ("seeds", "gain", "gain_sd", "gain_greedy", "gain_greedy_sd", "tested")
+NOTHING = pd.DataFrame(columns=list(_FIGURES))
+
+
+class _Armed(Protocol):
+    """An arm, or a run of one."""
+
+    @property
+    def design(self) -> str: ...
+    @property
+    def hypothesis(self) -> str: ...
+    @property
+    def environment(self) -> str: ...
+
+
+def most_seeds(arm: _Armed, main: str) -> range:
+    """Return all seeds that an arm may have: one of so many runs has the first so many of them.
+
+    main: the environment of the case.
+    """
+    if arm.environment == main and arm.design in _SHARED:
+        return range(LARGEST)
+    return range(MOST if _is_looked_at(arm, main) else _ASIDE)
+
+
+def _is_looked_at(arm: _Armed, main: str) -> bool:
+    return (
+        arm.environment == main
+        and arm.design in ("repair", "alone")
+        and load_hypothesis(arm.hypothesis).kind == "cause"
+    )
+
+
+@dataclass(frozen=True)
+class Look:
+    """What follows from a look at a study's results.
+
+    number: 1 for the look at the first runs; 0 is what comes before it. phase: the last of which hypotheses are
+    tested so far. seeds: by arm, how many runs it is to have. more: whether some of these are still to run, so that
+    another look follows. causes: slugs of the causes that are validated so far.
+    """
+
+    number: int
+    phase: int
+    seeds: Mapping[str, int]
+    more: bool
+    causes: tuple[str, ...] = ()
+
+
+def look_file(results: Path, number: int) -> Path:
+    """Return where that look's answer is."""
+    return results / "tables" / f"look_{number}.json"
+
+
+def write_look(look: Look, path: Path) -> None:
+    """Write what follows from a look. The same gives the same bytes."""
+    write_json(path, asdict(look))
+
+
+def read_look(path: Path) -> Look:
+    """Read what write_look wrote. Raise InputError for any other file."""
+    found = read_json(path)
+    try:
+        return Look(**{**found, "causes": tuple(found["causes"])})
+    except (TypeError, KeyError):
+        raise InputError(
+            f"{path}: expected a look as the workflow writes it, found other keys"
+        ) from None
+
+
+def last_look(results: Path, arms: Iterable[str]) -> Look | None:
+    """Return the last look of which the file is there, None where there is none, or where it is one at other arms.
+
+    arms: the study's, by name.
+    """
+    found, number = None, 1
+    while (found is None or found.more) and look_file(results, number).is_file():
+        found, number = read_look(look_file(results, number)), number + 1
+    return found if found and set(found.seeds) == set(arms) else None
+
+
+def looks_after(last: Look, results: Path) -> list[Path]:
+    """Return the files of looks after the last one, which are of an earlier study."""
+    later = (look_file(results, number) for number in count(last.number + 1))
+    return list(takewhile(Path.is_file, later))
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A study as its looks see it.
+
+    runs: all that it may have; phases: by slug; main: the environment of the case; bar: of the whole study.
+    """
+
+    runs: Sequence[Run]
+    phases: Mapping[str, int]
+    main: str
+    bar: Bar
+
+    @cached_property
+    def arms(self) -> dict[str, Run]:
+        """Of each arm its first run."""
+        found: dict[str, Run] = {}
+        for run in self.runs:
+            found.setdefault(run.arm, run)
+        return found
+
+    @property
+    def last_phase(self) -> int:
+        return max(self.phases.values(), default=0)
+
+    def first(self, gated: bool) -> Look:
+        """Return what every study begins with. gated: later phases wait until those before them find no cause."""
+        phase = min(self.phases.values(), default=0) if gated else self.last_phase
+        return Look(0, phase, self.counts(phase, self._targets(phase, NOTHING, {})), more=True)
+
+    def next(
+        self,
+        before: Look,
+        arms: pd.DataFrame,
+        mechanisms: Mapping[str, bool | None],
+        causes: Sequence[str],
+    ) -> Look:
+        """Return what follows from a look at the runs that `before` chose.
+
+        arms: a row of each that has runs (arm_table); mechanisms: by slug, whether the check sees it; causes: slugs
+        of those that are validated.
+        """
+        rows, number, found = arms.set_index("arm"), before.number + 1, tuple(causes)
+        for phase in range(before.phase, self.last_phase + 1):
+            asked = self.counts(phase, self._targets(phase, rows, mechanisms))
+            seeds = {arm: max(more, before.seeds[arm]) for arm, more in asked.items()}
+            if seeds != before.seeds:
+                return Look(number, phase, seeds, True, found)
+            if found:
+                break
+        return Look(number, phase, seeds, False, found)
+
+    def layout(self, phase: int, rows: pd.DataFrame) -> tuple[list[str], list[str], Layout]:
+        """Return the arms up to that phase that looks are about, the slugs of their hypotheses, and both as next_seeds has them.
+
+        rows: of the arms that have runs, by arm.
+        """
+        names = [arm for arm in self._open(phase) if self._is_about(arm, rows)]
+        owners = sorted({self.arms[arm].hypothesis for arm in names})
+        alone = [self.arms[arm].design == "alone" for arm in names]
+        owner = [owners.index(self.arms[arm].hypothesis) for arm in names]
+        return names, owners, Layout(np.array(alone, dtype=bool), np.array(owner, dtype=int))
+
+    def trainings(self, seeds: Mapping[str, int]) -> int:
+        """Return how many are trained where arms have so many runs."""
+        return sum(seeds[arm] for arm, run in self.arms.items() if arm == run.trained_as)
+
+    def _targets(
+        self, phase: int, rows: pd.DataFrame, mechanisms: Mapping[str, bool | None]
+    ) -> dict[str, int]:
+        """By arm that looks are about, how many runs it is to have."""
+        names, owners, layout = self.layout(phase, rows)
+        every = [*_SHARED, *names]
+        seen = np.array([_MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
+        counts = next_seeds(layout, _measured(rows.reindex(every)), seen, self.bar)
+        return dict(zip(every, map(int, counts), strict=True))
+
+    def _open(self, phase: int) -> list[str]:
+        """The arms of hypotheses up to that phase."""
+        return [
+            arm for arm, run in self.arms.items() if self.phases.get(run.hypothesis, 0) <= phase
+        ]
+
+    def _is_about(self, arm: str, rows: pd.DataFrame) -> bool:
+        """Whether looks are about that arm. Of runs that are those of the other side, more say nothing."""
+        run = self.arms[arm]
+        other = self.arms["control" if run.design == "alone" else "case"]
+        if not _is_looked_at(run, self.main) or run.trained_as == other.trained_as:
+            return False
+        return arm not in rows.index or bool(rows.at[arm, "tested"])
+
+    def counts(self, phase: int, targets: Mapping[str, int]) -> dict[str, int]:
+        """By arm of the study, how many runs it is to have: as many as any arm that is told the same."""
+        most: dict[str, int] = {}
+        for arm in self._open(phase):
+            run = self.arms[arm]
+            aside = 0 if _is_looked_at(run, self.main) else _ASIDE
+            own = min(targets.get(arm, aside), len(most_seeds(run, self.main)))
+            most[run.trained_as] = max(most.get(run.trained_as, 0), own)
+        return {arm: most.get(run.trained_as, 0) for arm, run in self.arms.items()}
+
+
+def _measured(rows: pd.DataFrame) -> Measured:
+    """The gains of these arms; one that has no runs has no spread either."""
+    seeds = np.nan_to_num(rows["seeds"].to_numpy(float)).astype(int)
+
+    def side(gain: str) -> Sample:
+        mean, sd = (rows[name].to_numpy(float) for name in (gain, f"{gain}_sd"))
+        return Sample(np.nan_to_num(mean), sd, seeds)
+
+    return Measured(side("gain"), side("gain_greedy"))

@@ -1,0 +1,371 @@
+"""The sequential design: which runs a study may have, and which of them its looks choose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, write_text
+from rlvr_debug.report.compare import _parts, read_results
+from rlvr_debug.report.tables import look_at, write_tables
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.checks import check_references
+from rlvr_debug.study.looks import Look, Looked, last_look, look_file, read_look, write_look
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.plan import Rates, plan_text, planned
+from rlvr_debug.study.resolved import Study, resolve
+from rlvr_debug.study.status import ToDo, study_status
+from rlvr_debug.study.tidy import unnamed
+from rlvr_debug.verdicts.arms import arm_table
+from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.sequential import looked
+from tests.made_up_study import CAUSE_FOUND, LONG, SLUGS
+from tests.made_up_study import Study as MadeUp
+from tests.study_file import changed
+
+PARAMS = replace(load_params(ROOT / "params.yaml"), design="sequential")
+DEFAULT = resolve(PARAMS, ROOT)
+RATES = Rates({}, 0.013, 1e6, "made up")
+BAR = looked(Bar.of(0.05, 0.1))
+LEARNING, STILL = 0.3, 0.0
+Gain = Callable[[str], float]
+
+
+def first(study: Study = DEFAULT, gated: bool = False) -> Look:
+    return study.looked.first(gated)
+
+
+def gains_of(study: Study, gain: Gain) -> pd.DataFrame:
+    """A row of runs.csv for every run that the study may have: what `gain` says of its arm, and some noise."""
+    noise = np.random.default_rng(5)
+    spread: dict[str, float] = {}
+    rows = []
+    for run in study.runs:
+        key = run.name
+        spread.setdefault(key, float(noise.normal(0, 0.02)))
+        value = gain(run.trained_as) + spread[key]
+        named = {key: getattr(run, key) for key in ("arm", "design", "hypothesis", "environment")}
+        changes = "" if run.trained_as in ("case", "control") else "something"
+        changes = "something" if run.arm == "control" else changes
+        rows.append(
+            {**named, "seed": run.seed, "changes": changes, "gain": value, "gain_greedy": value}
+        )
+    return pd.DataFrame(rows)
+
+
+def looks(study: Study, gain: Gain, gated: bool = False, **mechanisms: bool) -> list[Look]:
+    """All looks of a study of these gains, the first runs before them."""
+    table = gains_of(study, gain)
+    found = [first(study, gated)]
+    while found[-1].more:
+        names = {(run.arm, run.seed) for run in study.chosen(found[-1])}
+        chosen = table[[pair in names for pair in zip(table["arm"], table["seed"], strict=True)]]
+        arms = arm_table(chosen, "musique", BAR)
+        seen = {slug.replace("-", "_"): slug for slug in study.phases}
+        present = {slug: mechanisms.get(name, False) for name, slug in seen.items()}
+        found.append(study.looked.next(found[-1], arms, present, []))
+        assert len(found) < 40
+    return found
+
+
+def one_cause(arm: str) -> float:
+    """Only the attention mask matters, in the case and alone."""
+    healthy = arm in ("control", "attention-mask") or (arm.endswith("-alone") and "mask" not in arm)
+    return LEARNING if healthy or "gsm8k" in arm else STILL
+
+
+def nothing(_: str) -> float:
+    return STILL
+
+
+# --- what runs first
+
+
+def test_parts_alone_run_before_what_mends_them_and_a_repair_where_there_is_no_part_alone() -> None:
+    seeds = first().seeds
+    assert seeds["attention-mask-alone"] == seeds["prompt-tools-alone"] == 2
+    assert seeds["attention-mask"] == seeds["prompt-tools"] == 0
+    assert seeds["kl-beta-0"] == seeds["no-scaling"] == 2
+    assert seeds["case"] >= 2 <= seeds["control"]
+
+
+def test_an_arm_that_is_told_what_the_case_is_has_the_case_s_runs_and_asks_for_none() -> None:
+    look = first()
+    assert DEFAULT.looked.arms["forced-sync"].trained_as == "case"
+    assert look.seeds["forced-sync"] == look.seeds["case"]
+    names = {run.name for run in DEFAULT.chosen(look)}
+    assert len(names) == DEFAULT.looked.trainings(look.seeds)
+
+
+def test_arms_of_so_many_runs_have_the_first_so_many_seeds() -> None:
+    look = replace(first(), seeds={**first().seeds, "case": 4})
+    assert [run.seed for run in DEFAULT.chosen(look) if run.arm == "case"] == [0, 1, 2, 3]
+
+
+def test_a_study_may_have_all_that_its_looks_can_ask_for_whatever_seeds_the_fixed_one_has() -> None:
+    seeds = {run.arm: 0 for run in DEFAULT.runs}
+    for run in runs(replace(PARAMS, seeds=(7,))):
+        seeds[run.arm] = max(seeds[run.arm], run.seed + 1)
+    assert (seeds["case"], seeds["control"], seeds["attention-mask"]) == (8, 8, 6)
+    assert (seeds["random-reward"], seeds["gsm8k"], seeds["gsm8k-control"]) == (3, 3, 3)
+
+
+# --- what follows
+
+
+def test_a_study_ends_and_each_look_before_has_asked_for_more() -> None:
+    for gain in (one_cause, nothing):
+        found = looks(DEFAULT, gain, hidden_context=True)
+        assert [look.number for look in found] == list(range(len(found)))
+        assert [look.more for look in found] == [True] * (len(found) - 1) + [False]
+        totals = [DEFAULT.looked.trainings(look.seeds) for look in found]
+        assert all(a < b for a, b in pairwise(totals[:-1]))
+        assert totals[-1] == totals[-2]
+
+
+def test_a_cause_that_its_part_alone_shows_is_not_mended() -> None:
+    seeds = looks(DEFAULT, one_cause, hidden_context=True)[-1].seeds
+    assert seeds["attention-mask"] == 0
+    assert seeds["attention-mask-alone"] < 6
+
+
+def test_a_case_that_surely_does_as_well_as_the_control_ends_the_study_early() -> None:
+    found = looks(DEFAULT, nothing)
+    assert found[-1].seeds["prompt-tools"] == 0
+    assert DEFAULT.looked.trainings(found[-1].seeds) < 45
+
+
+def test_an_arm_that_comes_out_as_the_case_to_the_last_digit_is_not_run_again() -> None:
+    def same(study: Study) -> pd.DataFrame:
+        table = gains_of(study, one_cause)
+        case = table[table["arm"] == "case"].set_index("seed")["gain"]
+        own = table["arm"] == "kl-beta-0"
+        table.loc[own, "gain"] = table.loc[own, "gain_greedy"] = table.loc[own, "seed"].map(case)
+        return table
+
+    begin = first()
+    names = {(run.arm, run.seed) for run in DEFAULT.chosen(begin)}
+    seen = {}
+    for table in (gains_of(DEFAULT, one_cause), same(DEFAULT)):
+        chosen = table[[pair in names for pair in zip(table["arm"], table["seed"], strict=True)]]
+        arms = arm_table(chosen, "musique", BAR)
+        tested = arms.set_index("arm").at["kl-beta-0", "tested"]
+        seen[bool(tested)] = DEFAULT.looked.layout(3, arms.set_index("arm"))[0]
+    assert "kl-beta-0" in seen[True]
+    assert "kl-beta-0" not in seen[False]
+
+
+def test_a_later_phase_joins_where_none_before_it_found_a_cause() -> None:
+    gated = first(gated=True)
+    assert (gated.phase, gated.seeds["no-scaling"], gated.seeds["gsm8k"]) == (1, 0, 0)
+    found = looks(DEFAULT, one_cause, gated=True)  # `looks` says of no cause that it is validated
+    assert [look.phase for look in found] == sorted(look.phase for look in found)
+    assert {1, 2, 3} <= {look.phase for look in found}
+    assert found[-1].seeds["no-scaling"] >= 2 <= found[-1].seeds["kl-beta-0"]
+
+
+def test_a_phase_that_found_a_cause_is_the_last() -> None:
+    last = looks(DEFAULT, one_cause, gated=True)
+    before = next(b for b, after in pairwise(last) if after.phase > b.phase)
+    table = gains_of(DEFAULT, one_cause)
+    names = {(run.arm, run.seed) for run in DEFAULT.chosen(before)}
+    chosen = table[[pair in names for pair in zip(table["arm"], table["seed"], strict=True)]]
+    arms = arm_table(chosen, "musique", BAR)
+    found = DEFAULT.looked.next(before, arms, {}, ["hidden-context"])
+    assert (found.more, found.phase, found.causes) == (False, 1, ("hidden-context",))
+    assert dict(found.seeds) == dict(before.seeds)
+
+
+def test_a_study_without_hypotheses_ends_too() -> None:
+    study = resolve(replace(PARAMS, hypotheses={}), ROOT)
+    assert not looks(study, one_cause)[-1].more
+
+
+# --- files
+
+
+def test_a_look_is_read_as_it_was_written_and_another_file_is_one_line(tmp_path: Path) -> None:
+    path = look_file(tmp_path, 1)
+    write_look(first(), path)
+    assert read_look(path) == first()
+    write_text(path, '{"seeds": {}}')
+    with pytest.raises(InputError, match=r"look_1\.json: expected a look as the workflow writes"):
+        read_look(path)
+
+
+def ended(results: Path, **seeds: int) -> Look:
+    """Two looks of the default study, after the second of which nothing more is to run."""
+    begin = first()
+    chosen = {**begin.seeds, **seeds}
+    write_look(replace(begin, number=1, seeds=chosen), look_file(results, 1))
+    last = replace(begin, number=2, seeds=chosen, more=False)
+    write_look(last, look_file(results, 2))
+    return last
+
+
+def test_the_last_look_is_the_first_that_asks_for_nothing_and_is_of_the_study_s_arms(
+    tmp_path: Path,
+) -> None:
+    arms = DEFAULT.looked.arms
+    assert last_look(tmp_path, arms) is None
+    last = ended(tmp_path)
+    write_look(replace(last, number=3), look_file(tmp_path, 3))
+    assert last_look(tmp_path, arms) == last
+    assert last_look(tmp_path, [*arms, "another"]) is None
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> tuple[MadeUp, Study]:
+    """Results of every run that a study of the sequential design may have, of which its looks choose some."""
+    made = MadeUp(tmp_path / "results", CAUSE_FOUND, design="sequential")
+    return made, replace(resolve(made.params, tmp_path), results=made.results)
+
+
+def test_tables_are_of_the_chosen_runs_and_the_cause_is_found_with_fewer(
+    made_up: tuple[MadeUp, Study],
+) -> None:
+    made, study = made_up
+    look = first(study)
+    while look.more:
+        look = look_at(study, look)
+        write_look(look, look_file(made.results, look.number))
+    path = look_file(made.results, look.number)
+    chosen = study.chosen(read_look(path))
+    write_tables(chosen, study.phases, {}, [path], study.judged_by, made.results)
+    tables = made.read()
+    counts = tables["runs"].groupby("arm")["seed"].nunique().to_dict()
+    assert counts == {arm: count for arm, count in look.seeds.items() if count}
+    assert counts["attention-mask-alone"] < 6
+    assert "attention-mask" not in counts  # alone it showed the cause
+    # as the case to the last digit
+    assert counts[LONG] == 2
+    verdicts = tables["verdicts"].set_index("hypothesis")
+    assert list(verdicts.index) == sorted(SLUGS)
+    assert verdicts.loc["hidden-context", "status"] == "validated"
+    assert verdicts.loc["kl-penalty", "status"] == "invalidated"
+    assert "not run" not in " ".join(verdicts["evidence"])
+    assert look.causes == ("hidden-context",)
+    assert len(chosen) < len(study.runs)
+    # looks are paid for: the same runs of a fixed design show the same with less doubt
+    arms = tables["arms"].set_index("arm")
+    fixed = {**study.judged_by, "design": "fixed"}
+    write_tables(chosen, study.phases, {}, [path], fixed, made.results)
+    assert (
+        arms.at["attention-mask-alone", "p_holm"]
+        > made.read()["arms"].set_index("arm").at["attention-mask-alone", "p_holm"]
+    )
+
+
+# --- around the workflow
+
+
+def test_prune_keeps_what_looks_chose_and_all_while_they_are_under_way(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    for name in ("case/2", "case/7", "attention-mask/0", "case/9"):
+        write_text(results / "runs" / "musique" / name / "metrics.jsonl", "")
+    names = [str(path.relative_to(results)) for path in unnamed(PARAMS, tmp_path)]
+    assert names == ["runs/musique/case/9"]
+    ended(results, case=3)
+    write_look(first(), look_file(results, 3))
+    names = [str(path.relative_to(results)) for path in unnamed(PARAMS, tmp_path)]
+    assert names == [
+        *("tables/look_3.json", "runs/musique/attention-mask"),
+        *("runs/musique/case/7", "runs/musique/case/9"),
+    ]
+    # of other arms they say nothing
+    other = replace(PARAMS, hypotheses={})
+    gone = [str(path.relative_to(results)) for path in unnamed(other, tmp_path)]
+    assert gone == ["runs/musique/attention-mask", "runs/musique/case/9"]
+
+
+def test_a_plan_says_how_many_trainings_are_expected_and_how_many_there_may_be() -> None:
+    found = planned(PARAMS, {}, 2, RATES, free=10**10)
+    assert found.trainings == len(DEFAULT.trained)
+    begin = DEFAULT.looked.trainings(first().seeds)
+    assert begin <= found.expected_trainings < found.trainings
+    assert found.whole
+    assert found.expected
+    assert found.expected.seconds < found.whole.seconds
+    text = plan_text(found)
+    assert (
+        f"Expected, were one hypothesis the cause: {found.expected_trainings} trainings"
+        in " ".join(text.split())
+    )
+    assert "at most" in text
+    assert max(map(len, text.splitlines())) < 80
+    json.dumps(asdict(found))
+    fixed = planned(replace(PARAMS, design="fixed"), {}, 2, RATES, free=10**10)
+    assert fixed.expected_trainings == fixed.trainings
+    assert fixed.expected == fixed.whole
+
+
+def test_status_waits_for_what_is_chosen_and_calls_the_rest_later(tmp_path: Path) -> None:
+    def states() -> dict[str, int]:
+        return {**study_status(DEFAULT, tmp_path, ToDo(frozenset(), 0.0), RATES).count()}
+
+    begin, all_ = DEFAULT.looked.trainings(first().seeds), len(DEFAULT.trained)
+    assert states() == {"waiting": begin, "later": all_ - begin}
+    last = ended(tmp_path / "results", case=7)
+    more = DEFAULT.looked.trainings(last.seeds)
+    assert states() == {"waiting": more, "later": all_ - more}
+
+
+def test_another_number_of_runs_is_told_where_results_are_compared() -> None:
+    [shipped] = [read_results(None)]
+    fewer = replace(shipped, curves=shipped.curves[shipped.curves["seed"] < 2])
+    arms = _parts(shipped, fewer)["runs"]
+    assert arms["case"] == {"old": 3, "new": 2}
+    assert "runs" not in _parts(shipped, shipped)
+
+
+# --- what is refused
+
+
+def test_trainings_that_share_a_server_are_not_chosen_by_looks() -> None:
+    vllm = {"environment": "vllm-cpu", "shared_by": "study"}
+    params = changed(PARAMS, sampler="vllm", vllm=vllm, training={"lora_r": 8})
+    with pytest.raises(InputError) as caught:
+        check_references(params, Path("params.yaml"))
+    said = str(caught.value)
+    assert said.startswith(
+        "params.yaml: key 'vllm.shared_by' is study, expected run with design sequential: "
+    )
+    assert "\n" not in said
+    check_references(replace(params, design="fixed"), Path("params.yaml"))
+
+
+def overlaid(folder: Path, **values: Any) -> Any:
+    path = folder / "overlay.yaml"
+    path.write_text(json.dumps({"study": "other", **values}), encoding="utf-8")
+    return load_params(ROOT / "params.yaml", path)
+
+
+def test_seeds_of_an_overlay_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"key 'seeds' is given with design sequential, .*expected"
+    ):
+        overlaid(tmp_path, design="sequential", seeds=[0, 1])
+    assert overlaid(tmp_path, seeds=[0, 1]).design == "fixed"
+    assert overlaid(tmp_path, design="sequential").design == "sequential"
+
+
+def test_a_design_that_is_none_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"key 'design' is str 'adaptive', expected one of"):
+        overlaid(tmp_path, design="adaptive")
+
+
+def test_a_study_that_says_no_design_is_of_the_fixed_one() -> None:
+    """Results from before there was a choice can be read."""
+    told = read_json(ROOT / "results" / "study.json")["params"]
+    assert told.get("design", "fixed") == "fixed"
+    assert isinstance(DEFAULT.looked, Looked)

@@ -60,12 +60,12 @@ def test_what_is_not_seen_any_more_is_a_warning_and_no_pass() -> None:
 
 def test_the_first_new_deviation_is_annotated_in_one_line_that_nothing_ends_early() -> None:
     now = answer(groups="deviates", loss="deviates", clip="deviates")
-    now["segments"][1]["note"] = "50% off\n::error::not ours"
+    now["segments"][1]["note"] = "half, 50% off\n::error::not ours"
     found = against(now, {"groups": "deviates"})
     [line] = annotation_lines(now, found, "a,b:c.py")
     assert line == (
         "::error file=a%2Cb%3Ac.py,title=rlvr-debug check::loss: loss by halves. "
-        "50%25 off%0A::error::not ours. After it, and maybe because of it: clip."
+        "Half, 50%25 off%0A::error::not ours. After it, and maybe because of it: clip."
     )
 
 

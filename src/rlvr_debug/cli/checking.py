@@ -29,7 +29,7 @@ Script = Annotated[
     "check train.py",
     "check --steps 5 --json train.py > found.json",
     "check --record runs/record",
-    "check --baseline before.json --annotate train.py --smoke",
+    "check --baseline before.json --annotate train.py",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
 )
 def check(

@@ -14,7 +14,7 @@ from rlvr_debug.replay.finding import DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
 
-__all__ = ["AGREED", "DEVIATED", "answer_of", "answer_text", "status_of", "timeless"]
+__all__ = ["AGREED", "DEVIATED", "answer_of", "answer_text", "capital", "status_of", "timeless"]
 
 AGREED, DEVIATED = 0, 3  # exit statuses
 _MOST = 3  # names that the sentence has
@@ -55,12 +55,13 @@ def _sentence(checked: Checked) -> str:
         but = f"; not seen: {', '.join(unseen)}" if unseen else ""
         return f"Every segment that was seen agrees with its reference{but}."
     if not first.names:
-        return f"{first.segment}: a fault that nothing known gives. {_capital(first.note)}."
+        return f"{first.segment}: a fault that nothing known gives. {capital(first.note)}."
     names = " or ".join(name.name for name in first.names[:_MOST])
-    return f"{first.segment}: {names}. {_capital(first.note)}."
+    return f"{first.segment}: {names}. {capital(first.note)}."
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """Return text with a capital in front, and all else as it is."""
     return text[:1].upper() + text[1:]
 
 

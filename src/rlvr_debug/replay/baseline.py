@@ -9,6 +9,7 @@ from typing import Any
 
 from rlvr_debug.errors import InputError, typed
 from rlvr_debug.files import read_json
+from rlvr_debug.replay.answer import capital
 from rlvr_debug.replay.finding import DEVIATES, NOT_SEEN
 
 __all__ = ["Against", "against", "against_text", "annotation_lines", "read_baseline"]
@@ -86,7 +87,7 @@ def annotation_lines(answer: Answer, found: Against, script: str | None) -> Iter
     if found.new:
         first, *others = found.new
         names = " or ".join(each["name"] for each in told[first]["names"])
-        said = f"{first}: {names or 'a fault that nothing known gives'}. {told[first]['note']}."
+        said = f"{first}: {names or 'a fault that nothing known gives'}. {capital(told[first]['note'])}."
         after = f" After it, and maybe because of it: {', '.join(others)}." if others else ""
         yield _command("error", said + after, script)
     for name in found.unseen:

@@ -240,26 +240,6 @@ def test_a_fresh_clone_has_nothing_to_do_once_it_has_pulled(
 
 
 @pytest.mark.heavy
-def test_a_user_s_own_rows_beside_the_splits_outlive_every_command(recorded: Repository) -> None:
-    own = [recorded.root / "data" / name for name in ("mine.jsonl", "mine/a.jsonl", "real/b.jsonl")]
-    for path in own:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(path.name, encoding="utf-8")
-    assert recorded.nothing_to_do()
-
-    recorded.params({"data": {"musique": {"rows": 61}}})
-    assert ran(recorded.dvc("repro"))
-    recorded.git("commit", "-qam", "other splits")
-    recorded.git("checkout", "-q", "HEAD~1")
-    recorded.dvc("checkout")
-    recorded.dvc("pull", "--force")
-    for command in ("prune", "clean"):
-        recorded.run(*CLI, command)
-    assert not (recorded.root / "data" / "splits").exists()
-    assert [path.read_text("utf-8") for path in own] == [path.name for path in own]
-
-
-@pytest.mark.heavy
 def test_an_experiment_runs_what_it_changes(recorded: Repository) -> None:
     old = recorded.bytes()
     assert ran(recorded.dvc("exp", "run", "-S", f"{KL_BETA}=0.5")) == ONE_RUN
@@ -399,6 +379,45 @@ def fresh(tmp_path: Path) -> Repository:
 
 def stage_of(folder: Path) -> Any:
     return yaml.safe_load((folder / "dvc.yaml").read_text(encoding="utf-8"))["stages"]["study"]
+
+
+@pytest.mark.slow
+def test_a_user_s_own_rows_beside_the_splits_outlive_every_command(fresh: Repository) -> None:
+    """Of a study whose results are made up: what DVC takes away and brings back is what dvc.yaml names."""
+    fresh.dvc("remote", "add", "--default", "local", "../remote")
+    splits, stage = fresh.root / "data" / "splits", stage_of(fresh.root)
+    for each in [*stage["outs"], *stage["metrics"]]:
+        [path] = (fresh.root / name for name in each)
+        file = path if path.suffix else path / "file"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("old", encoding="utf-8")
+    record(fresh)
+    names = ("mine.jsonl", "mine/train.jsonl", "real/mine.jsonl")
+    own = [fresh.root / "data" / name for name in names]
+    for path in own:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine", encoding="utf-8")
+    (splits / "file").write_text("new", encoding="utf-8")
+    record(fresh, "-u")
+
+    fresh.git("checkout", "-q", "HEAD~1")
+    fresh.dvc("checkout")
+    assert (splits / "file").read_text(encoding="utf-8") == "old"
+    shutil.rmtree(splits)
+    fresh.dvc("pull", "--force")
+    assert (splits / "file").read_text(encoding="utf-8") == "old"
+    for command in ("prune", "clean"):
+        fresh.run(*CLI, command)
+    assert not splits.exists()
+    assert [path.read_text(encoding="utf-8") for path in own] == ["mine"] * 3
+
+
+def record(repository: Repository, which: str = ".") -> None:
+    """Record, commit and push what is there. which: files for git, -u for those that it has already."""
+    repository.dvc("commit", "--force")
+    repository.git("add", which)
+    repository.git("commit", "-qm", "results")
+    repository.dvc("push")
 
 
 def test_a_study_can_be_tracked_before_it_is_run(fresh: Repository) -> None:

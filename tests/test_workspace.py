@@ -164,7 +164,7 @@ def test_clean_takes_the_splits_and_leaves_a_user_s_own_rows_beside_them(project
     project.add("params.yaml")
     write_text(project.folder / "data" / ".gitignore", "/splits\n")
     project.track()
-    mine = ["data/mine.jsonl", "data/mine/train.jsonl"]
+    mine = ["data/mine.jsonl", "data/mine/train.jsonl", "data/real/mine.jsonl"]
     project.add("data/splits/musique/train.jsonl", *mine)
     project.tidy("clean")
     assert project.files() == {"params.yaml", "data/.gitignore", *mine}

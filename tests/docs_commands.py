@@ -188,6 +188,8 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
 
 _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.bench_diagnose": _SLOW_HELP,
+    "python -m benchmarks.mistakes.make": _SLOW_HELP,
+    "python -m benchmarks.mistakes.score": _HELP,
     "python -m benchmarks.check.run": NotHere("runs 386 trainings under the check"),
     'python -m benchmarks.bench_gpu --gpu "H100 80GB" --profile': Here(
         says="of FLOPs", adds="--device cpu --sizes tiny tiny-lora --repeats 1", heavy=True
@@ -286,6 +288,9 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug diagnose outputs/my-run": Here(says="optimizer-no-op", heavy=True),
     "rlvr-debug diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml": Here(
         says="optimizer-no-op", leaves="mine.yaml"
+    ),
+    "rlvr-debug diagnose tests/logs/healthy-gsm8k tests/logs/kl-blow-up": Here(
+        says="learning_rate  from step 2"
     ),
     "rlvr-debug diagnose tests/logs/dead-groups --limit 1": Here(says=" 1. reward-signal"),
     "rlvr-debug diagnose tests/logs/truncation --gpus 0": Here(says="context-truncation"),

@@ -25,7 +25,7 @@ from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Log, make_log
 from rlvr_debug.logs.readers import Rows
 
-__all__ = ["RESULTS", "Answer", "Score", "answers", "log_of", "read_lines", "score", "table"]
+__all__ = ["RESULTS", "Answer", "Score", "answers", "log_of", "read_lines", "row", "score", "table"]
 
 RESULTS = HERE / "results.md"
 
@@ -125,7 +125,9 @@ def _share(values: Sequence[float]) -> tuple[float, float, float]:
     return float(np.mean(values)), float(low), float(high)
 
 
-def _line(what: str, found: Score) -> str:
+def row(what: str, answered: Sequence[Answer]) -> str:
+    """Return a row of the table."""
+    found = score(answered)
     first, area = (
         f"{mean:.0%} [{low:.0%}, {high:.0%}]" for mean, low, high in (found.first, found.area)
     )
@@ -142,9 +144,9 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
         found = answers(lines, sampler)
         what = "with the sampler's log-probabilities" if sampler else "without them"
         held_out = [each for each in found if each.kind.fold == HELD_OUT]
-        rows.append(_line(f"held out, {what}", score(held_out)))
+        rows.append(row(f"held out, {what}", held_out))
         seen = [each for each in found if each.kind.fold != HELD_OUT]
-        rows.append(_line(f"bounds were set on these, {what}", score(seen)))
+        rows.append(row(f"bounds were set on these, {what}", seen))
     return "\n".join(rows) + "\n"
 
 

@@ -255,7 +255,8 @@ def table_of(rows: list[World], studies: int, bar: Bar, seed: int) -> pd.DataFra
         fixed = rates(study, fixed_seeds(study), bar)
         both = {**looks, **{f"fixed_{name}": value for name, value in fixed.items()}}
         found.append({**asdict(world), **both, "of_fixed": looks["runs"] / fixed["runs"]})
-    return pd.DataFrame(found).drop(columns="fixed_runs_90")
+    # as looks.csv has them, so that the page is made of the same figures
+    return pd.DataFrame(found).drop(columns="fixed_runs_90").round(4)
 
 
 def summary(table: pd.DataFrame, studies: int) -> str:

@@ -212,6 +212,9 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "python -m benchmarks.make_logs --reseed 100 --out DIR --only exploding-gradients truncation "
     "hidden-prompt healthy-gsm8k healthy-musique": _SLOW_HELP,
     "python -m benchmarks.scaling": Here(says="cache beside 16 adapters"),
+    "python -m benchmarks.simulate_looks": Here(
+        leaves="out/looks.csv", adds="--studies 10 --out out", heavy=True
+    ),
     "python -m benchmarks.simulate_verdicts": Here(
         leaves="out/simulation.csv", adds="--studies 40 --out out", heavy=True
     ),

@@ -8,7 +8,9 @@ gain in held-out reward over seeds, with Welch's t interval of moderated varianc
 
 An effect is significant when it is above 0 and its p value, after Holm's correction over all
 intervention arms of causes whose runs differ from what they are compared with, is below alpha. The control, which
-mends everything, and the arms of localisers are judged apart.
+mends everything, and the arms of localisers are judged apart. With the bar of a study that was looked at several times
+(sequential.looked) p is divided first by the share of alpha that the look at the arm's seeds spends: arms may have
+different numbers of seeds, and all of them count, whatever an earlier look showed.
 
 The case must fail first: the control is better, significantly and by at least the minimum effect. Then each kind of
 evidence does one thing (rule.status, and the table in docs/verdicts.md):

@@ -51,9 +51,9 @@ __all__ = [
 
 CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
 MOST, LARGEST = 6, 8  # seeds at the last look: of an arm, and of the case and the control
-# of alpha, by look: each spends twice as much as the one before
-_SPENDING = tuple(2**look / 31 for look in range(MOST - FIRST + 1))
-_FUTILE_FROM = 4  # seeds, before which means and spreads are too little known to give up
+# of alpha, by look: each spends twice as much as the one before, all half of it, as simulated studies then hold their bounds
+_SPENDING = tuple(2**look / 62 for look in range(MOST - FIRST + 1))
+_FUTILE_FROM = 3  # seeds: after two, means and spreads are too little known to give up
 _TIMES = 1.5  # as many seeds of the case and the control as of an arm, at most
 Ints = NDArray[np.int64]
 
@@ -159,8 +159,8 @@ def _wanted(
     located = layout.any_of(effects.large)[..., layout.owner]
     # repairs wait until no alone arm of theirs has anything more to say
     talking = layout.any_of(layout.alone & open_)[..., layout.owner]
-    told = talking | _reproduced(layout, results, bar, effects)[..., None]
-    return np.asarray(open_ & ~located & (layout.alone | ~layout.has_alone() | ~told))
+    waits = talking | _reproduced(layout, results, bar, effects)[..., None]
+    return np.asarray(open_ & ~located & (layout.alone | ~layout.has_alone() | ~waits))
 
 
 def _reproduced(layout: Layout, results: Measured, bar: Bar, effects: Effects) -> Bools:

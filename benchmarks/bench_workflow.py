@@ -119,7 +119,7 @@ def _large(folder: Path) -> tuple[str, float, str]:
     default = load_params(ROOT / "params.yaml")
     trained = {run.trained_as for run in runs(default)}
     seeds = math.ceil(_RUNS / len(trained))
-    command = _copy(folder, {"study": "large", "seeds": list(range(seeds))})
+    command = _copy(folder, {"study": "large", "design": "fixed", "seeds": list(range(seeds))})
     dry = ("--dry-run", "--quiet", "rules")
     _, jobs = _study(command, folder, *dry)
     words = [*command, "--", *dry]

@@ -136,6 +136,7 @@ def overlay_of(environment: str, args: argparse.Namespace) -> dict[str, Any]:
         "study": f"train-{environment}",
         "case": HEALTHY,
         "environment": environment,
+        "design": "fixed",
         "seeds": [args.seed],
         "base_model": args.model,
         "sampler": args.sampler,

@@ -20,7 +20,15 @@ from rlvr_debug.report.compare import _parts, read_results
 from rlvr_debug.report.tables import look_at, write_tables
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.checks import check_references
-from rlvr_debug.study.looks import Look, Looked, last_look, look_file, read_look, write_look
+from rlvr_debug.study.looks import (
+    NOTHING,
+    Look,
+    Looked,
+    last_look,
+    look_file,
+    read_look,
+    write_look,
+)
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates, plan_text, planned
 from rlvr_debug.study.resolved import Study, resolve
@@ -102,6 +110,7 @@ def test_parts_alone_run_before_what_mends_them_and_a_repair_where_there_is_no_p
 def test_an_arm_that_is_told_what_the_case_is_has_the_case_s_runs_and_asks_for_none() -> None:
     look = first()
     assert DEFAULT.looked.arms["forced-sync"].trained_as == "case"
+    assert "forced-sync" not in DEFAULT.looked.layout(look.phase, NOTHING)[0]
     assert look.seeds["forced-sync"] == look.seeds["case"]
     names = {run.name for run in DEFAULT.chosen(look)}
     assert len(names) == DEFAULT.looked.trainings(look.seeds)
@@ -257,13 +266,13 @@ def test_tables_are_of_the_chosen_runs_and_the_cause_is_found_with_fewer(
     assert look.causes == ("hidden-context",)
     assert len(chosen) < len(study.runs)
     # looks are paid for: the same runs of a fixed design show the same with less doubt
-    arms = tables["arms"].set_index("arm")
     fixed = {**study.judged_by, "design": "fixed"}
     write_tables(chosen, study.phases, {}, [path], fixed, made.results)
-    assert (
-        arms.at["attention-mask-alone", "p_holm"]
-        > made.read()["arms"].set_index("arm").at["attention-mask-alone", "p_holm"]
+    p_looked, p_fixed = (
+        each["arms"].set_index("arm")["p_holm"].to_dict()["attention-mask-alone"]
+        for each in (tables, made.read())
     )
+    assert p_looked > p_fixed
 
 
 # --- around the workflow
@@ -275,6 +284,8 @@ def test_prune_keeps_what_looks_chose_and_all_while_they_are_under_way(tmp_path:
         write_text(results / "runs" / "musique" / name / "metrics.jsonl", "")
     names = [str(path.relative_to(results)) for path in unnamed(PARAMS, tmp_path)]
     assert names == ["runs/musique/case/9"]
+    write_look(replace(first(), number=1), look_file(results, 1))
+    assert unnamed(PARAMS, tmp_path) == [results / "runs" / "musique" / "case" / "9"]
     ended(results, case=3)
     write_look(first(), look_file(results, 3))
     names = [str(path.relative_to(results)) for path in unnamed(PARAMS, tmp_path)]
@@ -311,7 +322,8 @@ def test_a_plan_says_how_many_trainings_are_expected_and_how_many_there_may_be()
 
 def test_status_waits_for_what_is_chosen_and_calls_the_rest_later(tmp_path: Path) -> None:
     def states() -> dict[str, int]:
-        return {**study_status(DEFAULT, tmp_path, ToDo(frozenset(), 0.0), RATES).count()}
+        found = study_status(DEFAULT, tmp_path, ToDo(frozenset(), 0.0), RATES).count()
+        return {str(state): count for state, count in found.items()}
 
     begin, all_ = DEFAULT.looked.trainings(first().seeds), len(DEFAULT.trained)
     assert states() == {"waiting": begin, "later": all_ - begin}

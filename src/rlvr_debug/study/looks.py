@@ -27,6 +27,7 @@ from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds
 from rlvr_debug.verdicts.statistics import Sample
 
 __all__ = [
+    "NOTHING",
     "Look",
     "Looked",
     "last_look",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.rank import Diagnosis
@@ -72,7 +73,8 @@ def _found(diagnosis: Diagnosis) -> dict[str, Finding]:
 
 def _parting(name: str, one: Log, other: Log) -> Parting | None:
     """Return from where on the two stay further apart than each jumps from row to row; None where they never do."""
-    both = one.steps[[name]].join(other.steps[[name]], how="inner", rsuffix=" other").dropna()
+    columns = [one.steps[name], other.steps[name]]
+    both = pd.concat(columns, axis="columns", join="inner").dropna()
     if len(both) < _FEWEST:
         return None
     first, second = (both.iloc[:, place].to_numpy(dtype=np.float64) for place in (0, 1))

@@ -21,7 +21,8 @@ SCRIPT = ROOT / "benchmarks" / "check" / "script.py"
 SETTINGS = (
     *("tools", "dora", "ia3", "lora-all-layers", "engine", "pad-is-eos", "attention-dropout"),
     *("generation-kwargs", "reference-synced", "own-optimizer", "resumed"),
-    *("iterations-2+loss-vespo", "accumulation-4+entropy-bonus"),
+    *("iterations-2+loss-vespo", "accumulation-4+entropy-bonus", "groups-of-2"),
+    *("steps-per-generation-1", "another-end+truncated-masked"),
 )
 IN_BF16 = ("", "kl", "lora-dropout")
 PLANTED = (
@@ -29,7 +30,7 @@ PLANTED = (
     *("prefix-cache-not-reset", "one-seed-for-all-samples", "text-round-trip", "eos-not-trained"),
     *("tool-output-scored", "advantages-discounted", "reference-of-another-model"),
     *("importance-weights-upside-down", "advantages-shuffled-apart", "kl-subtracted"),
-    *("backward-twice", "weight-decay-lost", "plain-descent-for-adam"),
+    *("backward-twice", "weight-decay-lost", "plain-descent-for-adam", "prompt-trained"),
 )
 # names that none of the library's own faults has
 NAMED = {

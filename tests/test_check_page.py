@@ -66,4 +66,4 @@ def test_a_folder_for_the_page_is_refused_before_anything_is_computed(
     done = called(main, "rlvr-debug", "check", *words, "--record", "none")
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
-    assert line == f"error: --html: {words[1]} is a folder, expected a file for the page"
+    assert line == f"error: --html: {words[1]} is a folder, expected a file"

@@ -312,6 +312,11 @@ def test_what_kl_in_the_reward_leaves_no_meaning_is_refused(
     [
         (("seeds",), [], "key 'seeds' is list [], expected at least 1 item"),
         (("seeds",), 3, "key 'seeds' is int 3, expected array or object"),
+        (
+            ("hypotheses",),
+            ["kl-penalty"],
+            "key 'hypotheses' is list ['kl-penalty'], expected 'all' or object",
+        ),
         (("seeds",), {"alone": [1]}, "key 'seeds.others' is missing"),
         (("seeds", "alone"), [], "key 'seeds.alone' is list [], expected at least 1 item"),
         (("seeds", "controls"), [1], "unknown key 'seeds.controls': did you mean 'control'?"),

@@ -46,6 +46,8 @@ def test_the_readme_s_figures_are_those_of_the_benchmark_and_of_the_study() -> N
     whole = scores.set_index("mode").loc["all"]
     held_out = (ROOT / "benchmarks" / "mistakes" / "results.md").read_text(encoding="utf-8")
     kinds, first, _, blamed = held_out.splitlines()[2].split(" | ")[1:5]
+    without = held_out.splitlines()[4].split(" | ")[2]
+    assert f"[without them](docs/diagnose.md#how-often-it-is-right) it is {without}." in text
     flagged, placed = (
         re.findall(rf"^\| `--only {part}` \|[^|]*\| (\d+ of \d+)", pages()["docs/check.md"], re.M)[
             0

@@ -280,6 +280,8 @@ def _explain(error: Any) -> str:
         full = ".".join(names[:-1])
         return f"key '{full}' is no name for it, expected a match of {context['pattern']}"
     expected = _EXPECTED.get(kind, "{message}").format(**context, message=error["msg"])
+    if kind == "literal_error" and A_LIST.tag in error["loc"]:  # a word, or an object beside it
+        expected = f"{context['expected']} or object"
     return f"key '{'.'.join(names)}' is {typed(error['input'])}, expected {expected}"
 
 

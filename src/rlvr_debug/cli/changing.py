@@ -46,14 +46,16 @@ def new_hypothesis(
 def diagnose(
     path: Annotated[Path, typer.Argument(help="A log file, or the folder of one run.")],
     other: Annotated[
-        Path | None, typer.Argument(help="Another run's: say what tells the two apart.")
+        Path | None, typer.Argument(help="Another run's log: say what tells the two apart.")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Hypotheses shown in full; 0: all.")] = 5,
-    gpus: Annotated[int, typer.Option(min=0, help="That the run had; 0: none.")] = 1,
+    gpus: Annotated[
+        int, typer.Option(min=0, help="GPUs that the run had, for the cost; 0: none.")
+    ] = 1,
     overlay_out: Annotated[
         Path | None, typer.Option(help="Write the study of what was ranked here.")
     ] = None,
-    trainer: Annotated[str, typer.Option(help="Of that study.")] = "trl",
+    trainer: Annotated[str, typer.Option(help="That study's trainer: trl or command.")] = "trl",
     as_json: AsJson = False,
 ) -> None:
     """Read the log of a run that you already have.

@@ -51,7 +51,9 @@ def check(
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(help="An earlier --json. Only what deviates now and did not is status 3."),
+        typer.Option(
+            help="An earlier --json. Only what did not deviate in it and does now is status 3."
+        ),
     ] = None,
     json_out: Annotated[
         Path | None, typer.Option(help="A file for what --json prints, beside what is printed.")
@@ -65,8 +67,8 @@ def check(
 
     A few steps are recorded, each segment is computed by a reference, and the first that deviates is where a fault is.
     A script is run by this Python until GRPOTrainer.train has made the steps, and then ended; what it prints goes to
-    stderr. Exit status 0: all agrees; 3: something deviates, with --baseline something that did not; 2: it could not
-    be run.
+    stderr. Exit status 0: all agrees; 3: something deviates, with --baseline something that did not before; 2: it
+    could not be run.
     """
     if bool(script) == (record is not None):
         raise InputError(

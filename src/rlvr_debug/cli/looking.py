@@ -41,7 +41,9 @@ _STYLES = {"training": "bold", "evaluating": "bold", "failed": "bold red", "wait
 )
 def plan(
     overlay: Overlay = None,
-    cores: Annotated[str, typer.Option(help="That the time is for: how many, or all.")] = "all",
+    cores: Annotated[
+        str, typer.Option(help="Cores that the time is told for: how many, or all.")
+    ] = "all",
     every_phase: Every = False,
     as_json: AsJson = False,
 ) -> None:
@@ -191,13 +193,13 @@ def report(
 )
 def compare(
     rev: Annotated[str, typer.Argument(help="A git revision.")],
-    rev2: Annotated[str | None, typer.Argument(help="Another; without, the working tree.")] = None,
+    rev2: Annotated[
+        str | None, typer.Argument(help="Another revision; without, the working tree.")
+    ] = None,
     overlay: Overlay = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="For both revisions' curves, an SVG.", show_default="results/compare.svg"
-        ),
+        typer.Option(help="An SVG for both revisions' curves.", show_default="results/compare.svg"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

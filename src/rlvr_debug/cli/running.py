@@ -93,7 +93,9 @@ def check_case(
 
 @command("check-program --overlay studies/command.yaml")
 def check_program(
-    overlay: Annotated[Path, typer.Option(help="Of a study whose trainer is trl or command.")],
+    overlay: Annotated[
+        Path, typer.Option(help="The parameters of a study whose trainer is trl or command.")
+    ],
 ) -> None:
     """Try a trainer of your own for one step.
 

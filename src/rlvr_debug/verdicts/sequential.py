@@ -34,7 +34,6 @@ from rlvr_debug.verdicts.rule import (
     Measured,
     compare,
     failure,
-    status,
 )
 from rlvr_debug.verdicts.statistics import Floats, Sample
 
@@ -46,7 +45,7 @@ __all__ = [
     "effects_of_all",
     "looked",
     "next_seeds",
-    "statuses",
+    "run_out",
 ]
 
 CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
@@ -198,19 +197,17 @@ def _closed(effects: Effects, absent: Bools) -> Bools:
     return np.asarray(effects.equivalent | (absent & effects.bounded))
 
 
-def statuses(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> NDArray[np.str_]:
-    """Return each hypothesis' status, (..., hypotheses), of the arms that ran; the bar of several looks is looked's."""
-    fails, effects = effects_of_all(layout, results, bar)
-    ran = results.sampled.seeds[..., layout.places] > 0
-    counted = replace(
-        effects,
-        told=effects.told & ran,
-        **{name: getattr(effects, name) | ~ran for name in ("known", "equivalent", "bounded")},
-    )
-    return np.stack(
-        [
-            status(fails, counted.of(layout.owner == n), mechanism[..., n])
-            for n in range(layout.hypotheses)
-        ],
-        axis=-1,
-    )
+def run_out(layout: Layout, gains: Floats, mechanism: Ints, bar: Bar) -> Ints:
+    """Return the seeds of each arm when nothing more is to run, (studies, 2 + arms), where runs gain that.
+
+    gains: (studies, 2 + arms, seeds, 2), sampled and greedy; mechanism: (studies, hypotheses).
+    """
+    has = np.zeros(gains.shape[:2], dtype=int)
+    going = np.arange(len(has))
+    while going.size:
+        results = Measured.of_first(gains[going], has[going])
+        wanted = next_seeds(layout, results, mechanism[going], bar)
+        more = (wanted > has[going]).any(-1)
+        has[going] = wanted
+        going = going[more]
+    return has

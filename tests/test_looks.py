@@ -394,3 +394,17 @@ def test_a_study_that_says_no_design_is_of_the_fixed_one() -> None:
     told = read_json(ROOT / "results" / "study.json")["params"]
     assert told.get("design", "fixed") == "fixed"
     assert isinstance(DEFAULT.looked, Looked)
+
+
+@pytest.mark.parametrize(
+    "overlay", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_a_study_that_ships_is_what_it_is_beside_a_sequential_default(
+    overlay: Path, tmp_path: Path
+) -> None:
+    """One that names seeds, or is for a cluster, says that it is fixed."""
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    assert text.count("\ndesign: fixed\n") == 1
+    params = tmp_path / "params.yaml"
+    params.write_text(text.replace("\ndesign: fixed\n", "\ndesign: sequential\n"), encoding="utf-8")
+    load_params(params, overlay)

@@ -22,7 +22,7 @@ def expected_trainings(looked: Looked) -> int:
 
     All phases are run.
     """
-    names, owners, layout = looked.layout(looked.last_phase, NOTHING)
+    names, owners, layout = looked.layout(looked.highest_phase, NOTHING)
     if not owners:
         return looked.trainings(looked.first(gated=False).seeds)
     cause = np.repeat(np.arange(len(owners)), _STUDIES)[:, None]
@@ -44,5 +44,5 @@ def expected_trainings(looked: Looked) -> int:
     every = ("case", "control", *names)
     targets = (dict(zip(every, map(int, each), strict=True)) for each in has)
     return round(
-        fmean(looked.trainings(looked.counts(looked.last_phase, each)) for each in targets)
+        fmean(looked.trainings(looked.counts(looked.highest_phase, each)) for each in targets)
     )

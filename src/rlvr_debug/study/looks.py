@@ -151,12 +151,12 @@ class Looked:
         return found
 
     @property
-    def last_phase(self) -> int:
+    def highest_phase(self) -> int:
         return max(self.phases.values(), default=0)
 
     def first(self, gated: bool) -> Look:
         """Return what every study begins with. gated: later phases wait until those before them find no cause."""
-        phase = min(self.phases.values(), default=0) if gated else self.last_phase
+        phase = min(self.phases.values(), default=0) if gated else self.highest_phase
         return Look(0, phase, self.counts(phase, self._targets(phase, NOTHING, {})), more=True)
 
     def next(
@@ -172,7 +172,7 @@ class Looked:
         of those that are validated.
         """
         rows, number, found = arms.set_index("arm"), before.number + 1, tuple(causes)
-        for phase in range(before.phase, self.last_phase + 1):
+        for phase in range(before.phase, self.highest_phase + 1):
             asked = self.counts(phase, self._targets(phase, rows, mechanisms))
             seeds = {arm: max(more, before.seeds[arm]) for arm, more in asked.items()}
             if seeds != before.seeds:

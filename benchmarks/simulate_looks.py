@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +23,18 @@ from benchmarks.simulate_verdicts import between_marks, read_spreads
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import write_text
 from rlvr_debug.study.params import load_params
-from rlvr_debug.verdicts.rule import ABSENT, PRESENT, Bar, Measured
-from rlvr_debug.verdicts.sequential import LARGEST, Layout, looked, next_seeds, statuses
-from rlvr_debug.verdicts.statistics import Floats, Sample
+from rlvr_debug.verdicts.rule import ABSENT, PRESENT, Bar, Measured, status
+from rlvr_debug.verdicts.sequential import (
+    ARMS,
+    LARGEST,
+    Layout,
+    effects_of_all,
+    looked,
+    run_out,
+)
+from rlvr_debug.verdicts.statistics import Floats
 
-__all__ = ["COSTS", "Study", "World", "draw", "layout_of", "main", "rates", "run", "worlds"]
+__all__ = ["COSTS", "Study", "World", "draw", "layout_of", "main", "rates", "worlds"]
 
 HEALTHY = 0.3  # what the control gains, or all that the case loses where that is more
 LEARNS = 0.1  # a gain from which an arm spreads as one that learns
@@ -79,18 +86,32 @@ class Study:
     causes: NDArray[np.bool_]
     mechanism: Ints
 
-    def results(self, seeds: Ints) -> Measured:
-        """Return what has run. seeds: (studies, 2 + arms)."""
-        return Measured(*(self._first(self.gains[..., n], seeds) for n in range(2)))
+    def looked_at(self, bar: Bar) -> Ints:
+        """Return the seeds of each arm when nothing more is to run, (studies, 2 + arms)."""
+        return run_out(self.layout, self.gains, self.mechanism, bar)
 
-    @staticmethod
-    def _first(gains: Floats, seeds: Ints) -> Sample:
-        """Each arm's first seeds."""
-        used = np.arange(gains.shape[-1]) < seeds[..., None]
-        with np.errstate(all="ignore"):
-            mean = (gains * used).sum(-1) / seeds
-            squares = ((gains - mean[..., None]) ** 2 * used).sum(-1)
-            return Sample(mean, np.sqrt(squares / np.where(seeds > 1, seeds - 1, np.nan)), seeds)
+    def fixed(self) -> Ints:
+        """Return those of the fixed design."""
+        own = np.where(self.layout.alone, FIXED["alone"], FIXED["repair"])
+        row = np.concatenate([[FIXED["case"], FIXED["control"]], own])
+        return np.broadcast_to(row, self.gains.shape[:2])
+
+    def statuses(self, seeds: Ints, bar: Bar) -> NDArray[np.str_]:
+        """Return each hypothesis' status, (studies, hypotheses), of the arms that ran."""
+        fails, effects = effects_of_all(self.layout, Measured.of_first(self.gains, seeds), bar)
+        ran = seeds[:, ARMS:] > 0
+        counted = replace(
+            effects,
+            told=effects.told & ran,
+            **{name: getattr(effects, name) | ~ran for name in ("known", "equivalent", "bounded")},
+        )
+        return np.stack(
+            [
+                status(fails, counted.of(self.layout.owner == n), self.mechanism[:, n])
+                for n in range(self.layout.hypotheses)
+            ],
+            axis=-1,
+        )
 
 
 def layout_of(arms: int) -> tuple[Layout, Ints]:
@@ -176,29 +197,10 @@ def _noise(kind: str, gains: Floats, rng: np.random.Generator) -> Floats:
     return found
 
 
-def run(study: Study, bar: Bar) -> Ints:
-    """Return the seeds of each arm when nothing more is to run, (studies, 2 + arms)."""
-    has = np.zeros(study.gains.shape[:2], dtype=int)
-    going = np.arange(len(has))
-    while going.size:
-        part = Study(study.layout, study.gains[going], study.causes[going], study.mechanism[going])
-        wanted = next_seeds(part.layout, part.results(has[going]), part.mechanism, bar)
-        more = (wanted > has[going]).any(-1)
-        has[going] = wanted
-        going = going[more]
-    return has
-
-
-def fixed_seeds(study: Study) -> Ints:
-    own = np.where(study.layout.alone, FIXED["alone"], FIXED["repair"])
-    row = np.concatenate([[FIXED["case"], FIXED["control"]], own])
-    return np.broadcast_to(row, study.gains.shape[:2])
-
-
 def rates(study: Study, seeds: Ints, bar: Bar) -> dict[str, float]:
     """Shares of studies that validate or locate what is no cause; of causes that are found, and that are cleared; of
     other hypotheses that are cleared; and the runs of a study."""
-    found = statuses(study.layout, study.results(seeds), study.mechanism, bar)
+    found = study.statuses(seeds, bar)
     located = np.isin(found, ["validated", "located_not_explained"])
     cleared = np.isin(found, ["invalidated", "explained_costs_nothing"])
     runs = seeds.sum(-1)
@@ -251,8 +253,8 @@ def table_of(rows: list[World], studies: int, bar: Bar, seed: int) -> pd.DataFra
     found = []
     for n, world in enumerate(rows):
         study = draw(world, studies, np.random.default_rng([seed, n]))
-        looks = rates(study, run(study, bar), looked(bar))
-        fixed = rates(study, fixed_seeds(study), bar)
+        looks = rates(study, study.looked_at(bar), looked(bar))
+        fixed = rates(study, study.fixed(), bar)
         both = {**looks, **{f"fixed_{name}": value for name, value in fixed.items()}}
         found.append({**asdict(world), **both, "of_fixed": looks["runs"] / fixed["runs"]})
     # as looks.csv has them, so that the page is made of the same figures

@@ -144,7 +144,7 @@ def test_hub_rows_are_those_of_the_file_whichever_way_they_are_selected(
 
 
 def test_a_folder_starts_at_the_project_s_root_and_its_files_are_watched(
-    library: Any, real: Path
+    library: Any, real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {
         "source": "hub",
@@ -153,6 +153,7 @@ def test_a_folder_starts_at_the_project_s_root_and_its_files_are_watched(
         "seed": 0,
     }
     # as from a job's folder
+    monkeypatch.chdir(tmp_path)
     here = rooted(settings, Path(os.path.relpath(ROOT)))
     splits, _ = read_splits("gsm8k", here)
     told = [value["question"] for _, value in read_jsonl(real / "gsm8k/rows.jsonl")][:9]

@@ -36,7 +36,7 @@ from rlvr_debug.study.status import ToDo, study_status
 from rlvr_debug.study.tidy import unnamed
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.rule import Bar
-from rlvr_debug.verdicts.sequential import looked
+from rlvr_debug.verdicts.sequential import effects_of_all, looked
 from tests.made_up_study import CAUSE_FOUND, LONG, SLUGS
 from tests.made_up_study import Study as MadeUp
 from tests.study_file import changed
@@ -71,14 +71,27 @@ def gains_of(study: Study, gain: Gain) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def as_the_case(table: pd.DataFrame, arm: str) -> pd.DataFrame:
+    """The runs of that arm come out as the case's, to the last digit."""
+    case = table[table["arm"] == "case"].set_index("seed")["gain"]
+    own = table["arm"] == arm
+    gains = table["gain"].where(~own, table["seed"].map(case))
+    return table.assign(gain=gains, gain_greedy=gains)
+
+
+def arms_after(study: Study, table: pd.DataFrame, look: Look) -> pd.DataFrame:
+    """A row of each arm that has runs, once those that the look chose are done."""
+    names = {(run.arm, run.seed) for run in study.chosen(look)}
+    chosen = table[[pair in names for pair in zip(table["arm"], table["seed"], strict=True)]]
+    return arm_table(chosen, "musique", BAR)
+
+
 def looks(study: Study, gain: Gain, gated: bool = False, **mechanisms: bool) -> list[Look]:
     """All looks of a study of these gains, the first runs before them."""
     table = gains_of(study, gain)
     found = [first(study, gated)]
     while found[-1].more:
-        names = {(run.arm, run.seed) for run in study.chosen(found[-1])}
-        chosen = table[[pair in names for pair in zip(table["arm"], table["seed"], strict=True)]]
-        arms = arm_table(chosen, "musique", BAR)
+        arms = arms_after(study, table, found[-1])
         seen = {slug.replace("-", "_"): slug for slug in study.phases}
         present = {slug: mechanisms.get(name, False) for name, slug in seen.items()}
         found.append(study.looked.next(found[-1], arms, present, []))
@@ -155,23 +168,26 @@ def test_a_case_that_surely_does_as_well_as_the_control_ends_the_study_early() -
 
 
 def test_an_arm_that_comes_out_as_the_case_to_the_last_digit_is_not_run_again() -> None:
-    def same(study: Study) -> pd.DataFrame:
-        table = gains_of(study, one_cause)
-        case = table[table["arm"] == "case"].set_index("seed")["gain"]
-        own = table["arm"] == "kl-beta-0"
-        table.loc[own, "gain"] = table.loc[own, "gain_greedy"] = table.loc[own, "seed"].map(case)
-        return table
+    table = gains_of(DEFAULT, one_cause)
+    for gains, again in ((table, True), (as_the_case(table, "kl-beta-0"), False)):
+        rows = arms_after(DEFAULT, gains, first()).set_index("arm")
+        assert rows.at["kl-beta-0", "tested"] == again
+        assert ("kl-beta-0" in DEFAULT.looked.layout(3, rows)[0]) == again
 
-    begin = first()
-    names = {(run.arm, run.seed) for run in DEFAULT.chosen(begin)}
-    seen = {}
-    for table in (gains_of(DEFAULT, one_cause), same(DEFAULT)):
-        chosen = table[[pair in names for pair in zip(table["arm"], table["seed"], strict=True)]]
-        arms = arm_table(chosen, "musique", BAR)
-        tested = arms.set_index("arm").at["kl-beta-0", "tested"]
-        seen[bool(tested)] = DEFAULT.looked.layout(3, arms.set_index("arm"))[0]
-    assert "kl-beta-0" in seen[True]
-    assert "kl-beta-0" not in seen[False]
+
+def test_a_look_sees_of_each_effect_what_the_tables_say() -> None:
+    """Spreads borrow from all arms of the environment: of those too that no look is about, and once of the same runs."""
+    table = as_the_case(gains_of(DEFAULT, one_cause), "kl-beta-0")
+    own = table["arm"] == "random-reward"
+    table.loc[own, ["gain", "gain_greedy"]] *= 8
+    seeds = {**first().seeds, "case": 4, "forced-sync": 4, "attention-mask": 3}
+    rows = arms_after(DEFAULT, table, replace(first(), seeds=seeds)).set_index("arm")
+    names, _, layout, found = DEFAULT.looked.seen(3, rows)
+    told = rows.reindex(names).dropna(subset="seeds")
+    assert {"no-scaling", "attention-mask", "attention-mask-alone"} <= {*told.index}
+    effects = effects_of_all(layout, found, BAR)[1].of([names.index(arm) for arm in told.index])
+    assert effects.p_holm == pytest.approx(told["p_holm"].to_numpy(), rel=1e-9)
+    assert effects.p_equivalence == pytest.approx(told["p_equivalence"].to_numpy(), rel=1e-9)
 
 
 def test_a_later_phase_joins_where_none_before_it_found_a_cause() -> None:
@@ -186,10 +202,7 @@ def test_a_later_phase_joins_where_none_before_it_found_a_cause() -> None:
 def test_a_phase_that_found_a_cause_is_the_last() -> None:
     last = looks(DEFAULT, one_cause, gated=True)
     before = next(b for b, after in pairwise(last) if after.phase > b.phase)
-    table = gains_of(DEFAULT, one_cause)
-    names = {(run.arm, run.seed) for run in DEFAULT.chosen(before)}
-    chosen = table[[pair in names for pair in zip(table["arm"], table["seed"], strict=True)]]
-    arms = arm_table(chosen, "musique", BAR)
+    arms = arms_after(DEFAULT, gains_of(DEFAULT, one_cause), before)
     found = DEFAULT.looked.next(before, arms, {}, ["hidden-context"])
     assert (found.more, found.phase, found.causes) == (False, 1, ("hidden-context",))
     assert dict(found.seeds) == dict(before.seeds)
@@ -381,3 +394,17 @@ def test_a_study_that_says_no_design_is_of_the_fixed_one() -> None:
     told = read_json(ROOT / "results" / "study.json")["params"]
     assert told.get("design", "fixed") == "fixed"
     assert isinstance(DEFAULT.looked, Looked)
+
+
+@pytest.mark.parametrize(
+    "overlay", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_a_study_that_ships_is_what_it_is_beside_a_sequential_default(
+    overlay: Path, tmp_path: Path
+) -> None:
+    """One that names seeds, or is for a cluster, says that it is fixed."""
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    assert text.count("\ndesign: fixed\n") == 1
+    params = tmp_path / "params.yaml"
+    params.write_text(text.replace("\ndesign: fixed\n", "\ndesign: sequential\n"), encoding="utf-8")
+    load_params(params, overlay)

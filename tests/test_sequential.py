@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.simulate_looks import Study, World, draw, run
+from benchmarks.simulate_looks import Study, World, draw
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, decide
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT, REFUTED, UNTESTED, Bar, Measured
@@ -23,7 +23,6 @@ from rlvr_debug.verdicts.sequential import (
     effects_of_all,
     looked,
     next_seeds,
-    statuses,
 )
 from rlvr_debug.verdicts.statistics import Sample
 from tests.check_answer import case_answer
@@ -90,8 +89,12 @@ def looks(draw_: st.DrawFn, studies: int = 3) -> Looked:
 # --- properties
 
 
-@settings(max_examples=50, deadline=None)
-@given(looks())
+ANY = given(looks())
+MANY, FEW = (settings(max_examples=count, deadline=None) for count in (50, 15))
+
+
+@MANY
+@ANY
 def test_no_arm_is_to_have_fewer_seeds_than_it_has_nor_more_than_the_largest_number(
     study: Looked,
 ) -> None:
@@ -104,8 +107,8 @@ def test_no_arm_is_to_have_fewer_seeds_than_it_has_nor_more_than_the_largest_num
     assert (found[:, 2:] <= np.maximum(study.seeds[:, 2:] + 1, FIRST)).all()
 
 
-@settings(max_examples=50, deadline=None)
-@given(looks())
+@MANY
+@ANY
 def test_nothing_runs_once_the_case_is_shown_not_to_fail(study: Looked) -> None:
     fails, _ = effects_of_all(study.layout, study.results, looked(BAR))
     assert (study.next() == study.seeds)[fails == REFUTED].all()
@@ -117,8 +120,8 @@ def test_a_case_that_does_as_well_as_the_control_ends_the_study_whatever_its_arm
         assert list(next_seeds(PAIR, found, np.array([PRESENT]), BAR)) == [3, 3, 2, 2]
 
 
-@settings(max_examples=15, deadline=None)
-@given(looks())
+@FEW
+@ANY
 def test_a_look_depends_on_results_alone(study: Looked) -> None:
     """Not on the studies beside it, on the order of arms, on what was asked before, nor on arms' numbers."""
     found = study.next()
@@ -142,7 +145,7 @@ def test_a_look_depends_on_results_alone(study: Looked) -> None:
         assert list(other) == list(found[n][places])
 
 
-@settings(max_examples=15, deadline=None)
+@FEW
 @given(looks(), st.integers(0, 10**6))
 def test_looks_end_and_the_last_one_asks_for_nothing(study: Looked, seed: int) -> None:
     """With whatever results, which may change with each seed: at most a look for each seed of the case and the control."""
@@ -159,8 +162,8 @@ def test_looks_end_and_the_last_one_asks_for_nothing(study: Looked, seed: int) -
         assert (wanted == has).all()
 
 
-@settings(max_examples=50, deadline=None)
-@given(looks())
+@MANY
+@ANY
 def test_the_case_and_the_control_have_as_many_seeds_as_what_more_is_compared_with_them(
     study: Looked,
 ) -> None:
@@ -300,8 +303,8 @@ def test_the_verdict_from_tables_of_different_seeds_by_arm_is_the_simulated_one(
     world: World,
 ) -> None:
     study = draw(world, 2, np.random.default_rng(1))
-    seeds = run(study, BAR)
-    found = statuses(study.layout, study.results(seeds), study.mechanism, looked(BAR))
+    seeds = study.looked_at(BAR)
+    found = study.statuses(seeds, looked(BAR))
     for n in range(len(seeds)):
         assert len(set(seeds[n])) > 1
         runs, mechanism = tables(study, seeds, n)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import benchmarks.simulate_looks as simulation
-from benchmarks.simulate_looks import World, draw, fixed_seeds, layout_of, rates, run, worlds
+from benchmarks.simulate_looks import World, draw, layout_of, rates, worlds
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT, Bar
 from rlvr_debug.verdicts.sequential import looked
@@ -24,7 +24,7 @@ def test_looks_find_what_the_fixed_design_finds_with_fewer_runs_and_blame_no_inn
     world: World, least: float
 ) -> None:
     study = draw(world, 300, np.random.default_rng(0))
-    looks, fixed = run(study, BAR), fixed_seeds(study)
+    looks, fixed = study.looked_at(BAR), study.fixed()
     found = rates(study, looks, looked(BAR))
     assert found["found"] > least
     assert found["false"] < 0.02
@@ -35,7 +35,7 @@ def test_looks_find_what_the_fixed_design_finds_with_fewer_runs_and_blame_no_inn
 def test_a_study_without_a_failure_ends_early_and_validates_nothing() -> None:
     study = draw(World("two that compensate", 8, 0.2), 300, np.random.default_rng(0))
     assert not study.causes.any()
-    found = rates(study, run(study, BAR), looked(BAR))
+    found = rates(study, study.looked_at(BAR), looked(BAR))
     assert found["false"] < 0.02
     assert found["runs"] < 22
 

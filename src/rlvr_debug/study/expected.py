@@ -5,12 +5,10 @@ from __future__ import annotations
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rlvr_debug.study.looks import NOTHING, Looked, most_seeds
-from rlvr_debug.verdicts.rule import ABSENT, PRESENT, Measured
-from rlvr_debug.verdicts.sequential import next_seeds
-from rlvr_debug.verdicts.statistics import Floats, Sample
+from rlvr_debug.study.looks import NOTHING, Looked
+from rlvr_debug.verdicts.rule import ABSENT, PRESENT
+from rlvr_debug.verdicts.sequential import LARGEST, run_out
 
 __all__ = ["expected_trainings"]
 
@@ -24,7 +22,7 @@ def expected_trainings(looked: Looked) -> int:
 
     All phases are run.
     """
-    names, owners, layout = looked.layout(looked.last_phase, NOTHING)
+    names, owners, layout = looked.layout(looked.highest_phase, NOTHING)
     if not owners:
         return looked.trainings(looked.first(gated=False).seeds)
     cause = np.repeat(np.arange(len(owners)), _STUDIES)[:, None]
@@ -36,28 +34,15 @@ def expected_trainings(looked: Looked) -> int:
     )  # the case does not, and the control does
     learns = np.concatenate([whole, learns], -1)
     present = np.where(np.arange(len(owners)) == cause, PRESENT, ABSENT)
-    most = len(most_seeds(looked.arms["control"], looked.main))
-    noise = np.random.default_rng(0).standard_normal((*learns.shape, most))
+    noise = np.random.default_rng(0).standard_normal((*learns.shape, LARGEST))
     gains = (
         np.where(learns, _GAIN, 0.0)[..., None]
         + noise * np.where(learns, _LEARNING, _STILL)[..., None]
     )
-    has: NDArray[np.int64] = np.zeros(learns.shape, dtype=int)
-    while ((wanted := next_seeds(layout, _measured(gains, has), present, looked.bar)) > has).any():
-        has = np.minimum(wanted, most)
+    # greedy as sampled
+    has = run_out(layout, np.stack([gains, gains], -1), present, looked.bar)
     every = ("case", "control", *names)
     targets = (dict(zip(every, map(int, each), strict=True)) for each in has)
     return round(
-        fmean(looked.trainings(looked.counts(looked.last_phase, each)) for each in targets)
+        fmean(looked.trainings(looked.counts(looked.highest_phase, each)) for each in targets)
     )
-
-
-def _measured(gains: Floats, has: NDArray[np.int64]) -> Measured:
-    """Of the first so many runs of each arm. gains: (..., arms, runs); has: (..., arms)."""
-    used = np.arange(gains.shape[-1]) < has[..., None]
-    with np.errstate(all="ignore"):
-        mean = np.where(used, gains, 0.0).sum(-1) / np.maximum(has, 1)
-        squares = np.where(used, (gains - mean[..., None]) ** 2, 0.0).sum(-1)
-        sd = np.where(has > 1, np.sqrt(squares / (has - 1)), np.nan)
-    found = Sample(mean, sd, has)
-    return Measured(found, found)

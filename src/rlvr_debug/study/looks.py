@@ -9,7 +9,7 @@ hypothesis.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
@@ -22,6 +22,7 @@ from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.trainers.base import Run
+from rlvr_debug.verdicts.arms import distinct
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
 from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds
 from rlvr_debug.verdicts.statistics import Sample
@@ -42,7 +43,7 @@ __all__ = [
 _ASIDE = 3
 _SHARED = ("case", "control")
 _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
-_FIGURES = ("seeds", "gain", "gain_sd", "gain_greedy", "gain_greedy_sd", "tested")
+_FIGURES = ("environment", "seeds", "gain", "gain_sd", "gain_greedy", "gain_greedy_sd", "tested")
 NOTHING = pd.DataFrame(columns=list(_FIGURES))
 
 
@@ -150,12 +151,12 @@ class Looked:
         return found
 
     @property
-    def last_phase(self) -> int:
+    def highest_phase(self) -> int:
         return max(self.phases.values(), default=0)
 
     def first(self, gated: bool) -> Look:
         """Return what every study begins with. gated: later phases wait until those before them find no cause."""
-        phase = min(self.phases.values(), default=0) if gated else self.last_phase
+        phase = min(self.phases.values(), default=0) if gated else self.highest_phase
         return Look(0, phase, self.counts(phase, self._targets(phase, NOTHING, {})), more=True)
 
     def next(
@@ -171,7 +172,7 @@ class Looked:
         of those that are validated.
         """
         rows, number, found = arms.set_index("arm"), before.number + 1, tuple(causes)
-        for phase in range(before.phase, self.last_phase + 1):
+        for phase in range(before.phase, self.highest_phase + 1):
             asked = self.counts(phase, self._targets(phase, rows, mechanisms))
             seeds = {arm: max(more, before.seeds[arm]) for arm, more in asked.items()}
             if seeds != before.seeds:
@@ -191,6 +192,18 @@ class Looked:
         owner = [owners.index(self.arms[arm].hypothesis) for arm in names]
         return names, owners, Layout(np.array(alone, dtype=bool), np.array(owner, dtype=int))
 
+    def seen(self, phase: int, rows: pd.DataFrame) -> tuple[list[str], list[str], Layout, Measured]:
+        """Return what `layout` does, and the results. Arms that no look is about come last: their spreads count, as in
+        the tables, so that both say the same of an effect.
+        """
+        names, owners, layout = self.layout(phase, rows)
+        around = rows[rows["environment"] == self.main]
+        about = [*_SHARED, *names]
+        every = [*about, *around.index.difference(about, sort=False)]
+        counted = pd.Series(distinct(around), around.index).reindex(every, fill_value=True)
+        shown = replace(layout, counted=counted.to_numpy(bool))
+        return names, owners, shown, _measured(rows.reindex(every))
+
     def trainings(self, seeds: Mapping[str, int]) -> int:
         """Return how many are trained where arms have so many runs."""
         return sum(seeds[arm] for arm, run in self.arms.items() if arm == run.trained_as)
@@ -199,11 +212,10 @@ class Looked:
         self, phase: int, rows: pd.DataFrame, mechanisms: Mapping[str, bool | None]
     ) -> dict[str, int]:
         """By arm that looks are about, how many runs it is to have."""
-        names, owners, layout = self.layout(phase, rows)
-        every = [*_SHARED, *names]
-        seen = np.array([_MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
-        counts = next_seeds(layout, _measured(rows.reindex(every)), seen, self.bar)
-        return dict(zip(every, map(int, counts), strict=True))
+        names, owners, layout, found = self.seen(phase, rows)
+        present = np.array([_MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
+        counts = next_seeds(layout, found, present, self.bar)
+        return dict(zip([*_SHARED, *names], map(int, counts), strict=True))
 
     def _open(self, phase: int) -> list[str]:
         """The arms of hypotheses up to that phase."""

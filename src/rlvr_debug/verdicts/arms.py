@@ -15,7 +15,7 @@ from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import Bar, Effects, Measured, arm_status, compare
 from rlvr_debug.verdicts.statistics import Floats, Sample, difference, mean_of, sample
 
-__all__ = ["MOST_SEEDS", "arm_table", "effects_of", "further_seeds", "tested_causes"]
+__all__ = ["MOST_SEEDS", "arm_table", "distinct", "effects_of", "further_seeds", "tested_causes"]
 
 _GAINS = ("gain", "gain_greedy")
 _SAME = 1e-9  # in held-out reward: of runs that came out alike
@@ -79,11 +79,16 @@ def _moderated(
 ) -> Sample:
     """One environment's arms. Which of them move is told by the sampled gain. seeds: (totals, 1), had the arms those."""
     count = arms["seeds"].to_numpy() if seeds is None else seeds
-    figures = [name for each in _GAINS for name in (each, f"{each}_sd")]
     mean, sd = arms[gain].to_numpy(float), arms[f"{gain}_sd"].to_numpy(float)
     found = Sample(mean, *np.broadcast_arrays(sd, count))
     moving = moves(arms["gain"].to_numpy(float), bar.minimum)
-    return squeezed(found, priors(found, moving, ~arms.duplicated(figures).to_numpy()))
+    return squeezed(found, priors(found, moving, distinct(arms)))
+
+
+def distinct(arms: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which of one environment's arms count for a prior: of those that share their runs the first."""
+    figures = [name for each in _GAINS for name in (each, f"{each}_sd")]
+    return ~arms.duplicated(figures).to_numpy()
 
 
 def _tests(arms: pd.DataFrame, family: Sequence[str], bar: Bar) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from rlvr_debug.verdicts.statistics import (
     Sample,
     below_p,
     equivalence_p,
+    first_of,
     holm,
     standard_error,
     welch_p,
@@ -89,6 +90,11 @@ class Measured:
 
     sampled: Sample
     greedy: Sample
+
+    @classmethod
+    def of_first(cls, gains: Floats, seeds: NDArray[np.int64]) -> Measured:
+        """Return what each arm's first seeds say. gains: (..., arms, seeds, 2), sampled and greedy; seeds: (..., arms)."""
+        return cls(*(first_of(gains[..., n], seeds) for n in range(2)))
 
 
 @dataclass(frozen=True)

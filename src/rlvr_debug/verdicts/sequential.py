@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import (
@@ -34,7 +34,6 @@ from rlvr_debug.verdicts.rule import (
     Measured,
     compare,
     failure,
-    status,
 )
 from rlvr_debug.verdicts.statistics import Floats, Sample
 
@@ -46,7 +45,7 @@ __all__ = [
     "effects_of_all",
     "looked",
     "next_seeds",
-    "statuses",
+    "run_out",
 ]
 
 CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
@@ -60,10 +59,19 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Layout:
-    """The intervention arms of causes: which are alone, and the number of each one's hypothesis. Both (arms,)."""
+    """The intervention arms of causes: which are alone, and the number of each one's hypothesis. Both (arms,).
+
+    counted: of all that results are of, (2 + arms + others,), whether its runs are not those of another, too.
+    """
 
     alone: Bools
     owner: Ints
+    counted: ArrayLike = True
+
+    @property
+    def places(self) -> Ints:
+        """Those of the arms in results."""
+        return ARMS + np.arange(len(self.alone))
 
     @property
     def hypotheses(self) -> int:
@@ -87,25 +95,21 @@ def looked(bar: Bar) -> Bar:
 def effects_of_all(
     layout: Layout, results: Measured, bar: Bar, seeds: int = 0
 ) -> tuple[Ints, Effects]:
-    """Return whether the case fails, and the effects of all arms. results: (..., 2 + arms).
+    """Return whether the case fails, and the effects of all arms. results: (..., 2 + arms + others).
 
-    The case is first, the control second. An arm of no seeds is not counted. seeds: had all that ran so many.
+    The case is first, the control second. After the arms others may follow, of which nothing but the spread counts. An
+    arm of no seeds is not counted. seeds: had all that ran so many.
     """
-    sides = _moderated(results, bar, seeds)
-    place = _places(layout)
-    better = np.where(layout.alone, CONTROL, place)
-    worse = np.where(layout.alone, place, CASE)
-    ran = results.sampled.seeds[..., ARMS:] > 0
+    sides = _moderated(layout, results, bar, seeds)
+    better = np.where(layout.alone, CONTROL, layout.places)
+    worse = np.where(layout.alone, layout.places, CASE)
+    ran = results.sampled.seeds[..., layout.places] > 0
     effects = compare(_at(sides, better), _at(sides, worse), bar, ran)
     mended = compare(_at(sides, [CONTROL]), _at(sides, [CASE]), bar)
     return failure(mended), effects
 
 
-def _places(layout: Layout) -> Ints:
-    return ARMS + np.arange(len(layout.alone))
-
-
-def _moderated(results: Measured, bar: Bar, seeds: int = 0) -> Measured:
+def _moderated(layout: Layout, results: Measured, bar: Bar, seeds: int = 0) -> Measured:
     """With spreads that borrow from the other arms. seeds: had all that ran at least so many."""
     ran = results.sampled.seeds > 0
     moving = moves(results.sampled.mean, bar.minimum) & ran
@@ -113,7 +117,7 @@ def _moderated(results: Measured, bar: Bar, seeds: int = 0) -> Measured:
     def drawn(found: Sample) -> Sample:
         count = np.where(ran, np.maximum(seeds, found.seeds), 0)
         later = Sample(found.mean, found.sd, count)
-        return squeezed(later, priors(later, moving))
+        return squeezed(later, priors(later, moving, layout.counted))
 
     return Measured(drawn(results.sampled), drawn(results.greedy))
 
@@ -130,19 +134,19 @@ def _at(found: Measured, places: Ints | list[int]) -> Measured:
 def next_seeds(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> Ints:
     """Return how many seeds each arm is to have, (..., 2 + arms): as many as it has where nothing more is to run.
 
-    results: of the case, the control and all arms, (..., 2 + arms); of no seeds where an arm did not run. mechanism:
-    by hypothesis, (..., hypotheses). Called again with what then has run it ends, after at most MOST seeds of an arm
+    results: of the case, the control, all arms and others, (..., 2 + arms + others), as effects_of_all has them; of no
+    seeds where an arm did not run. mechanism: by hypothesis, (..., hypotheses). Called again with what then has run it ends, after at most MOST seeds of an arm
     and LARGEST of the case and the control.
     """
     has = results.sampled.seeds
-    own, shared = has[..., ARMS:], has[..., :ARMS]
+    own, shared = has[..., layout.places], has[..., :ARMS]
     fails, effects = effects_of_all(layout, results, looked(bar))
     wanted = _wanted(layout, results, mechanism, looked(bar), effects)
     wanted &= (fails != REFUTED)[..., None]
     target = np.where(wanted, np.maximum(own + 1, FIRST), own)
     unsure = (fails == OPEN)[..., None] & (shared < MOST)
     least = np.where(unsure, np.maximum(shared + 1, FIRST), shared)
-    spreads = _moderated(results, bar).sampled.sd
+    spreads = _moderated(layout, results, bar).sampled.sd
     return np.concatenate([np.maximum(least, _shared(layout, target, wanted, spreads)), target], -1)
 
 
@@ -150,7 +154,7 @@ def _wanted(
     layout: Layout, results: Measured, mechanism: Ints, bar: Bar, effects: Effects
 ) -> Bools:
     """Return which arms get another seed while the case may fail."""
-    own = results.sampled.seeds[..., ARMS:]
+    own = results.sampled.seeds[..., layout.places]
     absent = (mechanism == ABSENT)[..., layout.owner]
     _, later = effects_of_all(layout, results, bar, MOST)
     out_of_reach = effects.effect + effects.error < bar.minimum
@@ -165,8 +169,8 @@ def _wanted(
 
 def _reproduced(layout: Layout, results: Measured, bar: Bar, effects: Effects) -> Bools:
     """Return whether an arm alone fails as the case does: then there is nothing left that only repairs would show."""
-    sides = _moderated(results, bar)
-    as_case = compare(_at(sides, _places(layout)), _at(sides, [CASE]), bar)
+    sides = _moderated(layout, results, bar)
+    as_case = compare(_at(sides, layout.places), _at(sides, [CASE]), bar)
     return np.asarray((layout.alone & effects.large & as_case.equivalent).any(-1))
 
 
@@ -174,14 +178,14 @@ def _shared(layout: Layout, target: Ints, wanted: Bools, spreads: Floats) -> Int
     """Seeds of the case and of the control, which several arms are compared with: as many times the arms' as makes the
     errors smallest for the runs, the root of their number times the ratio of the spreads; from once to 1.5 times.
 
-    spreads: (..., 2 + arms).
+    spreads: (..., 2 + arms + others).
     """
     found = []
     for place, alone in ((CASE, False), (CONTROL, True)):
         those = wanted & (layout.alone == alone)
         most = np.where(those, target, 0).max(-1, initial=0)
         with np.errstate(all="ignore"):
-            ratio = (spreads[..., [place]] / spreads[..., ARMS:]) ** 2
+            ratio = (spreads[..., [place]] / spreads[..., layout.places]) ** 2
             optimum = np.sqrt(np.where(those, np.where(np.isfinite(ratio), ratio, 1), 0).sum(-1))
         times = np.clip(optimum, 1, _TIMES)
         found.append(np.minimum(np.ceil(most * times).astype(int), LARGEST))
@@ -193,19 +197,17 @@ def _closed(effects: Effects, absent: Bools) -> Bools:
     return np.asarray(effects.equivalent | (absent & effects.bounded))
 
 
-def statuses(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> NDArray[np.str_]:
-    """Return each hypothesis' status, (..., hypotheses), of the arms that ran; the bar of several looks is looked's."""
-    fails, effects = effects_of_all(layout, results, bar)
-    ran = results.sampled.seeds[..., ARMS:] > 0
-    counted = replace(
-        effects,
-        told=effects.told & ran,
-        **{name: getattr(effects, name) | ~ran for name in ("known", "equivalent", "bounded")},
-    )
-    return np.stack(
-        [
-            status(fails, counted.of(layout.owner == n), mechanism[..., n])
-            for n in range(layout.hypotheses)
-        ],
-        axis=-1,
-    )
+def run_out(layout: Layout, gains: Floats, mechanism: Ints, bar: Bar) -> Ints:
+    """Return the seeds of each arm when nothing more is to run, (studies, 2 + arms), where runs gain that.
+
+    gains: (studies, 2 + arms, seeds, 2), sampled and greedy; mechanism: (studies, hypotheses).
+    """
+    has = np.zeros(gains.shape[:2], dtype=int)
+    going = np.arange(len(has))
+    while going.size:
+        results = Measured.of_first(gains[going], has[going])
+        wanted = next_seeds(layout, results, mechanism[going], bar)
+        more = (wanted > has[going]).any(-1)
+        has[going] = wanted
+        going = going[more]
+    return has

@@ -19,6 +19,7 @@ __all__ = [
     "below_p",
     "difference",
     "equivalence_p",
+    "first_of",
     "holm",
     "mean_estimate",
     "mean_of",
@@ -68,6 +69,15 @@ def sample(values: ArrayLike) -> Sample:
     else:  # equal values may differ from their own mean by rounding
         sd = np.where(np.ptp(a, axis=-1) == 0, 0.0, a.std(axis=-1, ddof=1))
     return Sample(a.mean(axis=-1), sd, np.asarray(seeds))
+
+
+def first_of(values: Floats, seeds: NDArray[np.int64]) -> Sample:
+    """Return the sample of the first so many of the values. values: (..., seeds); seeds: (...); of none it is NaN."""
+    used = np.arange(values.shape[-1]) < seeds[..., None]
+    with np.errstate(all="ignore"):
+        mean = (values * used).sum(-1) / seeds
+        squares = ((values - mean[..., None]) ** 2 * used).sum(-1)
+        return Sample(mean, np.sqrt(squares / np.where(seeds > 1, seeds - 1, np.nan)), seeds)
 
 
 def welch(treated: ArrayLike, untreated: ArrayLike, alpha: float) -> Estimate:

@@ -28,6 +28,7 @@ __all__ = [
     "read_yaml",
     "replacing",
     "sha256",
+    "writable",
     "write_json",
     "write_jsonl",
     "write_text",
@@ -37,7 +38,11 @@ __all__ = [
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`, renamed to it in the end: all that is written, or nothing."""
+    """Yield a temporary name beside `path`, renamed to it in the end: all that is written, or nothing.
+
+    Raise InputError where no file can be of that name.
+    """
+    writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -45,6 +50,16 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def writable(path: Path, name: str = "") -> None:
+    """Raise InputError where no file can be of that name: a folder has it, or a file that of its folder. name: of an option."""
+    said = f"{name}: {path}" if name else f"{path}:"
+    if path.is_dir():
+        raise InputError(f"{said} is a folder, expected a file")
+    above = next((each for each in path.parents if each.exists()), None)
+    if above is not None and not above.is_dir():
+        raise InputError(f"{said} is in {above}, which is a file, expected a folder")
 
 
 @contextmanager

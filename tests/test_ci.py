@@ -151,7 +151,7 @@ def test_a_change_that_breaks_the_trainer_fails_with_a_line_and_an_annotation(
 
     given = {
         "script": "train.py",
-        "arguments": "--smoke now",
+        "arguments": "now\n--smoke\n",  # as YAML hands over several lines
         "python": str(programs / "python"),
         "out": "found",
     }

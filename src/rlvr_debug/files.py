@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from rlvr_debug.errors import InputError, short
 
 if TYPE_CHECKING:
     import pandas as pd
+    from _typeshed import DataclassInstance
 
 __all__ = [
     "digest_of",
@@ -29,6 +31,7 @@ __all__ = [
     "replacing",
     "sha256",
     "writable",
+    "write_csv",
     "write_json",
     "write_jsonl",
     "write_text",
@@ -79,6 +82,16 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def write_csv(path: Path, kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> None:
+    """Write all of `rows`, which are of one kind, or nothing; its fields are the columns."""
+    import csv
+
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, [each.name for each in fields(kind)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(map(asdict, rows))
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:

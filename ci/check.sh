@@ -14,7 +14,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # torch, transformers and TRL stay the versions that are there
 "$python" -m pip install -q "$here[check]"
 mkdir -p "$out"
-read -ra arguments <<< "${ARGUMENTS:-}"
+# of all lines: a list in YAML may have several; at the end read fails
+read -r -d '' -a arguments <<< "${ARGUMENTS:-}" || true
 "$python" -m rlvr_debug.cli check --annotate --steps "${STEPS:-3}" \
   ${BASELINE:+--baseline "$BASELINE"} --json-out "$out/check.json" --html "$out/check.html" \
   "$SCRIPT" ${arguments[@]+"${arguments[@]}"}

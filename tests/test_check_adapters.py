@@ -15,7 +15,8 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.settings import Sampling, Settings
-from rlvr_debug.trainers.trl.kept import adapters_of, kept, plain_module
+from rlvr_debug.trainers.keeping import kept
+from rlvr_debug.trainers.trl.kept import adapters_of, plain_module
 
 LAYERS = ["k_proj", "v_proj", "down_proj"]
 ADAPTERS: dict[str, Any] = {

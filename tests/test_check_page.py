@@ -59,11 +59,19 @@ def test_the_page_loads_nothing(tmp_path: Path) -> None:
     assert not re.search(r"(?:src|href)=|url\(|@import", page)
 
 
-@pytest.mark.parametrize("words", [("--html", "."), ("--html", "docs")])
-def test_a_folder_for_the_page_is_refused_before_anything_is_computed(
-    words: tuple[str, str],
+@pytest.mark.parametrize("option", ["--html", "--json-out"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (".", "is a folder, expected a file"),
+        ("docs", "is a folder, expected a file"),
+        ("README.md/new/page", "is in README.md, which is a file, expected a folder"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused_before_anything_is_computed(
+    option: str, name: str, said: str
 ) -> None:
-    done = called(main, "rlvr-debug", "check", *words, "--record", "none")
+    done = called(main, "rlvr-debug", "check", option, name, "--record", "none")
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
-    assert line == f"error: --html: {words[1]} is a folder, expected a file"
+    assert line == f"error: {option}: {name} {said}"

@@ -75,6 +75,10 @@ def test_the_first_new_deviation_is_annotated_in_one_line_that_nothing_ends_earl
         ("[]", "expected 'segments'"),
         ('{"ranked": []}', "found list ['ranked'], expected 'segments'"),
         ('{"segments": [1]}', "expected a list with 'segment' and 'status'"),
+        (
+            '{"segments": [{"segment": "loss", "status": "Deviates"}]}',
+            "key 'status' of loss: found str 'Deviates', expected agrees, deviates, not seen, none",
+        ),
         ("{", "expected JSON"),
     ],
 )
@@ -147,7 +151,7 @@ def test_a_change_that_breaks_the_trainer_fails_with_a_line_and_an_annotation(
 
     given = {
         "script": "train.py",
-        "arguments": "--smoke now",
+        "arguments": "now\n--smoke\n",  # as YAML hands over several lines
         "python": str(programs / "python"),
         "out": "found",
     }

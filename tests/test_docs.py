@@ -26,16 +26,8 @@ from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.study.params import load_params, parse_params
 from tests.copies import call, dry
-from tests.docs_commands import (
-    BLOCK,
-    COMMANDS,
-    INLINE,
-    Elsewhere,
-    Here,
-    InCI,
-    NotHere,
-    commands_of,
-)
+from tests.docs_accounts import BLOCK, INLINE, Elsewhere, Here, InCI, NotHere, commands_of
+from tests.docs_commands import COMMANDS, TABLES
 from tests.made_up_study import CAUSE_FOUND, Study
 from tests.pages import DOCS, ROOT, pages
 
@@ -213,6 +205,7 @@ def test_every_command_is_accounted_for_and_no_other() -> None:
     assert unknown(texts) == []
     written_down = {command for text in texts.values() for command in commands_of(text)}
     assert set(COMMANDS) - written_down == set()
+    assert sum(map(len, TABLES)) == len(COMMANDS), "a command has two accounts"
 
 
 def test_a_command_that_nobody_runs_is_named_with_what_to_do() -> None:

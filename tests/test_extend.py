@@ -20,7 +20,7 @@ from rlvr_debug.cli import main
 from rlvr_debug.files import read_table
 from rlvr_debug.report.charts import study_charts
 from tests.copies import call
-from tests.docs_commands import BLOCK
+from tests.docs_accounts import BLOCK
 from tests.in_process import called
 
 

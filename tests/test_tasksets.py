@@ -207,6 +207,7 @@ def test_the_train_path_ends_and_scores_a_rollout_as_ours(script: str, qwen3: Pa
     rollouts = our_rollouts(tasks, chat, CutSampler(SCRIPTS[script], chat))
     for trace, expected in zip(traces, rollouts, strict=True):
         _same(trace, expected)
+        assert trace.num_turns == expected.turns
 
 
 def _same(trace: Any, expected: Rollout) -> None:

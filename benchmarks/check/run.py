@@ -11,8 +11,6 @@ only where --out says where.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import subprocess
 import sys
@@ -21,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -35,7 +33,7 @@ from benchmarks.check.faults import FAULTS, Fault
 from benchmarks.check.forks import Forks
 from benchmarks.check.settings import HEALTHY, SETTINGS
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, write_text
+from rlvr_debug.files import read_json, write_csv, write_text
 from rlvr_debug.processes import run_main
 from rlvr_debug.replay.answer import status_of
 from rlvr_debug.venvs import build_venv
@@ -86,9 +84,7 @@ def main() -> None:
         outcomes = _all(checked, names, python, args.cores)
         _totals(kind, outcomes)
         if args.out or not args.names:
-            folder = args.out or RESULTS
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text(folder / f"{kind}{suffix}.csv", _csv(outcomes))
+            write_csv((args.out or RESULTS) / f"{kind}{suffix}.csv", Outcome, outcomes)
 
 
 def _all(
@@ -233,14 +229,6 @@ def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
         print(
             f"{named} of {len(counted)} named ({named / len(counted):.1%}), of the placed ones that have a cause and are no variant"
         )
-
-
-def _csv(outcomes: Iterable[Outcome]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Outcome)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in outcomes)
-    return text.getvalue()
 
 
 if __name__ == "__main__":

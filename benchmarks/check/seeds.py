@@ -9,20 +9,18 @@ over. Prints the most that each segment used, and ends with status 1 where that 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.check.forks import Forks
 from benchmarks.check.run import LIMIT, RESULTS, SCRIPT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, write_text
+from rlvr_debug.files import read_json, write_csv
 from rlvr_debug.processes import run_main
 
 # together they have every segment
@@ -57,7 +55,7 @@ def main() -> None:
                 found[name] = most(found.get(name), Used(name, share, 1, seed, setting))
             seed += 1
     rows = list(found.values())
-    write_text(args.out, _csv(rows))
+    write_csv(args.out, Used, rows)
     for row in rows:
         print(
             f"{row.segment:28} {row.share:8.3g} of {row.seeds} seeds, in {row.seed} {row.setting}"
@@ -89,14 +87,6 @@ def _shares(forks: Forks, setting: str, seed: int) -> Mapping[str, float]:
         each["segment"]: float("inf") if each["share"] is None else float(each["share"])
         for each in seen
     }
-
-
-def _csv(rows: list[Used]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Used)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return text.getvalue()
 
 
 if __name__ == "__main__":

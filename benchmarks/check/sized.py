@@ -1,4 +1,4 @@
-"""A GRPO script of a user with a model of random weights: three steps of 16 rollouts.
+"""A GRPO script of a user, with the tiny model or a larger one of random weights: three steps of 16 rollouts.
 
 python benchmarks/check/sized.py [--size tiny]
 """
@@ -14,20 +14,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.check.case import TINY, plain, rows, variety_reward
+from rlvr_debug.models.architectures import PUBLISHED
 
-# of transformers' Qwen2Config; tiny: the shipped model's own
-SIZES = {
-    "tiny": {},
-    "0.5B": {
-        "vocab_size": 151_936,
-        "hidden_size": 896,
-        "intermediate_size": 4_864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        "tie_word_embeddings": True,
-    },
-}
+SIZES = ("tiny", "0.5B")  # the shipped model, and Qwen2.5's architecture
 _STEPS = 3
 
 
@@ -38,9 +27,9 @@ def main() -> None:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         case = plain(str(TINY), "float32", 0, folder)
-        model = (
-            Qwen2ForCausalLM(Qwen2Config(**SIZES[args.size])) if SIZES[args.size] else case.model
-        )
+        model = case.model
+        if args.size != "tiny":
+            model = Qwen2ForCausalLM(Qwen2Config(**PUBLISHED[f"Qwen2.5-{args.size}"]))
         trainer = GRPOTrainer(
             model=model,
             reward_funcs=[variety_reward],

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_text
+from rlvr_debug.files import write_csv
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NOT_SEEN
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.trainers.verifiers.fixes import fix_names
@@ -203,11 +202,7 @@ def checks_of(subject: Subject, answer: Mapping[str, Any] | str) -> list[Checked
 
 
 def write_checks(found: Iterable[Checked], file: Path) -> None:
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(field.name for field in fields(Checked))
-    rows.writerows(map(astuple, found))
-    write_text(file, text.getvalue())
+    write_csv(file, Checked, found)
 
 
 def in_order(found: Iterable[Checked]) -> list[Checked]:

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from rlvr_debug.errors import InputError, short
 
 if TYPE_CHECKING:
     import pandas as pd
+    from _typeshed import DataclassInstance
 
 __all__ = [
     "digest_of",
@@ -28,6 +30,8 @@ __all__ = [
     "read_yaml",
     "replacing",
     "sha256",
+    "writable",
+    "write_csv",
     "write_json",
     "write_jsonl",
     "write_text",
@@ -37,7 +41,11 @@ __all__ = [
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`, renamed to it in the end: all that is written, or nothing."""
+    """Yield a temporary name beside `path`, renamed to it in the end: all that is written, or nothing.
+
+    Raise InputError where no file can be of that name.
+    """
+    writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -45,6 +53,16 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def writable(path: Path, name: str = "") -> None:
+    """Raise InputError where no file can be of that name: a folder has it, or a file that of its folder. name: of an option."""
+    said = f"{name}: {path}" if name else f"{path}:"
+    if path.is_dir():
+        raise InputError(f"{said} is a folder, expected a file")
+    above = next((each for each in path.parents if each.exists()), None)
+    if above is not None and not above.is_dir():
+        raise InputError(f"{said} is in {above}, which is a file, expected a folder")
 
 
 @contextmanager
@@ -64,6 +82,16 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def write_csv(path: Path, kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> None:
+    """Write all of `rows`, which are of one kind, or nothing; its fields are the columns."""
+    import csv
+
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, [each.name for each in fields(kind)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(map(asdict, rows))
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:

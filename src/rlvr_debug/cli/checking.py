@@ -11,7 +11,7 @@ import typer
 
 from rlvr_debug.cli.app import AsJson, command, need_extra, print_answer
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_json
+from rlvr_debug.files import writable, write_json
 
 __all__ = ["check"]
 
@@ -77,15 +77,17 @@ def check(
             else "check: found no script, expected one that trains with GRPOTrainer, or --record with a folder"
         )
     for option, file in (("html", html), ("json-out", json_out)):
-        if file is not None and file.is_dir():
-            raise InputError(f"--{option}: {file} is a folder, expected a file")
+        if file is not None:
+            writable(file, f"--{option}")  # before minutes are spent
+    if record is not None and save is not None:
+        raise InputError("--save: found with --record, which is one, expected a script")
     need_extra(
         "check", "torch", "safetensors", "transformers", "jinja2", *(["trl"] if script else [])
     )
     from rlvr_debug.replay.answer import DEVIATED, answer_text
     from rlvr_debug.replay.baseline import against, against_text, annotation_lines, read_baseline
 
-    before = {} if baseline is None else read_baseline(baseline)  # before minutes are spent
+    before = {} if baseline is None else read_baseline(baseline)
     answer: Mapping[str, Any]
     if record is not None:
         from rlvr_debug.replay.store import check_folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,16 @@ from rlvr_debug.replay.finding import DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
 
-__all__ = ["AGREED", "DEVIATED", "answer_of", "answer_text", "capital", "status_of", "timeless"]
+__all__ = [
+    "AGREED",
+    "DEVIATED",
+    "answer_of",
+    "answer_text",
+    "deviation_text",
+    "later_text",
+    "status_of",
+    "timeless",
+]
 
 AGREED, DEVIATED = 0, 3  # exit statuses
 _MOST = 3  # names that the sentence has
@@ -54,15 +63,19 @@ def _sentence(checked: Checked) -> str:
         unseen = [f.segment for f in checked.findings if f.status == NOT_SEEN]
         but = f"; not seen: {', '.join(unseen)}" if unseen else ""
         return f"Every segment that was seen agrees with its reference{but}."
-    if not first.names:
-        return f"{first.segment}: a fault that nothing known gives. {capital(first.note)}."
-    names = " or ".join(name.name for name in first.names[:_MOST])
-    return f"{first.segment}: {names}. {capital(first.note)}."
+    return deviation_text(_told(first))
 
 
-def capital(text: str) -> str:
-    """Return text with a capital in front, and all else as it is."""
-    return text[:1].upper() + text[1:]
+def deviation_text(each: Mapping[str, Any]) -> str:
+    """Return of a segment that deviates what gives it, and where and how much. each: as the answer has it."""
+    names = " or ".join(name["name"] for name in each["names"][:_MOST])
+    note = each["note"]
+    return f"{each['segment']}: {names or 'a fault that nothing known gives'}. {note[:1].upper()}{note[1:]}."
+
+
+def later_text(segments: Sequence[str]) -> str:
+    """Return what is said of the segments that deviate after the first."""
+    return f"After it, and maybe because of it: {', '.join(segments)}."
 
 
 def _next(first: Finding | None) -> str:
@@ -140,7 +153,7 @@ def answer_text(answer: Mapping[str, Any]) -> str:
     if answer["first"]:
         others = [e["segment"] for e in answer["segments"] if e["status"] == DEVIATES][1:]
         if others:
-            lines.append(f"After it, and maybe because of it: {', '.join(others)}.")
+            lines.append(later_text(others))
     lines += [f"Next: {answer['next']}"]
     lines += [f"As it is set: {remark}." for remark in answer["remarks"]]
     lines += [f"Note: {note}." for note in answer["notes"]]

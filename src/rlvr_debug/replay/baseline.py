@@ -9,8 +9,8 @@ from typing import Any
 
 from rlvr_debug.errors import InputError, typed
 from rlvr_debug.files import read_json
-from rlvr_debug.replay.answer import capital
-from rlvr_debug.replay.finding import DEVIATES, NOT_SEEN
+from rlvr_debug.replay.answer import deviation_text, later_text
+from rlvr_debug.replay.finding import DEVIATES, NOT_SEEN, STATUSES
 
 __all__ = ["Against", "against", "against_text", "annotation_lines", "read_baseline"]
 
@@ -40,17 +40,23 @@ def read_baseline(path: Path) -> dict[str, str]:
     told = read_json(path)
     segments = told.get("segments") if isinstance(told, dict) else None
     if not isinstance(segments, list) or not segments:
-        found = typed(told if not isinstance(told, dict) else list(told))
+        has = typed(told if not isinstance(told, dict) else list(told))
         raise InputError(
-            f"{path}: found {found}, expected 'segments', as `rlvr-debug check --json` writes them"
+            f"{path}: found {has}, expected 'segments', as `rlvr-debug check --json` writes them"
         )
     try:
-        return {str(each["segment"]): str(each["status"]) for each in segments}
+        found = {str(each["segment"]): each["status"] for each in segments}
     except (KeyError, TypeError):
         raise InputError(
             f"{path}: key 'segments' is not as `rlvr-debug check --json` writes it, "
             "expected a list with 'segment' and 'status'"
         ) from None
+    for name, status in found.items():
+        if status not in STATUSES:
+            raise InputError(
+                f"{path}: key 'status' of {name}: found {typed(status)}, expected {', '.join(STATUSES)}"
+            )
+    return found
 
 
 def against(answer: Answer, before: Mapping[str, str]) -> Against:
@@ -86,10 +92,8 @@ def annotation_lines(answer: Answer, found: Against, script: str | None) -> Iter
     told = {each["segment"]: each for each in answer["segments"]}
     if found.new:
         first, *others = found.new
-        names = " or ".join(each["name"] for each in told[first]["names"])
-        said = f"{first}: {names or 'a fault that nothing known gives'}. {capital(told[first]['note'])}."
-        after = f" After it, and maybe because of it: {', '.join(others)}." if others else ""
-        yield _command("error", said + after, script)
+        said = [deviation_text(told[first]), *([later_text(others)] if others else [])]
+        yield _command("error", " ".join(said), script)
     for name in found.unseen:
         yield _command("warning", f"{name} is not seen any more: {told[name]['note']}.", script)
 

@@ -10,6 +10,7 @@ __all__ = [
     "DEVIATES",
     "NONE",
     "NOT_SEEN",
+    "STATUSES",
     "Finding",
     "Name",
     "NotSeen",
@@ -18,7 +19,7 @@ __all__ = [
 ]
 
 # NONE: the run has none of it, such as turns of tools
-AGREES, DEVIATES, NOT_SEEN, NONE = "agrees", "deviates", "not seen", "none"
+AGREES, DEVIATES, NOT_SEEN, NONE = STATUSES = ("agrees", "deviates", "not seen", "none")
 
 
 class NotSeen(Exception):

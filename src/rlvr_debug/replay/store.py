@@ -210,7 +210,8 @@ def _named(path: Path) -> Iterator[None]:
 def _told(path: Path) -> dict[str, Any]:
     """Return what record.json says, which keeps to its schema."""
     if not path.parent.is_dir():
-        raise InputError(f"{path.parent}: no such folder, expected one with {_RECORD}")
+        found = "is a file" if path.parent.exists() else "no such folder"
+        raise InputError(f"{path.parent}: {found}, expected one with {_RECORD}")
     told = read_json(path)
     if not isinstance(told, dict):
         raise InputError(f"{path}: found {typed(told)}, expected an object with the key 'version'")

@@ -14,12 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.processes import Processes
-from rlvr_debug.grpo.sequences import Batch as TrainedBatch
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import start, train_step
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState, Training
@@ -31,7 +29,6 @@ from rlvr_debug.replay.record import (
     Forward,
     Generation,
     MicroBatch,
-    ParameterGroup,
     Record,
     RewardCall,
     Update,
@@ -41,6 +38,15 @@ from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.trainers.asked import settings_of
 from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers.keeping import (
+    Snapshots,
+    gradients_of,
+    groups_of,
+    kept,
+    names_of,
+    state_of,
+)
+from rlvr_debug.trainers.own.completions import Split, gathered, joined
 from rlvr_debug.trainers.own.training import load_policy, training_of
 
 __all__ = ["record_case", "record_training"]
@@ -94,21 +100,14 @@ class _Watch(Processes):
             },
             trainable=tuple(name for name, tensor in names.items() if tensor.requires_grad),
         )
-        self._frozen = {name: _kept(t) for name, t in names.items() if not t.requires_grad}
-        self._snapshot()
+        self._weights = Snapshots(policy.model, self.record)
+        self._weights.take()
         self.record.reference = self._reference()
 
     def _reference(self) -> Mapping[str, Tensor] | None:
         if self._policy.reference is not None:
-            return {n: _kept(t) for n, t in self._policy.reference.named_parameters()}
+            return {n: kept(t) for n, t in self._policy.reference.named_parameters()}
         return plain_weights(self.record.weights[0], {}) if self.record.scalings else None
-
-    def _snapshot(self) -> int:
-        kept = self.record.weights
-        now = {n: t for n, t in self._policy.model.named_parameters() if t.requires_grad}
-        if not kept or any(not torch.equal(tensor, kept[-1][name]) for name, tensor in now.items()):
-            kept.append({**self._frozen, **{name: _kept(tensor) for name, tensor in now.items()}})
-        return len(kept) - 1
 
     # --- stages and processes
 
@@ -125,7 +124,7 @@ class _Watch(Processes):
 
     def _advantages(self, rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
         if self._rewards is None:
-            self._rewards = _kept(rewards).flatten()
+            self._rewards = kept(rewards).flatten()
         return self._stages.advantages(rewards, scaling, epsilon)
 
     def _logprobs(
@@ -134,22 +133,22 @@ class _Watch(Processes):
         found = self._stages.logprobs(model, ids, attention, wanted, *given, **named)
         if not found.requires_grad:
             return found
-        micro = MicroBatch(
-            len(self.record.generations), _EMPTY, self._snapshot(), Forward(ids, attention.long())
-        )
-        micro.logprobs = _kept(found)
+        forward = Forward(ids, attention.long())
+        number = len(self.record.generations)
+        micro = MicroBatch(number, _EMPTY, self._weights.take(), forward)
+        micro.logprobs = kept(found)
         self._micros.append(micro)
 
-        def kept(gradient: Tensor) -> None:
-            micro.grad_logprobs = _kept(gradient)
+        def keep(gradient: Tensor) -> None:
+            micro.grad_logprobs = kept(gradient)
 
-        found.register_hook(kept)  # type: ignore[no-untyped-call]
+        found.register_hook(keep)  # type: ignore[no-untyped-call]
         return found
 
     def _importance_weights(self, *given: Any) -> Tensor:
         found = self._stages.importance_weights(*given)
         micro = self._micros[-1]
-        micro.given = replace(micro.given, importance_weights=_kept(found))
+        micro.given = replace(micro.given, importance_weights=kept(found))
         return found
 
     def backward(self, loss: Tensor) -> None:
@@ -157,30 +156,21 @@ class _Watch(Processes):
         super().backward(loss)
 
     def clip(self, policy: Policy, norm: float) -> float:
-        self._update.gradients = self._gradients()
+        self._update.gradients = gradients_of(self._policy.model, self.record)
         return super().clip(policy, norm)
-
-    def _gradients(self) -> dict[str, Tensor]:
-        named = self._policy.model.named_parameters()
-        return {name: _kept(tensor.grad) for name, tensor in named if tensor.grad is not None}
 
     def _step(self, optimizer: Optimizer) -> None:
         update = self._update
         update.micro_batches, self._micros = self._micros, []
-        update.before, update.clipped = self._snapshot(), self._gradients()
-        names = {id(tensor): name for name, tensor in self._policy.model.named_parameters()}
+        update.before = self._weights.take()
+        update.clipped = gradients_of(self._policy.model, self.record)
+        names = names_of(self._policy.model)
         update.optimizer = type(optimizer).__name__
-        update.groups = [
-            ParameterGroup(
-                tuple(names[id(tensor)] for tensor in group["params"]),
-                float(group["lr"]),
-                float(group["weight_decay"]),
-            )
-            for group in optimizer.param_groups
-        ]
-        update.state = _state(optimizer, names)
+        update.groups = groups_of(optimizer, names)
+        update.state = state_of(optimizer, names, self.record)
         self._stages.optimizer_step(optimizer)
-        update.after, update.state_after = self._snapshot(), _state(optimizer, names)
+        update.after = self._weights.take()
+        update.state_after = state_of(optimizer, names, self.record)
         self.record.updates.append(update)
         self._update = Update(before=update.after)
 
@@ -188,11 +178,11 @@ class _Watch(Processes):
 
     def begin(self) -> None:
         """Take note of the weights that a step's rollouts are to be sampled with."""
-        self._sampled_with, self._rewards = self._snapshot(), None
+        self._sampled_with, self._rewards = self._weights.take(), None
 
     def end(self, step: Step) -> None:
         """Put the step's rollouts, batch and micro-batches into the record."""
-        split = _Split(step.experience.batch)
+        split = Split(step.experience.batch)
         targets, count = step.experience.targets, len(step.rollouts)
         settings = self._training.settings
         prompts, prompt_mask, completions, real = split.sequences()
@@ -220,7 +210,7 @@ class _Watch(Processes):
                 _cut(micro, split, batch, rows)
         corrected = [m.given.importance_weights for u in own[:1] for m in u.micro_batches]
         if all(weights is not None for weights in corrected) and corrected:
-            batch = replace(batch, importance_weights=_joined(corrected, batch.loss_mask.shape[1]))
+            batch = replace(batch, importance_weights=joined(corrected, batch.loss_mask.shape[1]))
         self.record.generations.append(
             Generation(
                 rows=[self._row(rollout) for rollout in step.rollouts],
@@ -290,75 +280,31 @@ class _Observer(Observer):
         return super().end_step(step)
 
 
-class _Split:
-    """Cuts sequences, [B, T], padded on the right, into prompts and completions: these begin where the model first wrote."""
-
-    def __init__(self, batch: TrainedBatch) -> None:
-        self._batch = batch
-        self.starts = batch.sampled.int().argmax(1)
-        self.lengths = batch.real.sum(1) - self.starts
-        self.width = int(self.lengths.max())
-
-    def places(self) -> Tensor:
-        """Return where each token of a completion stands in its sequence, [B, C], 0 for padding."""
-        steps = torch.arange(self.width)
-        return (self.starts[:, None] + steps) * (steps < self.lengths[:, None])
-
-    def of(self, values: Tensor) -> Tensor:
-        """Return the completions' part of values, [B, T] -> [B, C]; padding is 0."""
-        places = self.places()
-        return values.gather(1, places) * (places > 0)
-
-    def sequences(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return prompts, padded on the left, and their mask, [B, P]; completions and their mask, [B, C]."""
-        rows = zip(self._batch.ids, self.starts.tolist(), strict=True)
-        prompts = [ids[:start].flip(0) for ids, start in rows]
-        ids = pad_sequence(prompts, batch_first=True).flip(1)
-        mask = pad_sequence([torch.ones_like(each) for each in prompts], batch_first=True).flip(1)
-        real = (self.places() > 0).long()
-        return ids, mask, self.of(self._batch.ids), real
-
-
 _NOTHING = torch.zeros(0, 0)
 # until the step is over and its batch is known
 _EMPTY = Batch(_NOTHING, _NOTHING, _NOTHING, _NOTHING, loss_mask=_NOTHING, advantages=_NOTHING)
 
 
-def _cut(micro: MicroBatch, split: _Split, batch: Batch, rows: Tensor) -> None:
+def _cut(micro: MicroBatch, split: Split, batch: Batch, rows: Tensor) -> None:
     """Put what the micro-batch was given into it, in the places of completions."""
     assert micro.forward is not None
     assert micro.logprobs is not None
     places = split.places()[rows]
     weights = micro.given.importance_weights
-    kept = {
+    own = {
         name: None if value is None else value[rows]
         for name, value in vars(batch).items()
         if name not in ("importance_weights", "rows")
     }
     micro.given = Batch(
-        **kept,  # type: ignore[arg-type]
-        importance_weights=None if weights is None else _gathered(weights, places),
+        **own,  # type: ignore[arg-type]
+        importance_weights=None if weights is None else gathered(weights, places),
         rows=rows,
     )
     micro.forward = replace(micro.forward, places=places)
-    micro.logprobs = _gathered(micro.logprobs, places)
+    micro.logprobs = gathered(micro.logprobs, places)
     if micro.grad_logprobs is not None:
-        micro.grad_logprobs = _gathered(micro.grad_logprobs, places)
-
-
-def _gathered(values: Tensor, places: Tensor) -> Tensor:
-    """Return values, [b, t], at these places, [b, C]; 0 where there are none."""
-    inside = (places > 0) & (places < values.shape[1])
-    return values.gather(1, places.clamp(max=values.shape[1] - 1)) * inside
-
-
-def _joined(parts: Sequence[Tensor | None], width: int) -> Tensor:
-    padded = [
-        torch.nn.functional.pad(part, (0, width - part.shape[1]), value=1.0)
-        for part in parts
-        if part is not None
-    ]
-    return torch.cat(padded)
+        micro.grad_logprobs = gathered(micro.grad_logprobs, places)
 
 
 def _calls(rollouts: Sequence[Rollout], used: Sampling, weights: int) -> list[Call]:
@@ -386,18 +332,6 @@ def _messages(rollout: Rollout) -> list[dict[str, Any]]:
         role = segment.role
         found += [{"role": role, "content": text} for text in segment.texts]
     return found
-
-
-def _state(optimizer: Optimizer, names: Mapping[int, str]) -> dict[str, dict[str, Tensor]]:
-    return {
-        names[id(tensor)]: {k: _kept(v) for k, v in state.items() if isinstance(v, Tensor)}
-        for tensor, state in optimizer.state.items()
-        if id(tensor) in names
-    }
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().clone()
 
 
 def _plain_module(model: Any) -> Any:

@@ -36,7 +36,8 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
     """
     script = Path(words[0])
     if not script.is_file():
-        raise InputError(f"{script}: no such file, expected a script that trains with GRPOTrainer")
+        found = "is a folder" if script.is_dir() else "no such file"
+        raise InputError(f"{script}: {found}, expected a script that trains with GRPOTrainer")
     if how.save is not None and how.save.exists():
         raise InputError(f"{how.save}: exists, expected a new folder for the record")
     with tempfile.TemporaryDirectory() as folder:

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from rlvr_debug.replay.adapters import Scalings
 from rlvr_debug.replay.record import Batch
+from rlvr_debug.trainers.keeping import kept
 
 __all__ = [
     "ELEMENTS",
     "ROW",
     "adapters_of",
     "dropouts_of",
-    "kept",
     "kept_batch",
     "kept_row",
     "plain_module",
@@ -51,11 +51,6 @@ def some_elements(sizes: Mapping[str, int]) -> dict[str, Tensor]:
         for name, size in sizes.items()
         if size > ELEMENTS
     }
-
-
-def kept(tensor: Tensor) -> Tensor:
-    """Return a copy that training does not change."""
-    return tensor.detach().cpu().clone()
 
 
 def kept_batch(told: Mapping[str, Any]) -> Batch:

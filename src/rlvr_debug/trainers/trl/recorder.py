@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rlvr_debug.replay.adapters import plain_weights
@@ -29,18 +25,24 @@ from rlvr_debug.replay.record import (
     Forward,
     Generation,
     MicroBatch,
-    ParameterGroup,
     Record,
     Update,
 )
 from rlvr_debug.replay.settings import Settings
+from rlvr_debug.trainers.keeping import (
+    Snapshots,
+    gradients_of,
+    groups_of,
+    kept,
+    names_of,
+    state_of,
+)
 from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
 from rlvr_debug.trainers.trl.kept import (
     ELEMENTS,
     ROW,
     adapters_of,
     dropouts_of,
-    kept,
     kept_batch,
     kept_row,
     plain_module,
@@ -78,16 +80,9 @@ class Recorder:
         self._micro: MicroBatch | None = None
         self._undo: list[Callable[[], None]] = []
         self._rewards = RewardWatch(again=rewards)
-        self._spill = tempfile.TemporaryDirectory(prefix="rlvr-debug-")
-        self._numbers = itertools.count()
         self.record = self._begun()
-        large = bool(self.record.elements)
-        self._frozen = {
-            name: parameter.detach().cpu() if large else kept(parameter)
-            for name, parameter in self._model.named_parameters()
-            if not parameter.requires_grad
-        }
-        self._snapshot()
+        self._weights = Snapshots(self._model, self.record)
+        self._weights.take()
         self.record.reference = self._reference()
 
     # --- what is known before the first step
@@ -142,25 +137,6 @@ class Recorder:
         }
         return plain_weights(self.record.weights[0], first)
 
-    def _snapshot(self) -> int:
-        """Return the number of the policy's weights of now, kept once for each state."""
-        now = {
-            name: parameter
-            for name, parameter in self._model.named_parameters()
-            if parameter.requires_grad
-        }
-        held, part = self.record.weights, self.record.part
-        if not held or any(
-            not torch.equal(part(n, p.detach()).cpu(), part(n, held[-1][n])) for n, p in now.items()
-        ):
-            trained: Mapping[str, Tensor] = {name: kept(p) for name, p in now.items()}
-            if self.record.elements:  # on disk, and read from there when they are needed
-                file = Path(self._spill.name, f"weights-{next(self._numbers)}.safetensors")
-                save_file(dict(trained), file)
-                trained = load_file(file)
-            held.append({**self._frozen, **trained})
-        return len(held) - 1
-
     # --- seams
 
     def attach(self) -> None:
@@ -195,7 +171,7 @@ class Recorder:
         """Take note of what the first step begins with: a run that is resumed has read it by now."""
         record = self.record
         record.settings = replace(record.settings, first_step=self._trainer.state.global_step)
-        if self._snapshot():
+        if self._weights.take():
             del record.weights[0]
             record.reference = self._reference()
 
@@ -233,7 +209,7 @@ class Recorder:
         if not self._trainer.model.training or at_once(self._trainer):
             return inner(inputs, *given)
         rows = [kept_row(row) for row in inputs]
-        generation = Generation(rows, self._snapshot())
+        generation = Generation(rows, self._weights.take())
         self.record.generations.append(generation)
         self._rewards.begin()
         with self._in("generation"):
@@ -265,7 +241,9 @@ class Recorder:
             return self._at_once(inner, model, inputs, *given, **named)
         if not torch.is_grad_enabled() or not self.record.generations:
             return inner(model, inputs, *given, **named)
-        micro = MicroBatch(len(self.record.generations) - 1, self._given(inputs), self._snapshot())
+        micro = MicroBatch(
+            len(self.record.generations) - 1, self._given(inputs), self._weights.take()
+        )
         self._micro = micro
         self._update.micro_batches.append(micro)
         # the same inputs as without the check: a method may go through them, or write to them
@@ -281,7 +259,7 @@ class Recorder:
         self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
     ) -> Any:
         """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
-        generation = Generation(weights=self._snapshot())
+        generation = Generation(weights=self._weights.take())
         self.record.generations.append(generation)
         micro = MicroBatch(len(self.record.generations) - 1, sampled_batch([]), generation.weights)
         self._micro = micro
@@ -326,7 +304,7 @@ class Recorder:
             micro.forward = Forward(*(None if t is None else kept(t) for t in tensors))  # type: ignore[arg-type]
 
     def _called(self, call: Call) -> None:
-        self.record.generations[-1].calls.append(replace(call, weights=self._snapshot()))
+        self.record.generations[-1].calls.append(replace(call, weights=self._weights.take()))
 
     def _watch_backward(self) -> Callable[[], None]:
         accelerator = self._trainer.accelerator
@@ -337,7 +315,7 @@ class Recorder:
                 self._micro.loss = float(loss.detach())
             inner(loss, *given, **named)
             if self._update.micro_batches:
-                self._update.gradients = self._gradients()
+                self._update.gradients = gradients_of(self._model, self.record)
                 self._norm = self._whole_norm()
 
         accelerator.backward = backward
@@ -354,13 +332,6 @@ class Recorder:
         found = [p.grad.double().norm() for p in self._model.parameters() if p.grad is not None]
         return float(torch.stack(found).norm()) if found else 0.0
 
-    def _gradients(self) -> dict[str, Tensor]:
-        return {
-            name: kept(self.record.part(name, parameter.grad))
-            for name, parameter in self._model.named_parameters()
-            if parameter.grad is not None
-        }
-
     @contextmanager
     def _in(self, phase: str) -> Iterator[None]:
         before, self._phase = self._phase, phase
@@ -374,29 +345,22 @@ class Recorder:
     def before_step(self) -> None:
         """Take note of what the optimizer reads."""
         update = self._update
-        update.before = self._snapshot()
+        update.before = self._weights.take()
         micros = update.micro_batches
         update.touched = bool(micros) and update.before != micros[-1].weights
-        update.clipped = self._gradients()
+        update.clipped = gradients_of(self._model, self.record)
         if self.record.elements:
             update.norms = (self._norm, self._whole_norm())
-        optimizer, names = self._optimizer(), self._names()
+        optimizer, names = self._optimizer(), names_of(self._model)
         update.optimizer = type(optimizer).__name__
-        update.groups = [
-            ParameterGroup(
-                tuple(names[id(p)] for p in group["params"] if id(p) in names),
-                float(group["lr"]),
-                float(group.get("weight_decay", 0.0)),
-                float(group.get("momentum", 0.0)),
-            )
-            for group in optimizer.param_groups
-        ]
-        update.state = self._state(optimizer, names)
+        update.groups = groups_of(optimizer, names)
+        update.state = state_of(optimizer, names, self.record)
 
     def after_step(self) -> None:
         """Take note of what the optimizer left."""
-        self._update.after = self._snapshot()
-        self._update.state_after = self._state(self._optimizer(), self._names())
+        self._update.after = self._weights.take()
+        names = names_of(self._model)
+        self._update.state_after = state_of(self._optimizer(), names, self.record)
 
     def end_step(self) -> bool:
         """Close the update; return whether all that is wanted was recorded."""
@@ -411,24 +375,6 @@ class Recorder:
     def _optimizer(self) -> Any:
         optimizer = self._trainer.optimizer
         return getattr(optimizer, "optimizer", optimizer)
-
-    def _names(self) -> dict[int, str]:
-        return {id(parameter): name for name, parameter in self._model.named_parameters()}
-
-    def _state(self, optimizer: Any, names: Mapping[int, str]) -> dict[str, dict[str, Tensor]]:
-        return {
-            names[id(parameter)]: {
-                key: kept(
-                    self.record.part(names[id(parameter)], value)
-                    if value.shape == parameter.shape
-                    else value
-                )
-                for key, value in state.items()
-                if isinstance(value, Tensor)
-            }
-            for parameter, state in optimizer.state.items()
-            if id(parameter) in names
-        }
 
 
 def _add(micro: MicroBatch, name: str, gradient: Tensor) -> None:

@@ -20,6 +20,7 @@ from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record, RewardCall
 from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.trainers.keeping import kept
 from rlvr_debug.trainers.trl.kept import ROW, without_dropout
 from rlvr_debug.trainers.trl.live import watched
 from rlvr_debug.trainers.trl.recorder import Recorder
@@ -115,11 +116,11 @@ class StepRecorder(Recorder):
         self._sampled.append(_Sampled(made, answered))
 
     def _submitting(self, inner: Callable[[Any], Any], request: Any) -> Any:
-        self._submitted.append(self._snapshot())
+        self._submitted.append(self._weights.take())
         return inner(request)
 
     def _used_rewards(self, inner: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
-        self._rewarded.append(_kept(rewards))
+        self._rewarded.append(kept(rewards))
         return inner(rewards)
 
     def _batch_made(self, inner: Callable[[Any], Any], tensors: Mapping[str, Any]) -> Any:
@@ -141,7 +142,7 @@ class StepRecorder(Recorder):
                     {"prompt": prompt, "id": rollout.row.id, "answer": rollout.row.answer}
                     for prompt, rollout in zip(made.prompts, made.rollouts, strict=True)
                 ],
-                weights=self._snapshot(),
+                weights=self._weights.take(),
                 calls=_calls(sampled.answered, held),
                 messages=[
                     [plain_message(message) for message in completion]
@@ -169,8 +170,8 @@ class StepRecorder(Recorder):
             completion_ids=ids.gather(1, places).where(places > 0, pad),
             completion_mask=(places > 0).long(),
             loss_mask=_at(counted, places).bool(),
-            advantages=_kept(inputs["advantages"]),
-            old=None if old is None else _at(_kept(old), places - 1),
+            advantages=kept(inputs["advantages"]),
+            old=None if old is None else _at(kept(old), places - 1),
             rows=rows,
         )
 
@@ -183,7 +184,7 @@ class StepRecorder(Recorder):
     def _logprobs(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
         out = super()._logprobs(inner, *given, **named)
         if self._phase == "loss" and not out.requires_grad:
-            self._references[id(self._micro)] = _kept(out)
+            self._references[id(self._micro)] = kept(out)
         return out
 
     # --- an update
@@ -287,7 +288,3 @@ def _at(values: Tensor, places: Tensor) -> Tensor:
     inside = (places >= 0) & (places < values.shape[1])
     found = values.gather(1, places.clamp(0, values.shape[1] - 1))
     return found.where(inside, torch.zeros((), dtype=values.dtype))
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().clone()

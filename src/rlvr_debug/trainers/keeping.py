@@ -1,0 +1,102 @@
+"""What recorders keep of a trainer at work: the policy's weights, gradients, and the optimizer's groups and state."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.optim import Optimizer
+
+from rlvr_debug.replay.record import ParameterGroup, Record
+
+__all__ = ["Snapshots", "gradients_of", "groups_of", "kept", "names_of", "state_of"]
+
+
+def kept(tensor: Tensor) -> Tensor:
+    """Return a copy that training does not change."""
+    return tensor.detach().cpu().clone()
+
+
+class Snapshots:
+    """Keeps a policy's weights in its record, once for each state; the trained ones of a large model on disk.
+
+    What is on disk is there for as long as this is.
+    """
+
+    def __init__(self, model: Any, record: Record) -> None:
+        self._model, self._record = model, record
+        large = bool(record.elements)
+        self._spill = tempfile.TemporaryDirectory(prefix="rlvr-debug-") if large else None
+        self._numbers = itertools.count()
+        self._frozen = {
+            name: parameter.detach().cpu() if large else kept(parameter)
+            for name, parameter in model.named_parameters()
+            if not parameter.requires_grad
+        }
+
+    def take(self) -> int:
+        """Return the number of the weights of now."""
+        now = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
+        held, part = self._record.weights, self._record.part
+        if not held or any(
+            not torch.equal(part(n, p.detach()).cpu(), part(n, held[-1][n])) for n, p in now.items()
+        ):
+            held.append({**self._frozen, **self._held({n: kept(p) for n, p in now.items()})})
+        return len(held) - 1
+
+    def _held(self, trained: dict[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the same, of a large model as it is read from disk when it is needed."""
+        if self._spill is None:
+            return trained
+        file = Path(self._spill.name, f"weights-{next(self._numbers)}.safetensors")
+        save_file(trained, file)
+        return dict(load_file(file))
+
+
+def names_of(model: Any) -> dict[int, str]:
+    """Return each parameter's name, by its id."""
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
+def gradients_of(model: Any, record: Record) -> dict[str, Tensor]:
+    """Return the gradients of now, or the part of them that the record is of."""
+    return {
+        name: kept(record.part(name, parameter.grad))
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def groups_of(optimizer: Optimizer, names: Mapping[int, str]) -> list[ParameterGroup]:
+    """Return how the optimizer treats which parameters, of those that have a name."""
+    return [
+        ParameterGroup(
+            tuple(names[id(p)] for p in group["params"] if id(p) in names),
+            float(group["lr"]),
+            float(group.get("weight_decay", 0.0)),
+            float(group.get("momentum", 0.0)),
+        )
+        for group in optimizer.param_groups
+    ]
+
+
+def state_of(
+    optimizer: Optimizer, names: Mapping[int, str], record: Record
+) -> dict[str, dict[str, Tensor]]:
+    """Return by parameter what the optimizer holds of it, or the part of that that the record is of."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for parameter, state in optimizer.state.items():
+        name = names.get(id(parameter))
+        if name is not None:
+            found[name] = {
+                key: kept(record.part(name, value) if value.shape == parameter.shape else value)
+                for key, value in state.items()
+                if isinstance(value, Tensor)
+            }
+    return found

@@ -71,8 +71,8 @@ class Check:
 
     order: findings of equal strength rank by it, and what can be told from few rows comes first. needs:
     alternatives, each a set of names that must all be logged (Log.has). fewest: by quantity, finite values that
-    it takes. threshold: the bound in words; reason:
-    why that one, or its source. measured: the names of the values that are numbers to report; a value that is a
+    it takes; of what is needed one, where nothing is said. threshold: the bound in words; reason: why that one, or
+    its source. measured: the names of the values that are numbers to report; a value that is a
     mapping has one for each key, `{name}`. found, fine: the sentence for a reading with and without strength, or
     several, by what the reading says. explains: checks whose finding follows from this one's, where both are
     there. clears: it measures the mechanism itself, so that the hypothesis is not suspected where it is fine.
@@ -97,8 +97,7 @@ class Check:
 
     def on(self, log: Log) -> Shown | None:
         """Return what the log shows, None where too little is logged."""
-        enough = all(log.series(name).size >= count for name, count in self.fewest.items())
-        reading = self.run(log) if enough else None
+        reading = self.run(log) if self._enough(log) else None
         if reading is None:
             return None
         text = self.found if reading.strength else self.fine
@@ -109,6 +108,15 @@ class Check:
             place = f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}'"
             raise InputError(f"{place} says {name}, expected {', '.join(reading.values)}") from None
         return Shown(reading.strength, self._measured(reading.values), sentence, reading.amount)
+
+    def _enough(self, log: Log) -> bool:
+        """Return whether finite values are there: as many as `fewest` says, and one of each quantity of an alternative."""
+        fewest = {**dict.fromkeys(quantities(), 1), **self.fewest}
+        return all(log.series(name).size >= count for name, count in self.fewest.items()) and any(
+            log.has(*names)
+            and all(log.series(name).size >= fewest[name] for name in names if name in fewest)
+            for names in self.needs
+        )
 
     def _measured(self, values: Mapping[str, Any]) -> dict[str, float]:
         found: dict[str, float] = {}

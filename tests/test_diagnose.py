@@ -271,6 +271,9 @@ def test_equal_rewards_that_follow_from_cut_replies_are_a_symptom() -> None:
     assert found.ranked[0].slug == "context-truncation"
     explained = {each.check.name: each.explained_by for each in found.findings if each.explained_by}
     assert explained["dead-groups"] == "truncation"
+    refuted = "Twice the limit, with as many replies that do not end."
+    assert f"it would be refuted by: {refuted}" in diagnosis_text(found)
+    assert diagnosis_json(found)["ranked"][0]["refuted_by"] == refuted
 
 
 def test_what_is_not_logged_is_said_with_the_name_to_log() -> None:
@@ -498,6 +501,7 @@ def test_what_tells_two_runs_apart_is_said_in_the_order_of_time() -> None:
     text = comparison_text(found)
     assert "Found in B alone:" in text
     assert "Found in A alone:" not in text
+    assert "reward-collapses (from kl-runs-away): " in text
     assert comparison_json(found)["learns"] == [True, False]
     turned = compare(bad, good)
     assert turned.found_one == found.found_other

@@ -26,8 +26,11 @@ __all__ = [
     "Check",
     "Reading",
     "Shown",
+    "Trend",
+    "correlation",
     "from_the_start",
     "graded",
+    "late",
     "log_checks",
     "trend",
 ]
@@ -188,11 +191,22 @@ def graded(value: float, bounds: Mapping[int, float]) -> int:
 
 
 def from_the_start(shares: NDArray[Any]) -> float:
-    """The mean of the first rows (a twentieth, at least two of ten or more), or of all if that is less: what breaks later is
-    the wreck of something else, or of what was solved; what mends itself no longer matters."""
-    return float(
-        min(shares[: max(2 if shares.size >= 10 else 1, shares.size // 20)].mean(), shares.mean())
-    )
+    """The mean of the first rows (a twentieth, at least two of ten or more), or of all if that is less: what breaks
+    later is the wreck of something else, or of what was solved; what mends itself no longer matters."""
+    count = max(2 if shares.size >= 10 else 1, shares.size // 20)
+    return float(min(shares[:count].mean(), shares.mean()))
+
+
+def late(values: Array) -> float:
+    """Return the median of the last third, at least of the last value; 0 of none."""
+    return float(np.median(values[-max(1, values.size // 3) :])) if values.size else 0.0
+
+
+def correlation(one: Array, other: Array) -> float:
+    """Return Pearson's correlation, 0 where one of the two does not vary."""
+    if not (one.size and np.ptp(one) and np.ptp(other)):
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])
 
 
 def trend(values: Array) -> Trend | None:

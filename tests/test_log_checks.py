@@ -14,6 +14,7 @@ import pytest
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, log_checks
 from rlvr_debug.logs.log import Log
+from rlvr_debug.logs.names import quantities
 
 CHECKS = {check.name: check for check in log_checks()}
 UP, DOWN = [0.1] * 4 + [0.2] * 4 + [0.9] * 4, [0.9] * 4 + [0.2] * 4 + [0.1] * 4
@@ -278,3 +279,14 @@ def test_every_check_is_tried_here() -> None:
     files = (here, here.with_name("test_log_relations.py"))
     source = "".join(path.read_text(encoding="utf-8") for path in files)
     assert [name for name in CHECKS if f'"{name}"' not in source] == []
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_what_is_logged_and_never_finite_is_too_little_of_it(name: str) -> None:
+    """One such log ended in a traceback: of a sampler's gap that was infinite in every row."""
+    for names in CHECKS[name].needs:
+        logged = dict.fromkeys((n for n in names if n in quantities()), 12)
+        log = Log("made-up", "JSONL", pd.DataFrame(), nonfinite=logged)
+        if logged and len(logged) == len(names):
+            assert log.has(*names)
+            assert (read(name, log) is None) == (name != "not-finite")

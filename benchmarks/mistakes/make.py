@@ -27,6 +27,7 @@ import torch
 from benchmarks.faults.case import stages_of
 from benchmarks.mistakes.kinds import HERE, load_kinds
 from benchmarks.mistakes.plants import PLANTS, Setup
+from benchmarks.mistakes.plants.setup import Around
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
@@ -167,9 +168,8 @@ def _entropy(step: Step, counted: Any) -> float:
 
 def _conversation(made: Rollout, chat: Chat) -> dict[str, str]:
     """Return the prompt as text and the completion as messages, as TRL logs them."""
-    names = {"assistant": "assistant", "tool": "tool"}
     messages = [
-        {"role": names[s.role], "content": chat.tokenizer.decode(s.ids)} for s in made.segments[1:]
+        {"role": s.role, "content": chat.tokenizer.decode(s.ids)} for s in made.segments[1:]
     ]
     return {
         "prompt": chat.tokenizer.decode(made.segments[0].ids),
@@ -222,17 +222,11 @@ def make(name: str, number: int, told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Judged:
+class _Judged(Around):
     """The environment, whose reward is what the judges made of its parts: the sum, where they added some."""
 
-    def __init__(self, inner: Any, log: _Log) -> None:
-        self._inner, self._log = inner, log
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
     def reward(self, row: Any, parts: Mapping[str, float]) -> float:
-        own = float(self._inner.reward(row, parts))
+        own = float(self.inner.reward(row, parts))
         return own + sum(v for k, v in parts.items() if k in _ADDED)
 
 
@@ -241,7 +235,7 @@ _ADDED = ("brevity", "thoroughness", "shows_work")
 
 def _noted(setup: Setup, log: _Log, settings: TrainingSettings) -> tuple[Stages, Any]:
     """Return stages whose scores go through the judges and are noted as they are trained on."""
-    judged = _Judged(setup.environment, log)
+    judged = _Judged(setup.environment)
     inner, stages = setup.stages.score, setup.stages
 
     def score(made: Rollout, environment: Any) -> Mapping[str, float]:

@@ -167,10 +167,11 @@ def main() -> None:
     parser.add_argument("--fold", type=int, nargs="+", help="what is said of each log of these")
     parser.add_argument("--write", action="store_true", help=f"the table to {RESULTS.name}")
     args = parser.parse_args()
-    lines = read_lines(args.logs)
+    lines, kinds = read_lines(args.logs), load_kinds()
     found = table(lines)
     print(found, end="")
-    for each in said_of([a for a in answers(lines) if a.kind.fold in (args.fold or ())]):
+    asked = [line for line in lines if kinds[line["kind"]].fold in (args.fold or ())]
+    for each in said_of(answers(asked)):
         print(each)
     if args.write:
         write_text(RESULTS, found)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from rlvr_debug.causes.check import correlation
 from rlvr_debug.causes.groups import SAME, groups_of
 from rlvr_debug.logs.log import Array, Log
 
 __all__ = ["Follows", "follows"]
 
 _FEWEST = 4  # groups that have any spread
+_CENTRED = 0.05  # of the largest advantage, as group-means has it
+_NEXT_TO_0 = 1e-12
 
 
 @dataclass(frozen=True)
@@ -36,34 +39,25 @@ def follows(log: Log) -> Follows | None:
     groups = groups_of(log)
     if groups is None or not {"reward", "advantage"} <= set(log.completions):
         return None
-    if sum(str(name).startswith("part/") for name in log.completions) > 1 and not _is_sum(log):
+    if sum(str(name).startswith("part/") for name in log.completions) > 1 and not log.own_reward:
         return None
     scale = float(log.completions["reward"].abs().max()) or 1.0
     found = [_group(group, scale) for _, group in groups]
     kept = [each for each in found if each is not None]
     if len(kept) < _FEWEST:
         return None
-    reward = np.concatenate([r / r.std() for r, _, _ in kept])
-    advantage = np.concatenate([a - a.mean() for _, a, _ in kept])
-    weights = np.concatenate([np.full(len(a), 1 / max(a.std(), 1e-12)) for _, a, _ in kept])
-    scaled = advantage * weights
-    share = float(np.corrcoef(reward, scaled)[0, 1]) if scaled.std() and reward.std() else 0.0
-    means = np.array([abs(a.mean()) for _, a, _ in kept])
-    sizes = np.array([np.abs(a).max() for _, a, _ in kept])
+    scaled = [(r / r.std(), (a - a.mean()) / max(a.std(), _NEXT_TO_0)) for r, a, _ in kept]
+    along = correlation(*(np.concatenate(each) for each in zip(*scaled, strict=True)))
+    mean = float(np.median([abs(a.mean()) for _, a, _ in kept]))
+    largest = float(np.median([np.abs(a).max() for _, a, _ in kept]))
     below = np.concatenate([a[r < 0] for r, a, _ in kept])
-    factors = np.array([float((r * a).sum() / (r * r).sum()) for r, a, _ in kept])
     return Follows(
-        max(0.0, share) ** 2,
-        bool(np.median(means) <= 0.05 * max(float(np.median(sizes)), 1e-12)),
-        float((below == 0).mean()) if below.size else 0.0,
-        factors,
+        max(0.0, along) ** 2,
+        mean <= _CENTRED * max(largest, _NEXT_TO_0),
+        float((below == 0).mean()),
+        np.array([(r * a).sum() / (r * r).sum() for r, a, _ in kept]),
         np.array([spread for _, _, spread in kept]),
     )
-
-
-def _is_sum(log: Log) -> bool:
-    """Whether the rewards were logged beside their parts."""
-    return bool(log.completions.attrs.get("own_reward"))
 
 
 def _group(group: pd.DataFrame, scale: float) -> tuple[Array, Array, float] | None:

@@ -26,8 +26,11 @@ __all__ = [
     "Check",
     "Reading",
     "Shown",
+    "Trend",
+    "correlation",
     "from_the_start",
     "graded",
+    "late",
     "log_checks",
     "trend",
 ]
@@ -71,8 +74,8 @@ class Check:
 
     order: findings of equal strength rank by it, and what can be told from few rows comes first. needs:
     alternatives, each a set of names that must all be logged (Log.has). fewest: by quantity, finite values that
-    it takes. threshold: the bound in words; reason:
-    why that one, or its source. measured: the names of the values that are numbers to report; a value that is a
+    it takes; of what is needed one, where nothing is said. threshold: the bound in words; reason: why that one, or
+    its source. measured: the names of the values that are numbers to report; a value that is a
     mapping has one for each key, `{name}`. found, fine: the sentence for a reading with and without strength, or
     several, by what the reading says. explains: checks whose finding follows from this one's, where both are
     there. clears: it measures the mechanism itself, so that the hypothesis is not suspected where it is fine.
@@ -97,8 +100,7 @@ class Check:
 
     def on(self, log: Log) -> Shown | None:
         """Return what the log shows, None where too little is logged."""
-        enough = all(log.series(name).size >= count for name, count in self.fewest.items())
-        reading = self.run(log) if enough else None
+        reading = self.run(log) if self._enough(log) else None
         if reading is None:
             return None
         text = self.found if reading.strength else self.fine
@@ -109,6 +111,15 @@ class Check:
             place = f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}'"
             raise InputError(f"{place} says {name}, expected {', '.join(reading.values)}") from None
         return Shown(reading.strength, self._measured(reading.values), sentence, reading.amount)
+
+    def _enough(self, log: Log) -> bool:
+        """Return whether finite values are there: as many as `fewest` says, and one of each quantity of an alternative."""
+        fewest = {**dict.fromkeys(quantities(), 1), **self.fewest}
+        return all(log.series(name).size >= count for name, count in self.fewest.items()) and any(
+            log.has(*names)
+            and all(log.series(name).size >= fewest[name] for name in names if name in fewest)
+            for names in self.needs
+        )
 
     def _measured(self, values: Mapping[str, Any]) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -180,11 +191,22 @@ def graded(value: float, bounds: Mapping[int, float]) -> int:
 
 
 def from_the_start(shares: NDArray[Any]) -> float:
-    """The mean of the first rows (a twentieth, at least two of ten or more), or of all if that is less: what breaks later is
-    the wreck of something else, or of what was solved; what mends itself no longer matters."""
-    return float(
-        min(shares[: max(2 if shares.size >= 10 else 1, shares.size // 20)].mean(), shares.mean())
-    )
+    """The mean of the first rows (a twentieth, at least two of ten or more), or of all if that is less: what breaks
+    later is the wreck of something else, or of what was solved; what mends itself no longer matters."""
+    count = max(2 if shares.size >= 10 else 1, shares.size // 20)
+    return float(min(shares[:count].mean(), shares.mean()))
+
+
+def late(values: Array) -> float:
+    """Return the median of the last third, at least of the last value; 0 of none."""
+    return float(np.median(values[-max(1, values.size // 3) :])) if values.size else 0.0
+
+
+def correlation(one: Array, other: Array) -> float:
+    """Return Pearson's correlation, 0 where one of the two does not vary."""
+    if not (one.size and np.ptp(one) and np.ptp(other)):
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])
 
 
 def trend(values: Array) -> Trend | None:

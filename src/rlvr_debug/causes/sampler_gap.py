@@ -30,8 +30,12 @@ _DISTANCES = (
 
 @dataclass(frozen=True)
 class Gap:
-    """The distance of sampler and trainer by row, what it is called, and the bound that rounding stays below."""
+    """The distance of sampler and trainer by row, what it is called, and the bound that rounding stays below.
 
+    quantity: what it was read from.
+    """
+
+    quantity: str
     name: str
     values: Array
     bound: float
@@ -40,7 +44,7 @@ class Gap:
 def gap(log: Log) -> Gap | None:
     for quantity, name, agreement, bound, both_sides in _DISTANCES:
         if (values := log.series(quantity) - agreement).size:
-            return Gap(name, np.abs(values) if both_sides else values, bound)
+            return Gap(quantity, name, np.abs(values) if both_sides else values, bound)
     return None
 
 
@@ -53,10 +57,10 @@ def other_context(log: Log) -> Reading | None:
     if gaps.size:
         first = float(gaps[0])
     else:
-        both = log.steps[["logprob", "entropy"]].dropna()
-        if both.empty:
+        both = log.together("logprob", "entropy")
+        if not len(both):
             return None
-        first = float(-both["logprob"].iloc[0] - both["entropy"].iloc[0])
+        first = -float(both[0].sum())
     ratios = log.series("sampler_ratio")
     bounds = _OTHER_CONTEXT
     if ratios.size:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_debug.logs.log import Log
 
-__all__ = ["CALLS", "ends_in_call", "messages", "prompt_is_cut", "tool_results"]
+__all__ = ["ends_in_call", "prompt_is_cut", "tool_results"]
 
 # what begins a turn and ends it, and who speaks in the last one of a prompt: templates of Qwen, Llama 3 and Gemma
 _TURNS = (
@@ -16,10 +16,10 @@ _TURNS = (
     ("<start_of_turn>", "<end_of_turn>", "model"),
 )
 # what begins a tool call in a model's own words: Qwen and Hermes, Mistral, Llama
-CALLS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
+_CALLS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
 
 
-def messages(completion: Any) -> list[dict[str, Any]] | None:
+def _messages(completion: Any) -> list[dict[str, Any]] | None:
     """Return a conversation's messages, None of what is no list of messages."""
     if not isinstance(completion, str) or not completion.startswith("["):
         return None
@@ -34,14 +34,14 @@ def messages(completion: Any) -> list[dict[str, Any]] | None:
 
 def ends_in_call(completion: Any) -> bool | None:
     """Return whether the last message asks for a tool, None of what is no conversation."""
-    found = messages(completion)
+    found = _messages(completion)
     if found is None:
         return None
     last = found[-1] if found else {}
     if last.get("role") in ("tool", "user", "ipython"):
         return False
     text = last.get("content")
-    written = isinstance(text, str) and any(begin in text for begin in CALLS)
+    written = isinstance(text, str) and any(begin in text for begin in _CALLS)
     return bool(last.get("tool_calls")) or written
 
 
@@ -52,7 +52,7 @@ def tool_results(log: Log) -> list[list[str]]:
     found = [
         [str(m.get("content") or "") for m in told if m.get("role") in ("tool", "ipython")]
         for completion in log.completions["completion"]
-        if (told := messages(completion)) is not None
+        if (told := _messages(completion)) is not None
     ]
     return [said for said in found if said]
 

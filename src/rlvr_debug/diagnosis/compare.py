@@ -108,7 +108,8 @@ def _lines(both: Comparison) -> Iterator[str]:
             yield ""
             yield f"Found in {letter} alone:"
             for said in findings:
-                what = f"{said.check.name} ({said.check.slug}): {said.shown.sentence}"
+                cause = f"from {said.explained_by}" if said.explained_by else said.check.slug
+                what = f"{said.check.name} ({cause}): {said.shown.sentence}"
                 yield from wrapped(what, "  ")
     if both.found_both:
         yield ""
@@ -138,7 +139,12 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
 
     def findings(each: tuple[Finding, ...]) -> list[dict[str, Any]]:
         return [
-            {"check": f.check.name, "hypothesis": f.check.slug, "sentence": f.shown.sentence}
+            {
+                "check": f.check.name,
+                "hypothesis": f.check.slug,
+                "sentence": f.shown.sentence,
+                "explained_by": f.explained_by,
+            }
             for f in each
         ]
 

@@ -56,18 +56,13 @@ class Suspect:
     strength: int
     reason: str
     checks: tuple[str, ...]
-    refuted_by: str = ""
+    refuted_by: str
 
 
 @dataclass(frozen=True)
-class Ranked:
+class Ranked(Suspect):
     """A suspect, and the cheapest experiment about it."""
 
-    slug: str
-    strength: int
-    reason: str
-    checks: tuple[str, ...]
-    refuted_by: str
     next: Next
 
 
@@ -164,7 +159,7 @@ def _suspects(findings: Sequence[Finding], learns: bool | None, ceiling: bool) -
         unseen = [(slug, told) for slug in slugs if (told := load_hypothesis(slug).unseen)]
         # first what fits a flat reward beside healthy metrics best
         unseen.sort(key=lambda pair: pair[1].rank)
-        found += [Suspect(slug, UNSEEN, told.why, ()) for slug, told in unseen]
+        found += [Suspect(slug, UNSEEN, told.why, (), "") for slug, told in unseen]
     # a mild finding beside a reward that rises is no reason for an experiment, but is shown
     return [each for each in found if each.strength >= LARGE or learns is not True]
 

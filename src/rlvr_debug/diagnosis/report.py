@@ -67,6 +67,8 @@ def _ranking(found: Diagnosis, limit: int) -> Iterator[str]:
     for place, each in enumerate(found.ranked[:limit], start=1):
         yield f"{place:>2}. {each.slug:<24}{_WORDS[each.strength]}"
         yield from wrapped(each.reason, "    ")
+        if each.refuted_by:
+            yield from wrapped(f"it would be refuted by: {each.refuted_by}", "    ")
         yield from wrapped(f"cheapest next: {each.next.what}: {each.next.cost}", "    ")
         yield from wrapped(f"its study: {each.next.study_cost}", "    ")
     if rest := [each.slug for each in found.ranked[limit:]]:
@@ -135,6 +137,7 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
                 "strength": _WORDS[each.strength],
                 "reason": each.reason,
                 "checks": list(each.checks),
+                "refuted_by": each.refuted_by,
                 "next": each.next.what,
                 "cost": each.next.cost,
                 "study_runs": each.next.runs,

@@ -43,13 +43,15 @@ class Log:
     """steps: a row per step by index, a column per quantity (names.yaml), NaN where nothing was logged.
 
     parts, part_stds: means and standard deviations of parts of the reward, same index. completions: columns
-    step, prompt, completion, and where known reward, advantage and `part/<name>`. nonfinite: by quantity, how
-    often it was logged as NaN or infinity. sources: by quantity, the column that it was read from.
+    step, prompt, completion, and where known reward, advantage and `part/<name>`. own_reward: their reward was
+    logged, and is not the sum of parts whose weights nobody logged. nonfinite: by quantity, how often it was logged
+    as NaN or infinity. sources: by quantity, the column that it was read from.
     """
 
     place: str
     kind: str
     completions: pd.DataFrame
+    own_reward: bool = False
     steps: pd.DataFrame = field(default_factory=pd.DataFrame)
     parts: pd.DataFrame = field(default_factory=pd.DataFrame)
     part_stds: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -64,6 +66,13 @@ class Log:
             return np.array([])
         values: Array = self.steps[quantity].to_numpy(dtype=np.float64)
         return values[np.isfinite(values)]
+
+    def together(self, *quantities: str) -> Array:
+        """Return the rows in which all of these are finite, [rows, quantities]; none where one was not logged."""
+        if not set(quantities) <= set(self.steps):
+            return np.empty((0, len(quantities)))
+        found: Array = self.steps[list(quantities)].dropna().to_numpy(dtype=np.float64)
+        return found
 
     def largest_at(self, quantity: str) -> int:
         """Return the step of its largest finite value. Raise ValueError where there is none."""
@@ -149,7 +158,15 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
         (completions if _is_completions(each.rows) else steps).extend(each.rows)
     kinds = dict.fromkeys(each.kind for each in found)
     notes = tuple(note for each in found for note in each.notes)
-    log = _of_steps(Log(place, " and ".join(kinds), _completions(completions), notes=notes), steps)
+    table = _completions(completions)
+    known = Log(
+        place,
+        " and ".join(kinds),
+        _with_reward(table),
+        own_reward="reward" in table,
+        notes=notes,
+    )
+    log = _of_steps(known, steps)
     if log.completions.empty and not log.parts.shape[1]:
         _check_known(log)
     return log
@@ -264,7 +281,7 @@ def _is_completions(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _completions(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Parts of the reward are the numeric columns that are nothing else; without a reward, their sum."""
+    """Parts of the reward are the numeric columns that are nothing else."""
     if not rows:
         return pd.DataFrame()
     columns = {name for row in rows for name in row}
@@ -285,14 +302,17 @@ def _completions(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         if name not in taken and not np.isnan(values).any():
             found[f"part/{name}"] = _finite(values)
     frame = pd.DataFrame(found)
-    # whether the rewards are what was trained on, and not a sum whose weights nobody logged
-    frame.attrs["own_reward"] = "reward" in frame
-    parts = [name for name in found if name.startswith("part/")]
-    if "reward" not in frame and parts:
-        frame["reward"] = frame[parts].sum(axis=1)
     if "step" not in frame:
         frame["step"] = 0.0
     return frame
+
+
+def _with_reward(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the completions; those without a reward with the sum of their parts, if they have any."""
+    parts = [name for name in table if str(name).startswith("part/")]
+    if "reward" in table or not parts:
+        return table
+    return table.assign(reward=table[parts].sum(axis="columns"))
 
 
 def _text(value: Any) -> str:

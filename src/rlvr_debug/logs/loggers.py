@@ -76,12 +76,9 @@ def wandb_rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     try:
         store.open_for_scan(str(path))
         return _history(store, wandb_internal_pb2.Record)
-    except (
-        Exception
-    ) as error:  # assertions and protobuf's errors, of a file that is broken or cut off
-        raise InputError(
-            f"{path}: expected a run of Weights & Biases, found: {_text(error)}"
-        ) from None
+    except Exception as error:  # assertions and protobuf's errors, of a file that is broken
+        found = short(str(error)) if str(error) else "another format, or nothing"
+        raise InputError(f"{path}: expected a run of Weights & Biases, found: {found}") from None
 
 
 def _history(store: Any, record_of: Any) -> tuple[list[dict[str, Any]], bool]:
@@ -110,10 +107,6 @@ def _row(history: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping) or value.get("_type") is None:
             found[name] = value
     return found
-
-
-def _text(error: Exception) -> str:
-    return short(str(error)) if str(error) else "another format, or nothing"
 
 
 def _missing(path: Path, what: str, extra: str) -> InputError:

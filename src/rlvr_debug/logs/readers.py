@@ -51,15 +51,15 @@ class Rows:
 
 def read_rows(path: Path) -> Rows:
     """Raises InputError, one line, for a file that is not a log."""
-    data = _bytes(path)
+    _check_file(path)
     if is_events(path):
         found = Rows("TensorBoard's events", tensorboard_rows(path))
-    elif path.suffix == ".wandb":
+    elif path.suffix.lower() == ".wandb":
         logged, whole = wandb_rows(path)
         rows = [_flat(row, path, number) for number, row in enumerate(logged, 1)]
         notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
         found = Rows("a run of Weights & Biases", rows, notes)
-    elif data[:4] == b"PAR1":
+    elif (data := path.read_bytes())[:4] == b"PAR1":
         found = _parquet(path, data)
     else:
         found = _text(path, _decoded(path, data))
@@ -86,7 +86,8 @@ def _decoded(path: Path, data: bytes) -> str:
     return text
 
 
-def _bytes(path: Path) -> bytes:
+def _check_file(path: Path) -> None:
+    """Raise InputError for what is no file, cannot be read, is too large, or is not read by its name."""
     what = _REFUSED["names"].get(path.suffix.lower())
     if what:
         raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
@@ -98,7 +99,8 @@ def _bytes(path: Path) -> bytes:
             raise InputError(
                 f"{path}: found {found.st_size / 1e6:.0f} MB, expected at most {_MOST_BYTES / 1e6:.0f}"
             )
-        return path.read_bytes()
+        with path.open("rb"):
+            pass
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}, {EXPECTED}") from None
     except ValueError as error:  # a path that holds NUL or half a character

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, correlation, from_the_start, graded
 from rlvr_debug.causes.texts import ends_in_call, prompt_is_cut
 from rlvr_debug.logs.log import Log
 
 _CUT = {MILD: 0.2, LARGE: 0.5, STOPS: 0.9}
 _AGAINST = -0.7  # correlation of what is cut with the reward
+_FEWEST = 6  # rows for it
 _PROMPTS_CUT = {MILD: 0.2, LARGE: 0.5}
 
 
@@ -18,20 +19,17 @@ def truncation(log: Log) -> Reading | None:
     limit = log.series("length_max")
     at = f", at {limit.max():.0f} tokens" if limit.size else ""
     strength, against = graded(share, _CUT), _against_reward(log)
-    if strength and against <= _AGAINST:
+    costs = against <= _AGAINST
+    if strength and costs:
         strength = max(strength, LARGE)
     values = {"share": share, "at": at, "against": against}
-    return Reading(strength, values, max(share, -against), "costs" if against <= _AGAINST else "")
+    return Reading(strength, values, max(share, -against), "costs" if costs else "")
 
 
 def _against_reward(log: Log) -> float:
     """Return how the share that is cut goes with the reward, step by step: -1 where all that is cut earns nothing."""
-    if "reward" not in log.steps:
-        return 0.0
-    both = log.steps[["truncated", "reward"]].dropna().to_numpy(dtype=np.float64)
-    if len(both) < 6 or not both.std(0).all():
-        return 0.0
-    return float(np.corrcoef(both.T)[0, 1])
+    both = log.together("truncated", "reward")
+    return correlation(*both.T) if len(both) >= _FEWEST else 0.0
 
 
 def unanswered_calls(log: Log) -> Reading | None:

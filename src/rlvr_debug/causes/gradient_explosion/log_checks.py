@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, trend
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, trend
 from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight
 from rlvr_debug.logs.log import Array, Log
 
@@ -54,11 +54,11 @@ def gradient_grows(log: Log) -> Reading | None:
 
 def reward_collapses(log: Log) -> Reading | None:
     rewards = log.series("reward")
-    start, late = rewards[:2], rewards[-(rewards.size // 3) :]
-    first, last = float(start.mean()), float(late.mean())
+    start, end = rewards[:2], rewards[-(rewards.size // 3) :]
+    first, last = float(start.mean()), float(end.mean())
     lost = (first - last) / abs(first) if first else 0.0
     # of a first row that the first update already spoiled the next one, it alone is the start
-    below = late.max() < start.min() or (last <= _LOST * start[0] and late.max() < start[0])
+    below = end.max() < start.min() or (last <= _LOST * start[0] and end.max() < start[0])
     lost = max(lost, 1 - last / start[0]) if start[0] > 0 else lost
     strength = graded(lost, _LOSS_OF_REWARD) if below and _earned(log, start) else 0
     return Reading(strength, {"first": first, "last": last}, min(1.0, lost))
@@ -113,12 +113,11 @@ def _kl_at(log: Log, step: int) -> str:
 def kl_runs_away(log: Log) -> Reading | None:
     """A KL above 1 nat that nothing of the KL term explains: the updates carry the policy off."""
     kl = log.series("kl")
-    late = float(np.median(kl[-max(1, kl.size // 3) :]))
-    weight = kl_weight(log)
+    far, weight = late(kl), kl_weight(log)
     first = int(np.argmax(kl >= _FAR)) + 1 if (kl >= _FAR).any() else 0
     rewards = trend(log.series("reward"))
     # what earns more and more may well go far
     earns = rewards is not None and rewards.rises
-    away = late >= _FAR and weight is not None and 0 <= weight <= ORDINARY and not earns
-    values = {"late": late, "weight": weight or 0.0, "row": first}
+    away = far >= _FAR and weight is not None and 0 <= weight <= ORDINARY and not earns
+    values = {"late": far, "weight": weight or 0.0, "row": first}
     return Reading(LARGE if away else 0, values, 1.0)

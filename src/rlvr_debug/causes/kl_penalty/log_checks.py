@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, Reading, graded
-from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight, large_at_first, rows_of
+from rlvr_debug.causes.check import LARGE, MILD, Reading, correlation, graded, late
+from rlvr_debug.causes.kl_and_loss import MOVES, ORDINARY, kl_weight, loss_is_large, rows_of
 from rlvr_debug.logs.log import Log
 
 _KL = {LARGE: 1.0}
 _KL_AT_FIRST = {MILD: 0.01}
 _REWARDED = 0.02  # weight below 0 by which the loss pays for a KL
-_MOVES = 5e-3  # nats: a policy that the KL does not hold
-_NOT_MEANT = 3.0  # a weight that nobody asks for where the policy moves
 _BELOW = 1e-4
 _NEGATIVE = 0.2
 _TOGETHER = 0.7  # correlation of loss and KL from step to step
@@ -20,10 +18,10 @@ _TOGETHER = 0.7  # correlation of loss and KL from step to step
 
 def kl_explodes(log: Log) -> Reading | None:
     kl = log.series("kl")
-    late, spike = float(np.median(kl[-max(1, kl.size // 3) :])), float(kl.max())
-    strength = graded(late, _KL)
-    amount = min(1.0, np.log10(1 + late) / 6) if strength else 0.0
-    return Reading(strength, {"late": late, "spike": spike}, amount)
+    far, spike = late(kl), float(kl.max())
+    strength = graded(far, _KL)
+    amount = min(1.0, np.log10(1 + far) / 6) if strength else 0.0
+    return Reading(strength, {"late": far, "spike": spike}, amount)
 
 
 def kl_at_first(log: Log) -> Reading | None:
@@ -38,17 +36,15 @@ def kl_at_first(log: Log) -> Reading | None:
 def kl_weight_large(log: Log) -> Reading | None:
     weight = kl_weight(log)
     kl, loss = rows_of(log)
-    late = float(np.median(kl[-max(1, kl.size // 3) :])) if kl.size else 0.0
+    far = late(kl)
     if weight is None:
-        return Reading(0, {"late": late}, says="none")
-    # a loss of all terms that is too large has another cause, and the policy moves all the same
-    moves = late >= _MOVES and late < 1 and large_at_first(log)
-    values = {"weight": weight, "late": late}
-    if float(np.corrcoef(kl, loss)[0, 1]) * np.sign(weight) < _TOGETHER:
+        return Reading(0, {"late": far}, says="none")
+    values = {"weight": weight, "late": far}
+    if correlation(kl, loss) * np.sign(weight) < _TOGETHER:
         return Reading(0, values, says="large")
-    if weight < -_REWARDED and late >= _MOVES:
+    if weight < -_REWARDED and far >= MOVES:
         return Reading(LARGE, values, 1.0, "rewarded")
-    strength = LARGE if weight > ORDINARY and not (moves and weight > _NOT_MEANT) else 0
+    strength = LARGE if weight > ORDINARY and not loss_is_large(log, weight) else 0
     return Reading(strength, values, 1.0, "large")
 
 

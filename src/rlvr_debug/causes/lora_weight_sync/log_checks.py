@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, Reading, trend
+from rlvr_debug.causes.check import LARGE, MILD, Reading, late, trend
 from rlvr_debug.causes.sampler_gap import gap
 from rlvr_debug.logs.log import Array, Log
 
@@ -22,12 +22,11 @@ def sampler_drifts(log: Log) -> Reading | None:
     if found is None or found.values.size < _FEWEST:
         return None
     values = np.abs(found.values)
-    first, late = float(values[0]), float(np.median(values[-(values.size // 3) :]))
-    worst = float(values[1:].max())
-    apart = late >= found.bound and first <= found.bound / 10
+    first, last, worst = float(values[0]), late(values), float(values[1:].max())
+    apart = last >= found.bound and first <= found.bound / 10
     drifts = first < found.bound and (apart or worst >= max(2 * found.bound, _GAP_GROWTH * first))
-    again = drifts and float(values[1:].min()) < found.bound / 2 and late < worst / 2
-    told = {"name": found.name, "first": first, "last": late, "worst": worst}
+    again = drifts and float(values[1:].min()) < found.bound / 2 and last < worst / 2
+    told = {"name": found.name, "first": first, "last": last, "worst": worst}
     return Reading(LARGE if drifts else 0, told, 1.0, "again" if again else "grows")
 
 
@@ -35,8 +34,7 @@ def moves_in_vain(log: Log) -> Reading | None:
     """A policy that moves while what is sampled stays as it was: rewards, their spread and lengths."""
     if gap(log) is not None:  # that says it better
         return None
-    kl = log.series("kl")
-    late = float(np.median(kl[-(kl.size // 3) :]))
+    far = late(log.series("kl"))
     thirds = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
     found = [each for each in thirds if each is not None]
     if len(found) < len(thirds):
@@ -46,8 +44,8 @@ def moves_in_vain(log: Log) -> Reading | None:
     sees = _ERRORS * _error(log.series("reward")) <= _SEEN * abs(reward.first)
     still = sees and all(abs(each.z) < _STILL for each in found)
     earns = reward.last > 0
-    strength = MILD if late >= _MOVED and still and earns else 0
-    return Reading(strength, {"late": late}, min(1.0, late))
+    strength = MILD if far >= _MOVED and still and earns else 0
+    return Reading(strength, {"late": far}, min(1.0, far))
 
 
 def _error(values: Array) -> float:

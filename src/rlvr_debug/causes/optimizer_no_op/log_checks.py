@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, trend
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, trend
 from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight
 from rlvr_debug.logs.log import Log
 
@@ -69,12 +69,11 @@ def kl_stays_small(log: Log) -> Reading | None:
     kl, rewards = log.series("kl"), trend(log.series("reward"))
     if rewards is None:
         return None
-    late = float(np.median(np.abs(kl[-(kl.size // 3) :])))
+    far = late(np.abs(kl))
     weight = kl_weight(log)
     # where the KL has such a weight, it is what holds the policy
-    held = weight is not None and abs(weight) > ORDINARY and late > _ROUNDING
-    small = late > 0 and not rewards.rises and not held and (log.series("learning_rate") > 0).any()
-    strength = graded(-late, {LARGE: -_KL_NONE, MILD: -_KL_SMALL}) if small else 0
-    return Reading(
-        strength, {"late": late, "rows": kl.size}, min(1.0, -np.log10(max(late, 1e-10)) / 10)
-    )
+    held = weight is not None and abs(weight) > ORDINARY and far > _ROUNDING
+    small = far > 0 and not rewards.rises and not held and (log.series("learning_rate") > 0).any()
+    strength = graded(-far, {LARGE: -_KL_NONE, MILD: -_KL_SMALL}) if small else 0
+    amount = min(1.0, -np.log10(max(far, 1e-10)) / 10)
+    return Reading(strength, {"late": far, "rows": kl.size}, amount)

@@ -6,7 +6,17 @@ import itertools
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded, trend
+from rlvr_debug.causes.check import (
+    LARGE,
+    MILD,
+    STOPS,
+    Reading,
+    Trend,
+    correlation,
+    from_the_start,
+    graded,
+    trend,
+)
 from rlvr_debug.causes.groups import DEAD, SAME, at_least, dead, groups_of, of_early_groups
 from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.metrics.rewards import correlations
@@ -51,11 +61,7 @@ def equal_rewards(log: Log) -> Reading | None:
 
 def parts_pull_apart(log: Log) -> Reading | None:
     """Over the run: one part of the reward rises while another falls."""
-    found = {
-        name: change
-        for name in log.parts
-        if (change := trend(log.parts[name].dropna().to_numpy(dtype=np.float64)))
-    }
+    found = _part_trends(log)
     if len(found) < 2:
         return None
     scale = max(float(np.nanmax(np.abs(log.parts.to_numpy(dtype=np.float64)))), 1e-300)
@@ -69,6 +75,12 @@ def parts_pull_apart(log: Log) -> Reading | None:
     gain, loss = changes[rising], -changes[falling]
     values = {"changes": changes, "rising": rising, "gain": gain, "falling": falling, "loss": loss}
     return Reading(LARGE, values, min(1.0, gain / scale))
+
+
+def _part_trends(log: Log) -> dict[str, Trend]:
+    """Return the trend of each part's mean, of parts with rows enough."""
+    series = {str(name): log.parts[name].dropna().to_numpy(dtype=np.float64) for name in log.parts}
+    return {name: found for name, values in series.items() if (found := trend(values))}
 
 
 def parts_conflict(log: Log) -> Reading | None:
@@ -92,8 +104,10 @@ def parts_conflict(log: Log) -> Reading | None:
         return None
     (a, b), worst = min(pairs.items(), key=lambda item: item[1])
     one, other = names[a].removeprefix("part/"), names[b].removeprefix("part/")
-    changes = [trend(log.parts[name].dropna().to_numpy(dtype=np.float64)) for name in log.parts]
-    costs = None in changes or not changes or any(each.falls for each in changes if each)
+    changes = _part_trends(log)
+    costs = (
+        len(changes) < log.parts.shape[1] or not changes or any(t.falls for t in changes.values())
+    )
     strength = graded(-worst, _CONFLICT) if costs else 0
     return Reading(strength, {"worst": worst, "one": one, "other": other}, -worst)
 
@@ -113,16 +127,13 @@ def reward_is_length(log: Log) -> Reading | None:
     if groups is None:
         return None
     table = log.completions.loc[groups["reward"].transform("size").index]
-    lengths = table["completion"].str.len().astype(float)
-    keys = [table["step"], table["prompt"]]
-    one = (table["reward"] - table["reward"].groupby(keys).transform("mean")).to_numpy(
-        dtype=np.float64
-    )
-    other = (lengths - lengths.groupby(keys).transform("mean")).to_numpy(dtype=np.float64)
-    live = (np.abs(one) > 0) & (np.abs(other) > 0)
+    table = table.assign(length=table["completion"].str.len().astype(float))
+    both = ["reward", "length"]
+    apart = table[both] - table.groupby(["step", "prompt"])[both].transform("mean")
+    live = (apart.abs() > 0).all(axis="columns")
     if live.sum() < _FEWEST_LENGTHS or table["reward"][live].nunique() < _FEWEST_VALUES:
         return None
-    found = float(np.corrcoef(one[live], other[live])[0, 1])
+    found = correlation(*apart[live].to_numpy(dtype=np.float64).T)
     which = "longer" if found > 0 else "shorter"
     values = {"correlation": found, "which": which}
     return Reading(graded(abs(found), _BY_LENGTH), values, 0.8)
@@ -142,31 +153,19 @@ def another_judgement(log: Log) -> Reading | None:
 
 def part_given_up(log: Log) -> Reading | None:
     """A part of the reward that falls by its own measure, however small it is beside what rises."""
-    found = {
-        str(name): (
-            each,
-            float(np.median(log.part_stds[name].dropna())) if name in log.part_stds else 0.0,
-        )
-        for name in log.parts
-        if (each := trend(log.parts[name].dropna().to_numpy(dtype=np.float64)))
-    }
+    found = _part_trends(log)
     if len(found) < 2:
         return None
-    rising = {name: t for name, (t, _) in found.items() if t.rises}
+    rising = {name: t for name, t in found.items() if t.rises}
     down = {
-        name: -t.change / max(abs(t.first), 1e-12)
-        for name, (t, spread) in found.items()
-        if t.falls and -t.change >= _OWN_FALL * abs(t.first) and t.first > 0
+        name: -t.change / t.first
+        for name, t in found.items()
+        if t.falls and t.first > 0 and -t.change >= _OWN_FALL * t.first
     }
     if not (rising and down):
         return Reading(0, {"falls": {}})
     worst = max(down, key=lambda name: down[name])
     best = max(rising, key=lambda name: rising[name].change)
-    values = {
-        "falls": down,
-        "falling": worst,
-        "loss": down[worst],
-        "rising": best,
-        "gain": rising[best].change,
-    }
+    gain = rising[best].change
+    values = {"falls": down, "falling": worst, "loss": down[worst], "rising": best, "gain": gain}
     return Reading(LARGE, values, 0.9)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, Reading, graded, trend
+from rlvr_debug.causes.check import LARGE, MILD, Reading, correlation, graded, trend
 from rlvr_debug.causes.sampler_gap import gap
 from rlvr_debug.logs.log import Log
 
@@ -56,14 +58,14 @@ def correction_by_length(log: Log) -> Reading | None:
 
 def gap_grows(log: Log) -> Reading | None:
     """A distance of sampler and trainer that goes with the length of the replies."""
-    found = gap(log)
-    both = log.steps[["length"]].dropna()
-    if found is None or len(both) != found.values.size or found.values.size < 9:
+    known = gap(log)
+    if known is None:
         return None
-    lengths = both["length"].to_numpy(dtype=np.float64)
-    if not lengths.std() or not found.values.std():
-        return Reading(0, {"along": 0.0, "last": float(found.values[-1])})
-    along = float(np.corrcoef(lengths, found.values)[0, 1])
+    both = replace(log, steps=log.steps.dropna(subset=[known.quantity, "length"]))
+    found = gap(both)
+    if found is None or found.values.size < 9:
+        return None
+    along = correlation(both.series("length"), found.values)
     change = trend(found.values)
     grows = (
         change is not None

@@ -43,9 +43,10 @@ __all__ = [
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside `path`, renamed to it in the end: all that is written, or nothing.
 
-    Raise InputError where no file can be of that name.
+    Raise InputError where no file can be of that name. A link is itself replaced, whatever it leads to.
     """
-    writable(path)
+    if not path.is_symlink():
+        writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -125,7 +125,7 @@ def test_rows_that_cannot_be_evaluated_do_not_end_a_training_and_their_job_says_
     try:
         evaluate_ahead(trained, RUN)
         assert not take_evaluation(job, tmp_path / "out.json")
-        with pytest.raises(InputError, match="heldout.jsonl:1"):
+        with pytest.raises(InputError, match=r"heldout\.jsonl:1"):
             evaluate_model(job, tmp_path / "out.json")
     finally:
         job.rows.write_bytes(before)

@@ -76,7 +76,7 @@ def follow(tmp_path: Path, events: list[dict[str, object]], begin: float) -> lis
     return told
 
 
-PROGRESS = [{"event": "progress", "done": n, "total": 4} for n in (1, 2)]
+PROGRESS: list[dict[str, object]] = [{"event": "progress", "done": n, "total": 4} for n in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_the_first_answer_is_every_segment_that_deviates_with_its_causes() -> No
 
 def test_the_first_answer_of_the_default_study_names_both_causes() -> None:
     answer = first_answer(read_json(ROOT / "results" / "check.json"))
-    assert "(sequence-mismatch)" in answer and "(hidden-context)" in answer, answer
+    assert {"(sequence-mismatch)", "(hidden-context)"} < {*answer.replace(",", "").split()}

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.processes import run_main
+from rlvr_debug.study.ahead import take_evaluation
 from rlvr_debug.study.resolved import read_study
 
 
@@ -15,7 +15,12 @@ def main() -> None:
     parser.add_argument("--run", help="environment/arm/seed; without, the base model is evaluated")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    evaluate_model(read_study(args.study).evaluation(args.environment, args.run), args.out)
+    job = read_study(args.study).evaluation(args.environment, args.run)
+    if not take_evaluation(job, args.out):
+        # with torch, which taking does without
+        from rlvr_debug.evaluation import evaluate_model
+
+        evaluate_model(job, args.out)
 
 
 if __name__ == "__main__":

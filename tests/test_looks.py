@@ -15,7 +15,7 @@ import pytest
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, write_text
+from rlvr_debug.files import read_json, write_json, write_text
 from rlvr_debug.report.compare import _parts, read_results
 from rlvr_debug.report.tables import look_at, write_tables
 from rlvr_debug.study.arms import runs
@@ -23,7 +23,6 @@ from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.looks import (
     NOTHING,
     Look,
-    Looked,
     last_look,
     look_file,
     read_look,
@@ -31,7 +30,7 @@ from rlvr_debug.study.looks import (
 )
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates, plan_text, planned
-from rlvr_debug.study.resolved import Study, resolve
+from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
 from rlvr_debug.study.status import ToDo, study_status
 from rlvr_debug.study.tidy import unnamed
 from rlvr_debug.verdicts.arms import arm_table
@@ -389,22 +388,20 @@ def test_a_design_that_is_none_is_one_line(tmp_path: Path) -> None:
         overlaid(tmp_path, design="adaptive")
 
 
-def test_a_study_that_says_no_design_is_of_the_fixed_one() -> None:
-    """Results from before there was a choice can be read."""
-    told = read_json(ROOT / "results" / "study.json")["params"]
-    assert told.get("design", "fixed") == "fixed"
-    assert isinstance(DEFAULT.looked, Looked)
+def test_results_from_before_there_was_a_choice_are_read_as_fixed(tmp_path: Path) -> None:
+    path = tmp_path / "study.json"
+    write_study(DEFAULT, path)
+    told = read_json(path)
+    assert read_study(path).is_sequential
+    del told["params"]["design"]
+    write_json(path, told)
+    assert not read_study(path).is_sequential
 
 
 @pytest.mark.parametrize(
     "overlay", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_a_study_that_ships_is_what_it_is_beside_a_sequential_default(
-    overlay: Path, tmp_path: Path
-) -> None:
-    """One that names seeds, or is for a cluster, says that it is fixed."""
-    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    assert text.count("\ndesign: fixed\n") == 1
-    params = tmp_path / "params.yaml"
-    params.write_text(text.replace("\ndesign: fixed\n", "\ndesign: sequential\n"), encoding="utf-8")
-    load_params(params, overlay)
+def test_a_study_that_ships_says_that_it_is_fixed(overlay: Path) -> None:
+    """Its results are committed, or it is for a cluster, where each look waits in the queue."""
+    assert load_params(ROOT / "params.yaml", overlay).design == "fixed"
+    assert "\ndesign: fixed\n" in overlay.read_text(encoding="utf-8")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json
+from rlvr_debug.replay.finding import AGREES, DEVIATES, NOT_SEEN
+from rlvr_debug.replay.first_answer import first_answer
 from rlvr_debug.study import running
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -49,3 +53,73 @@ def test_of_a_job_that_never_began_an_earlier_runs_log_is_not_read_again(
     assert not running._say_what_failed(tmp_path, ["old.log", "none.log"], begin=2.0)
     assert running._say_what_failed(tmp_path, ["old.log", "new.log"], begin=2.0)
     assert capsys.readouterr().err == "error: new.log\n"
+
+
+# --- the first answer
+
+
+def follow(tmp_path: Path, events: list[dict[str, object]], begin: float) -> list[tuple[int, Path]]:
+    """After how many events the case's check is told of, and by which file."""
+    told: list[tuple[int, Path]] = []
+    done = 0
+
+    def steps(*_: int) -> None:
+        nonlocal done
+        done += 1
+
+    ours, theirs = os.pipe()
+    with open(theirs, "w", encoding="utf-8") as pipe:
+        pipe.writelines(f"{json.dumps(event)}\n" for event in events)
+    file = tmp_path / "check.json"
+    check = running._Check(file, begin, lambda path: told.append((done, path)))
+    running._follow(ours, steps, check)
+    return told
+
+
+PROGRESS: list[dict[str, object]] = [{"event": "progress", "done": n, "total": 4} for n in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("stats", "written", "told"),
+    [
+        ({"check_case": 1, "train": 2, "total": 4}, 50.0, []),  # an earlier study's
+        ({"check_case": 1, "train": 2, "total": 4}, 150.0, [1]),
+        ({"train": 2, "total": 3}, 50.0, [1]),  # it is not made again
+        ({"train": 2, "total": 3}, None, []),
+    ],
+)
+def test_the_check_is_told_of_once_and_only_where_it_is_of_this_study(
+    tmp_path: Path, stats: dict[str, int], written: float | None, told: list[int]
+) -> None:
+    file = tmp_path / "check.json"
+    if written:
+        file.write_text("{}", encoding="utf-8")
+        os.utime(file, (written, written))
+    found = follow(tmp_path, [{"event": "run_info", "stats": stats}, *PROGRESS], begin=100.0)
+    assert found == [(number, file) for number in told]
+
+
+def test_the_first_answer_is_every_segment_that_deviates_with_its_causes() -> None:
+    """Those of the names that give it; of a segment that nothing known gives, those that it speaks for."""
+
+    def segment(name: str, status: str, *named: str, causes: tuple[str, ...] = ()) -> object:
+        names = [{"name": cause, "cause": cause} for cause in named]
+        return {"segment": name, "status": status, "names": names, "causes": causes}
+
+    agreeing = segment("rewards", AGREES, causes=("reward-signal",))
+    deviating = [
+        segment("tokens", DEVIATES, "sequence-mismatch", "sequence-mismatch", causes=("a", "b")),
+        segment("loss", DEVIATES, causes=("kl-penalty", "loss-aggregation")),
+        segment("saved", DEVIATES),
+    ]
+    assert first_answer({"segments": [agreeing, *deviating, segment("sync", NOT_SEEN)]}) == (
+        "the case differs from a healthy run in: tokens (sequence-mismatch), "
+        "loss (kl-penalty or loss-aggregation), saved (nothing known); not seen: sync"
+    )
+    healthy = first_answer({"segments": [agreeing]})
+    assert healthy == "the case's first steps are those of a healthy run"
+
+
+def test_the_first_answer_of_the_default_study_names_both_causes() -> None:
+    answer = first_answer(read_json(ROOT / "results" / "check.json"))
+    assert {"(sequence-mismatch)", "(hidden-context)"} < {*answer.replace(",", "").split()}

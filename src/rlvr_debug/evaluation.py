@@ -22,22 +22,26 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.choose import sampler_of
 
-__all__ = ["evaluate", "evaluate_model"]
+__all__ = ["evaluate", "evaluate_model", "evaluated"]
 
 _BATCH = 128  # rollouts in step; bounds memory
 
 
 def evaluate_model(job: Evaluation, out: Path) -> None:
     """Evaluate the base model, or trained weights, on held-out rows into a JSON file."""
+    write_json(out, evaluated(job))
+
+
+def evaluated(job: Evaluation) -> dict[str, Any]:
+    """Return what `evaluate` finds of the base model, or of trained weights."""
     one_thread()
     chat = Chat(job.base_model)
     rows = read_rows(job.environment, job.rows)
     environment = build_environment(job.environment, job.settings)
     with sampler_of(job.sampling, job.base_model, job.weights, chat) as sampler:
-        result = evaluate(
+        return evaluate(
             rows, environment, chat, sampler, temperature=job.temperature, seed=job.seed
         )
-    write_json(out, result)
 
 
 def evaluate(

@@ -17,7 +17,13 @@ from rlvr_debug.study.resolved import resolve, write_study
 from rlvr_debug.errors import InputError
 from rlvr_debug.causes import variant_file, variant_names
 from rlvr_debug.files import digest_of as digest_of_files, read_yaml
-from rlvr_debug.study.jobs import code_digest, set_up_jobs, told
+from rlvr_debug.study.jobs import (
+    EVALUATION_CODE,
+    ROLLOUT_CODE,
+    code_digest,
+    set_up_jobs,
+    told,
+)
 from rlvr_debug.venvs import sampler_venvs
 
 set_up_jobs()
@@ -83,15 +89,6 @@ def code(*packages):
     )
 
 
-ROLLOUT_CODE = (
-    "data",
-    "environments",
-    "models/adapters.py",
-    "models/architectures.py",
-    "models/base_model.py",
-    "models/places.py",
-    "sampling",
-)
 TRAINER = STUDY.trainer
 # what is planted, and not the texts and arms beside it
 PLANTED = sorted(
@@ -114,7 +111,6 @@ NAMES = sorted(
     for path in Path(ROOT, "src", "rlvr_debug", "causes").glob("*/replay.yaml")
 )
 CHECK_CODE = ("replay", "replay/consequences/texts.yaml", *NAMES)
-EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 
 
 def told_causes():

@@ -85,6 +85,8 @@ rule check_case:
         "results/check.json",
     log:
         "logs/check_case.log",
+    # the first answer
+    priority: 2
     conda:
         "../../envs/train.yaml"
     params:

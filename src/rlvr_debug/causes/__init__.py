@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.schemas import check_schema, validator_of
 
 if TYPE_CHECKING:
     from rlvr_debug.grpo.stages import Stages
@@ -67,6 +66,9 @@ def module_of(slug: str, file: str) -> ModuleType:
 @cache
 def told_of(slug: str) -> Mapping[str, Any]:
     """Return what the cause.yaml says. Raise InputError where its schema does not take it."""
+    # a training asks for variants alone, and does not wait for jsonschema
+    from rlvr_debug.schemas import check_schema, validator_of
+
     path = file_of(slug)
     found: Mapping[str, Any] = read_yaml(path)
     check_schema(found, validator_of(_HERE / "cause.schema.yaml"), path)

@@ -120,19 +120,32 @@ def _run(
 ) -> Path:
     """Run the study and return its results, or exit with status 1."""
     params, folder = study_of(overlay)
+    from rlvr_debug.replay.first_answer import first_answer
     from rlvr_debug.study.running import run_study
 
-    with _progress(f"study {params.study}", verbose) as steps:
-        if run_study(overlay, cores, profile, every_phase, passed_on, steps):
+    with _progress(f"study {params.study}", verbose) as (steps, say):
+
+        def checked(file: Path) -> None:
+            say(first_answer(read_json(file)))
+
+        # who asks Snakemake for a file has no answer to wait for
+        if run_study(
+            overlay, cores, profile, every_phase, passed_on, steps, None if passed_on else checked
+        ):
             raise typer.Exit(1)
     return folder / "results"
 
 
 @contextmanager
-def _progress(what: str, verbose: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar on a terminal; a line for each tenth elsewhere; nothing where Snakemake speaks itself."""
+def _progress(
+    what: str, verbose: bool
+) -> Iterator[tuple[Callable[[int, int], None] | None, Callable[[str], None]]]:
+    """Show a bar on a terminal; a line for each tenth elsewhere; nothing where Snakemake speaks itself.
+
+    Yield what is told how many of how many jobs are done, and what says a line beside it.
+    """
     if verbose:
-        yield None
+        yield None, _say
     elif sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import (
@@ -146,9 +159,16 @@ def _progress(what: str, verbose: bool) -> Iterator[Callable[[int, int], None] |
         columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(what, total=None)
-            yield lambda done, of: bar.update(task, completed=done, total=of)
+            yield (
+                lambda done, of: bar.update(task, completed=done, total=of),
+                lambda line: bar.console.print(line, markup=False, highlight=False, soft_wrap=True),
+            )
     else:
-        yield _tenths(what)
+        yield _tenths(what), _say
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _tenths(what: str) -> Callable[[int, int], None]:
@@ -160,7 +180,7 @@ def _tenths(what: str) -> Callable[[int, int], None]:
         if tenth > said:
             said = tenth
             how_far = f"{done} of {of} jobs" if of else "nothing to do"
-            print(f"{what}: {how_far}", file=sys.stderr, flush=True)
+            _say(f"{what}: {how_far}")
 
     return steps
 

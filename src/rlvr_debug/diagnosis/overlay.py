@@ -39,7 +39,8 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
     The case departs from a healthy run in what the log says: its learning rate and its limit of tokens.
     """
     usual = _usual()
-    found: dict[str, Any] = {"study": STUDY, "trainer": trainer}
+    # what it costs is said beforehand
+    found: dict[str, Any] = {"study": STUDY, "design": "fixed", "trainer": trainer}
     found |= load_trainer(trainer).placeholders
     case: dict[str, Any] = {"faults": []}
     rates = log.series("learning_rate")

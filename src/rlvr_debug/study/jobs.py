@@ -16,7 +16,19 @@ from typing import Any
 from rlvr_debug.files import digest_of
 from rlvr_debug.processes import PARENT
 
-__all__ = ["code_digest", "set_up_jobs", "told"]
+__all__ = ["EVALUATION_CODE", "ROLLOUT_CODE", "code_digest", "set_up_jobs", "told"]
+
+# the library's code that rollouts depend on, and held-out evaluations
+ROLLOUT_CODE = (
+    "data",
+    "environments",
+    "models/adapters.py",
+    "models/architectures.py",
+    "models/base_model.py",
+    "models/places.py",
+    "sampling",
+)
+EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
 
 
 def set_up_jobs() -> None:

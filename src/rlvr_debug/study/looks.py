@@ -39,8 +39,8 @@ __all__ = [
     "write_look",
 ]
 
-# runs of an arm that no look is about: enough for a spread
-_ASIDE = 3
+# runs of an arm that no look is about: enough for a spread, which borrows from the others' of its environment
+_ASIDE = 2
 _SHARED = ("case", "control")
 _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 _FIGURES = ("environment", "seeds", "gain", "gain_sd", "gain_greedy", "gain_greedy_sd", "tested")

@@ -284,13 +284,13 @@ class Params(Block):
     """Cases by name. Each says how it departs from a healthy run."""
     environment: _Environment = "musique"
     """The environment of the case and of its control."""
-    design: Literal["fixed", "sequential"] = "fixed"
+    design: Literal["fixed", "sequential"] = "sequential"
     """fixed: every arm has the runs of `seeds`; sequential: the study is looked at after two to six runs of an arm, and
-    only what is not decided yet has more, with the seeds from 0 on (docs/hypotheses.md). Left out: fixed."""
+    only what is not decided yet has more, with the seeds from 0 on (docs/hypotheses.md)."""
     seeds: Annotated[
         Annotated[_Seeds, A_LIST] | Annotated[SeedsByDesign, A_MAPPING], by_kind("array or object")
     ] = SeedsByDesign(control=(0, 1, 2, 3, 4), alone=(0, 1, 2, 3, 4))
-    """Of the fixed design: one training run per arm and seed. A list for every arm; or lists by the design of an arm (case, control,
+    """Of the fixed design, which an overlay that gives them has: one training run per arm and seed. A list for every arm; or lists by the design of an arm (case, control,
     random_reward, repair, alone) and one for the `others`, for what learns spreads more between seeds than what does
     not. Arms that are told the same share all their runs."""
     base_model: Text = "models/tiny"
@@ -322,8 +322,6 @@ class Params(Block):
     arms."""
     verdicts: Deciding
     """How verdicts are reached."""
-
-    may_lack: ClassVar = ("design",)
 
     def settings(self, environment: str) -> dict[str, Any]:
         """Return the environment's settings as plain values."""

@@ -86,12 +86,14 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
             )
         if params.hypotheses != ALL:  # an overlay adds to a cause's own arm, {} in params.yaml
             raw["hypotheses"] = told(filled(params, path).hypotheses)
+        if "seeds" in over:  # they are the fixed design's
+            over = {"design": "fixed", **over}
         _check_removals(raw, over, "", overlay)
         params = checked(Params, merge(raw, over), overlay)
         if "seeds" in over and params.design == "sequential":
             raise InputError(
                 f"{overlay}: key 'seeds' is given with design sequential, which takes seeds from 0 on as it needs them, "
-                "expected design: fixed beside it, or no seeds"
+                "expected design: fixed, or no seeds"
             )
     params = filled(params, overlay or path)
     check_references(params, overlay or path)

@@ -226,7 +226,8 @@ def read_study(path: Path) -> Study:
     """Read what write_study wrote; results are beside it. Raise InputError for any other file."""
     found = read_json(path)
     try:
-        params = checked(Params, found["params"], path)
+        # a study of before there was a choice is fixed
+        params = checked(Params, {"design": "fixed", **found["params"]}, path)
         places = {"root": Path(found["root"]), "results": path.parent}
         runs_told = tuple(map(Run.from_json, found["runs"]))
         return Study(**{**found, **places, "params": params, "runs": runs_told})

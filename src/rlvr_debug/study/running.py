@@ -29,10 +29,12 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.study.snakemake import core_count, events_to, profile, snakemake_command
 from rlvr_debug.study.tidy import unlock
 
-__all__ = ["Steps", "run_study"]
+__all__ = ["Checked", "Steps", "run_study"]
 
 # is told how many of how many jobs are done
 Steps = Callable[[int, int], None]
+# is told the file of the case's check, once it is there and of this study
+Checked = Callable[[Path], None]
 
 _NEARLY_FULL = 1_000_000  # bytes
 _DRY = {"-n", "--dry-run", "--dryrun"}
@@ -46,12 +48,13 @@ def run_study(
     every_phase: bool = False,
     passed_on: Sequence[str] = (),
     steps: Steps | None = None,
+    checked: Checked | None = None,
 ) -> int:
     """Run the default study, or an overlay's in studies/<name>/; return Snakemake's exit status.
 
     cores: as the profile says, without; passed_on: to Snakemake, options or files to make. steps: is told of
-    jobs that are done, instead of all that Snakemake says, which stays in its log. Raises InputError for
-    params and rows that are bad, and where the study is at work.
+    jobs that are done, instead of all that Snakemake says, which stays in its log. checked: of the case's check,
+    which is the first to be done. Raises InputError for params and rows that are bad, and where the study is at work.
     """
     if cores:
         core_count(cores)
@@ -66,7 +69,8 @@ def run_study(
     with hold(folder):
         unlock(folder, command)
         begin = time.time()
-        ended = _run(command, passed_on, steps)
+        look = _Check(folder / "results" / "check.json", begin, checked) if checked else None
+        ended = _run(command, passed_on, steps, look)
         if ended.status and not _say_what_failed(folder, ended.failed, begin) and steps:
             logs = folder / ".snakemake" / "log"
             print(f"error: Snakemake ended with status {ended.status}: {logs}", file=sys.stderr)
@@ -82,11 +86,29 @@ class _Ended:
     failed: list[str] = field(default_factory=list)
 
 
+@dataclass
+class _Check:
+    """Tells of the case's check, once. begin: of this run; an earlier file is of an earlier study, unless it is kept."""
+
+    file: Path
+    begin: float
+    tell: Checked
+    told: bool = False
+
+    def look(self, kept: bool = False) -> None:
+        """kept: whether this run does not make it again."""
+        if not self.told and self.file.is_file() and (kept or written_since(self.file, self.begin)):
+            self.told = True
+            self.tell(self.file)
+
+
 class _Terminated(KeyboardInterrupt):
     """A supervisor's request to end."""
 
 
-def _run(command: Sequence[str], passed_on: Sequence[str], steps: Steps | None) -> _Ended:
+def _run(
+    command: Sequence[str], passed_on: Sequence[str], steps: Steps | None, check: _Check | None
+) -> _Ended:
     """Run Snakemake to its end. When this process is interrupted, it and its jobs are ended first."""
 
     def terminated(*_: object) -> None:
@@ -103,7 +125,7 @@ def _run(command: Sequence[str], passed_on: Sequence[str], steps: Steps | None) 
         process = subprocess.Popen(words, stdout=output, stderr=output, pass_fds=[theirs])
         os.close(theirs)
         try:
-            ended = _follow(ours, steps)
+            ended = _follow(ours, steps, check)
             ended.status = process.wait()
         except _Terminated:
             patience = 0.0  # of this, nobody else has told it
@@ -117,18 +139,21 @@ def _run(command: Sequence[str], passed_on: Sequence[str], steps: Steps | None) 
             sys.stderr.writelines(said.read().decode(errors="replace").splitlines(True)[-3:])
         elif steps and not ended.begun:
             steps(0, 0)
+    if check and not ended.status:
+        check.look(kept=True)
     return ended
 
 
-def _follow(pipe: int, steps: Steps | None) -> _Ended:
+def _follow(pipe: int, steps: Steps | None, check: _Check | None) -> _Ended:
     """Read the events of a run until it ends."""
-    found = _Ended()
+    found, kept = _Ended(), False
     # closed with the context: where this is interrupted, Snakemake does not wait for a reader
     with open(pipe, encoding="utf-8") as lines:
         for event in map(json.loads, lines):
             if event["event"] == "run_info":
                 found.begun = True
                 done, of = 0, event["stats"]["total"]
+                kept = "check_case" not in event["stats"]
             elif event["event"] == "progress":
                 done, of = event["done"], event["total"]
             else:
@@ -138,6 +163,8 @@ def _follow(pipe: int, steps: Steps | None) -> _Ended:
                 continue
             if steps:
                 steps(done, of)
+            if check:
+                check.look(kept)
     return found
 
 

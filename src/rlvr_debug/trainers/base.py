@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -117,6 +117,8 @@ class Trainer(ABC):
     watching: frozenset[str] = frozenset()
     # whether max_context ends its training rollouts
     takes_context = False
+    # whether the process of a training can do something more with what it wrote, `then` of train
+    evaluates = False
     # whether it is this project's, so that reports need not name it
     ours = False
     # what diagnose asks the user to add to a study that it writes, and what stands there until then; a trainer
@@ -174,8 +176,11 @@ class Trainer(ABC):
         return (("random-reward",), dict(options)) if "score" in self.stages else None
 
     @abstractmethod
-    def train(self, job: Job) -> None:
+    def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
         """Write model.safetensors, timings.jsonl, rollouts.jsonl and metrics.jsonl to job.out.
+
+        then: only of a trainer that evaluates; called once these files are there, while the run, if it is killed,
+        still goes on from where it was.
 
         Raises InputError, in one line that names the run, where it cannot; metrics.jsonl is not written then.
         """

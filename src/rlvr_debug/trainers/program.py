@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class ProgramTrainer(Trainer):
         argv = tuple(str(ROOT / word) if word.startswith("./") else word for word in words)
         return Program(argv, command["stall_seconds"], bool(apart))
 
-    def train(self, job: Job) -> None:
+    def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
         from rlvr_debug.trainers.recording import train_with_program
 
         train_with_program(job, self.program(job.command))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ class _Own(Trainer):
     takes_launch = True
     takes_sampler = True
     takes_context = True
+    evaluates = True
     watching = frozenset({SYNC_BOUND})
     ours = True
 
@@ -38,10 +40,10 @@ class _Own(Trainer):
                 found = f"key '{key}.{option}' is {typed(value)}"
                 raise InputError(f"{path}: {found}, expected a number of nats above 0")
 
-    def train(self, job: Job) -> None:
+    def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
         from rlvr_debug.trainers.own.training import train_run
 
-        train_run(job)
+        train_run(job, then)
 
     def record(self, job: Job, steps: int) -> Record:
         from rlvr_debug.trainers.own.recorder import record_case

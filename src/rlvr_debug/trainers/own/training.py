@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -62,19 +62,29 @@ def training_of(job: Job) -> Training:
     return Training(Chat(job.base_model), environment, rows, run.training, run.seed, stages)
 
 
-def train_run(job: Job) -> None:
+def train_run(job: Job, then: Callable[[], None] | None = None) -> None:
     """Train one arm with one seed. Write model.safetensors, metrics.jsonl, rollouts.jsonl and, apart,
     timings.jsonl; with LoRA the weights are the adapter's, and `adapter` has them as peft does.
 
-    job.out holds a `checkpoint` until the run is done: the same run, interrupted, goes on from there. Of the
-    samplers that are servers only vLLM's answers in training. Several processes may run it together, on the
-    same files.
+    job.out holds a `checkpoint` until the run is done, and so is `then`, of which the main process sees to: the same
+    run, interrupted, goes on from there. Of the samplers that are servers only vLLM's answers in training. Several
+    processes may run it together, on the same files.
     """
     one_thread()
+    processes, checkpoints = current_processes(job.run.training), _checkpoints(job)
+    _train(job, processes, checkpoints)
+    if not processes.main:
+        return
+    if then:
+        then()
+    if checkpoints:
+        checkpoints.remove()
+
+
+def _train(job: Job, processes: Processes, checkpoints: Checkpoints | None) -> None:
+    """Train, and write what came of it; models are held no longer than that."""
     run, out, diagnostics = job.run, job.out, job.diagnostics
-    processes = current_processes(run.training)
     training = training_of(job)
-    checkpoints = _checkpoints(job)
     name = f"{run.environment}-{run.arm}-{run.seed}"
     trackers = diagnostics.trackers if processes.main else ()
     with (
@@ -95,8 +105,6 @@ def train_run(job: Job) -> None:
     write_jsonl(out / "timings.jsonl", result.seconds)
     write_jsonl(out / "rollouts.jsonl", result.rollouts)
     write_jsonl(out / "metrics.jsonl", result.metrics)
-    if checkpoints:
-        checkpoints.remove()
 
 
 @contextmanager

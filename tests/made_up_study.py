@@ -14,7 +14,7 @@ from rlvr_debug.files import read_table, write_json, write_jsonl
 from rlvr_debug.report.charts import study_charts, write_svg
 from rlvr_debug.report.page import report_html
 from rlvr_debug.report.tables import write_tables
-from rlvr_debug.study.arms import runs
+from rlvr_debug.study.arms import hypotheses_of, runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
@@ -92,6 +92,7 @@ class Study:
         rewards: Mapping[str, float],
         seeds: Sequence[int] = (0, 1, 2),
         design: str = "fixed",
+        unnamed: bool = False,
         **training: Any,
     ) -> None:
         hypotheses: dict[str, Any] = {
@@ -110,6 +111,7 @@ class Study:
             "cases": {"sick": {"faults": ["attention-from-loss-mask", "eos-not-trained"]}},
             "seeds": list(seeds),
             "design": design,
+            "unnamed": unnamed,
             "hypotheses": hypotheses,
             "training": {**told(PARAMS.training), "steps": 3, **training},
         }
@@ -151,7 +153,8 @@ class Study:
         write_json(self.results / "check.json", case_answer(*present, said=said))
 
     def tables(self, settings: Mapping[str, Any] = SETTINGS) -> dict[str, pd.DataFrame]:
-        write_tables(self.runs, dict.fromkeys(SLUGS, 1), {}, [], settings, self.results)
+        slugs = dict.fromkeys([*SLUGS, *hypotheses_of(self.params, self.runs)], 1)
+        write_tables(self.runs, slugs, {}, [], settings, self.results)
         return self.read()
 
     def read(self) -> dict[str, pd.DataFrame]:

@@ -22,8 +22,9 @@ PARAMS = load_params(ROOT / "params.yaml")
 OPEN = {"cases", "hypotheses"}
 # that params.yaml leaves out (test_config.py holds them to the environment)
 LEFT_OUT = {
-    # told only where it is not fixed: study.json of before has the same bytes
+    # told only where it is not fixed, or false: study.json of before has the same bytes
     "design",
+    "unnamed",
     "diagnostics.debug",
     *(f"environments.{name}.max_context" for name in environment_names()),
     *(

@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("params.yaml", "workflow", "scripts", "src", "models", "envs")
 MINI: dict[str, Any] = {
     "study": "mini",
+    "unnamed": False,
     "seeds": [0],
     "data": {name: {"rows": 60, "heldout": 8} for name in ("musique", "gsm8k")},
     "training": {"steps": 2, "prompts_per_step": 2, "group_size": 2},

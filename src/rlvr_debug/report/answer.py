@@ -13,7 +13,7 @@ import pandas as pd
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.files import read_yaml
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.verdicts.rule import Bar, in_words, learns, unfailing
+from rlvr_debug.verdicts.rule import Bar, in_answer, in_words, learns, unfailing
 
 __all__ = ["Answer", "Criterion", "answer", "fix", "interval", "seed_counts", "success_criteria"]
 
@@ -45,7 +45,9 @@ def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> A
     case, control = by_arm.loc["case"].to_dict(), by_arm.loc["control"].to_dict()
     found = learns(case, settings["minimum_effect"])
     found_rows = _found(verdicts, "validated", "located_not_explained")
-    ordered = found_rows.sort_values("effect", ascending=False).to_dict("records")
+    ordered = sorted(
+        found_rows.sort_values("effect", ascending=False).to_dict("records"), key=in_answer
+    )
     slugs = tuple(row["hypothesis"] for row in ordered)
     ours = load_trainer(settings["trainer"]).ours
     return Answer(
@@ -80,8 +82,11 @@ def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> A
 
 def _sentence(verdict: Mapping[Any, Any]) -> str:
     """What a validated or a located cause answers."""
+    hypothesis = load_hypothesis(verdict["hypothesis"])
     if verdict["status"] == "validated":
-        return load_hypothesis(verdict["hypothesis"]).answer
+        return hypothesis.answer
+    if hypothesis.part:
+        return str(_TEXTS["unnamed"].format_map({**verdict, "part": hypothesis.part}))
     return str(_TEXTS["located"].format_map(verdict))
 
 

@@ -19,7 +19,7 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observed
-from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.rule import Bar, in_answer
 from rlvr_debug.verdicts.sequential import looked
 from rlvr_debug.verdicts.statistics import slope_estimate
 
@@ -199,6 +199,7 @@ def write_tables(
     verdicts = [
         observed(v, verified[v.hypothesis]) if v.hypothesis in verified else v for v in verdicts
     ]
+    verdicts = sorted(verdicts, key=lambda v: in_answer(vars(v)))
     for name, table in {**judged, "verdicts": pd.DataFrame(verdicts)}.items():
         text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
         write_text(results / "tables" / f"{name}.csv", text)

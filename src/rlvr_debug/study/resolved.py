@@ -15,7 +15,7 @@ from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained
 from rlvr_debug.models.places import BaseModel, base_model_of
-from rlvr_debug.study.arms import runs, unmapped
+from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
 from rlvr_debug.trainers import load_trainer
@@ -211,8 +211,10 @@ class Study:
 
 def resolve(params: Params, root: Path) -> Study:
     """Return the study of checked parameters. root: the checkout, from the study's working directory."""
-    phases = {slug: phase_of(slug, params.arms) for slug in params.arms}
-    return Study(params, root, tuple(runs(params)), phases, unmapped(params))
+    found = tuple(runs(params))
+    slugs = hypotheses_of(params, found)
+    phases = {slug: phase_of(slug, slugs) for slug in slugs}
+    return Study(params, root, found, phases, unmapped(params))
 
 
 def write_study(study: Study, path: Path) -> None:

@@ -166,7 +166,7 @@ def look_at(study: Study, before: Look) -> Look:
     judged, verdicts = _judge(study.chosen(before), slugs, study.judged_by, study.results)
     check = read_json(study.results / "check.json")
     mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
-    return study.looked.next(before, judged["arms"], mechanisms, _found(verdicts))
+    return study.looked_in(study.results).next(before, judged["arms"], mechanisms, _found(verdicts))
 
 
 def write_tables(
@@ -190,7 +190,8 @@ def write_tables(
     if gate:
         why = f"not run: phase {last} found a cause ({', '.join(gate['causes'])})"
         verdicts = [
-            replace(v, evidence=why) if phases[v.hypothesis] > last else v for v in verdicts
+            replace(v, evidence=why) if phases[v.hypothesis] > last and v.status == "pending" else v
+            for v in verdicts
         ]
     verdicts = [
         observed(v, unmapped[v.hypothesis]) if v.hypothesis in unmapped else v for v in verdicts

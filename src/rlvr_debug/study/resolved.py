@@ -137,9 +137,13 @@ class Study:
             sampling = Sampling(self.params.sampler, self._server, self.shared_server(run))
         return self._job(run, self.results / "runs" / name, sampling)
 
-    def checking(self) -> Job:
-        """Return what the check of the case is told: the case with as few prompts a step as show what it does."""
-        case, settings = self.runs[0], self.runs[0].training
+    def checking(self, run: Run | None = None) -> Job:
+        """Return what the check of the case is told: the case with as few prompts a step as show what it does.
+
+        run: another one than the case's, whose first steps are compared with it.
+        """
+        case = run or self.runs[0]
+        settings = case.training
         few = max(1, CHECKED_ROLLOUTS // settings.group_size)
         told = replace(settings, prompts_per_step=min(few, settings.prompts_per_step))
         return self._job(replace(case, training=told), self.results / "check.json", Sampling())
@@ -192,6 +196,12 @@ class Study:
         told = self.params.verdicts
         bar = Bar.of(told.alpha, told.minimum_effect)
         return Looked(self.runs, self.phases, self.params.environment, bar)
+
+    def looked_in(self, results: Path) -> Looked:
+        """Return the study as its looks see it once the case is checked. results: where that is said, if it is done."""
+        check = results / "check.json"
+        found = read_json(check).get("unchanged", ()) if check.is_file() else ()
+        return replace(self.looked, unchanged=frozenset(each["arm"] for each in found))
 
     def chosen(self, look: Look) -> list[Run]:
         """Return the runs that a study of the sequential design has after that look."""

@@ -27,6 +27,7 @@ class _Own(Trainer):
     takes_context = True
     watching = frozenset({SYNC_BOUND})
     ours = True
+    traces = True
 
     def check(self, params: Params, path: Path) -> None:
         super().check(params, path)
@@ -42,6 +43,11 @@ class _Own(Trainer):
         from rlvr_debug.trainers.own.training import train_run
 
         train_run(job)
+
+    def trace(self, job: Job, steps: int) -> str:
+        from rlvr_debug.trainers.own.trace import trace_of
+
+        return trace_of(job, steps)
 
     def record(self, job: Job, steps: int) -> Record:
         from rlvr_debug.trainers.own.recorder import record_case

@@ -27,7 +27,10 @@ from tests.test_workflow import Project, copy
 PARAMS = load_params(ROOT / "params.yaml")
 # the second one changes nothing, since the case samples at temperature 1
 FAULTS = ["empty-optimizer", "temperature-ignored"]
-HYPOTHESES = {**dict.fromkeys(PARAMS.arms), "kl-penalty": {"arms": {"kl-beta-0": {}}}}
+HYPOTHESES: dict[str, Any] = {
+    **dict.fromkeys(PARAMS.arms),
+    "kl-penalty": {"arms": {"kl-beta-0": {}}},
+}
 SMALL = {"prompts_per_step": 2, "group_size": 2, "steps": 4}
 
 

@@ -202,3 +202,20 @@ def test_the_report_has_its_page_and_the_answer_begins_with_it(tmp_path: Path) -
     assert order == sorted(order)
     assert "Something in loss_mask that no hypothesis names costs" in page
     assert read_table(tmp_path / "tables" / "verdicts.csv")["hypothesis"][0] == "unnamed-loss-mask"
+
+
+def test_what_deviates_in_another_s_trainer_and_no_hypothesis_is_about_is_one_line(
+    tables: dict[str, pd.DataFrame],
+) -> None:
+    agrees = {"segment": "rewards", "status": "agrees", "causes": []}
+    named = {"segment": "model inputs", "status": "deviates", "causes": ["hidden-context"]}
+    other = {"segment": "sampler", "status": "deviates", "causes": ["sampler-mismatch"]}
+    line = "The check of the case finds that sampler deviates, which no hypothesis of this study is about"
+    theirs = {**REPORT_SETTINGS, "trainer": "trl"}
+    for segments, settings, said in (
+        ([agrees, named, other], theirs, True),
+        ([agrees, named], theirs, False),
+        # every stage of ours can be swapped
+        ([other], REPORT_SETTINGS, False),
+    ):
+        assert (line in answer(tables, settings, {"segments": segments}).note) == said

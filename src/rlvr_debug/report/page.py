@@ -103,7 +103,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
             scripts=scripts,
             specs={name: _spec(chart) for name, chart in charts.items()},
             rollouts=rollouts,
-            answer=answer(tables, settings),
+            answer=answer(tables, settings, check),
             pages=pages,
             whole=whole,
             tested=slugs,

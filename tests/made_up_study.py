@@ -14,7 +14,7 @@ from rlvr_debug.files import read_table, write_json, write_jsonl
 from rlvr_debug.report.charts import study_charts, write_svg
 from rlvr_debug.report.page import report_html
 from rlvr_debug.report.tables import write_tables
-from rlvr_debug.study.arms import hypotheses_of, runs
+from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
@@ -153,7 +153,8 @@ class Study:
         write_json(self.results / "check.json", case_answer(*present, said=said))
 
     def tables(self, settings: Mapping[str, Any] = SETTINGS) -> dict[str, pd.DataFrame]:
-        slugs = dict.fromkeys([*SLUGS, *hypotheses_of(self.params, self.runs)], 1)
+        owners = (run.hypothesis for run in self.runs if run.hypothesis)
+        slugs = dict.fromkeys([*SLUGS, *owners], 1)
         write_tables(self.runs, slugs, {}, [], settings, self.results)
         return self.read()
 

@@ -6,14 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from benchmarks.faults import case as cases_module
 from benchmarks.faults import planted
 from benchmarks.faults.case import Case, Task, load_cases, parts_of, readable_cases, told
+from benchmarks.faults.located import located
 from benchmarks.faults.places import place_row, summary
 from benchmarks.faults.study import Outcome, choose, judge, part_arms
 from rlvr_debug.checkout import ROOT
@@ -57,6 +61,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("turned_round", "raises", "nowhere"):
         monkeypatch.delitem(sys.modules, f"{planted.__name__}.{name}", raising=False)
     return tmp_path
+
+
+@contextmanager
+def folder_of(path: Path) -> Iterator[Path]:
+    """The modules of that folder are found while this lasts."""
+    planted.__path__.insert(0, str(path))
+    try:
+        yield path
+    finally:
+        planted.__path__.remove(str(path))
 
 
 def test_what_does_not_load_is_one_line_each_and_the_others_are_there(folder: Path) -> None:
@@ -185,6 +199,27 @@ def test_a_folder_is_planned_with_a_line_for_what_does_not_load(folder: Path) ->
     done = snakemake(folder, "--dry-run", "--quiet", "rules")
     assert done.returncode == 0, done.stderr
     assert len([line for line in done.stderr.splitlines() if "does not load" in line]) == 8
+
+
+def test_twenty_healthy_cases_differ_in_stages_written_anew_or_in_settings() -> None:
+    with folder_of(ROOT / "benchmarks" / "faults" / "rewritten") as path:
+        cases = load_cases(path / "cases.yaml")
+        stages = [part for case in cases.values() for part in parts_of(case) if part in STAGES]
+    assert len(cases) == 20
+    assert {case.kind for case in cases.values()} == {"healthy"}
+    assert len({*stages}) == 12 < len(stages)
+
+
+@pytest.mark.slow
+def test_a_stage_written_anew_changes_nothing_and_a_changed_setting_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short = {"prompts_per_step": 4, "steps": 2}
+    monkeypatch.setitem(cases_module.SETTINGS, "gsm8k", short)
+    with folder_of(ROOT / "benchmarks" / "faults" / "rewritten") as path:
+        cases = load_cases(path / "cases.yaml")
+        assert located(cases["all-masks"]).found == ""
+        assert located(cases["no-scaling"]).found == "training.scale_rewards"
 
 
 @pytest.mark.heavy

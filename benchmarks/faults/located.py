@@ -1,10 +1,11 @@
 """Where is each fault? Told without training: stages of the case are put into healthy first steps, and compared.
 
-    python -m benchmarks.faults.located [--only CASE ...]
+    python -m benchmarks.faults.located [--only CASE ...] [--cases FOLDER] [--out FILE]
 
 Half of the stages at a time, so that few steps are run; then, with the right stages, each setting of the case. Of every
-fault of the blind benchmark and of the library; writes benchmarks/faults/located.csv, and without --only the table of
-docs/benchmark.md.
+fault of the blind benchmark and of the library, into benchmarks/faults/located.csv, from which `python -m
+benchmarks.faults.page` makes the table of docs/benchmark.md; or of a folder's cases, the healthy ones too, as `make bench-faults
+CASES=folder` takes it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from benchmarks.faults import planted
 from benchmarks.faults.case import (
     ROWS,
     Case,
@@ -29,6 +32,7 @@ from benchmarks.faults.case import (
     stages_of,
     told,
 )
+from benchmarks.faults.page import LOCATED
 from benchmarks.faults.run import Place, first_steps
 from benchmarks.faults.study import CASE
 from rlvr_debug.causes import cause_of, variant_names
@@ -43,14 +47,12 @@ from rlvr_debug.trainers.base import CHECKED_STEPS
 from rlvr_debug.trainers.own.trace import traced
 from rlvr_debug.trainers.own.training import load_policy
 
-__all__ = ["LOCATED", "Located", "cases_to_locate", "differing", "located", "parts_found"]
-
-LOCATED = Path(__file__).with_name("located.csv")
+__all__ = ["Located", "cases_to_locate", "differing", "located", "parts_found"]
 
 
 @dataclass(frozen=True)
 class Located:
-    """A row of located.csv. planted: the stages and settings that are wrong; found: those that change the first steps.
+    """A row of located.csv. planted: the stages and settings that are other than the control's; found: those that change the first steps.
 
     steps: how many times first steps were run for it.
     """
@@ -91,13 +93,22 @@ def parts_found(whole: Told) -> tuple[list[str], int]:
 
     All that is known of a case is what its stages and settings do.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        return _searched(whole, Path(folder))
+
+
+def _searched(whole: Told, folder: Path) -> tuple[list[str], int]:
+    places: dict[str, Place] = {}
     own, right = vars(stages_of(whole.faults)), vars(Stages())
     digests: dict[tuple[str, ...], str] = {}
 
     def steps(of: Told, names: Sequence[str] = ()) -> str:
         key = (of.digest, *names)
+        if of.digest not in places:
+            places[of.digest] = Place(of, folder / of.digest)
         if key not in digests:
-            digests[key] = _trace(of, Stages(**{**right, **{name: own[name] for name in names}}))
+            stages = Stages(**{**right, **{name: own[name] for name in names}})
+            digests[key] = _trace(places[of.digest], stages)
         return digests[key]
 
     settings = replace(whole, faults=())
@@ -124,36 +135,50 @@ def _with(case: Told, names: Sequence[str]) -> Told:
     return Told(case.task, (), training, rollouts, case.first_rows if ROWS in names else 0)
 
 
-def _trace(of: Told, stages: Stages) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        place = Place(of, Path(folder))
-        training = first_steps(place, stages)
-        sampler = base_sampler(place.base_model, place.chat)
-        model, reference = load_policy(place.base_model, training.settings)
-        return traced(training, model, reference, sampler, CHECKED_STEPS)
+def _trace(place: Place, stages: Stages) -> str:
+    training = first_steps(place, stages)
+    sampler = base_sampler(place.base_model, place.chat)
+    model, reference = load_policy(place.base_model, training.settings)
+    return traced(training, model, reference, sampler, CHECKED_STEPS)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--only", nargs="+", metavar="CASE", help="some of the cases")
-    parser.add_argument("--out", type=Path, default=LOCATED)
+    parser.add_argument(
+        "--only", nargs="+", metavar="CASE", help="these; rows of others stay as they are"
+    )
+    parser.add_argument("--cases", type=Path, metavar="FOLDER", help="of cases.yaml and modules")
+    parser.add_argument("--out", type=Path, help=f"by default {LOCATED.name}, or in the folder")
     args = parser.parse_args()
     one_thread()
-    known = cases_to_locate()
+    out = args.out or (args.cases / LOCATED.name if args.cases else LOCATED)
+    if args.cases:
+        planted.__path__.insert(0, str(args.cases.resolve()))
+        known = load_cases(args.cases / "cases.yaml")
+    else:
+        known = cases_to_locate()
     for name in args.only or ():
         if name not in known:
             raise InputError(f"--only: no case '{name}': {hint(name, known)}")
-    rows = []
+    rows = _kept(out, known) if args.only else {}
     for name in args.only or known:
-        rows.append(vars(located(known[name])))
-        row = rows[-1]
+        row = rows[name] = vars(located(known[name]))
         right = "right" if set(row["planted"].split()) == set(row["found"].split()) else "WRONG"
         print(
             f"{name}: {row['planted']} planted, found {row['found'] or 'nothing'}: {right}, ",
             end="",
         )
         print(f"{row['steps']} times, {row['seconds']:.1f} s", flush=True)
-    write_text(args.out, pd.DataFrame(rows).to_csv(index=False, float_format="%.3g"))
+    table = pd.DataFrame([rows[name] for name in known if name in rows])
+    write_text(out, table.to_csv(index=False, float_format="%.3g"))
+
+
+def _kept(out: Path, known: Collection[str]) -> dict[str, dict[Any, Any]]:
+    """The rows of cases that stand there already, by case."""
+    if not out.is_file():
+        return {}
+    rows = pd.read_csv(out, keep_default_na=False).to_dict("records")
+    return {row["case"]: row for row in rows if row["case"] in known}
 
 
 if __name__ == "__main__":

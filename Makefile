@@ -17,6 +17,7 @@ OF := $(if $(OVERLAY),--overlay $(OVERLAY))
 # CORES: as the profile says, which is all of this machine without one
 HOW := $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(VERBOSE),--verbose)
 FAULTS := benchmarks/faults
+FAULTS_WORK = $(if $(CASES),$(CASES)/work,$(FAULTS)/work$(if $(SUBSET),-subset))
 
 .PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke model bench bench-faults bench-releases docs lint lock prune unlock clean help
 
@@ -63,10 +64,11 @@ bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate 
 	@$(BIN)/python -m benchmarks.bench_sampling
 	@$(BIN)/python -m benchmarks.bench_step
 
-bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes or more on two cores; SUBSET=1: six of its cases
-	@mkdir -p $(FAULTS)/work$(if $(SUBSET),-subset)
-	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS)/work$(if $(SUBSET),-subset) \
-	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml --cores $(or $(CORES),2) --rerun-incomplete --quiet rules
+bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes or more on two cores; SUBSET=1: six of its cases; CASES=folder: yours
+	@mkdir -p $(FAULTS_WORK)
+	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS_WORK) \
+	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml $(if $(CASES),--config folder=$(abspath $(CASES))) \
+	  --cores $(or $(CORES),2) --rerun-incomplete --quiet rules
 
 bench-releases: $(TEST_ENV)  ## check releases of verifiers and TRL, each in its own environment, into benchmarks/releases.csv; ONLY='verifiers 0.1.3' some of them
 	@$(BIN)/python -m benchmarks.bench_releases $(if $(ONLY),--only '$(ONLY)')

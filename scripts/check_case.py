@@ -7,6 +7,7 @@ from pathlib import Path
 from rlvr_debug.files import write_json
 from rlvr_debug.processes import run_main
 from rlvr_debug.study.resolved import read_study
+from rlvr_debug.study.unchanged import unchanged
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_STEPS
 
@@ -20,10 +21,12 @@ def main() -> None:
     from rlvr_debug.replay.answer import answer_of, answer_text, timeless
     from rlvr_debug.replay.check import check
 
-    job = replace(read_study(args.study).checking(), out=args.out)
+    study = read_study(args.study)
+    job = replace(study.checking(), out=args.out)
     record = load_trainer(job.run.trainer).record(job, CHECKED_STEPS)
     found = timeless(answer_of(record, check(record)))
-    write_json(job.out, found)
+    same = unchanged(study)
+    write_json(job.out, {**found, **({"unchanged": same} if same else {})})
     print(answer_text(found))
 
 

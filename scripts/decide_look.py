@@ -17,7 +17,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     study = read_study(args.study)
-    before = read_look(args.before) if args.before else study.looked.first(args.gated)
+    looked = study.looked_in(study.results)
+    before = read_look(args.before) if args.before else looked.first(args.gated)
     write_look(look_at(study, before), args.out)
 
 

@@ -49,6 +49,10 @@ _MAKE: Mapping[str, Account] = {
     "make bench": NotHere("twelve minutes of timing, which other tests beside it would spoil"),
     "make bench-faults": NotHere("trains for more than an hour; its subset is a line of .ci/run"),
     "make bench-faults SUBSET=1": InCI(),
+    "make bench-faults CASES=../my-faults": Elsewhere(
+        "tests/test_folder_of_faults.py::test_a_fault_of_somebody_s_is_located_and_scored",
+        ("snakemake(folder)",),
+    ),
     "make bench-releases": Elsewhere(
         "tests/test_release_checks.py::"
         "test_a_known_bug_deviates_in_the_broken_release_and_not_in_the_mended_one",
@@ -140,6 +144,10 @@ _PYTHON: Mapping[str, Account] = {
     "python -m benchmarks.bench_learning": _SLOW_HELP,
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
+    ),
+    "python -m benchmarks.faults.located": Elsewhere(
+        "tests/test_benchmark.py::test_a_fault_is_located_in_its_stage_or_setting_without_training",
+        ("located(",),
     ),
     "git worktree add ../rlvr-debug-0.1 330fc7b": NotHere("a checkout of that version"),
     "cd ../rlvr-debug-0.1": NotHere("a checkout of that version"),

@@ -92,6 +92,7 @@ class Study:
         rewards: Mapping[str, float],
         seeds: Sequence[int] = (0, 1, 2),
         design: str = "fixed",
+        unnamed: bool = False,
         **training: Any,
     ) -> None:
         hypotheses: dict[str, Any] = {
@@ -110,6 +111,7 @@ class Study:
             "cases": {"sick": {"faults": ["attention-from-loss-mask", "eos-not-trained"]}},
             "seeds": list(seeds),
             "design": design,
+            "unnamed": unnamed,
             "hypotheses": hypotheses,
             "training": {**told(PARAMS.training), "steps": 3, **training},
         }
@@ -151,7 +153,9 @@ class Study:
         write_json(self.results / "check.json", case_answer(*present, said=said))
 
     def tables(self, settings: Mapping[str, Any] = SETTINGS) -> dict[str, pd.DataFrame]:
-        write_tables(self.runs, dict.fromkeys(SLUGS, 1), {}, [], settings, self.results)
+        owners = (run.hypothesis for run in self.runs if run.hypothesis)
+        slugs = dict.fromkeys([*SLUGS, *owners], 1)
+        write_tables(self.runs, slugs, {}, [], settings, self.results)
         return self.read()
 
     def read(self) -> dict[str, pd.DataFrame]:

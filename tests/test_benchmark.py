@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 
 from benchmarks.faults import case as cases_module
 from benchmarks.faults import jobs, planted, run, score, study
-from benchmarks.faults.case import Case, Task, Told, aliases, load_cases, module_of, told
+from benchmarks.faults.case import Case, Task, Told, aliases, load_cases, module_of, parts_of, told
+from benchmarks.faults.located import cases_to_locate, differing, located
 from benchmarks.faults.noise import noisy
 from benchmarks.faults.page import PAGES, read_results, written
 from benchmarks.faults.run import Place, recorded
@@ -31,6 +33,7 @@ from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
 from rlvr_debug.errors import InputError
+from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.replay.answer import answer_of, timeless
 from rlvr_debug.replay.check import check
 from rlvr_debug.study.arms import runs
@@ -267,6 +270,44 @@ def test_choosing_and_judging_are_given_a_number_and_no_name() -> None:
 def test_numbers_do_not_depend_on_the_order_of_the_file() -> None:
     names = list(load_cases())
     assert aliases(names) == aliases(names[::-1])
+
+
+# --- where, without training
+
+
+def test_halves_are_searched_until_each_part_that_changes_something_is_named() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def same(names: Sequence[str]) -> bool:
+        asked.append(tuple(names))
+        return not {"c", "g"} & {*names}
+
+    assert differing("abcdefgh", same) == ["c", "g"]
+    assert len(asked) < 2 * 8
+    # two that only together change anything are both named
+    assert differing("ab", lambda names: len(names) < 2) == ["a", "b"]
+    assert differing("", same) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("empty-optimizer", "optimizer_step"), ("lora-at-the-full-rate", "training.lora_r")],
+)
+def test_a_fault_is_located_in_its_stage_or_setting_without_training(
+    short: None, name: str, found: str
+) -> None:
+    row = located(cases_to_locate()[name])
+    assert (row.planted, row.found) == (found, found)
+    assert row.steps < len(STAGES)
+
+
+def test_every_fault_of_the_library_and_of_the_benchmark_is_to_be_located() -> None:
+    cases = cases_to_locate()
+    assert {f for case in cases.values() for f in case.faults} == {
+        *planted_names(),
+        *variant_names(),
+    }
+    assert all(parts_of(case) for case in cases.values())
 
 
 # --- which arms

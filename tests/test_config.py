@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -654,6 +654,10 @@ def test_a_repair_is_the_case_with_what_the_arm_changes(study: Study) -> None:
     assert (case.design, case.faults) == ("case", ("stale-sampler",))
     assert (case.training.learning_rate, case.training.clip) == (0.5, 0.7)
     repairs = [run for run in found.values() if run.design == "repair"]
+    # no arm is about the learning rate, which has one of its own
+    [unnamed] = [run for run in repairs if run.hypothesis == "unnamed-training-learning-rate"]
+    repairs.remove(unnamed)
+    assert unnamed.training == replace(case.training, learning_rate=LOADED.training.learning_rate)
     mended = {run.arm for run in repairs if not run.faults}
     assert mended == {"extra", "forced-sync"}
     assert {run.training.learning_rate for run in repairs} == {0.5}
@@ -665,6 +669,9 @@ def test_a_repair_is_the_case_with_what_the_arm_changes(study: Study) -> None:
 def test_a_defect_alone_is_the_control_with_that_part_of_the_case(study: Study) -> None:
     found = sick_study(study, training={"clip": 0.9, "kl_beta": 0.0}, swap=["sync", "kl"])
     alone = {name: run for name, run in found.items() if run.design == "alone"}
+    unnamed = alone.pop("unnamed-training-learning-rate-alone")
+    assert unnamed.training == replace(LOADED.training, learning_rate=0.5)
+    assert unnamed.faults == ()
     # the case differs from the control in the sync and the clip, not in any other arm's part
     assert set(alone) == {"extra-alone", "forced-sync-alone"}
     assert {run.hypothesis for run in alone.values()} == {"kl-penalty", "lora-weight-sync"}

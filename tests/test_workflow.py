@@ -32,6 +32,7 @@ MINI: dict[str, Any] = {
     "study": "mini",
     # said, as this is some tests' params.yaml too
     "design": "fixed",
+    "unnamed": False,
     "seeds": [0],
     "data": {name: {"rows": 60, "heldout": 8} for name in ("musique", "gsm8k")},
     "training": {"steps": 2, "prompts_per_step": 2, "group_size": 2},

@@ -19,9 +19,12 @@ import yaml
 
 from benchmarks.faults import planted
 from benchmarks.faults.study import Arm
-from rlvr_debug.causes import load_variant, variant_names
+from rlvr_debug.blocks import checked
+from rlvr_debug.causes import hypothesis_names, load_variant, variant_names
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, hint
+from rlvr_debug.files import read_text
+from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.study.interventions import value_of
 from rlvr_debug.study.model import Params
@@ -29,17 +32,22 @@ from rlvr_debug.study.params import load_params
 
 __all__ = [
     "CASES",
+    "ROWS",
     "SETTINGS",
     "Case",
     "Told",
     "aliases",
     "load_cases",
     "module_of",
+    "parts_of",
+    "readable_cases",
+    "settings_of",
     "stages_of",
     "told",
 ]
 
 CASES = Path(__file__).with_name("cases.yaml")
+ROWS = "rows"
 # of every run, healthy ones too, by environment: as short as a healthy run's gain allows (docs/benchmark.md)
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "gsm8k": {"prompts_per_step": 8, "steps": 10},
@@ -103,25 +111,60 @@ class Told:
 
 
 def load_cases(path: Path = CASES) -> dict[str, Case]:
-    """Raises InputError for an unknown fault."""
-    found = {}
-    for kind, cases in yaml.safe_load(path.read_text(encoding="utf-8")).items():
-        for name, given in cases.items():
-            task = Task(**{"environment": "gsm8k", **given.get("task", {})})
-            case = Case(
-                **{
-                    **given,
-                    "name": name,
-                    "kind": kind,
-                    "task": task,
-                    "causes": tuple(given.get("causes", ())),
-                    "faults": tuple(given.get("faults", ())),
-                }
-            )
-            for fault in case.faults:
-                module_of(fault)
-            found[name] = case
+    """Return the cases of a file by name. Raise InputError for the first that does not load."""
+    found, wrong = readable_cases(path)
+    for line in wrong.values():
+        raise InputError(line)
     return found
+
+
+def readable_cases(path: Path = CASES) -> tuple[dict[str, Case], dict[str, str]]:
+    """Return the cases of a file that load, by name, and of each other a line that says why not."""
+    text = read_text(path, "cases in YAML")
+    try:
+        kinds = yaml.safe_load(text)
+        given = [(kind, name, told) for kind, of in kinds.items() for name, told in of.items()]
+    except (yaml.YAMLError, AttributeError, TypeError):
+        raise InputError(
+            f"{path}: expected planted: and healthy:, each with cases by name"
+        ) from None
+    found, wrong = {}, {}
+    for kind, name, told_ in given:
+        try:
+            found[name] = _case(kind, name, told_)
+        except Exception as error:  # of a module that somebody else wrote, anything
+            why = " ".join(str(error).split()) or type(error).__name__
+            wrong[name] = f"{path}: case '{name}' does not load: {why}"
+    return found, wrong
+
+
+def _case(kind: str, name: str, given: Mapping[str, Any]) -> Case:
+    """Return one case. Raise what comes of it where it says what no run can be told."""
+    if kind not in ("planted", "healthy"):
+        raise InputError(f"found the kind '{kind}', expected planted or healthy")
+    task = Task(**{"environment": "gsm8k", **given.get("task", {})})
+    tuples = {key: tuple(given.get(key, ())) for key in ("causes", "faults")}
+    case = Case(**{**given, "name": name, "kind": kind, "task": task, **tuples})
+    _known(task.environment, SETTINGS, "environment")
+    for slug in case.causes:
+        _known(slug, hypothesis_names(), "cause")
+    for fault in case.faults:
+        module = module_of(fault)
+        _known(module.STAGE, STAGES, f"stage in {fault}")
+        if not callable(module.implementation):
+            raise InputError(f"{fault} has no function `implementation`")
+    for training in (task.training, case.training):
+        checked(TrainingSettings, {**_healthy(task), **training}, "training")
+    for name_ in case.rollouts:
+        _known(name_, _settings(task), "setting of rollouts")
+    if kind == "planted" and not parts_of(case):
+        raise InputError("nothing is planted, expected faults, training, rollouts or first_rows")
+    return case
+
+
+def _known(name: str, known: Collection[str], what: str) -> None:
+    if name not in known:
+        raise InputError(f"no {what} '{name}': {hint(name, known)}")
 
 
 def aliases(names: Collection[str]) -> dict[str, str]:
@@ -138,7 +181,7 @@ def module_of(fault: str) -> Any:
         return importlib.import_module(f"{planted.__name__}.{name}")
     if fault in variant_names():
         return load_variant(fault)
-    raise InputError(f"{CASES}: found fault {fault}, expected a file {name}.py among the faults")
+    raise InputError(f"found fault {fault}, expected a file {name}.py among the faults")
 
 
 def stages_of(names: Sequence[str]) -> Stages:
@@ -147,6 +190,18 @@ def stages_of(names: Sequence[str]) -> Stages:
         module = module_of(name)
         stages = stages.with_fault(module.STAGE, module.implementation)
     return stages
+
+
+def settings_of(case: Case | Told) -> list[str]:
+    """Return the settings in which the case is not healthy, each with its block; ROWS, where it trains on the first alone."""
+    blocks = (("training", case.training), ("rollouts", case.rollouts))
+    found = [f"{block}.{name}" for block, values in blocks for name in values]
+    return found + ([ROWS] if case.first_rows else [])
+
+
+def parts_of(case: Case) -> list[str]:
+    """Return the stages and the settings in which the case is not healthy."""
+    return [*(module_of(fault).STAGE for fault in case.faults), *settings_of(case)]
 
 
 def told(case: Case, arm: Arm) -> Told:
@@ -160,13 +215,23 @@ def told(case: Case, arm: Arm) -> Told:
         return everything
     if arm.design == "control":
         return Told(case.task, (), {}, {}, 0)
+    own = {name: name in arm.settings for name in settings_of(case)}
     if arm.design == "alone":
-        return Told(case.task, kept(lambda stage: stage in arm.swap), {}, {}, 0)
+        return Told(
+            case.task,
+            kept(lambda stage: stage in arm.swap),
+            {key: value for key, value in case.training.items() if own[f"training.{key}"]},
+            {key: value for key, value in case.rollouts.items() if own[f"rollouts.{key}"]},
+            case.first_rows if own.get(ROWS) else 0,
+        )
+    training = {k: v for k, v in case.training.items() if not own[f"training.{k}"]}
+    rollouts = {k: v for k, v in case.rollouts.items() if not own[f"rollouts.{k}"]}
     return replace(
         everything,
         faults=kept(lambda stage: stage not in arm.swap),
-        training={**case.training, **_values(arm.training, case.training, _healthy(case.task))},
-        rollouts={**case.rollouts, **_values(arm.rollouts, case.rollouts, _settings(case.task))},
+        first_rows=0 if own.get(ROWS) else case.first_rows,
+        training={**training, **_values(arm.training, case.training, _healthy(case.task))},
+        rollouts={**rollouts, **_values(arm.rollouts, case.rollouts, _settings(case.task))},
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.study import Answer, Arm, Outcome, all_arms, choose, judge
+from benchmarks.faults.study import Answer, Arm, Outcome, all_arms, choose, judge, part_arms
 from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
@@ -26,6 +26,7 @@ def main() -> None:
     for job, described in (
         (_runs, "train and evaluate what is told the same, seed by seed"),
         (_check, "compute the first steps of a case's trainer again"),
+        (_locate, "say which stages and settings of a case change its first steps"),
         (_choose, "read each case's log and check, and choose its arms"),
         (_judge, "from the runs of these arms to an answer for each case"),
         (_peers, "what two log readers say of the same logs"),
@@ -43,6 +44,7 @@ def main() -> None:
 _ARGUMENTS = {
     "_runs": ("told", "seeds"),
     "_check": ("told",),
+    "_locate": ("told",),
     "_choose": ("observed",),
     "_judge": ("chosen", "runs"),
     "_peers": ("observed",),
@@ -85,14 +87,29 @@ def _check(out: Path, told: str) -> None:
         write_json(out, {"seconds": time.monotonic() - begin, "answer": found})
 
 
+def _locate(out: Path, told: str) -> None:
+    from benchmarks.faults.case import Told
+    from benchmarks.faults.located import parts_found
+    from rlvr_debug.models.base_model import one_thread
+
+    one_thread()
+    begin = time.monotonic()
+    parts, steps = parts_found(Told.from_json(json.loads(told)))
+    write_json(out, {"parts": parts, "steps": steps, "seconds": time.monotonic() - begin})
+
+
 def _choose(out: Path, observed: str) -> None:
     """observed: a folder of cases, each with what the check says and a log."""
     chosen = {}
     for case in _cases(observed):
         checked = read_json(case / "check.json")["answer"]
         by_logs = [ranked.slug for ranked in diagnose(case / "log", gpus=0).ranked]
-        arms = [arm.name for arm in choose(checked, by_logs)]
-        chosen[case.name] = {"check": checked, "by_logs": by_logs, "arms": arms}
+        # only where the cases are searched for what is wrong
+        place = case / "located.json"
+        parts = read_json(place)["parts"] if place.is_file() else []
+        arms = [arm.name for arm in choose(checked, by_logs, parts)]
+        known = {"check": checked, "by_logs": by_logs, "parts": parts}
+        chosen[case.name] = {**known, "arms": arms}
     write_json(out, chosen)
 
 
@@ -102,9 +119,12 @@ def _cases(observed: str) -> list[Path]:
 
 def _judge(out: Path, chosen: str, runs: str) -> None:
     """runs: by case and arm, the file of its outcomes, as JSON."""
-    known: Mapping[str, Arm] = {arm.name: arm for arm in all_arms()}
     files, answers = json.loads(runs), {}
     for case, found in read_json(Path(chosen)).items():
+        pairs = map(part_arms, found["parts"])
+        known: Mapping[str, Arm] = {
+            arm.name: arm for arm in [*all_arms(), *(arm for pair in pairs for arm in pair)]
+        }
         outcomes = {arm: _outcomes(Path(file)) for arm, file in files[case].items()}
         arms = [known[name] for name in found["arms"]]
         answers[case] = _as_json(judge(found["check"], found["by_logs"], arms, outcomes))
@@ -124,6 +144,8 @@ def _as_json(answer: Answer) -> dict[str, Any]:
         "validated": answer.validated,
         "inconclusive": answer.inconclusive,
         "verdicts": [asdict(verdict) for verdict in answer.verdicts],
+        "effects": answer.effects,
+        "places": answer.places,
     }
 
 

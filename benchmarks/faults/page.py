@@ -15,9 +15,19 @@ from benchmarks.faults.score import NEW, expense
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import write_text
 
-__all__ = ["PAGES", "RESULTS", "cases_table", "read_results", "scores_table", "written"]
+__all__ = [
+    "LOCATED",
+    "PAGES",
+    "RESULTS",
+    "cases_table",
+    "located_table",
+    "read_results",
+    "scores_table",
+    "written",
+]
 
 RESULTS = Path(__file__).with_name("results")
+LOCATED = Path(__file__).with_name("located.csv")
 _MODES = {
     "logs": "its log alone (`diagnose`)",
     "check": "the check alone, which trains nothing",
@@ -76,6 +86,32 @@ def cases_table(cases: pd.DataFrame) -> str:
     return "\n".join([head, f"|{' --- |' * 10}", *rows])
 
 
+def located_table(found: pd.DataFrame, cases: pd.DataFrame) -> str:
+    """Markdown: a row per fault, beside what version 0.1 answered. found: located.csv; cases: that version's."""
+    before = {row["case"]: row for row in cases.to_dict("records")}
+    head = "| case | wrong | changes its first steps | runs of these, seconds | version 0.1: the check, then the verdict |"
+    rows, right, silent, more = [], 0, 0, 0
+    for row in found.to_dict("records"):
+        planted, seen = str(row["planted"]).split(), str(row["found"]).split()
+        more += bool({*seen} - {*planted})
+        right += {*seen} == {*planted}
+        silent += {*seen} < {*planted}
+        old = before.get(row["case"])
+        answer = f"{_first(old, 'check')}; {_verdict(old)}" if old else "not among its cases"
+        rows.append(
+            f"| `{row['case']}` | {_code(planted)} | {_code(seen) or 'nothing'} | {row['steps']}, {row['seconds']:.0f} | {answer} |"
+        )
+    said = (
+        f"Of {len(found)} cases {right} are located in just the stages and settings that are wrong; in {silent} a part of them changes "
+        f"nothing in these steps; in {more} anything else is named."
+    )
+    return "\n".join([head, f"|{' --- |' * 5}", *rows, "", said])
+
+
+def _code(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def _source(row: Mapping[Any, Any]) -> str:
     return "; ".join(part for part in (str(row["rows"]), str(row["source"])) if part) or "-"
 
@@ -101,14 +137,19 @@ def _verdict(row: Mapping[Any, Any]) -> str:
 
 # by page: mark and text
 PAGES: Mapping[Path, tuple[str, ...]] = {
-    ROOT / "docs" / "benchmark.md": ("scores", "cases"),
+    ROOT / "docs" / "benchmark.md": ("scores", "cases", "located"),
 }
 
 
 def written(page: Path) -> str:
     """The page as it should be."""
     cases, scores = read_results()
-    parts = {"scores": scores_table(cases, scores), "cases": cases_table(cases)}
+    found = pd.read_csv(LOCATED, keep_default_na=False)
+    parts = {
+        "scores": scores_table(cases, scores),
+        "cases": cases_table(cases),
+        "located": located_table(found, cases),
+    }
     text = page.read_text(encoding="utf-8")
     for mark in PAGES[page]:
         text = between(text, mark, parts[mark])

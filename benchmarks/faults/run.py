@@ -35,7 +35,7 @@ from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS
 from rlvr_debug.trainers.own.recorder import record_training
 from rlvr_debug.trainers.own.training import load_policy
 
-__all__ = ["Place", "recorded", "run"]
+__all__ = ["Place", "first_steps", "recorded", "run"]
 
 # groups of four whose completions the log holds, at every third step
 _LOGGED = DiagnosticSettings(rollouts_every=3, rollouts_kept=32, trackers=())
@@ -128,21 +128,26 @@ def _observed(stages: Stages, scored: list[float]) -> Stages:
     return replace(stages, score=score)
 
 
-def recorded(place: Place) -> Record:
-    """Return the record of the trainer's first steps, for the check: each stage is a function without a name."""
+def first_steps(place: Place, stages: Stages) -> Training:
+    """Return the training of few rollouts a step that is looked at, and not evaluated."""
     told, settings = place.told, place.settings()
     few = max(1, CHECKED_ROLLOUTS // settings.group_size)
-    training = Training(
+    return Training(
         place.chat,
         place.environment(told.rollouts, told.task.noise),
         place.rows,
         replace(settings, prompts_per_step=min(few, settings.prompts_per_step)),
         _CHECKED_SEED,
-        _veiled(stages_of(told.faults)),
+        stages,
     )
+
+
+def recorded(place: Place) -> Record:
+    """Return the record of the trainer's first steps, for the check: each stage is a function without a name."""
+    training = first_steps(place, _veiled(stages_of(place.told.faults)))
     sampler = base_sampler(place.base_model, place.chat)
     return record_training(
-        training, *load_policy(place.base_model, settings), sampler, CHECKED_STEPS
+        training, *load_policy(place.base_model, training.settings), sampler, CHECKED_STEPS
     )
 
 

@@ -24,7 +24,7 @@ from rlvr_debug.processes import run_main
 from rlvr_debug.report.charts import write_svg
 from rlvr_debug.verdicts.statistics import mean_estimate, welch
 
-__all__ = ["NEW", "PEERS", "case_row", "expense", "score_rows"]
+__all__ = ["NEW", "PEERS", "case_row", "cost_of", "expense", "score_rows"]
 
 PEERS = ("rldoctor", "rlprobe")
 COUNTS = 0.1  # held-out reward that a fault costs
@@ -50,7 +50,7 @@ def case_row(case: Case, number: str, work: Path) -> dict[str, Any]:
         "source": case.source,
         "after_freeze": case.after_freeze,
         "environment": case.task.environment,
-        **_cost(case, work),
+        **cost_of(case, work),
         **{f"ranked_{mode}": " ".join(slugs) for mode, slugs in ranked.items()},
         # a log reader that warns of a healthy run without naming a cause warns all the same
         **{f"says_{peer}": " ".join(said[peer]["findings"]) for peer in PEERS},
@@ -62,7 +62,7 @@ def case_row(case: Case, number: str, work: Path) -> dict[str, Any]:
     }
 
 
-def _cost(case: Case, work: Path) -> dict[str, Any]:
+def cost_of(case: Case, work: Path) -> dict[str, Any]:
     """Held-out reward that the fault costs, over seeds used for nothing else; of healthy cases not asked."""
     if case.kind != "planted":
         return {

@@ -19,6 +19,8 @@ from rlvr_debug.causes import (
     variant_names,
 )
 from rlvr_debug.causes.base import Intervention
+from rlvr_debug.causes.unnamed import is_unnamed, unnamed_slug
+from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import segments_for
@@ -37,6 +39,7 @@ __all__ = [
     "all_arms",
     "choose",
     "judge",
+    "part_arms",
 ]
 
 MOST_ARMS = 3
@@ -78,7 +81,8 @@ _INTERVENTIONS = _interventions()
 @dataclass(frozen=True)
 class Arm:
     """design: case, control, repair (the case with these stages or settings put right), or alone (the
-    control with these stages as in the case). kind: swap or knob. training, rollouts: values, or Times of the case's."""
+    control with these stages or settings as in the case). kind: swap, knob or part. training, rollouts: values, or Times
+    of the case's. settings: those that are as in the control, or alone as in the case, each with its block."""
 
     name: str
     design: str
@@ -87,6 +91,7 @@ class Arm:
     swap: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
     rollouts: Mapping[str, Any] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
 
 
 CASE, CONTROL = Arm("case", "case"), Arm("control", "control")
@@ -105,10 +110,13 @@ class Outcome:
 @dataclass(frozen=True)
 class Answer:
     """ranked: by mode, causes from the most likely on; none: none of the hypotheses. verdicts: of all that
-    is known; inconclusive: none is validated, and one may be."""
+    is known; inconclusive: none is validated, and one may be. effects: by arm, the effect and its interval. places: the stages and
+    settings that an arm with a large effect puts right or has alone."""
 
     ranked: Mapping[str, tuple[str, ...]]
     verdicts: tuple[Verdict, ...]
+    effects: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    places: tuple[str, ...] = ()
 
     @property
     def validated(self) -> tuple[str, ...]:
@@ -119,13 +127,37 @@ class Answer:
         return not self.validated and bool(self.ranked["all"])
 
 
-def choose(checked: Mapping[str, Any], by_logs: Sequence[str]) -> list[Arm]:
-    """At most MOST_ARMS arms. checked: what the check says of the case; by_logs: hypotheses that the log speaks for.
+def choose(
+    checked: Mapping[str, Any], by_logs: Sequence[str], parts: Sequence[str] = ()
+) -> list[Arm]:
+    """At most MOST_ARMS arms, and for each part that they leave alone a pair of its own. checked: what the check says of
+    the case; by_logs: hypotheses that the log speaks for; parts: stages and settings of the case that are not the control's.
 
     Of one suspect, it is mended both ways and tried alone. Of several, any of which may be a symptom of
     another or enough to stop learning by itself, each is tried alone. Of none, what the log suspects is mended,
     and after that settings in the order of a training step.
     """
+    arms = _chosen(checked, by_logs)
+    touched = {stage for arm in arms for stage in arm.swap}
+    touched |= {
+        f"{block}.{name}"
+        for arm in arms
+        for block, values in (("training", arm.training), ("rollouts", arm.rollouts))
+        for name in values
+    }
+    return [*arms, *(arm for part in parts if part not in touched for arm in part_arms(part))]
+
+
+def part_arms(part: str) -> tuple[Arm, Arm]:
+    """Return the case with that part mended, and the control with it alone. part: a stage, or a setting with its block."""
+    block, _, setting = part.rpartition(".")
+    slug = unnamed_slug(setting, block)
+    told: dict[str, Any] = {"swap": (part,)} if part in STAGES else {"settings": (part,)}
+    mended = Arm(slug, "repair", slug, "part", **told)
+    return mended, replace(mended, name=f"{slug}-alone", design="alone")
+
+
+def _chosen(checked: Mapping[str, Any], by_logs: Sequence[str]) -> list[Arm]:
     suspects = _present(checked)
     knobs = [_arm(slug, "repair", "knob") for slug in suspects if "knob" in _INTERVENTIONS[slug]]
     if len(suspects) > 1:
@@ -178,7 +210,17 @@ def judge(
         "experiments": _by_effect(table),
         "all": _by_verdict(verdicts),
     }
-    return Answer(ranked, tuple(verdicts))
+    rows = table[table["hypothesis"] != ""].to_dict("records")
+    effects = {row["arm"]: (row["effect"], row["ci_low"], row["ci_high"]) for row in rows}
+    large = {row["arm"] for row in rows if row["status"] == "validated"}
+    places = (place for arm in arms if arm.name in large for place in _places(arm))
+    return Answer(ranked, tuple(verdicts), effects, tuple(dict.fromkeys(places)))
+
+
+def _places(arm: Arm) -> list[str]:
+    """The stages and settings that the arm changes."""
+    values = (("training", arm.training), ("rollouts", arm.rollouts))
+    return [*arm.swap, *arm.settings, *(f"{block}.{name}" for block, v in values for name in v)]
 
 
 def _present(checked: Mapping[str, Any]) -> list[str]:
@@ -217,7 +259,8 @@ def _other(arm: Arm) -> str:
 
 def _by_effect(table: pd.DataFrame) -> tuple[str, ...]:
     """Hypotheses of which an arm has a large effect, whatever the check says."""
-    large = table[(table["hypothesis"] != "") & (table["status"] == "validated")]
+    own = table[~table["hypothesis"].map(is_unnamed)]
+    large = own[(own["hypothesis"] != "") & (own["status"] == "validated")]
     found = large.sort_values("effect", ascending=False, kind="stable")["hypothesis"]
     return tuple(dict.fromkeys(found))
 
@@ -229,7 +272,8 @@ def _by_verdict(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     left = [
         v
         for v in verdicts
-        if v.status in _FOUND or (v.status in order and v.mechanism == "present")
+        if not is_unnamed(v.hypothesis)
+        and (v.status in _FOUND or (v.status in order and v.mechanism == "present"))
     ]
     left.sort(key=lambda v: (order.index(v.status), -(v.effect if v.effect == v.effect else 0.0)))
     return tuple(v.hypothesis for v in left)

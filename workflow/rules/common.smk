@@ -14,6 +14,7 @@ from rlvr_debug.study.arms import own_programs, own_rows
 from rlvr_debug.study.looks import look_file, read_look
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve, write_study
+from rlvr_debug.study.unchanged import compared
 from rlvr_debug.errors import InputError
 from rlvr_debug.causes import variant_file, variant_names
 from rlvr_debug.files import digest_of as digest_of_files, read_yaml
@@ -198,10 +199,17 @@ def last_phase():
     return max(STUDY.phases.values(), default=0)
 
 
+# arms of which the check of the case says whether they change anything in effect
+COMPARED = [compared(STUDY)] if compared(STUDY) else []
+
+
 def look_after(number):
     """What that look decided, which is asked for; of 0, what every study begins with."""
     if not number:
-        return STUDY.looked.first(GATED)
+        # a dry run before the check counts all that it may leave
+        if COMPARED and not workflow.dryrun:
+            checkpoints.check_case.get()
+        return STUDY.looked_in(Path("results")).first(GATED)
     return read_look(Path(checkpoints.decide_look.get(look=number).output[0]))
 
 
@@ -220,6 +228,15 @@ def chosen():
     if STUDY.is_sequential:
         return STUDY.chosen(last_look())
     return runs_until(last_phase())
+
+
+def sure_runs():
+    """Runs that no look is needed for: they need not wait for the check either."""
+    if not STUDY.is_sequential:
+        return []
+    shared = (STUDY.looked.arms[arm] for arm in ("case", "control"))
+    names = {run.trained_as for run in shared}
+    return [run for run in STUDY.trained.values() if run.arm in names and run.seed < 2]
 
 
 def first_seeds(found):

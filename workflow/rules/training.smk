@@ -75,7 +75,8 @@ rule train:
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
-rule check_case:
+checkpoint check_case:
+    # before any look at the sequential design: what changes nothing in the first steps has no runs
     input:
         script=script("check_case"),
         needed=TRAINER_FILES,
@@ -90,9 +91,9 @@ rule check_case:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*TRAINING_CODE, *CHECK_CODE),
+        code=code(*TRAINING_CODE, *CHECK_CODE, "study/unchanged.py"),
         model=digest_of(MAIN_MODEL),
-        told=told(STUDY.checking()),
+        told=told(STUDY.checking(), *COMPARED),
     shell:
         "python {input.script} --study results/study.json --out {output}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -1,8 +1,10 @@
 """Tables, verdicts, charts and the report: what people read."""
 
+UNNAMED_CODE = ("causes/unnamed.py", "causes/unnamed.yaml")
 VERDICT_CODE = (
     "causes/__init__.py",
     "causes/base.py",
+    *UNNAMED_CODE,
     "replay/mechanism.py",
     "replay/variants.py",
     *NAMES,
@@ -157,6 +159,7 @@ rule write_report:
         code=code(
             "causes/__init__.py",
             "causes/base.py",
+            *UNNAMED_CODE,
             "replay/variants.py",
             *NAMES,
             "sampling/alignment.py",

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
+from rlvr_debug.causes.unnamed import is_unnamed, unnamed_hypothesis
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 
@@ -77,10 +78,12 @@ def told_of(slug: str) -> Mapping[str, Any]:
 
 @cache
 def load_hypothesis(slug: str) -> Hypothesis:
-    """Return the hypothesis of this slug's folder.
+    """Return the hypothesis of this slug's folder, or what stands for one where no hypothesis names it (unnamed.py).
 
     Raise InputError where its cause.yaml is not one, or names what does not exist.
     """
+    if is_unnamed(slug):
+        return unnamed_hypothesis(slug)
     path = file_of(slug)
     told = {key: value for key, value in told_of(slug).items() if key != CHECKS}
     found = hypothesis_of(slug, told)

@@ -102,6 +102,7 @@ class Hypothesis:
     symptom: a column of runs.csv
     that is extreme where the cause is at work, and may be so where another one is (verdicts/symptoms.py).
     precondition: without it, and without the mechanism or an arm that changes anything, it is not applicable.
+    part: of what no hypothesis names, the stage or the setting (unnamed.py).
     """
 
     slug: str
@@ -127,6 +128,7 @@ class Hypothesis:
     by_sampler: bool = False
     symptom: str | None = None
     precondition: Precondition | None = None
+    part: str | None = None
 
     def arms_on(self, trainer: str) -> tuple[Intervention, ...]:
         """Return the arms that are for this trainer, in the folder's order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import pandas as pd
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.files import read_yaml
+from rlvr_debug.replay.finding import DEVIATES
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.verdicts.rule import Bar, in_words, learns, unfailing
+from rlvr_debug.verdicts.rule import Bar, in_answer, in_words, learns, unfailing
 
 __all__ = ["Answer", "Criterion", "answer", "fix", "interval", "seed_counts", "success_criteria"]
 
@@ -38,14 +39,23 @@ class Answer:
     note: str
 
 
-def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> Answer:
-    """tables: verdicts, arms and runs, as the CSV files. settings: case, trainer, environment, minimum_effect, alpha."""
+def answer(
+    tables: Mapping[str, pd.DataFrame],
+    settings: Mapping[str, Any],
+    check: Mapping[str, Any] | None = None,
+) -> Answer:
+    """tables: verdicts, arms and runs, as the CSV files. settings: case, trainer, environment, minimum_effect, alpha.
+
+    check: what the case's check says, as JSON.
+    """
     verdicts, arms = tables["verdicts"], tables["arms"]
     by_arm = arms.set_index("arm")
     case, control = by_arm.loc["case"].to_dict(), by_arm.loc["control"].to_dict()
     found = learns(case, settings["minimum_effect"])
     found_rows = _found(verdicts, "validated", "located_not_explained")
-    ordered = found_rows.sort_values("effect", ascending=False).to_dict("records")
+    ordered = sorted(
+        found_rows.sort_values("effect", ascending=False).to_dict("records"), key=in_answer
+    )
     slugs = tuple(row["hypothesis"] for row in ordered)
     ours = load_trainer(settings["trainer"]).ours
     return Answer(
@@ -74,14 +84,22 @@ def answer(tables: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]) -> A
             for row in ordered
         )
         or (_counted(verdicts),),
-        note=" ".join(_notes(slugs, found, control, arms, settings)),
+        note=" ".join(
+            [
+                *_notes(slugs, found, control, arms, settings),
+                *([] if ours else _unswapped(check or {}, set(verdicts["hypothesis"]))),
+            ]
+        ),
     )
 
 
 def _sentence(verdict: Mapping[Any, Any]) -> str:
     """What a validated or a located cause answers."""
+    hypothesis = load_hypothesis(verdict["hypothesis"])
     if verdict["status"] == "validated":
-        return load_hypothesis(verdict["hypothesis"]).answer
+        return hypothesis.answer
+    if hypothesis.part:
+        return str(_TEXTS["unnamed"].format_map({**verdict, "part": hypothesis.part}))
     return str(_TEXTS["located"].format_map(verdict))
 
 
@@ -134,6 +152,18 @@ def _notes(
             yield notes["unfailing"] if found else notes["both_fail"]
         else:
             yield notes.get(control["status"], notes["open"])
+
+
+def _unswapped(check: Mapping[str, Any], tested: Set[str]) -> Iterator[str]:
+    """Say which segments deviate that speak for no hypothesis of the study: no arm changes what another's trainer does there."""
+    found = [
+        each["segment"]
+        for each in check.get("segments", ())
+        if each["status"] == DEVIATES and not tested & set(each["causes"])
+    ]
+    if found:
+        plural = "" if len(found) > 1 else "s"
+        yield _TEXTS["unswapped"].format(segments=", ".join(found), s=plural)
 
 
 @dataclass(frozen=True)

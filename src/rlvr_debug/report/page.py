@@ -30,7 +30,7 @@ from rlvr_debug.report.rollouts import shown_rollouts
 from rlvr_debug.study.plan import seconds_of
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.verdicts.decide import observations
-from rlvr_debug.verdicts.rule import in_words
+from rlvr_debug.verdicts.rule import in_answer, in_words
 
 __all__ = ["NOTES", "report_html"]
 
@@ -103,7 +103,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
             scripts=scripts,
             specs={name: _spec(chart) for name, chart in charts.items()},
             rollouts=rollouts,
-            answer=answer(tables, settings),
+            answer=answer(tables, settings, check),
             pages=pages,
             whole=whole,
             tested=slugs,
@@ -127,12 +127,13 @@ def _tables(results: Path) -> dict[str, pd.DataFrame]:
 
 
 def _ordered(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """What was found before what is open and what is cleared; by effect among equals."""
-    return verdicts.sort_values(
+    """What was found before what is open and what is cleared; by effect among equals. What no hypothesis names is first."""
+    found = verdicts.sort_values(
         ["status", "effect", "hypothesis"],
         ascending=[True, False, True],
         key=lambda column: column.map(_ORDER.index) if column.name == "status" else column,
     )
+    return found.loc[sorted(found.index, key=lambda row: in_answer(found.loc[row].to_dict()))]
 
 
 def _lines(arms: pd.DataFrame, mended: str) -> dict[str, str]:

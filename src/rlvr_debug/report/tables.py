@@ -19,7 +19,7 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observed
-from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.rule import Bar, in_answer
 from rlvr_debug.verdicts.sequential import looked
 from rlvr_debug.verdicts.statistics import slope_estimate
 
@@ -166,7 +166,7 @@ def look_at(study: Study, before: Look) -> Look:
     judged, verdicts = _judge(study.chosen(before), slugs, study.judged_by, study.results)
     check = read_json(study.results / "check.json")
     mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
-    return study.looked.next(before, judged["arms"], mechanisms, _found(verdicts))
+    return study.looked_in(study.results).next(before, judged["arms"], mechanisms, _found(verdicts))
 
 
 def write_tables(
@@ -190,7 +190,8 @@ def write_tables(
     if gate:
         why = f"not run: phase {last} found a cause ({', '.join(gate['causes'])})"
         verdicts = [
-            replace(v, evidence=why) if phases[v.hypothesis] > last else v for v in verdicts
+            replace(v, evidence=why) if phases[v.hypothesis] > last and v.status == "pending" else v
+            for v in verdicts
         ]
     verdicts = [
         observed(v, unmapped[v.hypothesis]) if v.hypothesis in unmapped else v for v in verdicts
@@ -199,6 +200,7 @@ def write_tables(
     verdicts = [
         observed(v, verified[v.hypothesis]) if v.hypothesis in verified else v for v in verdicts
     ]
+    verdicts = sorted(verdicts, key=lambda v: in_answer(vars(v)))
     for name, table in {**judged, "verdicts": pd.DataFrame(verdicts)}.items():
         text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
         write_text(results / "tables" / f"{name}.csv", text)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlvr_debug.blocks import told
-from rlvr_debug.causes import stage_of
+from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.data.hub import folders
 from rlvr_debug.environments.settings import DataSettings
 from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.study.departures import BLOCKS, Part, departures, stage_broken, with_part
 from rlvr_debug.study.model import Case, InterventionArm, Params, SeedsByDesign
+from rlvr_debug.study.valid import Wrong, check_budget, check_training
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 
@@ -24,19 +26,17 @@ __all__ = [
     "Arm",
     "arms",
     "faults_of",
+    "hypotheses_of",
     "interventions",
     "own_programs",
     "own_rows",
     "runs",
     "seeds_of",
-    "stage_broken",
     "trained_runs",
     "unmapped",
 ]
 
 HEALTHY = "healthy"
-# the fields of an arm, a case and an intervention that hold settings
-_SETTINGS = ("rollouts", "options", "training")
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,12 @@ def _changes(params: Params, arm: InterventionArm) -> InterventionArm:
 
 def _settings(first: Arm | InterventionArm, second: InterventionArm | Case) -> dict[str, Any]:
     """By field, what both say; the second one counts."""
-    return {kind: {**getattr(first, kind), **getattr(second, kind)} for kind in _SETTINGS}
+    return {kind: {**getattr(first, kind), **getattr(second, kind)} for kind in BLOCKS}
 
 
 def faults_of(case: Case) -> tuple[str, ...]:
     """Return the planted ones, and the user's own reward function."""
     return (*case.faults, *filter(None, [case.reward]))
-
-
-def stage_broken(fault: str) -> str:
-    """By a planted fault, or by a user's own reward function."""
-    return "score" if ":" in fault else stage_of(fault)
 
 
 def unmapped(params: Params) -> dict[str, str]:
@@ -125,6 +120,7 @@ def arms(params: Params) -> list[Arm]:
     An intervention is run both ways: the case with that part mended, and, where the case departs from
     the control in it, the control with that part alone as in the case. The first finds a cause that
     acts by itself, the second one that another defect hides. One that gives a stage a fault is run in the case.
+    What the case departs in and no hypothesis changes has such a pair of arms of its own.
     Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
     """
     main, healthy = params.environment, told(params.training)
@@ -160,6 +156,9 @@ def arms(params: Params) -> list[Arm]:
             if environment == main and (swapped or departing != InterventionArm()):
                 settings = _settings(control, departing)
                 alone.append(Arm(f"{name}-alone", "alone", slug, main, swapped, **settings))
+    for repair, one in _unnamed(params, case, control):
+        repairs += [repair] if _means_something(repair, case, params) else []
+        alone += [one] if _means_something(one, case, params) else []
     others = sorted({arm.environment for arm in repairs} - {main})
     controls = [replace(control, name=f"{name}-control", environment=name) for name in others]
     if found := trainer.random_reward(params.options, told(params.command)):
@@ -169,10 +168,54 @@ def arms(params: Params) -> list[Arm]:
     return [case, control, *controls, *repairs, *alone]
 
 
+def _unnamed(params: Params, case: Arm, control: Arm) -> Iterator[tuple[Arm, Arm]]:
+    """Yield of each stage and setting that the case departs in and no hypothesis changes: mended, and alone."""
+    if not any(params.arms.values()) or not params.unnamed:
+        return
+    usual = vars(params.environments[params.environment])
+    watching = load_trainer(params.trainer).watching
+    covered = set(_covered(params))
+    for part in departures(case, control, usual, watching):
+        if part not in covered:
+            slug = part.slug
+            mended, one = with_part(case, control, part), with_part(control, case, part)
+            yield (
+                replace(mended, name=slug, design="repair", hypothesis=slug),
+                replace(one, name=f"{slug}-alone", design="alone", hypothesis=slug),
+            )
+
+
+def _covered(params: Params) -> Iterator[Part]:
+    """Yield the stages and settings that arms of causes change about the case."""
+    for slug, own in params.arms.items():
+        for arm in own.values():
+            changed = _changes(params, arm)
+            elsewhere = changed.environment not in ("", params.environment)
+            if elsewhere or _missing(params, arm) or load_hypothesis(slug).kind != "cause":
+                continue
+            yield from map(Part, changed.swap)
+            yield from (Part(name, block) for block in BLOCKS for name in getattr(changed, block))
+
+
+def _means_something(arm: Arm, case: Arm, params: Params) -> bool:
+    """Whether an arm that nobody asked for can be run: what means nothing together is not told, and no larger budget."""
+    try:
+        check_training(arm, params.launch.processes)
+        check_budget(arm, case)
+    except Wrong:
+        return False
+    return True
+
+
+def hypotheses_of(params: Params, found: Iterable[Arm | Run]) -> list[str]:
+    """Return the slugs of the study's hypotheses, and of what none of them names. found: its arms, or their runs."""
+    return sorted({*params.arms, *(arm.hypothesis for arm in found if arm.hypothesis)})
+
+
 def _departing(changed: InterventionArm, case: Arm, control: Arm) -> InterventionArm:
     """Of what an intervention changes: the settings of the case that are not the control's."""
     found: dict[str, Any] = {}
-    for kind in _SETTINGS:
+    for kind in BLOCKS:
         own, right = getattr(case, kind), getattr(control, kind)
         keys = (key for key in getattr(changed, kind) if key in own)
         found[kind] = {key: own[key] for key in keys if own[key] != right.get(key)}

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rlvr_debug.causes import hypothesis_names, variant_names
+from rlvr_debug.causes.unnamed import UNNAMED
 from rlvr_debug.checkout import ROOT, has_checkout
 from rlvr_debug.devices import positions
 from rlvr_debug.environments.settings import DataSettings, EnvironmentSettings
 from rlvr_debug.errors import InputError, hint, typed
-from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.models.architectures import architecture_of, config_of
 from rlvr_debug.models.places import base_model, base_model_of
 from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
 from rlvr_debug.study.arms import (
     HEALTHY,
-    Arm,
     arms,
     faults_of,
     interventions,
     runs,
-    stage_broken,
 )
+from rlvr_debug.study.departures import stage_broken
 from rlvr_debug.study.model import Case, InterventionArm, Params
+from rlvr_debug.study.valid import Wrong, check_budget, check_training
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.venvs import venv_names
 
@@ -33,28 +33,18 @@ __all__ = ["check_references"]
 _KEPT_NAMES = ("case", "control", "random-reward")
 
 
-class _Wrong(Exception):
-    """What is wrong with a key. check_references names the file."""
-
-    @classmethod
-    def value(cls, key: str, found: Any, expected: Any, arm: Arm | None = None) -> _Wrong:
-        """Of a key that has a value which means nothing. arm: the one that has it, where only one may."""
-        place = f" in arm '{arm.name}'" if arm else ""
-        return cls(f"key '{key}' is {found}{place}, expected {expected}")
-
-
 def check_references(params: Params, path: Path) -> None:
     """Raise InputError for a name that does not exist and for what means nothing. path: the file, for the error."""
     try:
         _check(params, path)
-    except _Wrong as wrong:
+    except Wrong as wrong:
         raise InputError(f"{path}: {wrong}") from None
 
 
 def _known(value: str, known: Iterable[str], key: str, what: str) -> None:
     names = list(known)
     if value not in names:
-        raise _Wrong(
+        raise Wrong(
             f"key '{key}' names the {what} '{value}', which does not exist: {hint(value, names)}"
         )
 
@@ -65,22 +55,26 @@ def _check(params: Params, path: Path) -> None:
     for name, case in params.cases.items():
         key = f"cases.{name}"
         if name == HEALTHY:
-            raise _Wrong(f"key '{key}' is taken: the healthy case has no faults")
+            raise Wrong(f"key '{key}' is taken: the healthy case has no faults")
         for fault in case.faults:
             _known(fault, variant_names(), f"{key}.faults", "fault")
         stages = list(map(stage_broken, faults_of(case)))
         if len(set(stages)) < len(stages):
-            raise _Wrong(f"key '{key}.faults' breaks a stage twice, expected once")
+            raise Wrong(f"key '{key}.faults' breaks a stage twice, expected once")
         _check_rollouts(case, key, params.environments[params.environment])
     taken: dict[str, str] = {}
     for slug, own in params.arms.items():
         key = f"hypotheses.{slug}"
         _known(slug, hypothesis_names(), key, "hypothesis")
         for name, arm in own.items():
-            if name in _KEPT_NAMES or name.endswith(("-control", "-alone")):
-                raise _Wrong(f"key '{key}.arms.{name}' is a name kept for other arms")
+            if (
+                name in _KEPT_NAMES
+                or name.endswith(("-control", "-alone"))
+                or name.startswith(UNNAMED)
+            ):
+                raise Wrong(f"key '{key}.arms.{name}' is a name kept for other arms")
             if name in taken:
-                raise _Wrong(f"key '{key}.arms.{name}' stands in {taken[name]} too, expected once")
+                raise Wrong(f"key '{key}.arms.{name}' stands in {taken[name]} too, expected once")
             taken[name] = key
             for stage in arm.swap:
                 _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage")
@@ -88,28 +82,28 @@ def _check(params: Params, path: Path) -> None:
                 _known(fault, variant_names(), f"{key}.arms.{name}.faults", "fault")
             given = [*arm.swap, *map(stage_broken, arm.faults)]
             if len(set(given)) < len(given):
-                raise _Wrong(f"key '{key}.arms.{name}.faults' has a stage twice, expected once")
+                raise Wrong(f"key '{key}.arms.{name}.faults' has a stage twice, expected once")
             _check_with(params, f"{key}.arms.{name}.with", arm, (name,))
             main = arm.environment or params.environment
             _check_rollouts(arm, f"{key}.arms.{name}", params.environments[main])
             if arm == InterventionArm():
-                raise _Wrong(
+                raise Wrong(
                     f"key '{key}.arms.{name}' changes nothing, expected what it does to the case"
                 )
     for name, data in params.data.items():
         _check_data(name, data)
     for name, settings in params.environments.items():
         if not sum(settings.weights.values()):
-            raise _Wrong(f"key 'environments.{name}.weights' sums to 0, expected more")
+            raise Wrong(f"key 'environments.{name}.weights' sums to 0, expected more")
     _check_trainer(params, path)
     if params.sampler == "vllm":
         _check_vllm(params)
     _check_launch(params)
     as_it_is, *others = arms(params)
     for each in [as_it_is, *others]:
-        _check_training(each, params.launch.processes)
+        check_training(each, params.launch.processes)
     for each in others:
-        _check_budget(each, as_it_is)
+        check_budget(each, as_it_is)
 
 
 _KEYS_OF = {"jsonl": ("path", "heldout_path"), "hub": ("datasets", "heldout_datasets")}
@@ -120,17 +114,17 @@ def _check_data(name: str, settings: DataSettings) -> None:
     source, key = settings.source, f"data.{name}"
     for needed in _KEYS_OF.get(source, ())[:1]:
         if not getattr(settings, needed):
-            raise _Wrong(f"key '{key}.{needed}' is missing, expected with source {source}")
+            raise Wrong(f"key '{key}.{needed}' is missing, expected with source {source}")
     for other in (name for its, names in _KEYS_OF.items() if its != source for name in names):
         if getattr(settings, other):
-            raise _Wrong(f"key '{key}.{other}' is given, expected none with source {source}")
+            raise Wrong(f"key '{key}.{other}' is given, expected none with source {source}")
     if source == "synthetic":
         if settings.heldout >= settings.rows:
             less = f"less than all {settings.rows} rows"
-            raise _Wrong.value(f"{key}.heldout", settings.heldout, less)
+            raise Wrong.value(f"{key}.heldout", settings.heldout, less)
         for setting, shares in vars(settings).items():
             if isinstance(shares, dict) and not any(shares.values()):
-                raise _Wrong(f"key '{key}.{setting}' sums to 0, expected more")
+                raise Wrong(f"key '{key}.{setting}' sums to 0, expected more")
 
 
 def _check_trainer(params: Params, path: Path) -> None:
@@ -142,7 +136,7 @@ def _check_trainer(params: Params, path: Path) -> None:
     case = params.cases.get(params.case, Case())
     stages = map(stage_broken, faults_of(case))
     if missing := trainer.missing(stages, {**vars(params.training), **case.training}):
-        raise _Wrong(
+        raise Wrong(
             f"key 'cases.{params.case}' asks for {', '.join(missing)}, which trainer "
             f"{trainer.name} cannot be given"
         )
@@ -159,16 +153,16 @@ def _check_base_models(params: Params) -> None:
         try:
             model = base_model(text)
         except InputError as error:
-            raise _Wrong(f"key '{key}': {error}") from None
+            raise Wrong(f"key '{key}': {error}") from None
         if model.revision or not has_checkout():
             continue
         if missing := [file.name for file in model.beside(ROOT) if not file.is_file()]:
             one = f"a folder with {missing[0]}, or owner/name@revision on the hub"
-            raise _Wrong.value(key, typed(text), one)
+            raise Wrong.value(key, typed(text), one)
         try:
             architecture_of(model, ROOT)
         except InputError as error:
-            raise _Wrong(f"key '{key}': {error}") from None
+            raise Wrong(f"key '{key}': {error}") from None
 
 
 def _check_vllm(params: Params) -> None:
@@ -180,22 +174,22 @@ def _check_vllm(params: Params) -> None:
         key = f"environments.{environment}.max_new_tokens"
         reply = params.environments[environment].max_new_tokens
         if 0 < length <= reply:
-            raise _Wrong.value("vllm.max_model_len", length, f"more than {key}, {reply}")
+            raise Wrong.value("vllm.max_model_len", length, f"more than {key}, {reply}")
     for environment in sorted(used):
         config = config_of(base_model_of(params, environment), ROOT)
         if config is None:
             continue  # neither fetched nor known; the server will say
         most, heads = config["max_position_embeddings"], config["num_attention_heads"]
         if length > most:
-            raise _Wrong.value("vllm.max_model_len", length, f"at most the base model's {most}")
+            raise Wrong.value("vllm.max_model_len", length, f"at most the base model's {most}")
         if heads % parts:
             divisor = f"a divisor of the base model's {heads} attention heads"
-            raise _Wrong.value("vllm.tensor_parallel_size", parts, divisor)
+            raise Wrong.value("vllm.tensor_parallel_size", parts, divisor)
     if not load_trainer(params.trainer).takes_sampler:
         return
     if params.design == "sequential" and told.shared_by != "run":
         once = "run with design sequential: trainings that share a server begin at once, and looks choose them one by one"
-        raise _Wrong.value("vllm.shared_by", told.shared_by, once)
+        raise Wrong.value("vllm.shared_by", told.shared_by, once)
     for arm in arms(params):
         lora_r = arm.training["lora_r"]
         config = config_of(base_model_of(params, arm.environment), ROOT)
@@ -207,7 +201,7 @@ def _check_vllm(params: Params) -> None:
         elif lora_r > RANKS[-1]:
             expected = f"at most {RANKS[-1]}, as vLLM has it"
         if expected:
-            raise _Wrong.value("training.lora_r", lora_r, expected, arm)
+            raise Wrong.value("training.lora_r", lora_r, expected, arm)
 
 
 def _check_launch(params: Params) -> None:
@@ -215,18 +209,18 @@ def _check_launch(params: Params) -> None:
     launch, server = params.launch, params.vllm
     config, taken = launch.config, positions(launch.devices)
     if not config and (launch.processes > 1 or taken):
-        raise _Wrong(
+        raise Wrong(
             "key 'launch.config' is missing, expected a config of accelerate with "
             "launch.processes and launch.devices"
         )
     if config and has_checkout() and not (ROOT / config).is_file():
-        raise _Wrong.value("launch.config", typed(config), "a file")
+        raise Wrong.value("launch.config", typed(config), "a file")
     if taken and len(set(taken)) != launch.processes:
         each = f"{launch.processes}, one for each of launch.processes"
-        raise _Wrong.value("launch.devices", typed(launch.devices), each)
+        raise Wrong.value("launch.devices", typed(launch.devices), each)
     both = set(taken) & set(positions(server.devices))
     if both and params.sampler == "vllm":
-        raise _Wrong(
+        raise Wrong(
             f"key 'vllm.devices' has {min(both)}, which launch.devices has too, expected others"
         )
 
@@ -237,7 +231,7 @@ def _check_with(params: Params, key: str, arm: InterventionArm, seen: tuple[str,
     for name in arm.with_:
         _known(name, known, key, "arm")
         if name in seen:
-            raise _Wrong(f"key '{key}' leads back to '{name}', expected other arms")
+            raise Wrong(f"key '{key}' leads back to '{name}', expected other arms")
         _check_with(params, key, known[name], (*seen, name))
 
 
@@ -249,49 +243,4 @@ def _check_rollouts(arm: Case | InterventionArm, key: str, settings: Environment
             for part in value:
                 _known(part, settings.weights, f"{key}.rollouts.{name}", "reward part")
             if not sum(value.values()):
-                raise _Wrong(f"key '{key}.rollouts.{name}' sums to 0, expected more")
-
-
-def _check_budget(arm: Arm, case: Arm) -> None:
-    """No arm wins because it samples or trains more than the case."""
-    for name, value, allowed in (
-        ("steps", arm.training["steps"], case.training["steps"]),
-        ("rollouts per step", arm.rollouts_per_step, case.rollouts_per_step),
-        ("num_iterations", arm.training["num_iterations"], case.training["num_iterations"]),
-    ):
-        if arm.hypothesis and value > allowed:
-            raise _Wrong(
-                f"arm '{arm.name}' of {arm.hypothesis} has {value} {name}, expected at most "
-                f"the case's {allowed}: an arm with a larger budget shows nothing"
-            )
-
-
-# the KL comes off the sum of the parts, and the loss has no term of it that a ratio could weight
-_FOR_KL_IN_REWARD = {
-    "multi_objective_aggregation": "sum_then_normalize",
-    "use_bias_correction_kl": False,
-}
-
-
-def _check_training(arm: Arm, processes: int) -> None:
-    training, batch = arm.training, arm.rollouts_per_step
-    parts = training["gradient_accumulation_steps"]
-    if parts > batch:
-        most = f"at most a batch's {batch} rollouts"
-        raise _Wrong.value("training.gradient_accumulation_steps", parts, most, arm)
-    # a repair of the adapter alone has no counterpart in a control without one
-    no_adapter = not training["lora_r"] and arm.design != "alone"
-    if no_adapter and training["lora_alpha"] != TrainingSettings.lora_alpha:
-        right = f"{TrainingSettings.lora_alpha} with lora_r 0: full fine-tuning has no adapter"
-        raise _Wrong.value("training.lora_alpha", training["lora_alpha"], right, arm)
-    if training["kl_place"] == "reward":
-        for key, needed in _FOR_KL_IN_REWARD.items():
-            if training[key] != needed:
-                right = f"{needed} with kl_place reward"
-                raise _Wrong.value(f"training.{key}", typed(training[key]), right, arm)
-    # every process has as many sequences as any other
-    if batch % processes:
-        raise _Wrong(
-            f"key 'launch.processes' is {processes}, expected a divisor of a batch's {batch} "
-            f"rollouts in arm '{arm.name}'"
-        )
+                raise Wrong(f"key '{key}.rollouts.{name}' sums to 0, expected more")

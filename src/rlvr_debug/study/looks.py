@@ -134,13 +134,15 @@ def looks_after(last: Look, results: Path) -> list[Path]:
 class Looked:
     """A study as its looks see it.
 
-    runs: all that it may have; phases: by slug; main: the environment of the case; bar: of the whole study.
+    runs: all that it may have; phases: by slug; main: the environment of the case; bar: of the whole study. unchanged:
+    arms that change nothing in effect, of which none is trained (unchanged.py).
     """
 
     runs: Sequence[Run]
     phases: Mapping[str, int]
     main: str
     bar: Bar
+    unchanged: frozenset[str] = frozenset()
 
     @cached_property
     def arms(self) -> dict[str, Run]:
@@ -226,6 +228,8 @@ class Looked:
     def _is_about(self, arm: str, rows: pd.DataFrame) -> bool:
         """Whether looks are about that arm. Of runs that are those of the other side, more say nothing."""
         run = self.arms[arm]
+        if arm in self.unchanged:
+            return False
         other = self.arms["control" if run.design == "alone" else "case"]
         if not _is_looked_at(run, self.main) or run.trained_as == other.trained_as:
             return False

@@ -320,8 +320,14 @@ class Params(Block):
     ]
     """Hypotheses to test, by slug, each with its intervention arms; or all, which is every cause with all of its own
     arms."""
+    unnamed: Flag = True
+    """Whether each stage and setting in which the case departs from the control, and which no arm of a hypothesis
+    changes, gets arms of its own: the case with that put right, and the control with that alone. A study without any
+    arm of a hypothesis has none. Left out: true."""
     verdicts: Deciding
     """How verdicts are reached."""
+
+    may_lack: ClassVar = ("unnamed",)
 
     def settings(self, environment: str) -> dict[str, Any]:
         """Return the environment's settings as plain values."""

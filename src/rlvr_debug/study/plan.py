@@ -15,7 +15,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_jsonl, read_table, read_yaml
 from rlvr_debug.models.architectures import architecture_of
 from rlvr_debug.models.places import base_model_of
-from rlvr_debug.study.arms import runs, trained_runs
+from rlvr_debug.study.arms import hypotheses_of, runs, trained_runs
 from rlvr_debug.study.folder import study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
@@ -294,7 +294,8 @@ def _tested(
     """Yield the hypotheses in their order. every: all runs; found: None where only GPUs would tell the cost."""
     needed = {run.name for run in every if not run.hypothesis}
     by_name = {run.name: run for run in every}
-    for slug in in_order(params.arms):
+    slugs = hypotheses_of(params, every)
+    for slug in in_order(slugs):
         hypothesis = load_hypothesis(slug)
         own = {run.name for run in every if run.hypothesis == slug} - needed
         needed |= own
@@ -303,8 +304,8 @@ def _tested(
             training = [found.training(by_name[name]) for name in sorted(own)]
             jobs = {"train": len(own), "evaluate_run": len(own)}
             cost = _cost(jobs, training, cores) if own else Cost(0, 0.0, 0.0)
-        after = tuple(other for other in hypothesis.prerequisites if other in params.arms)
-        phase = phase_of(slug, params.arms)
+        after = tuple(other for other in hypothesis.prerequisites if other in slugs)
+        phase = phase_of(slug, slugs)
         yield Tested(slug, hypothesis.number, hypothesis.priority, phase, after, len(own), cost)
 
 

@@ -15,7 +15,7 @@ from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained
 from rlvr_debug.models.places import BaseModel, base_model_of
-from rlvr_debug.study.arms import runs, unmapped
+from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
 from rlvr_debug.trainers import load_trainer
@@ -137,9 +137,13 @@ class Study:
             sampling = Sampling(self.params.sampler, self._server, self.shared_server(run))
         return self._job(run, self.results / "runs" / name, sampling)
 
-    def checking(self) -> Job:
-        """Return what the check of the case is told: the case with as few prompts a step as show what it does."""
-        case, settings = self.runs[0], self.runs[0].training
+    def checking(self, run: Run | None = None) -> Job:
+        """Return what the check of the case is told: the case with as few prompts a step as show what it does.
+
+        run: another one than the case's, whose first steps are compared with it.
+        """
+        case = run or self.runs[0]
+        settings = case.training
         few = max(1, CHECKED_ROLLOUTS // settings.group_size)
         told = replace(settings, prompts_per_step=min(few, settings.prompts_per_step))
         return self._job(replace(case, training=told), self.results / "check.json", Sampling())
@@ -193,6 +197,12 @@ class Study:
         bar = Bar.of(told.alpha, told.minimum_effect)
         return Looked(self.runs, self.phases, self.params.environment, bar)
 
+    def looked_in(self, results: Path) -> Looked:
+        """Return the study as its looks see it once the case is checked. results: where that is said, if it is done."""
+        check = results / "check.json"
+        found = read_json(check).get("unchanged", ()) if check.is_file() else ()
+        return replace(self.looked, unchanged=frozenset(each["arm"] for each in found))
+
     def chosen(self, look: Look) -> list[Run]:
         """Return the runs that a study of the sequential design has after that look."""
         opened = self.until(look.phase)[0]
@@ -211,8 +221,10 @@ class Study:
 
 def resolve(params: Params, root: Path) -> Study:
     """Return the study of checked parameters. root: the checkout, from the study's working directory."""
-    phases = {slug: phase_of(slug, params.arms) for slug in params.arms}
-    return Study(params, root, tuple(runs(params)), phases, unmapped(params))
+    found = tuple(runs(params))
+    slugs = hypotheses_of(params, found)
+    phases = {slug: phase_of(slug, slugs) for slug in slugs}
+    return Study(params, root, found, phases, unmapped(params))
 
 
 def write_study(study: Study, path: Path) -> None:

@@ -264,7 +264,8 @@ def _later(study: Study, folder: Path) -> set[str]:
         from rlvr_debug.study.looks import last_look
 
         look = last_look(folder / "results", study.looked.arms)
-        chosen = study.chosen(look or study.looked.first(study.params.phases == "gated"))
+        looked = study.looked_in(folder / "results")
+        chosen = study.chosen(look or looked.first(study.params.phases == "gated"))
         return set(study.trained) - {run.name for run in chosen}
     if study.params.phases != "gated":
         return set()

@@ -121,6 +121,8 @@ class Trainer(ABC):
     evaluates = False
     # whether it is this project's, so that reports need not name it
     ours = False
+    # whether first steps that are the same to the byte show two trainings to be the same (trace)
+    traces = False
     # what diagnose asks the user to add to a study that it writes, and what stands there until then; a trainer
     # that asks for nothing is not offered
     to_fill_in: str = ""
@@ -174,6 +176,10 @@ class Trainer(ABC):
         options, command: params.yaml's.
         """
         return (("random-reward",), dict(options)) if "score" in self.stages else None
+
+    def trace(self, job: Job, steps: int) -> str:
+        """Return a digest of all that the run's first optimizer steps make, which are run for it."""
+        raise NotImplementedError(f"trainer {self.name} has no trace")
 
     @abstractmethod
     def train(self, job: Job, then: Callable[[], None] | None = None) -> None:

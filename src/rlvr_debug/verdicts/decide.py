@@ -123,7 +123,7 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
     family = tested_causes(arms)
     own = arms[arms["arm"].isin(family) & (arms["hypothesis"] == hypothesis.slug)]
     if own.empty:
-        return pending
+        return _untrained(pending, evidence.check)
     members = [family.index(arm) for arm in own["arm"]]
     now, later = (each.of(members) for each in effects_of(arms, family, bar))
     mechanism = _MECHANISMS[seen.present]
@@ -179,6 +179,15 @@ def _lacking(hypothesis: Hypothesis, training: Mapping[str, Any]) -> str:
 def _pending(hypothesis: Hypothesis, mechanism: str = "not tested") -> Verdict:
     """Return what is said while no arm was run."""
     return Verdict(hypothesis.slug, hypothesis.kind, "pending", "low", mechanism=mechanism)
+
+
+def _untrained(pending: Verdict, check: Mapping[str, Any]) -> Verdict:
+    """Return what is said of a hypothesis without runs: of arms whose first steps change nothing none is trained."""
+    arms = [e["arm"] for e in check.get("unchanged", ()) if e["hypothesis"] == pending.hypothesis]
+    if not arms:
+        return pending
+    said = f"{', '.join(arms)}: not trained, since the first steps are to the byte those without it"
+    return replace(pending, status="invalidated", confidence="medium", evidence=said)
 
 
 _ELSEWHERE = "its interventions change nothing about the case, so that what the check found is a symptom of another cause"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rlvr_debug.causes.unnamed import is_unnamed
 from rlvr_debug.verdicts.statistics import (
     Floats,
     Sample,
@@ -35,6 +36,7 @@ __all__ = [
     "arm_status",
     "compare",
     "failure",
+    "in_answer",
     "in_words",
     "learns",
     "status",
@@ -233,6 +235,15 @@ def arm_status(effects: Effects) -> NDArray[np.str_]:
 def in_words(name: str) -> str:
     """Return a status as a reader sees it."""
     return _WORDS.get(name, name.replace("_", " "))
+
+
+def in_answer(verdict: Mapping[Any, Any]) -> bool:
+    """Return a key by which verdicts are sorted: what no hypothesis names comes first where an effect locates it.
+
+    verdict: its row of verdicts.csv.
+    """
+    located = verdict["status"] == "located_not_explained"
+    return not (located and is_unnamed(str(verdict["hypothesis"])))
 
 
 def learns(arm: Mapping[Any, Any], minimum_effect: float) -> bool | None:

@@ -29,6 +29,7 @@ class _Own(Trainer):
     evaluates = True
     watching = frozenset({SYNC_BOUND})
     ours = True
+    traces = True
 
     def check(self, params: Params, path: Path) -> None:
         super().check(params, path)
@@ -44,6 +45,11 @@ class _Own(Trainer):
         from rlvr_debug.trainers.own.training import train_run
 
         train_run(job, then)
+
+    def trace(self, job: Job, steps: int) -> str:
+        from rlvr_debug.trainers.own.trace import trace_of
+
+        return trace_of(job, steps)
 
     def record(self, job: Job, steps: int) -> Record:
         from rlvr_debug.trainers.own.recorder import record_case

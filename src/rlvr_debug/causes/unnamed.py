@@ -1,0 +1,40 @@
+"""What no hypothesis of a study is about: a stage or a setting of its case, judged as a cause that has no folder.
+
+Such a cause claims no mechanism: its arms locate it, and nothing explains it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlvr_debug.causes.base import Hypothesis, built
+from rlvr_debug.files import read_yaml
+
+__all__ = ["UNNAMED", "is_unnamed", "unnamed_hypothesis", "unnamed_slug"]
+
+UNNAMED = "unnamed-"
+_BLOCKS = ("training", "rollouts", "options")
+
+
+def unnamed_slug(stage_or_setting: str, block: str = "") -> str:
+    """Return the slug of what no hypothesis names. block: of a setting, where it stands; of a stage, none."""
+    words = [*filter(None, [block]), *stage_or_setting.lower().split("_")]
+    return UNNAMED + "".join(c if c.isalnum() and c.isascii() else "-" for c in "-".join(words))
+
+
+def is_unnamed(slug: str) -> bool:
+    """Return whether the slug is of what no hypothesis names."""
+    return slug.startswith(UNNAMED)
+
+
+@cache
+def unnamed_hypothesis(slug: str) -> Hypothesis:
+    """Return the cause of that slug: what is said of a hypothesis, in terms of its part alone."""
+    block, _, setting = slug.removeprefix(UNNAMED).partition("-")
+    words = [block, setting] if block in _BLOCKS else [slug.removeprefix(UNNAMED)]
+    part = ".".join(words).replace("-", "_")
+    told: dict[str, Any] = read_yaml(Path(__file__).with_name("unnamed.yaml"))
+    texts = {k: v.format(part=part) if isinstance(v, str) else v for k, v in told.items()}
+    return built(Hypothesis, {**texts, "slug": slug, "part": part, "arms": []})

@@ -1,0 +1,66 @@
+"""In what a case departs from the control: stages, by its faults, and settings. An arm can have each as the other has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rlvr_debug.causes import stage_of
+from rlvr_debug.causes.unnamed import unnamed_slug
+
+if TYPE_CHECKING:
+    from rlvr_debug.study.arms import Arm
+
+__all__ = ["BLOCKS", "Part", "departures", "stage_broken", "with_part"]
+
+# the fields of an arm, a case and an intervention that hold settings
+BLOCKS = ("rollouts", "options", "training")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stage, or a setting and the block that it stands in; of a stage the block is empty."""
+
+    name: str
+    block: str = ""
+
+    @property
+    def slug(self) -> str:
+        """The slug of what no hypothesis names about it."""
+        return unnamed_slug(self.name, self.block)
+
+
+def stage_broken(fault: str) -> str:
+    """By a planted fault, or by a user's own reward function."""
+    return "score" if ":" in fault else stage_of(fault)
+
+
+def departures(
+    case: Arm, control: Arm, environment: Mapping[str, Any], watching: Set[str]
+) -> list[Part]:
+    """Return every stage and setting of the case that is not the control's.
+
+    environment: its settings, which rollouts have where an arm says nothing. watching: options that change nothing.
+    """
+    usual = {"rollouts": environment, "options": control.options, "training": control.training}
+    stages = [Part(stage_broken(fault)) for fault in case.faults]
+    return stages + [
+        Part(name, block)
+        for block in BLOCKS
+        for name, value in getattr(case, block).items()
+        if name not in watching and value != usual[block].get(name)
+    ]
+
+
+def with_part(arm: Arm, other: Arm, part: Part) -> Arm:
+    """Return the first arm with that part as the other one has it."""
+    if not part.block:
+        kept = (fault for fault in arm.faults if stage_broken(fault) != part.name)
+        given = (fault for fault in other.faults if stage_broken(fault) == part.name)
+        return replace(arm, faults=(*kept, *given))
+    theirs = getattr(other, part.block)
+    settings = {key: value for key, value in getattr(arm, part.block).items() if key != part.name}
+    settings |= {part.name: theirs[part.name]} if part.name in theirs else {}
+    changed: dict[str, Any] = {part.block: settings}
+    return replace(arm, **changed)

@@ -1,0 +1,63 @@
+"""Which arms change nothing in effect, known before any of them is trained: their first steps are to the byte those of
+what they are compared with.
+
+Only of arms that differ in stages alone: a changed setting is always trained. And only where the trainer's first steps
+can be taken in one process as its runs take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rlvr_debug.study.resolved import Study
+from rlvr_debug.trainers.base import CHECKED_STEPS, Job, Run
+
+__all__ = ["compared", "unchanged"]
+
+
+def compared(study: Study) -> dict[str, tuple[Run, Run]]:
+    """Return by arm that differs in stages alone: its first run, and that of the case or, of one alone, of the control."""
+    if study.params.launch.processes > 1 or study.trains_on_vllm or not study.trainer.traces:
+        return {}
+    first: dict[str, Run] = {}
+    for run in study.runs:
+        first.setdefault(run.arm, run)
+    return {name: pair for name, pair in _pairs(first) if _in_stages_alone(*pair)}
+
+
+def _pairs(first: Mapping[str, Run]) -> Iterator[tuple[str, tuple[Run, Run]]]:
+    main = first["case"].environment
+    for name, run in first.items():
+        if run.design in ("alone", "repair") and run.environment == main:
+            yield name, (run, first["control" if run.design == "alone" else "case"])
+
+
+def _in_stages_alone(run: Run, other: Run) -> bool:
+    same = ("rollouts", "options", "training")
+    return run.faults != other.faults and all(getattr(run, k) == getattr(other, k) for k in same)
+
+
+def unchanged(study: Study) -> list[dict[str, Any]]:
+    """Return the arms whose first steps are those of what they are compared with, each with its hypothesis.
+
+    Where a part alone changes something in the control, what mends it is taken to change something in the case.
+    """
+    pairs, digests = compared(study), dict[str, str]()
+    trace: Callable[[Job, int], str] = study.trainer.trace
+
+    def digest(run: Run) -> str:
+        told = study.checking(run)
+        # what is told the same is run once
+        if run.trained_as not in digests:
+            digests[run.trained_as] = trace(told, CHECKED_STEPS)
+        return digests[run.trained_as]
+
+    found: dict[str, Run] = {}
+    for name, (run, other) in sorted(pairs.items(), key=lambda each: each[1][0].design):
+        tried = pairs.get(f"{name}-alone")
+        if tried and f"{name}-alone" not in found:
+            continue
+        if digest(run) == digest(other):
+            found[name] = run
+    return [{"arm": name, "hypothesis": run.hypothesis} for name, run in sorted(found.items())]

@@ -1,0 +1,167 @@
+"""A stage that changes nothing in effect is known before any training, and is not trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
+from rlvr_debug.files import read_table, write_json, write_jsonl
+from rlvr_debug.study.interventions import filled
+from rlvr_debug.study.looks import look_file, read_look
+from rlvr_debug.study.model import Params
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.resolved import Study, resolve
+from rlvr_debug.study.unchanged import compared, unchanged
+from rlvr_debug.verdicts.decide import Evidence, decide
+from rlvr_debug.verdicts.rule import Bar
+from tests.shared import once
+from tests.study_file import changed
+from tests.test_workflow import Project, copy
+
+PARAMS = load_params(ROOT / "params.yaml")
+# the second one changes nothing, since the case samples at temperature 1
+FAULTS = ["empty-optimizer", "temperature-ignored"]
+HYPOTHESES: dict[str, Any] = {
+    **dict.fromkeys(PARAMS.arms),
+    "kl-penalty": {"arms": {"kl-beta-0": {}}},
+}
+SMALL = {"prompts_per_step": 2, "group_size": 2, "steps": 4}
+
+
+def study_of(faults: list[str] = FAULTS, **over: Any) -> Params:
+    params = changed(
+        PARAMS,
+        case="sick",
+        cases={"sick": {"faults": faults, "training": {"clip": 0.3}}},
+        environment="gsm8k",
+        design="sequential",
+        hypotheses=HYPOTHESES,
+        training=SMALL,
+        **over,
+    )
+    return filled(params, Path("params.yaml"))
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    found = replace(resolve(study_of(), ROOT), results=tmp_path / "results")
+    rows = synthetic_gsm8k(8, steps={1: 1}, seed=0)
+    place = found.rows("gsm8k", "train")
+    place.parent.mkdir(parents=True)
+    write_jsonl(place, (row.to_json() for row in rows))
+    return found
+
+
+def test_only_what_differs_in_stages_alone_is_compared(study: Study) -> None:
+    stages = {"unnamed-optimizer-step", "unnamed-logprobs"}
+    assert set(compared(study)) == {*stages, *(f"{name}-alone" for name in stages)}
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"launch": {"processes": 2, "config": "configs/ddp.yaml"}},
+        {"sampler": "vllm"},
+        {"trainer": "trl"},
+    ],
+)
+def test_nothing_is_compared_where_runs_are_not_as_the_comparison_is(over: dict[str, Any]) -> None:
+    faults = FAULTS if "trainer" not in over else []
+    assert compared(resolve(study_of(faults, **over), ROOT)) == {}
+
+
+def test_a_stage_that_changes_nothing_is_told_from_one_that_does(study: Study) -> None:
+    found = {each["arm"]: each["hypothesis"] for each in unchanged(study)}
+    assert found == dict.fromkeys(
+        ("unnamed-logprobs", "unnamed-logprobs-alone"), "unnamed-logprobs"
+    )
+
+
+def test_looks_have_no_runs_of_what_changes_nothing(study: Study) -> None:
+    told = [{"arm": "unnamed-logprobs-alone", "hypothesis": "unnamed-logprobs"}]
+    before = study.looked_in(study.results).first(gated=False)
+    assert before.seeds["unnamed-logprobs-alone"] == 2
+    write_json(study.results / "check.json", {"unchanged": told})
+    after = study.looked_in(study.results).first(gated=False)
+    assert after.seeds["unnamed-logprobs-alone"] == 0
+    # a changed setting is trained, whatever it does in the first steps
+    for arm in ("unnamed-optimizer-step-alone", "unnamed-training-clip-alone", "kl-beta-0"):
+        assert after.seeds[arm] == before.seeds[arm] == 2
+
+
+def test_what_was_not_trained_for_it_is_invalidated_and_says_why() -> None:
+    check = {"unchanged": [{"arm": "unnamed-kl", "hypothesis": "unnamed-kl"}]}
+    columns = ("arm", "design", "hypothesis", "environment")
+    rows = pd.DataFrame([dict.fromkeys(columns, "case")])
+    slugs = ["unnamed-kl", "kl-penalty"]
+    [found, other] = decide(slugs, Evidence(check, rows), Bar.of(0.05, 0.1))
+    assert (found.status, found.confidence) == ("invalidated", "medium")
+    assert found.evidence.startswith("unnamed-kl: not trained, since the first steps are")
+    assert other.status == "pending"
+
+
+# --- a whole study
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Its case has a strong fault that no hypothesis is about, and one that changes nothing. Not to be changed."""
+
+    def make(place: Path) -> None:
+        project = copy(ROOT, place / "project")
+        project.overlay(
+            {
+                "study": "mini",
+                "design": "sequential",
+                "environment": "gsm8k",
+                "case": "sick",
+                "cases": {"verifiers-0.1.3": None, "sick": {"faults": FAULTS}},
+                "data": {"gsm8k": {"rows": 200, "heldout": 96}},
+                "training": {"prompts_per_step": 8, "steps": 8, "save_steps": 0},
+                "hypotheses": HYPOTHESES,
+            }
+        )
+        done = project.run()
+        assert done.returncode == 0, done.stderr
+        (place / "said").write_text(done.stdout, encoding="utf-8")
+
+    return Project(once(tmp_path_factory, "unnamed", make) / "project")
+
+
+@pytest.mark.heavy
+def test_a_study_whose_fault_no_hypothesis_is_about_ends_with_that_fault_located(
+    whole: Project,
+) -> None:
+    tables = whole.results / "tables"
+    verdicts = read_table(tables / "verdicts.csv").set_index("hypothesis")
+    assert verdicts.index[0] == "unnamed-optimizer-step"
+    assert verdicts.loc["unnamed-optimizer-step", "status"] == "located_not_explained"
+    assert verdicts.loc["kl-penalty", "status"] != "validated"
+    said = (whole.root.parent / "said").read_text(encoding="utf-8").splitlines()
+    lines = [line for line in said if "unnamed-optimizer-step" in line or "kl-penalty" in line]
+    assert "located, not explained" in lines[0]
+    page = (whole.results / "report.html").read_text(encoding="utf-8")
+    assert "Something in optimizer_step that no hypothesis names costs" in page
+
+
+@pytest.mark.heavy
+def test_a_study_trains_nothing_for_a_stage_that_changes_nothing(whole: Project) -> None:
+    last = read_look(look_file(whole.results, len(list(whole.results.glob("tables/look_*.json")))))
+    assert not last.more
+    assert last.seeds["unnamed-logprobs-alone"] == 0 < last.seeds["unnamed-optimizer-step-alone"]
+    assert not (whole.results / "runs" / "gsm8k" / "unnamed-logprobs-alone").exists()
+    verdicts = read_table(whole.results / "tables" / "verdicts.csv").set_index("hypothesis")
+    assert verdicts.loc["unnamed-logprobs", "status"] == "invalidated"
+
+
+@pytest.mark.heavy
+def test_a_study_with_such_arms_has_nothing_to_do_once_it_is_done(whole: Project) -> None:
+    again = whole.run()
+    assert again.returncode == 0, again.stderr
+    assert "nothing to do" in again.stderr

@@ -37,9 +37,9 @@ from rlvr_debug.trainers.keeping import (
     names_of,
     state_of,
 )
+from rlvr_debug.trainers.trl.beforehand import Needs, large_note, needs_of, version_note
 from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
 from rlvr_debug.trainers.trl.kept import (
-    ELEMENTS,
     ROW,
     adapters_of,
     dropouts_of,
@@ -99,18 +99,24 @@ class Recorder:
             decayed=decayed_names(trainer, self._model),
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
         )
+        record.notes += filter(None, [version_note(self._library, version(self._library))])
         sizes = {name: p.numel() for name, p in self._model.named_parameters() if p.requires_grad}
         if sum(sizes.values()) >= _LARGE:
             record.elements, record.rows = some_elements(sizes), _ROWS
-            record.notes.append(
-                f"the model is large: {_ROWS} rows of a batch, {ELEMENTS} numbers of each tensor, and the gradient "
-                "of the last layer are looked at"
-            )
+            record.notes.append(large_note(_ROWS, self._needs()))
         if record.settings.dropouts:
             record.notes.append(
                 f"{record.settings.dropouts} dropouts are switched off in the recorded steps"
             )
         return record
+
+    def _needs(self) -> Needs:
+        """Return what the check of a large model needs beside the script."""
+        sizes = [(p.numel(), p.requires_grad) for p in self._model.parameters()]
+        words = getattr(self._model.config, "vocab_size", 0)
+        logits = _ROWS * self._trainer.args.max_completion_length * words
+        trained = sum(size for size, moves in sizes if moves)
+        return needs_of(sum(size for size, _ in sizes), trained, logits, self._steps)
 
     def _asked(self, dropouts: int) -> Settings:
         """Return what the trainer was told."""

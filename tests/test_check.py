@@ -244,6 +244,7 @@ def test_a_large_model_s_check_says_before_it_begins_what_it_needs(
     built: Callable[..., Any], capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rlvr_debug.trainers.trl import recorder
+    from rlvr_debug.trainers.trl.live import checked as judged
     from rlvr_debug.trainers.trl.live import recorded
 
     monkeypatch.setattr(recorder, "_LARGE", 1)
@@ -253,8 +254,29 @@ def test_a_large_model_s_check_says_before_it_begins_what_it_needs(
         assert "GiB of memory beside the script's own" in capsys.readouterr().err
         train(trainer)
 
-    record, _ = recorded(trainer, run, steps=3, rewards=False)
+    record, ran = recorded(trainer, run, steps=3, rewards=False)
     assert any("GiB of memory" in note for note in record.notes)
+    assert judged(record, ran)["first"] is None
+
+
+def test_a_large_model_is_checked_after_its_trainer_gave_back_what_it_held(
+    built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr_debug.replay.answer import timeless
+    from rlvr_debug.trainers.trl import recorder
+    from rlvr_debug.trainers.trl.kept import give_back
+    from rlvr_debug.trainers.trl.live import checked as judged
+    from rlvr_debug.trainers.trl.live import recorded
+
+    monkeypatch.setattr(recorder, "_LARGE", 1)
+    trainer = built(gradient_accumulation_steps=2)
+    record, ran = recorded(trainer, lambda: train(trainer), steps=3, rewards=False)
+    before = judged(record, ran)
+    give_back(trainer)
+    assert not any(parameter.numel() for parameter in trainer.model.parameters())
+    assert not trainer.optimizer.state
+    assert timeless(judged(record, ran)) == timeless(before)
+    assert before["first"] is None
 
 
 def test_what_a_large_model_s_check_needs_is_the_reference_in_float64_and_a_state_a_step() -> None:

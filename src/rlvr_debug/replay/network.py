@@ -9,7 +9,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
@@ -36,6 +36,7 @@ class Network:
 
     record: Record
     precision: Precision
+    _last: Any = field(default=None, init=False, repr=False)
 
     @staticmethod
     def of(record: Record) -> Network:
@@ -54,6 +55,18 @@ class Network:
     def _in(self, dtype: torch.dtype) -> Any:
         """Return a copy of the module: its buffers, once rounded, would stay so."""
         return copy.deepcopy(self.module).to(dtype)
+
+    def cast(self, weights: Weights, dtype: torch.dtype) -> Weights:
+        """Return the weights in this type. The last ones are kept: one state is read many times, one after the other."""
+        if all(weight.dtype == dtype for weight in weights.values()):
+            return weights
+        key = (dtype, weights.keys(), [*map(id, weights.values())])
+        if self._last is None or self._last[0] != key:
+            self._last = None  # two at once are too many of a large model
+            cut = {name: weight.to(dtype) for name, weight in weights.items()}
+            # what is held has an id of its own
+            self._last = key, (dict(weights), cut)
+        return self._last[1][1]
 
     def policy(self, number: int) -> dict[str, Tensor]:
         """Return the policy's weights of this number, as the architecture has them.
@@ -117,7 +130,7 @@ class Network:
         }
         told = {name: tensor for name, tensor in given.items() if tensor is not None}
         module = self._in(dtype)
-        cut = {name: weight.to(dtype) for name, weight in weights.items()}
+        cut = self.cast(weights, dtype)
         with cast:
             found = functional_call(
                 module, cut, (), {**told, "use_cache": False}, tie_weights=True

@@ -232,7 +232,7 @@ class Record:
         """Return those numbers of a parameter's tensor that are looked at."""
         return tensor.flatten()[self.elements[name]] if name in self.elements else tensor
 
-    def chosen(self, count: int) -> Tensor:
-        """Return which of `count` rows go through the reference: spread evenly, [n]."""
-        most = min(self.rows or count, count)
+    def chosen(self, count: int, most: int = 0) -> Tensor:
+        """Return which of `count` rows go through the reference: spread evenly, [n]. most: of a large model, 0 for `rows`."""
+        most = min((most or self.rows) if self.rows else count, count)
         return torch.linspace(0, count - 1, most).long() if count else torch.zeros(0).long()

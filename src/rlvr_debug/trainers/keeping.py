@@ -47,15 +47,15 @@ class Snapshots:
         if not held or any(
             not torch.equal(part(n, p.detach()).cpu(), part(n, held[-1][n])) for n, p in now.items()
         ):
-            held.append({**self._frozen, **self._held({n: kept(p) for n, p in now.items()})})
+            held.append({**self._frozen, **self._held(now)})
         return len(held) - 1
 
-    def _held(self, trained: dict[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the same, of a large model as it is read from disk when it is needed."""
+    def _held(self, now: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return a copy of these weights, of a large model as it is read from disk when it is needed."""
         if self._spill is None:
-            return trained
+            return {name: kept(parameter) for name, parameter in now.items()}
         file = Path(self._spill.name, f"weights-{next(self._numbers)}.safetensors")
-        save_file(trained, file)
+        save_file({n: p.detach().cpu().contiguous() for n, p in now.items()}, file)
         return dict(load_file(file))
 
 

@@ -155,15 +155,18 @@ def backward(
     """Return the gradient of the trainable weights, by name, that the recorded gradients by log-probability amount to."""
     total: dict[str, Tensor] = {}
     names = looked_at(record)
+    dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
+
+    @cache
+    def held(number: int) -> dict[str, Tensor]:
+        cut = network.cast(record.weights[number], dtype)
+        return {name: tensor.detach().requires_grad_(name in names) for name, tensor in cut.items()}
+
     for micro, rows in _pieces(record, micros) if names else ():
         assert micro.forward is not None
         assert micro.logprobs is not None
         assert micro.grad_logprobs is not None
-        dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
-        weights = {
-            name: tensor.detach().to(dtype).requires_grad_(name in names)
-            for name, tensor in record.weights[micro.weights].items()
-        }
+        weights = held(micro.weights)
         chosen, drawn = network.chosen(
             network.plain(weights),
             micro.forward.of_rows(rows),

@@ -18,6 +18,7 @@ __all__ = [
     "ROW",
     "adapters_of",
     "dropouts_of",
+    "give_back",
     "kept_batch",
     "kept_row",
     "plain_module",
@@ -111,6 +112,16 @@ def without_dropout(model: Any) -> Callable[[], None]:
             setattr(module, name, value)
 
     return restore
+
+
+def give_back(trainer: Any) -> None:
+    """Free what a trainer that makes no step any more holds in memory: weights, gradients, the optimizer's state."""
+    if trainer.optimizer is not None:
+        trainer.optimizer.state.clear()
+    for model in filter(None, (trainer.model, getattr(trainer, "ref_model", None))):
+        for parameter in model.parameters():
+            parameter.grad = None
+            parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
 
 
 def plain_module(model: Any) -> Any:

@@ -178,7 +178,8 @@ class Update:
     of Record.weights. optimizer: the name of its class. state, state_after: tensors by parameter and name. None: not
     known.
     touched: whether weights changed between the last backward pass and the step. norms: of the whole gradient before
-    and after the clip, where only a part of it is kept.
+    and after the clip, where only a part of it is kept, and the first one as the gradient's own precision sums it up,
+    where that is known.
     """
 
     micro_batches: list[MicroBatch] = field(default_factory=list)
@@ -191,7 +192,7 @@ class Update:
     state: dict[str, dict[str, Tensor]] | None = None
     state_after: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     touched: bool = False
-    norms: tuple[float, float] | None = None
+    norms: tuple[float, ...] | None = None
 
 
 @dataclass

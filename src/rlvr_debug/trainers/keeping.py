@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.replay.record import ParameterGroup, Record
+from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
-__all__ = ["Snapshots", "gradients_of", "groups_of", "kept", "names_of", "state_of"]
+__all__ = ["Snapshots", "gradients_of", "groups_of", "kept", "names_of", "state_of", "whole_norms"]
 
 
 def kept(tensor: Tensor) -> Tensor:
@@ -71,6 +72,12 @@ def gradients_of(model: Any, record: Record) -> dict[str, Tensor]:
         for name, parameter in model.named_parameters()
         if parameter.grad is not None
     }
+
+
+def whole_norms(model: Any) -> tuple[float, float]:
+    """Return the norm of the gradients of now, and the same as their own precision sums it up."""
+    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return norm(found), norm_as_summed(found)
 
 
 def groups_of(optimizer: Optimizer, names: Mapping[int, str]) -> list[ParameterGroup]:

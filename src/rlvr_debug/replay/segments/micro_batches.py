@@ -23,8 +23,8 @@ SEGMENT = "micro-batches"
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, origin in enumerate(origins(record)):
         said = f"its batch is that of generation {origin + 1}"
-        compare = partial(_wrong, int(number != origin))
-        yield Instance(f"generation {number + 1}", compare, partial(str, said))
+        off = partial(_wrong, int(number != origin))
+        yield Instance(f"generation {number + 1}", off, partial(str, said))
     trained: dict[int, Counter[int]] = {}
     for number, update in enumerate(record.updates):
         where = f"update {number + 1}"

@@ -28,12 +28,11 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
                 count = len(micro.given.loss_mask)
                 most = -(-record.rows // len(update.micro_batches))
                 rows = record.chosen(count, most)
-                compare = partial(_compare, record, network, micro, rows)
+                compare = partial(_compare, network, micro, rows)
                 yield Instance(f"update {number + 1}, micro-batch {place + 1}", compare)
 
 
 def _compare(
-    record: Record,
     network: Network,
     micro: MicroBatch,
     rows: Tensor,
@@ -44,6 +43,7 @@ def _compare(
     attention: str = "",
 ) -> Gap | None:
     """rows: of the micro-batch, that are looked at. power: of the temperature that logits are divided by. then: what is done to the log-probabilities."""
+    record = network.record
     weights = weights_of(record, network, micro.weights, updates_ago, False)
     temperature = record.settings.sampling.temperature
     counted = micro.given.loss_mask[rows].bool()

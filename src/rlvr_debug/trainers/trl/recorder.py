@@ -36,6 +36,7 @@ from rlvr_debug.trainers.keeping import (
     kept,
     names_of,
     state_of,
+    whole_norms,
 )
 from rlvr_debug.trainers.trl.beforehand import Needs, large_note, needs_of, version_note
 from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
@@ -80,6 +81,7 @@ class Recorder:
         self._micro: MicroBatch | None = None
         self._undo: list[Callable[[], None]] = []
         self._rewards = RewardWatch(again=rewards)
+        self._norms: tuple[float, float] | None = None
         self.record = self._begun()
         self._weights = Snapshots(self._model, self.record)
         self._weights.take()
@@ -322,7 +324,8 @@ class Recorder:
             inner(loss, *given, **named)
             if self._update.micro_batches:
                 self._update.gradients = gradients_of(self._model, self.record)
-                self._norm = self._whole_norm()
+                if self.record.elements and getattr(accelerator, "sync_gradients", True):
+                    self._norms = whole_norms(self._model)
 
         accelerator.backward = backward
 
@@ -330,13 +333,6 @@ class Recorder:
             del accelerator.backward
 
         return restore
-
-    def _whole_norm(self) -> float:
-        """Return the norm of the whole gradient, where only a part of it is kept."""
-        if not self.record.elements:
-            return 0.0
-        found = [p.grad.double().norm() for p in self._model.parameters() if p.grad is not None]
-        return float(torch.stack(found).norm()) if found else 0.0
 
     @contextmanager
     def _in(self, phase: str) -> Iterator[None]:
@@ -355,8 +351,9 @@ class Recorder:
         micros = update.micro_batches
         update.touched = bool(micros) and update.before != micros[-1].weights
         update.clipped = gradients_of(self._model, self.record)
-        if self.record.elements:
-            update.norms = (self._norm, self._whole_norm())
+        if self._norms:
+            before, summed = self._norms
+            update.norms, self._norms = (before, whole_norms(self._model)[0], summed), None
         optimizer, names = self._optimizer(), names_of(self._model)
         update.optimizer = type(optimizer).__name__
         update.groups = groups_of(optimizer, names)

@@ -56,17 +56,18 @@ class Network:
         """Return a copy of the module: its buffers, once rounded, would stay so."""
         return copy.deepcopy(self.module).to(dtype)
 
-    def cast(self, weights: Weights, dtype: torch.dtype) -> Weights:
+    def cast(self, weights: Weights, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return the weights in this type. The last ones are kept: one state is read many times, one after the other."""
         if all(weight.dtype == dtype for weight in weights.values()):
-            return weights
+            return dict(weights)
         key = (dtype, weights.keys(), [*map(id, weights.values())])
         if self._last is None or self._last[0] != key:
             self._last = None  # two at once are too many of a large model
             cut = {name: weight.to(dtype) for name, weight in weights.items()}
-            # what is held has an id of its own
-            self._last = key, (dict(weights), cut)
-        return self._last[1][1]
+            # as long as the weights are held, their ids are no others'
+            self._last = key, dict(weights), cut
+        found: dict[str, Tensor] = self._last[2]
+        return found
 
     def policy(self, number: int) -> dict[str, Tensor]:
         """Return the policy's weights of this number, as the architecture has them.

@@ -298,6 +298,26 @@ def test_a_reward_that_is_drawn_is_called_so(built: Callable[..., Any]) -> None:
     assert answer["names"][0]["name"] == "not deterministic"
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_reward_functions_that_cost_or_act_are_called_once_where_that_is_asked_for(
+    built: Callable[..., Any], again: bool
+) -> None:
+    from rlvr_debug.trainers.trl.live import recorded
+
+    calls: list[int] = []
+
+    def costly(completions: Any, **_: Any) -> list[float]:
+        calls.append(len(completions))
+        return [float(len(completion[0]["content"]) % 5) for completion in completions]
+
+    trainer = built(reward=costly)
+    record, _ = recorded(trainer, lambda: train(trainer), steps=3, rewards=again)
+    every = [call for generation in record.generations for call in generation.reward_calls]
+    assert len(every) == len(record.generations) == 3
+    assert any(call.again is not None for call in every) == again
+    assert (len(calls) > len(every)) == again
+
+
 def test_a_long_run_is_checked_every_so_many_steps(built: Callable[..., Any]) -> None:
     from rlvr_debug.trainers.trl.live import LiveCheck
 

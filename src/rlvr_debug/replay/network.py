@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 
+from rlvr_debug.errors import reason
 from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Forward, Record, Weights
@@ -132,10 +133,14 @@ class Network:
         told = {name: tensor for name, tensor in given.items() if tensor is not None}
         module = self._in(dtype)
         cut = self.cast(weights, dtype)
-        with cast:
-            found = functional_call(
-                module, cut, (), {**told, "use_cache": False}, tie_weights=True
-            ).logits
+        try:
+            with cast:
+                found = functional_call(
+                    module, cut, (), {**told, "use_cache": False}, tie_weights=True
+                ).logits
+        except (RuntimeError, ValueError, NotImplementedError) as error:  # a kernel, or memory
+            what = f"{type(module).__name__} cannot be computed in {precision}"
+            raise NotSeen(f"{what}: {reason(error)}") from None
         lifted: Tensor = found.to(torch.promote_types(found.dtype, torch.float32))
         return lifted
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.adapters import Scalings
+from rlvr_debug.replay.architecture import compute_plainly
 from rlvr_debug.replay.record import Batch
 from rlvr_debug.trainers.keeping import kept
 
@@ -128,7 +129,7 @@ def plain_module(model: Any) -> Any:
     """Return a module of the model's architecture in float32, with none of what trainers patch on theirs."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     config = copy.deepcopy(base.config)
-    config._attn_implementation = "sdpa"
+    compute_plainly(config, type(base))
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

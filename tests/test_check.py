@@ -108,12 +108,39 @@ def test_trl_as_it_is_agrees_in_every_segment_that_it_has(built: Callable[..., A
     assert max(each["share"] for each in answer["segments"]) < 0.5
 
 
+def test_no_loss_of_trl_s_is_without_a_reference() -> None:
+    import inspect
+    import re
+
+    from rlvr_debug.replay.segments.loss_formula import TYPES
+
+    source = inspect.getsource(trl.GRPOTrainer._compute_loss)
+    compared = re.findall(r'self\.loss_type (?:==|in) (\[[^\]]*\]|"\w+")', source)
+    assert {name for text in compared for name in re.findall(r'"(\w+)"', text)} == set(TYPES)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["grpo", "bnpo", "dr_grpo", "luspo", "cispo", "sapo", "vespo"])
 def test_every_loss_of_trl_has_a_reference(built: Callable[..., Any], loss: str) -> None:
     told = {"gradient_accumulation_steps": 2, "num_iterations": 2, "temperature": 0.8}
     answer = checked(built(loss_type=loss, epsilon_high=0.3, entropy_coef=0.01, **told))
     assert answer["first"] is None, answer["answer"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("AdamW", {"weight_decay": 0.1}), ("Adam", {"weight_decay": 0.1}), ("SGD", {"momentum": 0.9})],
+)
+def test_an_optimizer_of_the_script_s_own_is_held_to_its_formula(
+    built: Callable[..., Any], kind: str, told: dict[str, float]
+) -> None:
+    trainer = built()
+    optimizer = getattr(torch.optim, kind)(trainer.model.parameters(), lr=1e-3, **told)
+    trainer.optimizer = optimizer
+    trainer.lr_scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+    answer = checked(trainer)
+    assert answer["first"] is None, answer["answer"]
+    assert statuses(answer)["optimizer step"] == "agrees"
 
 
 @pytest.mark.parametrize(

@@ -105,5 +105,7 @@ def test_an_architecture_that_cannot_be_computed_exactly_is_not_seen_and_no_trac
     settings = Settings(2, Sampling(), 8)
     record = Record("made up", settings, None, None, Coarse, weights=[{"weight": torch.ones(4)}])
     ids = Forward(torch.zeros(1, 2, dtype=torch.long))
-    with pytest.raises(NotSeen, match="Coarse cannot be computed in float64: RuntimeError: expected"):
+    with pytest.raises(
+        NotSeen, match="Coarse cannot be computed in float64: RuntimeError: expected"
+    ):
         Network.of(record).logits(record.weights[0], ids)

@@ -306,6 +306,21 @@ def test_a_large_model_is_checked_after_its_trainer_gave_back_what_it_held(
     assert before["first"] is None
 
 
+def test_of_a_large_model_the_first_gradient_that_is_not_0_is_looked_at(
+    built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr_debug.trainers.trl import recorder
+
+    def alike_at_first(completions: Any, trainer_state: Any, **_: Any) -> list[float]:
+        return [trainer_state.global_step * len(c[0]["content"]) for c in completions]
+
+    monkeypatch.setattr(recorder, "_LARGE", 1)
+    answer = checked(built(reward=alike_at_first, beta=0.0, bf16=False))
+    assert answer["first"] is None, answer["answer"]
+    [found] = [each for each in answer["segments"] if each["segment"] == "gradient"]
+    assert found["share"] > 0
+
+
 def test_what_a_large_model_s_check_needs_is_the_reference_in_float64_and_a_state_a_step() -> None:
     from rlvr_debug.trainers.trl.beforehand import needs_of
 

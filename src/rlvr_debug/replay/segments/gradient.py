@@ -57,13 +57,13 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
             continue
         if update.gradients is None or not record.weights:
             raise NotSeen("the gradient of the weights, or the weights, were not seen")
-        if record.elements and number:
-            return  # of a large model the first update says enough
         both = cache(partial(_both, record, network, update))
         names = looked_at(record)
         got = {name: tensor for name, tensor in update.gradients.items() if name in names}
         compare = partial(_compare, record, update, got, both)
         yield Instance(f"update {number + 1}", compare, partial(_described, got, both))
+        if record.elements and norm(got):
+            return  # of a large model the first update that has one says enough
 
 
 def looked_at(record: Record) -> tuple[str, ...]:
@@ -172,6 +172,9 @@ def backward(
         assert micro.forward is not None
         assert micro.logprobs is not None
         assert micro.grad_logprobs is not None
+        read = (micro.grad_logprobs[rows], micro.grad_entropies)
+        if not any(tensor is not None and tensor.any() for tensor in read):
+            continue  # a group without contrast
         weights = held(micro.weights)
         chosen, drawn = network.chosen(
             network.plain(weights),

@@ -108,12 +108,67 @@ def test_trl_as_it_is_agrees_in_every_segment_that_it_has(built: Callable[..., A
     assert max(each["share"] for each in answer["segments"]) < 0.5
 
 
+def test_no_loss_of_trl_s_is_without_a_reference() -> None:
+    import inspect
+    import re
+
+    from rlvr_debug.replay.segments.loss_formula import TYPES
+
+    source = inspect.getsource(trl.GRPOTrainer._compute_loss)
+    compared = re.findall(r'self\.loss_type (?:==|in) (\[[^\]]*\]|"\w+")', source)
+    assert {name for text in compared for name in re.findall(r'"(\w+)"', text)} == set(TYPES)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["grpo", "bnpo", "dr_grpo", "luspo", "cispo", "sapo", "vespo"])
 def test_every_loss_of_trl_has_a_reference(built: Callable[..., Any], loss: str) -> None:
     told = {"gradient_accumulation_steps": 2, "num_iterations": 2, "temperature": 0.8}
     answer = checked(built(loss_type=loss, epsilon_high=0.3, entropy_coef=0.01, **told))
     assert answer["first"] is None, answer["answer"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("AdamW", {"weight_decay": 0.1}), ("Adam", {"weight_decay": 0.1}), ("SGD", {"momentum": 0.9})],
+)
+def test_an_optimizer_of_the_script_s_own_is_held_to_its_formula(
+    built: Callable[..., Any], kind: str, told: dict[str, float]
+) -> None:
+    trainer = built()
+    optimizer = getattr(torch.optim, kind)(trainer.model.parameters(), lr=1e-3, **told)
+    trainer.optimizer = optimizer
+    trainer.lr_scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+    answer = checked(trainer)
+    assert answer["first"] is None, answer["answer"]
+    assert statuses(answer)["optimizer step"] == "agrees"
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "sequence_mask",
+        *(
+            pytest.param(mode, marks=pytest.mark.slow)
+            for mode in ("token_truncate", "token_mask", "sequence_truncate")
+        ),
+    ],
+)
+def test_every_correction_of_trl_for_an_engine_has_a_reference_and_is_measured(
+    built: Callable[..., Any], mode: str
+) -> None:
+    from benchmarks.check.settings.tooling import Engine
+
+    bounds = {"vllm_importance_sampling_clip_max": 1.0} if "mask" in mode else {}
+    trainer = built(vllm_importance_sampling_mode=mode, **bounds)
+    trainer.use_vllm, trainer._last_loaded_step = True, -1
+    trainer.vllm_generation = Engine(trainer)
+    answer = checked(trainer)
+    assert answer["first"] is None, answer["answer"]
+    assert statuses(answer)["importance weights"] == "agrees"
+    [measured] = [e["measured"] for e in answer["consequences"] if e["name"] == "correction"]
+    assert 0 < measured["gap"] < 0.05  # TRL computes in bfloat16 unless it is told otherwise
+    assert measured["effective_sample_size"] > 0
+    assert (measured["masked"] > 0) == ("mask" in mode)
 
 
 def test_an_update_of_several_generations_is_held_to_how_trl_counts_its_tokens(
@@ -187,6 +242,93 @@ def test_a_fault_without_a_name_is_placed(built: Callable[..., Any]) -> None:
     assert answer["names"] == []
 
 
+def test_a_training_that_runs_a_generation_behind_is_placed_in_its_micro_batches(
+    built: Callable[..., Any],
+) -> None:
+    class Behind(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            made = super()._generate_and_score_completions(inputs)
+            before, self.before = getattr(self, "before", made), made
+            return before
+
+    answer = checked(built(Behind))
+    assert answer["first"] == "micro-batches", answer["answer"]
+    assert "generation 2; its batch is that of generation 1" in answer["answer"].lower()
+    assert statuses(answer)["tokens"] == statuses(answer)["advantages"] == "agrees"
+
+
+def test_a_release_that_nobody_tried_is_said() -> None:
+    from rlvr_debug.trainers.trl.beforehand import NEWEST, version_note
+
+    pins = (ROOT / "envs" / "trl.txt").read_text(encoding="utf-8")
+    assert f"trl=={NEWEST['trl']}" in pins.split()
+    assert "trl 99.0 is newer than" in version_note("trl", "99.0")
+    assert not version_note("trl", NEWEST["trl"])
+    assert not version_note("trl", "0.14.0")
+
+
+def test_a_large_model_s_check_says_before_it_begins_what_it_needs(
+    built: Callable[..., Any], capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr_debug.trainers.trl import recorder
+    from rlvr_debug.trainers.trl.live import checked as judged
+    from rlvr_debug.trainers.trl.live import recorded
+
+    monkeypatch.setattr(recorder, "_LARGE", 1)
+    trainer = built()
+
+    def run() -> None:
+        assert "GiB of memory beside the script's own" in capsys.readouterr().err
+        train(trainer)
+
+    record, ran = recorded(trainer, run, steps=3, rewards=False)
+    assert any("GiB of memory" in note for note in record.notes)
+    assert judged(record, ran)["first"] is None
+
+
+def test_a_large_model_is_checked_after_its_trainer_gave_back_what_it_held(
+    built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr_debug.replay.answer import timeless
+    from rlvr_debug.trainers.trl import recorder
+    from rlvr_debug.trainers.trl.kept import give_back
+    from rlvr_debug.trainers.trl.live import checked as judged
+    from rlvr_debug.trainers.trl.live import recorded
+
+    monkeypatch.setattr(recorder, "_LARGE", 1)
+    trainer = built(gradient_accumulation_steps=2)
+    record, ran = recorded(trainer, lambda: train(trainer), steps=3, rewards=False)
+    before = judged(record, ran)
+    give_back(trainer)
+    assert not any(parameter.numel() for parameter in trainer.model.parameters())
+    assert not trainer.optimizer.state
+    assert timeless(judged(record, ran)) == timeless(before)
+    assert before["first"] is None
+
+
+def test_of_a_large_model_the_first_gradient_that_is_not_0_is_looked_at(
+    built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr_debug.trainers.trl import recorder
+
+    def alike_at_first(completions: Any, trainer_state: Any, **_: Any) -> list[float]:
+        return [trainer_state.global_step * len(c[0]["content"]) for c in completions]
+
+    monkeypatch.setattr(recorder, "_LARGE", 1)
+    answer = checked(built(reward=alike_at_first, beta=0.0, bf16=False))
+    assert answer["first"] is None, answer["answer"]
+    [found] = [each for each in answer["segments"] if each["segment"] == "gradient"]
+    assert found["share"] > 0
+
+
+def test_what_a_large_model_s_check_needs_is_the_reference_in_float64_and_a_state_a_step() -> None:
+    from rlvr_debug.trainers.trl.beforehand import needs_of
+
+    needs = needs_of(weights=1000, trained=10, logits=0, steps=3)
+    assert (needs.memory, needs.disk) == (8000, 160)
+    assert needs_of(1000, 10, 5, 3).memory > needs.memory
+
+
 def test_a_reward_that_is_drawn_is_called_so(built: Callable[..., Any]) -> None:
     import random
 
@@ -196,6 +338,26 @@ def test_a_reward_that_is_drawn_is_called_so(built: Callable[..., Any]) -> None:
     answer = checked(built(reward=drawn))
     assert answer["first"] == "rewards"
     assert answer["names"][0]["name"] == "not deterministic"
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_reward_functions_that_cost_or_act_are_called_once_where_that_is_asked_for(
+    built: Callable[..., Any], again: bool
+) -> None:
+    from rlvr_debug.trainers.trl.live import recorded
+
+    calls: list[int] = []
+
+    def costly(completions: Any, **_: Any) -> list[float]:
+        calls.append(len(completions))
+        return [float(len(completion[0]["content"]) % 5) for completion in completions]
+
+    trainer = built(reward=costly)
+    record, _ = recorded(trainer, lambda: train(trainer), steps=3, rewards=again)
+    every = [call for generation in record.generations for call in generation.reward_calls]
+    assert len(every) == len(record.generations) == 3
+    assert any(call.again is not None for call in every) == again
+    assert (len(calls) > len(every)) == again
 
 
 def test_a_long_run_is_checked_every_so_many_steps(built: Callable[..., Any]) -> None:
@@ -225,6 +387,7 @@ how = sys.argv[1]
 if how == "fails": raise KeyError("no such column")
 if how == "exits": sys.exit(4)
 if how == "never": sys.exit()
+if how == "cuda": torch.zeros(1, device="cuda")
 rows = [{{"prompt": f"What is {{a}} plus {{a}}?"}} for a in range(8)]
 def reward(completions, **_): return [float(len(c) % 5) for c in completions]
 def shaken(completions, **_): return [float(torch.rand(())) for c in completions]
@@ -233,8 +396,10 @@ config = GRPOConfig("out", per_device_train_batch_size=4, num_generations=2, max
 trainer = GRPOTrainer({str(TINY)!r}, [shaken if how == "drawn" else reward], config, Dataset.from_list(rows),
                       processing_class=AutoTokenizer.from_pretrained({str(TINY)!r}))
 print("a line of the script's own")
+if how == "changes": trainer.args.delta = 1.5
 trainer.train()
 print("never printed: the check ends the script")
+trainer.train()
 """
 
 
@@ -257,6 +422,14 @@ def test_a_script_is_checked_and_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_arguments_that_a_script_changes_after_it_made_the_trainer_are_said(tmp_path: Path) -> None:
+    done = run(tmp_path, "--json", "changes")
+    assert done.returncode == 0, done.stderr
+    [said] = [note for note in json.loads(done.stdout)["notes"] if "arguments" in note]
+    assert "the script changed delta from None to 1.5" in said
+
+
+@pytest.mark.slow
 def test_what_deviates_is_status_3(tmp_path: Path) -> None:
     done = run(tmp_path, "drawn")
     assert done.returncode == 3
@@ -269,6 +442,9 @@ def test_what_deviates_is_status_3(tmp_path: Path) -> None:
     ("how", "line"),
     [
         ("fails", "ended with status 1 before its steps were recorded: KeyError: 'no such column'"),
+        pytest.param(
+            "cuda", "ended with status 1 before its steps were recorded: ", marks=pytest.mark.heavy
+        ),
         pytest.param(
             "exits", "ended with status 4 before its steps were recorded", marks=pytest.mark.heavy
         ),

@@ -63,6 +63,10 @@ LEARNED = [[0.0, 1.0, 0.0, 1.0]] * 4
 def test_what_is_ordinary_is_within_every_bound() -> None:
     ordinary = record(LEARNED, kl_beta=0.04, warmup_steps=2, total_steps=50)
     ordinary.updates.append(Update(optimizer="AdamW"))
+    [only] = ordinary.generations
+    assert only.batch is not None
+    ones = torch.ones_like(only.batch.completion_ids).float()
+    only.batch = replace(only.batch, old=-ones, sampler=-ones, importance_weights=ones)
     second = copy.deepcopy(ordinary.generations[0])
     second.rows = [{"prompt": f"other {row['prompt']}"} for row in second.rows]
     ordinary.generations.append(second)
@@ -169,3 +173,53 @@ def test_a_warm_up_that_does_not_end_is_said() -> None:
     made = record(LEARNED, warmup_steps=10, total_steps=10)
     made.updates.append(Update(optimizer="AdamW"))
     assert not found(made, "schedule").passed
+
+
+def corrected(weights: list[list[float]], gap: float, lengths: list[int]) -> Record:
+    """Return a record of one generation with these importance weights, whose sampler is off by `gap` in every token."""
+    width = max(lengths)
+    mask = torch.tensor([[int(n < length) for n in range(width)] for length in lengths])
+    batch = Batch(
+        torch.full((len(lengths), 2), WORD),
+        torch.ones(len(lengths), 2).long(),
+        torch.full((len(lengths), width), WORD),
+        mask,
+        mask.bool(),
+        torch.zeros(len(lengths)),
+        old=torch.full((len(lengths), width), -1.0),
+        sampler=torch.full((len(lengths), width), -1.0 - gap),
+        importance_weights=torch.tensor(weights),
+    )
+    settings = Settings(2, Sampling(), 8, importance_correction="sequence_mask")
+    generations = [Generation(batch=batch)]
+    return Record("made up", settings, None, None, lambda: None, generations=generations)
+
+
+@pytest.mark.parametrize(
+    ("weights", "gap", "lengths", "said"),
+    [
+        ([[1.0], [1.0], [1.0], [1.0]], 0.01, [2, 2, 8, 8], ""),
+        ([[1.0], [1.0], [1.0], [1.0]], 0.06, [2, 2, 8, 8], "differ by 0.06 nats a token"),
+        ([[0.01], [0.01], [0.01], [9.0]], 0.01, [2, 2, 2, 2], "leaves 25% of the effective sample"),
+        ([[1.0], [1.0], [1.0], [0.0]], 0.01, [2, 2, 2, 2], "masks 25% of its weights"),
+        (
+            [[1.0], [0.99], [0.5], [0.51]],
+            0.01,
+            [2, 2, 8, 8],
+            "longer replies 0.51 times the weight",
+        ),
+        # by chance, of two of each
+        ([[1.2], [0.8], [1.4], [0.3]], 0.01, [2, 2, 8, 8], ""),
+    ],
+)
+def test_what_a_correction_for_the_sampler_costs_is_measured(
+    weights: list[list[float]], gap: float, lengths: list[int], said: str
+) -> None:
+    one = found(corrected(weights, gap, lengths), "correction")
+    assert one.passed == (not said)
+    assert said in one.said
+    assert one.measured["gap"] == pytest.approx(gap, rel=1e-3)
+
+
+def test_a_run_without_a_correction_has_none_to_measure() -> None:
+    assert "correction" not in {each.name for each in consequences_of(record(LEARNED))}

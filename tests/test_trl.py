@@ -245,6 +245,61 @@ def test_what_trl_has_no_counterpart_for_is_said_and_not_run() -> None:
     }
 
 
+MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+
+
+def corrections(**options: Any) -> Params:
+    """Return a study with an arm for each of TRL's corrections for a sampler."""
+    kept = {
+        mode.replace("_", "-"): {
+            "training": {"importance_sampling_cap": 2.0},
+            "options": {"vllm_importance_sampling_mode": mode},
+        }
+        for mode in MODES
+    }
+    hypotheses = {"sampler-mismatch": {"arms": kept}}
+    return study(hypotheses=hypotheses, options={"max_completion_length": 256, **options})
+
+
+def test_trl_s_corrections_for_a_sampler_are_arms_where_vllm_samples() -> None:
+    without = corrections()
+    assert {arm.hypothesis for arm in arms(without)} == {""}
+    assert "token-mask: importance_sampling_cap 2.0" in unmapped(without)["sampler-mismatch"]
+    params = corrections(use_vllm=True)
+    assert "sampler-mismatch" not in unmapped(params)
+    assert {a.name for a in arms(params) if a.design == "repair"} == {
+        mode.replace("_", "-") for mode in MODES
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_arm_s_correction_is_trl_s_whatever_the_case_says_of_it(
+    mode: str, tmp_path: Path
+) -> None:
+    params = corrections(use_vllm=True, vllm_importance_sampling_correction=False)
+    by_name = {run.arm: run for run in runs(params)}
+    built = build_environment("musique", PARAMS.settings("musique"))
+    case, arm = (
+        trl.GRPOConfig(
+            output_dir=str(tmp_path), use_cpu=True, **trl_config.options_of(each, built, 24)
+        )
+        for each in (by_name["case"], by_name[mode.replace("_", "-")])
+    )
+    assert not case.vllm_importance_sampling_correction
+    assert arm.vllm_importance_sampling_correction
+    assert (arm.vllm_importance_sampling_mode, arm.vllm_importance_sampling_clip_max) == (mode, 2.0)
+    assert arm.vllm_importance_sampling_clip_min is None
+
+
+def test_a_cap_alone_is_our_correction_and_none_leaves_trl_s_own(tmp_path: Path) -> None:
+    built = build_environment("musique", PARAMS.settings("musique"))
+    plain = replace(control(), options={"use_vllm": True})
+    capped = replace(control(importance_sampling_cap=2.0), options={"use_vllm": True})
+    own, ours = (trl_config.options_of(run, built, 24) for run in (plain, capped))
+    assert not any("importance_sampling_m" in name for name in own)
+    assert ours["vllm_importance_sampling_mode"] == "token_truncate"
+
+
 def test_a_user_s_reward_function_is_a_defect_of_the_score_stage() -> None:
     case = {"faults": [], "reward": "examples/trl_rewards.py:judged_once"}
     by_name = {arm.name: arm for arm in arms(study(case="mine", cases={"mine": case}))}

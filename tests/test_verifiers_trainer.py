@@ -109,7 +109,11 @@ def test_an_arm_that_the_release_has_no_counterpart_for_is_not_run_and_says_so()
         "lora-weight-sync": "trainer verifiers has no counterpart for forced-sync: stage sync"
     }
     given = {"kl_estimator": "k1", "scale_rewards": "batch", "aggregation": "dapo"}
-    assert TRAINER.unmapped(given) == ["kl_estimator k1", "scale_rewards batch", "aggregation dapo"]
+    assert TRAINER.unmapped(given, {}) == [
+        "kl_estimator k1",
+        "scale_rewards batch",
+        "aggregation dapo",
+    ]
 
 
 # --- the release at work

@@ -48,7 +48,11 @@ def main() -> None:
     for name, cost in (("alone", alone), ("checked", checked)):
         print(f"{name:8} {cost.seconds:7.1f} s, processor {cost.cpu:7.1f} s, {cost.gib:5.2f} GiB")
     parts = ", ".join(f"{name} {value:.1f} s" for name, value in answer["seconds"].items())
-    print(f"of the check's own: {parts}; first deviation: {answer['first']}")
+    off = [each["segment"] for each in answer["segments"] if each["status"] == "deviates"]
+    print(f"of the check's own: {parts}; deviates: {', '.join(off) or 'nothing'}")
+    slow = sorted(answer["segments"], key=lambda each: -each["seconds"])[:5]
+    print("most: " + ", ".join(f"{each['segment']} {each['seconds']:.1f} s" for each in slow))
+    print("\n".join(answer["notes"]))
     print(
         f"beyond the script: {checked.seconds - alone.seconds:.1f} s, {checked.seconds / alone.seconds:.2f} times its time; "
         f"processor {checked.cpu - alone.cpu:.1f} s, {checked.cpu / alone.cpu:.2f} times"

@@ -21,7 +21,14 @@ from rlvr_debug.errors import InputError, reason, typed
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.replay.finding import NotSeen
 
-__all__ = ["Architecture", "read_model", "read_tokenizer", "write_model", "write_tokenizer"]
+__all__ = [
+    "Architecture",
+    "compute_plainly",
+    "read_model",
+    "read_tokenizer",
+    "write_model",
+    "write_tokenizer",
+]
 
 _OWN = {"trust_remote_code": False}
 _FILES = {**_OWN, "local_files_only": True}
@@ -152,11 +159,20 @@ def _built(path: Path, device: torch.device) -> Any:
     config = transformers.AutoConfig.from_pretrained(path.parent, **_FILES)
     [name] = config.architectures or [""]
     kind: Any = getattr(transformers, name, None)
-    how: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
+    how: dict[str, Any] = {"dtype": torch.float32}
+    causal = transformers.AutoModelForCausalLM._model_mapping.get(type(config), None)
+    compute_plainly(config, kind if _is_model(kind) else causal)
     with device:
         if _is_model(kind):
             return kind._from_config(config, **how)
         return transformers.AutoModelForCausalLM.from_config(config, **how, **_OWN)
+
+
+def compute_plainly(config: Any, kind: Any) -> None:
+    """Have a configuration compute in float64 too, without kernels that cannot. kind: the class of its model."""
+    config._attn_implementation = "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+    if hasattr(type(config), "_experts_implementation"):
+        config._experts_implementation = "eager"
 
 
 def _is_model(kind: Any) -> bool:

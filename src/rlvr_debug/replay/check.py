@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 
 from rlvr_debug.replay.consequences import CONSEQUENCES
+from rlvr_debug.replay.delayed import in_time
 from rlvr_debug.replay.finding import NOT_SEEN, Finding, NotSeen, first_deviation
 from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.network import Network
@@ -36,7 +37,10 @@ def check(record: Record) -> Checked:
     """Compute every segment of the recorded steps again, and say which deviate."""
     check_names([segment.name for segment in SEGMENTS], CONSEQUENCES)
     network = Network.of(record)
-    findings = tuple(_timed(segment, record, network) for segment in SEGMENTS)
+    made = in_time(record)  # what became of each generation, whenever it is trained
+    findings = tuple(
+        _timed(segment, record if segment.trains else made, network) for segment in SEGMENTS
+    )
     return Checked(
         record.trainer,
         len(record.generations),

@@ -9,7 +9,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 
+from rlvr_debug.errors import reason
 from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Forward, Record, Weights
@@ -36,6 +37,7 @@ class Network:
 
     record: Record
     precision: Precision
+    _last: Any = field(default=None, init=False, repr=False)
 
     @staticmethod
     def of(record: Record) -> Network:
@@ -54,6 +56,19 @@ class Network:
     def _in(self, dtype: torch.dtype) -> Any:
         """Return a copy of the module: its buffers, once rounded, would stay so."""
         return copy.deepcopy(self.module).to(dtype)
+
+    def cast(self, weights: Weights, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return the weights in this type. The last ones are kept: one state is read many times, one after the other."""
+        if all(weight.dtype == dtype for weight in weights.values()):
+            return dict(weights)
+        key = (dtype, weights.keys(), [*map(id, weights.values())])
+        if self._last is None or self._last[0] != key:
+            self._last = None  # two at once are too many of a large model
+            cut = {name: weight.to(dtype) for name, weight in weights.items()}
+            # as long as the weights are held, their ids are no others'
+            self._last = key, dict(weights), cut
+        found: dict[str, Tensor] = self._last[2]
+        return found
 
     def policy(self, number: int) -> dict[str, Tensor]:
         """Return the policy's weights of this number, as the architecture has them.
@@ -117,11 +132,15 @@ class Network:
         }
         told = {name: tensor for name, tensor in given.items() if tensor is not None}
         module = self._in(dtype)
-        cut = {name: weight.to(dtype) for name, weight in weights.items()}
-        with cast:
-            found = functional_call(
-                module, cut, (), {**told, "use_cache": False}, tie_weights=True
-            ).logits
+        cut = self.cast(weights, dtype)
+        try:
+            with cast:
+                found = functional_call(
+                    module, cut, (), {**told, "use_cache": False}, tie_weights=True
+                ).logits
+        except (RuntimeError, ValueError, NotImplementedError) as error:  # a kernel, or memory
+            what = f"{type(module).__name__} cannot be computed in {precision}"
+            raise NotSeen(f"{what}: {reason(error)}") from None
         lifted: Tensor = found.to(torch.promote_types(found.dtype, torch.float32))
         return lifted
 

@@ -178,7 +178,8 @@ class Update:
     of Record.weights. optimizer: the name of its class. state, state_after: tensors by parameter and name. None: not
     known.
     touched: whether weights changed between the last backward pass and the step. norms: of the whole gradient before
-    and after the clip, where only a part of it is kept.
+    and after the clip, where only a part of it is kept, and the first one as the gradient's own precision sums it up,
+    where that is known.
     """
 
     micro_batches: list[MicroBatch] = field(default_factory=list)
@@ -191,7 +192,7 @@ class Update:
     state: dict[str, dict[str, Tensor]] | None = None
     state_after: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     touched: bool = False
-    norms: tuple[float, float] | None = None
+    norms: tuple[float, ...] | None = None
 
 
 @dataclass
@@ -232,7 +233,7 @@ class Record:
         """Return those numbers of a parameter's tensor that are looked at."""
         return tensor.flatten()[self.elements[name]] if name in self.elements else tensor
 
-    def chosen(self, count: int) -> Tensor:
-        """Return which of `count` rows go through the reference: spread evenly, [n]."""
-        most = min(self.rows or count, count)
+    def chosen(self, count: int, most: int = 0) -> Tensor:
+        """Return which of `count` rows go through the reference: spread evenly, [n]. most: of a large model, 0 for `rows`."""
+        most = min((most or self.rows) if self.rows else count, count)
         return torch.linspace(0, count - 1, most).long() if count else torch.zeros(0).long()

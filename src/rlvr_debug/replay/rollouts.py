@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -9,7 +10,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Batch, Call, Generation
 from rlvr_debug.replay.settings import Settings
 
-__all__ = ["Rollout", "Turn", "batch_of", "carried", "rollouts", "trained"]
+__all__ = ["Rollout", "Turn", "batch_of", "carried", "rollouts", "trained", "trained_ids"]
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,30 @@ def trained(batch: Batch) -> list[tuple[list[int], list[int], list[bool]]]:
             strict=True,
         )
     ]
+
+
+def trained_ids(batch: Batch, sampled: Sequence[Rollout], pad: int) -> list[list[int]]:
+    """Return each row's trained sequence, up to the end of what was sampled for it.
+
+    What is behind that is padding, or a tool's turn that nobody read; what the loss counts there belongs to it.
+    """
+    return [
+        prompt + _completion(rollout, completion, counted, pad)
+        for rollout, (prompt, completion, counted) in zip(sampled, trained(batch), strict=True)
+    ]
+
+
+def _completion(
+    rollout: Rollout, completion: list[int], counted: list[bool], pad: int
+) -> list[int]:
+    def without_end(ids: list[int], least: int) -> list[int]:
+        end = len(ids)
+        while end > least and (ids[end - 1] == pad or not counted[end - 1]):
+            end -= 1
+        return ids[:end]
+
+    found = without_end(completion, len(rollout.completion))
+    return found if found == rollout.completion else without_end(found, 0)
 
 
 def batch_of(generation: Generation) -> Batch:

@@ -110,7 +110,9 @@ def unmapped(params: Params) -> dict[str, str]:
 def _missing(params: Params, arm: InterventionArm) -> list[str]:
     changed = _changes(params, arm)
     stages = dict.fromkeys([*changed.swap, *map(stage_broken, changed.faults)])
-    return load_trainer(params.trainer).missing(stages, changed.training)
+    case = params.cases.get(params.case, Case())
+    options = {**params.options, **case.options, **changed.options}
+    return load_trainer(params.trainer).missing(stages, changed.training, options)
 
 
 def arms(params: Params) -> list[Arm]:

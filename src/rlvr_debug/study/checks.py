@@ -135,7 +135,11 @@ def _check_trainer(params: Params, path: Path) -> None:
         _known(name, venv_names(), "command.environment", "environment")
     case = params.cases.get(params.case, Case())
     stages = map(stage_broken, faults_of(case))
-    if missing := trainer.missing(stages, {**vars(params.training), **case.training}):
+    if missing := trainer.missing(
+        stages,
+        {**vars(params.training), **case.training},
+        {**params.options, **case.options},
+    ):
         raise Wrong(
             f"key 'cases.{params.case}' asks for {', '.join(missing)}, which trainer "
             f"{trainer.name} cannot be given"

@@ -133,14 +133,19 @@ class Trainer(ABC):
         """The code of this package that only this trainer's results depend on: files, and whole folders."""
         return ("trainers/base.py", f"trainers/{self.name}")
 
-    def unmapped(self, training: Mapping[str, Any]) -> list[str]:
-        """Return the settings of `training` that it has no counterpart for, as `key value`."""
+    def unmapped(self, training: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+        """Return the settings of `training` that it has no counterpart for with these options, as `key value`."""
         return []
 
-    def missing(self, stages: Iterable[str], training: Mapping[str, Any]) -> list[str]:
-        """Return which of these stages, broken or swapped, and of these settings it has no counterpart for."""
+    def missing(
+        self, stages: Iterable[str], training: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> list[str]:
+        """Return which of these stages, broken or swapped, and of these settings it has no counterpart for.
+
+        options: all that the run would have.
+        """
         unknown = [f"stage {stage}" for stage in stages if stage not in self.stages]
-        return unknown + self.unmapped(training)
+        return unknown + self.unmapped(training, options)
 
     def check(self, params: Params, path: Path) -> None:
         """Raise InputError where params.yaml says what this trainer cannot be told. path: for the error."""

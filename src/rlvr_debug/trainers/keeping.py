@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.replay.record import ParameterGroup, Record
+from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
-__all__ = ["Snapshots", "gradients_of", "groups_of", "kept", "names_of", "state_of"]
+__all__ = ["Snapshots", "gradients_of", "groups_of", "kept", "names_of", "state_of", "whole_norms"]
 
 
 def kept(tensor: Tensor) -> Tensor:
@@ -47,15 +48,15 @@ class Snapshots:
         if not held or any(
             not torch.equal(part(n, p.detach()).cpu(), part(n, held[-1][n])) for n, p in now.items()
         ):
-            held.append({**self._frozen, **self._held({n: kept(p) for n, p in now.items()})})
+            held.append({**self._frozen, **self._held(now)})
         return len(held) - 1
 
-    def _held(self, trained: dict[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the same, of a large model as it is read from disk when it is needed."""
+    def _held(self, now: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return a copy of these weights, of a large model as it is read from disk when it is needed."""
         if self._spill is None:
-            return trained
+            return {name: kept(parameter) for name, parameter in now.items()}
         file = Path(self._spill.name, f"weights-{next(self._numbers)}.safetensors")
-        save_file(trained, file)
+        save_file({n: p.detach().cpu().contiguous() for n, p in now.items()}, file)
         return dict(load_file(file))
 
 
@@ -71,6 +72,12 @@ def gradients_of(model: Any, record: Record) -> dict[str, Tensor]:
         for name, parameter in model.named_parameters()
         if parameter.grad is not None
     }
+
+
+def whole_norms(model: Any) -> tuple[float, float]:
+    """Return the norm of the gradients of now, and the same as their own precision sums it up."""
+    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return norm(found), norm_as_summed(found)
 
 
 def groups_of(optimizer: Optimizer, names: Mapping[int, str]) -> list[ParameterGroup]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlvr_debug.replay.consequences.base import Consequence
+from rlvr_debug.replay.consequences.correction import NAME as CORRECTION
+from rlvr_debug.replay.consequences.correction import correction
 from rlvr_debug.replay.consequences.course import ROWS, SCHEDULE, rows_repeated, schedule
 from rlvr_debug.replay.consequences.kl_gradient import NAME as KL_GRADIENT
 from rlvr_debug.replay.consequences.kl_gradient import kl_gradient
@@ -21,6 +23,7 @@ CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
     LIMITS: limits,
     CONTRAST: contrast,
     NEARLY_EQUAL: nearly_equal,
+    CORRECTION: correction,
     KL_GRADIENT: kl_gradient,
     SCHEDULE: schedule,
 }

@@ -50,13 +50,14 @@ _PARTS: Mapping[str, Callable[[Record], bool]] = {
 class Segment:
     """A segment: its name, and what of it is in a record. of: which parts of a record it looks at.
 
-    pairs: whether two variants at once are tried.
+    pairs: whether two variants at once are tried. trains: whether it is of what is trained on, and not of how that was made.
     """
 
     name: str
     instances: Callable[[Record, Network], Iterator[Instance]]
     of: str = ""
     pairs: bool = False
+    trains: bool = False
 
     def check(self, record: Record) -> None:
         """Raise NotSeen where the record has no part that it looks at."""
@@ -77,14 +78,14 @@ SEGMENTS = (
     Segment(fixed_logprobs.OLD, fixed_logprobs.old_instances, of="rollouts"),
     Segment(fixed_logprobs.REFERENCE, fixed_logprobs.reference_instances, of="rollouts"),
     Segment(importance_weights.SEGMENT, importance_weights.instances, of="rollouts"),
-    Segment(micro_batches.SEGMENT, micro_batches.instances, of="micro-batches"),
-    Segment(model_inputs.SEGMENT, model_inputs.instances, of="micro-batches"),
-    Segment(policy_logprobs.SEGMENT, policy_logprobs.instances, of="micro-batches"),
-    Segment(loss.SEGMENT, loss.instances, of="micro-batches", pairs=True),
-    Segment(gradient.SEGMENT, gradient.instances, of="micro-batches"),
-    Segment(clip.SEGMENT, clip.instances, of="updates"),
-    Segment(between.SEGMENT, between.instances, of="updates"),
-    Segment(optimizer_step.SEGMENT, optimizer_step.instances, of="updates"),
-    Segment(saved.SEGMENT, saved.instances),
-    Segment(effect.SEGMENT, effect.instances),
+    Segment(micro_batches.SEGMENT, micro_batches.instances, of="micro-batches", trains=True),
+    Segment(model_inputs.SEGMENT, model_inputs.instances, of="micro-batches", trains=True),
+    Segment(policy_logprobs.SEGMENT, policy_logprobs.instances, of="micro-batches", trains=True),
+    Segment(loss.SEGMENT, loss.instances, of="micro-batches", pairs=True, trains=True),
+    Segment(gradient.SEGMENT, gradient.instances, of="micro-batches", trains=True),
+    Segment(clip.SEGMENT, clip.instances, of="updates", trains=True),
+    Segment(between.SEGMENT, between.instances, of="updates", trains=True),
+    Segment(optimizer_step.SEGMENT, optimizer_step.instances, of="updates", trains=True),
+    Segment(saved.SEGMENT, saved.instances, trains=True),
+    Segment(effect.SEGMENT, effect.instances, trains=True),
 )

@@ -43,7 +43,9 @@ def _compare(batch: Batch, settings: Settings, **knobs: Any) -> Gap:
 
 
 def _described(batch: Batch) -> str:
-    return "; ".join(f"{name} {value:.3g}" for name, value in summary(batch).items())
+    return "; ".join(
+        f"{name.replace('_', ' ')} {value:.3g}" for name, value in summary(batch).items()
+    )
 
 
 def expected_weights(
@@ -82,9 +84,9 @@ def expected_weights(
 def summary(batch: Batch) -> dict[str, float]:
     """Return what a correction does to a batch, whether it is right or not.
 
-    gap: mean absolute difference of sampler and trainer, nats a token. effective sample size: of the weights,
-    relative to their number (Kish). masked: share of weights that are 0. weight, longer half: mean weight of the
-    longer half of the sequences.
+    gap: mean absolute difference of sampler and trainer, nats a token. effective_sample_size: of the weights,
+    relative to their number (Kish). masked: share of weights that are 0. weight_by_length: mean weight of the sequences
+    that are longer than the median, relative to that of the others, with its standard error; 1 where that is not known.
     """
     assert batch.importance_weights is not None
     assert batch.old is not None
@@ -92,18 +94,29 @@ def summary(batch: Batch) -> dict[str, float]:
     mask = batch.loss_mask.bool()
     weights = batch.importance_weights.double()
     lengths = mask.sum(1)
+    whole = weights.shape[1] == 1
     each = (
-        weights
-        if weights.shape[1] == 1
-        else (weights * mask).sum(1, keepdim=True) / lengths[:, None].clamp(min=1)
+        weights[:, 0] if whole else (weights * mask).sum(1) / lengths.clamp(min=1).to(weights.dtype)
     )
-    counted = each[:, 0] if weights.shape[1] == 1 else weights[mask]
+    counted = each if whole else weights[mask]
     squares = counted.square().sum()
     size = counted.sum().square() / squares / len(counted) if squares else squares
-    long = lengths >= lengths.double().median()
+    there = lengths > 0
+    long = lengths > lengths[there].median()
+    longer, shorter = each[long], each[there & ~long]
+    known = len(longer) > 1 and len(shorter) > 1 and bool(shorter.mean())
+    by_length, error = _ratio(longer, shorter) if known else (1.0, 0.0)
     return {
         "gap": float((batch.old - batch.sampler)[mask].abs().nanmean()),
-        "effective sample size": float(size),
+        "effective_sample_size": float(size),
         "masked": float((counted == 0).double().mean()),
-        "weight of the longer half": float(each[long].mean()),
+        "weight_by_length": by_length,
+        "standard_error": error,
     }
+
+
+def _ratio(one: Tensor, other: Tensor) -> tuple[float, float]:
+    """Return the ratio of two means and its standard error."""
+    ratio = float(one.mean() / other.mean())
+    errors = [float(x.std() / x.mean()) / len(x) ** 0.5 if x.any() else 0.0 for x in (one, other)]
+    return ratio, ratio * math.hypot(*errors)

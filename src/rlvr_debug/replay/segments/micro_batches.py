@@ -10,6 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from rlvr_debug.replay.delayed import origins
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
@@ -20,6 +21,10 @@ SEGMENT = "micro-batches"
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
+    for number, origin in enumerate(origins(record)):
+        said = f"its batch is that of generation {origin + 1}"
+        off = partial(_wrong, int(number != origin))
+        yield Instance(f"generation {number + 1}", off, partial(str, said))
     trained: dict[int, Counter[int]] = {}
     for number, update in enumerate(record.updates):
         where = f"update {number + 1}"

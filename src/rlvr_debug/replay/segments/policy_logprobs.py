@@ -25,24 +25,27 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
             if micro.forward is None or micro.logprobs is None:
                 raise NotSeen("what the loss reads was not seen")
             if micro.given.loss_mask.any():
-                compare = partial(_compare, record, network, micro)
+                count = len(micro.given.loss_mask)
+                most = -(-record.rows // len(update.micro_batches))
+                rows = record.chosen(count, most)
+                compare = partial(_compare, network, micro, rows)
                 yield Instance(f"update {number + 1}, micro-batch {place + 1}", compare)
 
 
 def _compare(
-    record: Record,
     network: Network,
     micro: MicroBatch,
+    rows: Tensor,
     *,
     updates_ago: int = 0,
     power: float = 1.0,
     then: str = "",
     attention: str = "",
 ) -> Gap | None:
-    """power: of the temperature that logits are divided by. then: what is done to the log-probabilities."""
+    """rows: of the micro-batch, that are looked at. power: of the temperature that logits are divided by. then: what is done to the log-probabilities."""
+    record = network.record
     weights = weights_of(record, network, micro.weights, updates_ago, False)
     temperature = record.settings.sampling.temperature
-    rows = record.chosen(len(micro.given.loss_mask))
     counted = micro.given.loss_mask[rows].bool()
     if weights is None or (power != 1 and temperature == 1):
         return None

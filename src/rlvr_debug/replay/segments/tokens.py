@@ -11,7 +11,7 @@ from rlvr_debug.replay.finding import Place
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Generation, Record
-from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained
+from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained_ids
 from rlvr_debug.replay.segments.prompt import template_ids
 from rlvr_debug.replay.segments.tool_turns import blocks, rendered_turn
 
@@ -21,11 +21,7 @@ SEGMENT = "tokens"
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings)
-        rows = trained(batch_of(generation))
-        got = [
-            prompt + _completion(rollout, completion, counted, record.settings.pad_id)
-            for rollout, (prompt, completion, counted) in zip(sampled, rows, strict=True)
-        ]
+        got = trained_ids(batch_of(generation), sampled, record.settings.pad_id)
         bad = sum(ids != rollout.ids for ids, rollout in zip(got, sampled, strict=True))
         said = partial(str, f"{bad} of its {len(got)} sequences")
         for row, ids in enumerate(got):
@@ -81,24 +77,6 @@ def _built(
             history = [*prompt, *said[row][:start]]
             ids += rendered_turn(record, history, block, **turns)
     return ids
-
-
-def _completion(
-    rollout: Rollout, completion: list[int], counted: list[bool], pad: int
-) -> list[int]:
-    """Return the trained completion up to the end of what was sampled.
-
-    What is behind it is padding, or a tool's turn that nobody read; what the loss counts there belongs to it.
-    """
-
-    def without_end(ids: list[int], least: int) -> list[int]:
-        end = len(ids)
-        while end > least and (ids[end - 1] == pad or not counted[end - 1]):
-            end -= 1
-        return ids[:end]
-
-    found = without_end(completion, len(rollout.completion))
-    return found if found == rollout.completion else without_end(found, 0)
 
 
 def _places(rollout: Rollout, got: list[int], generation: int, row: int) -> tuple[Place, ...]:

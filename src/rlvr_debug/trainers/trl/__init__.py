@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr_debug.trainers.program import ProgramTrainer
-from rlvr_debug.trainers.trl.config import FIELDS
+from rlvr_debug.trainers.trl.config import FIELDS, corrects
 
 __all__ = ["TRAINER"]
 
@@ -23,8 +23,8 @@ class _TRL(ProgramTrainer):
     def code(self) -> tuple[str, ...]:
         return (*super().code, "trainers/trl/config.yaml")
 
-    def unmapped(self, training: Mapping[str, Any]) -> list[str]:
-        return FIELDS.unmapped(training)
+    def unmapped(self, training: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+        return FIELDS.unmapped({k: v for k, v in training.items() if not corrects(k, options)})
 
     def venvs(self, command: Mapping[str, Any]) -> list[str]:
         return ["trl"]

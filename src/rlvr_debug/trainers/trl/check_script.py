@@ -6,6 +6,7 @@ checked, and the process ends. told.json says how, and where the answer goes.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import runpy
@@ -32,19 +33,28 @@ def main() -> None:
     started = time.perf_counter()
     from trl import GRPOTrainer
 
+    from rlvr_debug.trainers.trl.beforehand import changed_note
     from rlvr_debug.trainers.trl.sampler_calls import make_watchable
 
     make_watchable()  # before the script takes hold of a method
     imported = time.perf_counter() - started
-    inner = GRPOTrainer.train
+    inner, make = GRPOTrainer.train, GRPOTrainer.__init__
+    made: dict[int, dict[str, Any]] = {}
+
+    @functools.wraps(make)
+    def init(trainer: Any, *given: Any, **named: Any) -> None:
+        make(trainer, *given, **named)
+        made[id(trainer)] = dict(vars(trainer.args))
 
     def train(trainer: Any, *given: Any, **named: Any) -> None:
+        changed = changed_note(made.get(id(trainer), {}), vars(trainer.args))
         answer = _checked(trainer, told, lambda: inner(trainer, *given, **named))
+        answer["notes"] += filter(None, [changed])
         answer["seconds"]["imports"] = imported
         _write(Path(told["out"]), answer)
         raise _Done
 
-    GRPOTrainer.train = train
+    GRPOTrainer.__init__, GRPOTrainer.train = init, train
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
         runpy.run_path(script, run_name="__main__")
@@ -56,9 +66,12 @@ def main() -> None:
 
 def _checked(trainer: Any, told: Mapping[str, Any], run: Callable[[], Any]) -> dict[str, Any]:
     from rlvr_debug.replay.store import write_record
+    from rlvr_debug.trainers.trl.kept import give_back
     from rlvr_debug.trainers.trl.live import checked, recorded
 
     record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"])
+    if record.elements:
+        give_back(trainer)  # the process ends with the check, which has room of its own now
     if told.get("record"):
         write_record(record, Path(told["record"]))
     return checked(record, ran)

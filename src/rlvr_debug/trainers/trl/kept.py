@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.adapters import Scalings
+from rlvr_debug.replay.architecture import compute_plainly
 from rlvr_debug.replay.record import Batch
 from rlvr_debug.trainers.keeping import kept
 
@@ -18,6 +19,7 @@ __all__ = [
     "ROW",
     "adapters_of",
     "dropouts_of",
+    "give_back",
     "kept_batch",
     "kept_row",
     "plain_module",
@@ -113,11 +115,21 @@ def without_dropout(model: Any) -> Callable[[], None]:
     return restore
 
 
+def give_back(trainer: Any) -> None:
+    """Free what a trainer that makes no step any more holds in memory: weights, gradients, the optimizer's state."""
+    if trainer.optimizer is not None:
+        trainer.optimizer.state.clear()
+    for model in filter(None, (trainer.model, getattr(trainer, "ref_model", None))):
+        for parameter in model.parameters():
+            parameter.grad = None
+            parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
+
+
 def plain_module(model: Any) -> Any:
     """Return a module of the model's architecture in float32, with none of what trainers patch on theirs."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     config = copy.deepcopy(base.config)
-    config._attn_implementation = "sdpa"
+    compute_plainly(config, type(base))
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

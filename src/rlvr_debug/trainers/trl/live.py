@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -56,6 +57,8 @@ def recorded(
 def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[Record, float]:
     """Return the recorder's record of a training, and the seconds that it took."""
     callback = Steps(recorder)
+    if recorder.record.elements:  # before it takes minutes and memory
+        print("\n".join(recorder.record.notes), file=sys.stderr, flush=True)
     recorder.attach()
     trainer.add_callback(callback)
     started = time.perf_counter()

@@ -28,7 +28,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.trainers.protocol import RECORDED, Told, save_trained
 from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
-from rlvr_debug.trainers.trl.config import config_of
+from rlvr_debug.trainers.trl.config import options_of
 from rlvr_debug.trainers.trl.environment import environment_class
 
 __all__ = ["main", "train"]
@@ -59,7 +59,7 @@ def train(told: Told) -> None:
     judge = Judge(environment, rows, chat)
     recorded = DiagnosticSettings(told.rollouts_every, told.rollouts_kept)
     recorder = RunRecorder(out, judge, recorded)
-    options = config_of(run.training, environment, stages.max_new_tokens(environment))
+    options = options_of(run, environment, stages.max_new_tokens(environment))
     config = GRPOConfig(
         output_dir=str(out / "trl"),
         save_strategy="no",  # TRL's checkpoints are pickles
@@ -67,7 +67,7 @@ def train(told: Told) -> None:
         disable_tqdm=True,
         use_cpu=not torch.cuda.is_available(),
         seed=run.seed,
-        **{**options, **run.options},
+        **options,
     )
     tools = {}
     if environment.tools:

@@ -36,10 +36,11 @@ from rlvr_debug.trainers.keeping import (
     kept,
     names_of,
     state_of,
+    whole_norms,
 )
+from rlvr_debug.trainers.trl.beforehand import Needs, large_note, needs_of, version_note
 from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
 from rlvr_debug.trainers.trl.kept import (
-    ELEMENTS,
     ROW,
     adapters_of,
     dropouts_of,
@@ -80,6 +81,7 @@ class Recorder:
         self._micro: MicroBatch | None = None
         self._undo: list[Callable[[], None]] = []
         self._rewards = RewardWatch(again=rewards)
+        self._norms: tuple[float, float] | None = None
         self.record = self._begun()
         self._weights = Snapshots(self._model, self.record)
         self._weights.take()
@@ -99,18 +101,24 @@ class Recorder:
             decayed=decayed_names(trainer, self._model),
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
         )
+        record.notes += filter(None, [version_note(self._library, version(self._library))])
         sizes = {name: p.numel() for name, p in self._model.named_parameters() if p.requires_grad}
         if sum(sizes.values()) >= _LARGE:
             record.elements, record.rows = some_elements(sizes), _ROWS
-            record.notes.append(
-                f"the model is large: {_ROWS} rows of a batch, {ELEMENTS} numbers of each tensor, and the gradient "
-                "of the last layer are looked at"
-            )
+            record.notes.append(large_note(_ROWS, self._needs()))
         if record.settings.dropouts:
             record.notes.append(
                 f"{record.settings.dropouts} dropouts are switched off in the recorded steps"
             )
         return record
+
+    def _needs(self) -> Needs:
+        """Return what the check of a large model needs beside the script."""
+        sizes = [(p.numel(), p.requires_grad) for p in self._model.parameters()]
+        words = getattr(self._model.config, "vocab_size", 0)
+        logits = _ROWS * self._trainer.args.max_completion_length * words
+        trained = sum(size for size, moves in sizes if moves)
+        return needs_of(sum(size for size, _ in sizes), trained, logits, self._steps)
 
     def _asked(self, dropouts: int) -> Settings:
         """Return what the trainer was told."""
@@ -316,7 +324,8 @@ class Recorder:
             inner(loss, *given, **named)
             if self._update.micro_batches:
                 self._update.gradients = gradients_of(self._model, self.record)
-                self._norm = self._whole_norm()
+                if self.record.elements and getattr(accelerator, "sync_gradients", True):
+                    self._norms = whole_norms(self._model)
 
         accelerator.backward = backward
 
@@ -324,13 +333,6 @@ class Recorder:
             del accelerator.backward
 
         return restore
-
-    def _whole_norm(self) -> float:
-        """Return the norm of the whole gradient, where only a part of it is kept."""
-        if not self.record.elements:
-            return 0.0
-        found = [p.grad.double().norm() for p in self._model.parameters() if p.grad is not None]
-        return float(torch.stack(found).norm()) if found else 0.0
 
     @contextmanager
     def _in(self, phase: str) -> Iterator[None]:
@@ -349,8 +351,9 @@ class Recorder:
         micros = update.micro_batches
         update.touched = bool(micros) and update.before != micros[-1].weights
         update.clipped = gradients_of(self._model, self.record)
-        if self.record.elements:
-            update.norms = (self._norm, self._whole_norm())
+        if self._norms:
+            before, summed = self._norms
+            update.norms, self._norms = (before, whole_norms(self._model)[0], summed), None
         optimizer, names = self._optimizer(), names_of(self._model)
         update.optimizer = type(optimizer).__name__
         update.groups = groups_of(optimizer, names)

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from rlvr_debug.replay.adapters import is_adapter, plain_weights
 from rlvr_debug.replay.record import Record
+from rlvr_debug.trainers.keeping import kept
 
 __all__ = ["saved_weights"]
 
@@ -45,7 +47,26 @@ def saved_weights(trainer: Any, record: Record) -> Mapping[str, Tensor] | None:
         found: dict[str, Tensor] = {}
         for file in sorted(Path(folder).glob("*.safetensors")):
             found |= load_file(file)
-        return found or None
+        others = found.keys() - last.keys() and last.keys() - found.keys()
+        if not others or any(map(is_adapter, last)):
+            return found or None
+        try:
+            return _read_again(trainer, folder)
+        except Exception as error:  # whatever an architecture's class says of its files
+            record.notes.append(f"what was saved cannot be read: {type(error).__name__}: {error}")
+            return None
+
+
+def _read_again(trainer: Any, folder: str) -> Mapping[str, Tensor]:
+    """Return what transformers reads from a folder whose tensors have other names than the model's own.
+
+    It saves some architectures in other pieces than it computes them in, such as one tensor for each expert.
+    """
+    kind = type(trainer.accelerator.unwrap_model(trainer.model))
+    with torch.random.fork_rng():
+        read, told = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+    missing = set(told["missing_keys"])
+    return {name: kept(p) for name, p in read.named_parameters() if name not in missing}
 
 
 def _in_a_file(name: str) -> str:

@@ -35,7 +35,7 @@ class _Verifiers(ProgramTrainer):
     def code(self) -> tuple[str, ...]:
         return (*super().code, "trainers/verifiers/config.yaml")
 
-    def unmapped(self, training: Mapping[str, Any]) -> list[str]:
+    def unmapped(self, training: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
         return FIELDS.unmapped(training)
 
     def check(self, params: Params, path: Path) -> None:

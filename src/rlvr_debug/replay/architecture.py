@@ -152,7 +152,9 @@ def _built(path: Path, device: torch.device) -> Any:
     config = transformers.AutoConfig.from_pretrained(path.parent, **_FILES)
     [name] = config.architectures or [""]
     kind: Any = getattr(transformers, name, None)
-    how: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
+    # its name before transformers 4.56
+    precision = "dtype" if hasattr(config, "dtype") else "torch_dtype"
+    how: dict[str, Any] = {"attn_implementation": "sdpa", precision: torch.float32}
     with device:
         if _is_model(kind):
             return kind._from_config(config, **how)

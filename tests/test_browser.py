@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -21,29 +19,15 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from rlvr_debug.causes import stages_with
 from rlvr_debug.metrics.settings import DiagnosticSettings
-from rlvr_debug.report.check_page import write_page
 from rlvr_debug.sampling.chat import Chat
-from tests.check_answer import deviating_answer
+from tests.browsing import EVIL, LOCAL, MARKS, browser, count, logged, requests
 from tests.made_up_study import CAUSE_FOUND, Study, recorded
 from tests.small import small_training
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.chromium,
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER),
-        reason="chromium or chromedriver is missing (Debian: chromium, chromium-driver)",
-    ),
-]
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--window-size=1280,800",
-)
+__all__ = ["browser"]
+
+pytestmark = MARKS
 FAULTS = ["attention-from-loss-mask", "prompt-without-tools", "tool-turn-rendered-alone"]
-EVIL = "<img src=x onerror=\"document.title='run'\"></script><script>document.title='run'</script>"
-LOCAL = ("file:", "data:", "blob:")
 
 
 @pytest.fixture(scope="module")
@@ -63,32 +47,6 @@ def page(
     path = study.results / "report.html"
     path.write_text(study.report(), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a check in which a segment deviates, with tokens, names and notes that are markup."""
-    path = tmp_path_factory.mktemp("check") / "check.html"
-    write_page(deviating_answer(EVIL), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    options = ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    browser = Chrome(options=options, service=Service(DRIVER))
-    yield browser
-    browser.quit()
-
-
-def logged(browser: Chrome, name: str) -> list[dict[str, Any]]:
-    """Since this was last asked for."""
-    entries: list[dict[str, Any]] = browser.get_log(name)  # type: ignore[no-untyped-call]
-    return entries
 
 
 @pytest.fixture
@@ -127,23 +85,10 @@ def centred(report: Chrome, element: WebElement) -> WebElement:
     return element
 
 
-def count(report: Chrome, selector: str) -> int:
-    return len(report.find_elements(By.CSS_SELECTOR, selector))
-
-
 def turn(report: Chrome) -> str:
     """The heading of the turn that is marked."""
     [now] = report.find_elements(By.CSS_SELECTOR, "#lanes [aria-current]")
     return now.find_element(By.TAG_NAME, "h4").text
-
-
-def requests(report: Chrome) -> list[str]:
-    events = [json.loads(entry["message"])["message"] for entry in logged(report, "performance")]
-    return [
-        event["params"]["request"]["url"]
-        for event in events
-        if event["method"] == "Network.requestWillBeSent"
-    ]
 
 
 def test_it_asks_no_network_for_anything_and_reports_no_error(report: Chrome, page: Path) -> None:
@@ -283,36 +228,6 @@ def test_tokens_are_reached_and_told_without_a_mouse(report: Chrome) -> None:
     assert facts(report)["seen by the policy"] == "no"
     for name in ("arm", "step", "rollout"):
         assert report.execute_script("return arguments[0].labels.length", at(report, name)) == 1
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
-def test_the_page_of_a_check_is_read_at_any_width_by_day_and_by_night(
-    width: int, scheme: str, browser: Chrome, checked: Path
-) -> None:
-    for log in ("performance", "browser"):
-        logged(browser, log)
-    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-    try:
-        browser.get(checked.as_uri())
-        assert [url for url in requests(browser) if not url.startswith(LOCAL)] == []
-        assert [entry["message"] for entry in logged(browser, "browser")] == []
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-        body = browser.find_element(By.TAG_NAME, "body")
-        inks = {"light": "rgba(34, 34, 34, 1)", "dark": "rgba(230, 230, 230, 1)"}
-        assert body.value_of_css_property("color") == inks[scheme]
-        assert browser.title.startswith("Check of ")
-        assert count(browser, "img, script") == 0
-        assert body.text.count(EVIL) >= 3
-        marks = browser.find_elements(By.CSS_SELECTOR, "mark")
-        assert [mark.text for mark in marks] == ["third"]
-        assert marks[0].is_displayed()
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 @pytest.mark.parametrize("width", [360, 600, 1280])

@@ -335,3 +335,23 @@ def test_the_check_is_installed_beside_somebody_s_trl_and_leaves_its_versions(
     broken = alone("check", "--json", "train.py", "broken")
     assert broken.returncode == 3, broken.stderr
     assert json.loads(broken.stdout)["first"] == "loss"
+
+
+@pytest.mark.deep
+def test_with_the_oldest_packages_that_the_check_asks_for_a_trainer_is_checked(
+    tmp_path: Path,
+) -> None:
+    """TRL 0.14.0 reads padding (its PR 2708): the check says that, of the script and of its record."""
+    wheel = built(tmp_path)
+    programs, pip = environment(tmp_path)
+    oldest = [line.replace(">=", "==") for line in EXTRAS["check"]]
+    # what TRL 0.14.0 and torch 2.4.0 themselves work with
+    install(pip, f"{wheel}[check]", *oldest, "numpy<2.3", "datasets==3.0.0", "accelerate==1.2.0")
+    alone = caller(tmp_path / "empty", [str(programs / "rlvr-debug")], OMP_NUM_THREADS="1")
+    script = SCRIPT.replace("max_steps=50,", "max_steps=50, gradient_accumulation_steps=1,")
+    (tmp_path / "empty" / "train.py").write_text(script, encoding="utf-8")
+    for words in (["--save", "record", "train.py"], ["--record", "record"]):
+        done = alone("check", "--json", *words)
+        assert done.returncode == 3, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["trainer"], found["first"]) == ("trl 0.14.0", "model inputs")

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.mistakes.kinds import AREAS, HELD_OUT, HERE, Kind, load_kinds
 from benchmarks.mistakes.make import LOGS
-from rlvr_debug.diagnosis.rank import suspects
+from rlvr_debug.diagnosis.rank import reward_rises, suspects
 from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Log, make_log
 from rlvr_debug.logs.readers import Rows
@@ -36,12 +36,16 @@ _DRAWS = 2000
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said of one log. said: suspects, most likely first; first, area: whether that is right."""
+    """What was said of one log. said: suspects, most likely first; first, area: whether that is right.
+
+    rises: whether the training reward does, as a diagnosis has it.
+    """
 
     kind: Kind
     run: int
     said: tuple[str, ...]
     checks: tuple[str, ...]
+    rises: bool | None = False
 
     @property
     def blamed(self) -> bool:
@@ -93,10 +97,11 @@ def answers(lines: Iterable[Mapping[str, Any]], sampler: bool = True) -> list[An
     kinds = load_kinds()
     found = []
     for line in lines:
-        ranked = suspects(log_of(line, sampler))
+        log = log_of(line, sampler)
+        ranked = suspects(log)
         said = tuple(each.slug for each in ranked)
         checks = tuple(",".join(each.checks) or "unseen" for each in ranked)
-        found.append(Answer(kinds[line["kind"]], line["run"], said, checks))
+        found.append(Answer(kinds[line["kind"]], line["run"], said, checks, reward_rises(log)))
     return found
 
 
@@ -145,6 +150,8 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
         what = "with the sampler's log-probabilities" if sampler else "without them"
         held_out = [each for each in found if each.kind.fold == HELD_OUT]
         rows.append(row(f"held out, {what}", held_out))
+        flat = [each for each in held_out if each.rises is False]
+        rows.append(row(f"of these, runs whose reward does not rise, {what}", flat))
         seen = [each for each in found if each.kind.fold != HELD_OUT]
         rows.append(row(f"bounds were set on these, {what}", seen))
     return "\n".join(rows) + "\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,13 @@ __all__ = [
     "STOPS",
     "UNSEEN",
     "Check",
+    "Passage",
+    "Place",
     "Reading",
     "Shown",
     "Trend",
     "correlation",
+    "first_rows",
     "from_the_start",
     "graded",
     "late",
@@ -44,28 +47,48 @@ UNSEEN = 1  # no log can show or exclude it; the reward does not rise
 _ERRORS = 3.0  # standard errors between thirds that are more than chance
 
 
+# which rows of a log a check looks at: the first ones, the last third, the one with the largest value, or all
+Place = Literal["start", "end", "largest", "run"]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A rollout that shows a finding. row: its label in Log.completions.
+
+    turn: the turn that does, 0 for the prompt and -1 for the last one; text: the words that do, wherever they stand.
+    Without either it is all of it.
+    """
+
+    row: int
+    turn: int | None = None
+    text: str = ""
+
+
 @dataclass(frozen=True)
 class Reading:
     """What a check reads from a log.
 
     strength: one of the four above, 0 if nothing was found. values: what the check's texts name. amount: in [0, 1],
-    orders equal strengths. says: which text, where the check has several.
+    orders equal strengths. says: which text, where the check has several. rollouts: those that show it, the clearest
+    first.
     """
 
     strength: int
     values: Mapping[str, Any]
     amount: float = 0.5
     says: str = ""
+    rollouts: tuple[Passage, ...] = ()
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A reading with its texts. strength and amount: as in Reading; measured: its numbers by their names."""
+    """A reading with its texts. strength, amount, rollouts: as in Reading; measured: its numbers by their names."""
 
     strength: int
     measured: Mapping[str, float]
     sentence: str
     amount: float
+    rollouts: tuple[Passage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +102,7 @@ class Check:
     mapping has one for each key, `{name}`. found, fine: the sentence for a reading with and without strength, or
     several, by what the reading says. explains: checks whose finding follows from this one's, where both are
     there. clears: it measures the mechanism itself, so that the hypothesis is not suspected where it is fine.
-    refuted_by: what the user would see, or could try, if the finding were wrong. run: the function of this name in
+    refuted_by: what the user would see, or could try, if the finding were wrong. at: the rows that it looks at. run: the function of this name in
     the cause's log_checks.py.
     """
 
@@ -96,6 +119,7 @@ class Check:
     explains: tuple[str, ...] = ()
     clears: bool = False
     refuted_by: str = ""
+    at: Place = "run"
     fewest: Mapping[str, int] = field(default_factory=dict)
 
     def on(self, log: Log) -> Shown | None:
@@ -110,7 +134,8 @@ class Check:
         except KeyError as name:
             place = f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}'"
             raise InputError(f"{place} says {name}, expected {', '.join(reading.values)}") from None
-        return Shown(reading.strength, self._measured(reading.values), sentence, reading.amount)
+        measured = self._measured(reading.values)
+        return Shown(reading.strength, measured, sentence, reading.amount, reading.rollouts)
 
     def _enough(self, log: Log) -> bool:
         """Return whether finite values are there: as many as `fewest` says, and one of each quantity of an alternative."""
@@ -190,11 +215,17 @@ def graded(value: float, bounds: Mapping[int, float]) -> int:
     return max((strength for strength, bound in bounds.items() if value >= bound), default=0)
 
 
+def first_rows(size: int) -> int:
+    """Return how many of so many rows are the first ones: a twentieth, at least two of ten or more."""
+    return max(2 if size >= 10 else 1, size // 20)
+
+
 def from_the_start(shares: NDArray[Any]) -> float:
-    """The mean of the first rows (a twentieth, at least two of ten or more), or of all if that is less: what breaks
-    later is the wreck of something else, or of what was solved; what mends itself no longer matters."""
-    count = max(2 if shares.size >= 10 else 1, shares.size // 20)
-    return float(min(shares[:count].mean(), shares.mean()))
+    """Return the mean of the first rows, or of all if that is less.
+
+    What breaks later is the wreck of something else, or of what was solved; what mends itself no longer matters.
+    """
+    return float(min(shares[: first_rows(shares.size)].mean(), shares.mean()))
 
 
 def late(values: Array) -> float:

@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Passage
 from rlvr_debug.logs.log import Log
 
 Groups: TypeAlias = "pd.api.typing.DataFrameGroupBy[Any, Any]"
 
-__all__ = ["DEAD", "SAME", "at_least", "dead", "groups_of", "of_early_groups"]
+__all__ = ["DEAD", "SAME", "at_least", "dead", "group_where", "groups_of", "of_early_groups"]
 
 DEAD = {MILD: 0.5, LARGE: 0.75, STOPS: 0.9}
 SAME = 1e-6
@@ -26,6 +26,15 @@ def groups_of(log: Log) -> Groups | None:
     sizes = table.groupby(["step", "prompt"])["prompt"].transform("size")
     kept = table[sizes > 1]
     return kept.groupby(["step", "prompt"]) if len(kept) else None
+
+
+def group_where(groups: Groups, value: pd.Series) -> tuple[Passage, ...]:
+    """Return the rollouts of the group with the largest value; none where no group has one. value: by (step, prompt)."""
+    known = value[value.notna()]
+    if known.empty:
+        return ()
+    rows = groups.groups[known.idxmax()]
+    return tuple(Passage(int(row)) for row in rows)
 
 
 def dead(log: Log, groups: Groups) -> pd.Series:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_debug.logs.log import Log
 
-__all__ = ["ends_in_call", "prompt_is_cut", "tool_results"]
+__all__ = ["ends_in_call", "messages", "prompt_is_cut", "tool_results"]
 
 # what begins a turn and ends it, and who speaks in the last one of a prompt: templates of Qwen, Llama 3 and Gemma
 _TURNS = (
@@ -19,7 +19,7 @@ _TURNS = (
 _CALLS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
 
 
-def _messages(completion: Any) -> list[dict[str, Any]] | None:
+def messages(completion: Any) -> list[dict[str, Any]] | None:
     """Return a conversation's messages, None of what is no list of messages."""
     if not isinstance(completion, str) or not completion.startswith("["):
         return None
@@ -34,7 +34,7 @@ def _messages(completion: Any) -> list[dict[str, Any]] | None:
 
 def ends_in_call(completion: Any) -> bool | None:
     """Return whether the last message asks for a tool, None of what is no conversation."""
-    found = _messages(completion)
+    found = messages(completion)
     if found is None:
         return None
     last = found[-1] if found else {}
@@ -45,16 +45,18 @@ def ends_in_call(completion: Any) -> bool | None:
     return bool(last.get("tool_calls")) or written
 
 
-def tool_results(log: Log) -> list[list[str]]:
-    """Return what tools said in each conversation that has any."""
+def tool_results(log: Log) -> dict[int, list[str]]:
+    """Return what tools said in each conversation that has any, by its row in Log.completions."""
     if "completion" not in log.completions:
-        return []
-    found = [
-        [str(m.get("content") or "") for m in told if m.get("role") in ("tool", "ipython")]
-        for completion in log.completions["completion"]
-        if (told := _messages(completion)) is not None
-    ]
-    return [said for said in found if said]
+        return {}
+    found = {
+        row: [str(m.get("content") or "") for m in told if m.get("role") in ("tool", "ipython")]
+        for row, completion in zip(
+            log.completions.index.to_numpy().tolist(), log.completions["completion"], strict=True
+        )
+        if (told := messages(completion)) is not None
+    }
+    return {row: said for row, said in found.items() if said}
 
 
 def prompt_is_cut(prompt: Any) -> str | None:

@@ -19,6 +19,7 @@ from rlvr_debug.cli.app import (
     study_of,
 )
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import writable
 
 
 @command(
@@ -41,7 +42,7 @@ def new_hypothesis(
     "diagnose outputs/checkpoint-100/trainer_state.json",
     "diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml",
     "diagnose history.jsonl --json | jq '.ranked[].hypothesis'",
-    "diagnose outputs/good outputs/bad",
+    "diagnose outputs/good outputs/bad --html apart.html",
 )
 def diagnose(
     path: Annotated[Path, typer.Argument(help="A log file, or the folder of one run.")],
@@ -56,6 +57,10 @@ def diagnose(
         Path | None, typer.Option(help="Write the study of what was ranked here.")
     ] = None,
     trainer: Annotated[str, typer.Option(help="That study's trainer: trl or command.")] = "trl",
+    html: Annotated[
+        Path | None,
+        typer.Option(help="A page of what was found: curves with the place marked, and rollouts."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the log of a run that you already have.
@@ -70,15 +75,25 @@ def diagnose(
     one_of("trainer", trainer, *trainers_offered())
     if other is not None and overlay_out:
         raise InputError("--overlay-out: found with two logs, expected one, whose study it is")
+    if html is not None:
+        writable(html, "--html")
     found = diagnosed(path, gpus, trainer)
     if other is not None:
         from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
 
         both = compare(found, diagnosed(other, gpus, trainer))
+        if html is not None:
+            from rlvr_debug.report.diagnosis_page import write_comparison
+
+            write_comparison(both, html)
         print_answer(comparison_json(both) if as_json else comparison_text(both))
         return
     if overlay_out:
         write_study(found, limit, trainer, overlay_out)
+    if html is not None:
+        from rlvr_debug.report.diagnosis_page import write_diagnosis
+
+        write_diagnosis(found, html)
     print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit))
 
 

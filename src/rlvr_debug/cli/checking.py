@@ -81,9 +81,7 @@ def check(
             writable(file, f"--{option}")  # before minutes are spent
     if record is not None and save is not None:
         raise InputError("--save: found with --record, which is one, expected a script")
-    need_extra(
-        "check", "torch", "safetensors", "transformers", "jinja2", *(["trl"] if script else [])
-    )
+    need_extra("check", "torch", "safetensors", "transformers", *(["trl"] if script else []))
     from rlvr_debug.replay.answer import DEVIATED, answer_text
     from rlvr_debug.replay.baseline import against, against_text, annotation_lines, read_baseline
 

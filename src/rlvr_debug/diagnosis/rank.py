@@ -26,6 +26,7 @@ __all__ = [
     "Suspect",
     "diagnose",
     "diagnose_log",
+    "reward_rises",
     "suspects",
     "write_study",
 ]
@@ -87,7 +88,7 @@ def diagnose(path: Path, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
 
 def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
     findings = run_checks(log)
-    learns = _learns(log)
+    learns = reward_rises(log)
     clock = timing(log, gpus)
     ranked = tuple(
         Ranked(
@@ -106,12 +107,14 @@ def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
 
 def suspects(log: Log) -> list[Suspect]:
     """Return the hypotheses that the log speaks for, most likely first: a diagnosis without what comes next."""
-    return _suspects(run_checks(log), _learns(log), _at_ceiling(log))
+    return _suspects(run_checks(log), reward_rises(log), _at_ceiling(log))
 
 
-def _learns(log: Log) -> bool | None:
-    """Whether the training reward rises by 5 % of its size: 3 standard errors between the first and last third; or,
-    for a run that learns within a few rows, three deviations of the last third above the first two rows."""
+def reward_rises(log: Log) -> bool | None:
+    """Return whether the training reward rises by 5 % of its size: 3 standard errors between the first and last third; or,
+    for a run that learns within a few rows, three deviations of the last third above the first two rows. None for too few
+    rows.
+    """
     rewards = log.series("reward")
     found = trend(rewards)
     if found is None:

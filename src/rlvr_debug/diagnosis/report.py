@@ -11,7 +11,14 @@ from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.rank import Diagnosis
 
-__all__ = ["diagnosis_json", "diagnosis_text", "learns_text", "plain", "wrapped"]
+__all__ = [
+    "diagnosis_json",
+    "diagnosis_text",
+    "learns_text",
+    "plain",
+    "strength_text",
+    "wrapped",
+]
 
 _WIDTH = 100
 _SHOWN = 5
@@ -46,6 +53,11 @@ def learns_text(learns: bool | None) -> str:
         False: "The training reward does not rise.",
         None: "Whether the training reward rises cannot be told.",
     }[learns]
+
+
+def strength_text(strength: int) -> str:
+    """Return what a suspect's strength says, in words."""
+    return _WORDS[strength]
 
 
 def _head(found: Diagnosis) -> Iterator[str]:

@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 _PREFIXES = ("train/", "global/")
-# verl's validation score of one source of questions
-_HELDOUT = re.compile(r"val-core/.+/(acc|reward|score)/mean@[0-9]+")
-# the mean and the standard deviation of one part of the reward, as TRL and its forks log them
-_PART = re.compile(r"rewards/(?P<part>.+?)(?:/(?P<what>mean|std))?")
+# the mean and the standard deviation of one part of the reward, as TRL and its forks log them, and prime-rl of each agent
+_PART = re.compile(r"(?:agg/all/[^/]+/)?rewards/(?P<part>.+?)(?:/(?P<what>mean|std))?")
+_OF_A_PART = ("mean", "std", "min", "max", "p10", "p50", "p90")
+_WORDS = re.compile(r"<[a-z]+>")
 
 
 @functools.cache
@@ -67,6 +67,16 @@ def _by_name() -> Mapping[str, tuple[str, int]]:
     return found
 
 
+@functools.cache
+def _patterns() -> tuple[tuple[re.Pattern[str], str, int], ...]:
+    """Return names in which <x> stands for any words, as patterns, with their quantity and place."""
+    return tuple(
+        (re.compile(".+".join(map(re.escape, _WORDS.split(name)))), quantity, place)
+        for name, (quantity, place) in _by_name().items()
+        if _WORDS.search(name)
+    )
+
+
 def _plain(name: str) -> list[str]:
     """The name as the table may have it: as it is, or without a prefix that says nothing."""
     low = name.strip().lower()
@@ -78,16 +88,23 @@ def resolve(name: str) -> tuple[str, int] | None:
     for candidate in _plain(name):
         if candidate in _by_name():
             return _by_name()[candidate]
-        if _HELDOUT.fullmatch(candidate):
-            return "heldout", len(_by_name())
+        for pattern, quantity, place in _patterns():
+            if pattern.fullmatch(candidate):
+                return quantity, place
     return None
+
+
+def _is(column: str, name: str) -> bool:
+    """Return whether a log's column is what a framework calls so."""
+    pattern = ".+".join(map(re.escape, _WORDS.split(name.lower())))
+    return any(re.fullmatch(pattern, candidate) for candidate in _plain(column))
 
 
 def framework_of(sources: Mapping[str, str]) -> str:
     """Return the framework that calls most of these quantities so, `trl` where none does. sources: column by quantity."""
     counts = {
         framework: sum(
-            any(name.lower() in _plain(column) for name in names_of(quantity).get(framework, ()))
+            any(_is(column, name) for name in names_of(quantity).get(framework, ()))
             for quantity, column in sources.items()
         )
         for framework in ("trl", *known_names()["frameworks"])
@@ -99,6 +116,6 @@ def part_of(name: str) -> tuple[str, str] | None:
     """(part, mean or std) where the column is of one part of the reward."""
     for candidate in _plain(name):
         match = _PART.fullmatch(candidate)
-        if match and match["part"] not in ("mean", "std", "min", "max"):
+        if match and match["part"].rpartition("/")[2] not in _OF_A_PART:
             return match["part"], match["what"] or "mean"
     return None

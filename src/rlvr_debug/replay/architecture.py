@@ -159,7 +159,8 @@ def _built(path: Path, device: torch.device) -> Any:
     config = transformers.AutoConfig.from_pretrained(path.parent, **_FILES)
     [name] = config.architectures or [""]
     kind: Any = getattr(transformers, name, None)
-    how: dict[str, Any] = {"dtype": torch.float32}
+    # its name before transformers 4.56
+    how: dict[str, Any] = {"dtype" if hasattr(config, "dtype") else "torch_dtype": torch.float32}
     causal = transformers.AutoModelForCausalLM._model_mapping.get(type(config), None)
     compute_plainly(config, kind if _is_model(kind) else causal)
     with device:

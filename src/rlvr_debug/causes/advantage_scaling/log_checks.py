@@ -6,7 +6,7 @@ import numpy as np
 
 from rlvr_debug.causes.advantages import follows
 from rlvr_debug.causes.check import LARGE, MILD, Reading, graded
-from rlvr_debug.causes.groups import SAME, groups_of, of_early_groups
+from rlvr_debug.causes.groups import SAME, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Array, Log
 
 _TINY_STD = 0.1
@@ -30,7 +30,10 @@ def advantage_bound(log: Log) -> Reading | None:
     # scaled by one deviation for all groups, or by none: the bound is of a group's own
     own = found is None or (found.factors <= 0).any() or _spread_of(found.factors) > _SAME_FACTOR
     beyond = excess > 1 + _TOLERANCE and log.completions["reward"].abs().max() <= 1 and own
-    return Reading(LARGE if beyond else 0, {"excess": excess}, min(1.0, excess / 100))
+    each = groups["advantage"]
+    shown = group_where(groups, each.max().where(each.max() >= -each.min(), -each.min()))
+    strength, amount = LARGE if beyond else 0, min(1.0, excess / 100)
+    return Reading(strength, {"excess": excess}, amount, rollouts=shown)
 
 
 def advantages_too_large(log: Log) -> Reading | None:
@@ -59,7 +62,8 @@ def tiny_deviations(log: Log) -> Reading | None:
         if not scale or len(live) < 10:
             return None
         share = of_early_groups(live < _TINY_GROUPS * scale)
-        return Reading(graded(share, _TINY_SHARE), {"share": share}, share, "groups")
+        shown = group_where(groups, -live)
+        return Reading(graded(share, _TINY_SHARE), {"share": share}, share, "groups", shown)
     shares = log.series("tiny_std_share")
     if shares.size:
         share = float(np.median(shares))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, correlation, from_the_start, graded
+from rlvr_debug.causes.check import (
+    LARGE,
+    MILD,
+    STOPS,
+    Passage,
+    Reading,
+    correlation,
+    from_the_start,
+    graded,
+)
 from rlvr_debug.causes.texts import ends_in_call, prompt_is_cut
 from rlvr_debug.logs.log import Log
 
@@ -41,7 +50,8 @@ def unanswered_calls(log: Log) -> Reading | None:
         return None
     by_step = ends[known].astype(float).groupby(table.loc[known, "step"].fillna(0)).mean()
     share = from_the_start(by_step.to_numpy(dtype=np.float64))
-    return Reading(graded(share, _CUT), {"share": share}, share)
+    shown = tuple(Passage(int(row), -1) for row in ends[known].index[ends[known].astype(bool)])
+    return Reading(graded(share, _CUT), {"share": share}, share, rollouts=shown)
 
 
 def prompt_truncation(log: Log) -> Reading | None:
@@ -51,9 +61,12 @@ def prompt_truncation(log: Log) -> Reading | None:
 
 def prompt_cut(log: Log) -> Reading | None:
     """Prompts whose text lacks what every chat template has at its beginning or its end."""
-    cuts = [cut for text in log.completions["prompt"] if (cut := prompt_is_cut(text)) is not None]
-    if not cuts:
+    known = log.completions["prompt"].map(prompt_is_cut).dropna()
+    if not len(known):
         return Reading(0, {"share": 0.0}, says="none")
+    cuts = known.tolist()
     share = sum(map(bool, cuts)) / len(cuts)
     side = max(("beginning", "end"), key=cuts.count)
-    return Reading(graded(share, _PROMPTS_CUT), {"share": share, "side": side}, share, "known")
+    shown = tuple(Passage(int(row), 0) for row in known.index[known == side])
+    values = {"share": share, "side": side}
+    return Reading(graded(share, _PROMPTS_CUT), values, share, "known", shown)

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlvr_debug.causes.advantages import follows
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded, trend
-from rlvr_debug.causes.groups import DEAD, dead, groups_of, of_early_groups
+from rlvr_debug.causes.groups import DEAD, dead, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Log
 
 _COPIES = {LARGE: 0.5, STOPS: 0.9}
@@ -18,13 +18,16 @@ _DROPPED = 0.9
 
 def dead_groups(log: Log) -> Reading | None:
     shares = log.series("dead_groups")
+    groups = groups_of(log) if "reward" in log.completions else None
+    alike = None if groups is None else dead(log, groups)
     if shares.size:
         share = from_the_start(shares)
-    elif (groups := groups_of(log)) is not None and "reward" in log.completions:
-        share = of_early_groups(dead(log, groups))
+    elif alike is not None:
+        share = of_early_groups(alike)
     else:
         return None
-    return Reading(graded(share, DEAD), {"share": share}, share)
+    shown = () if groups is None or alike is None else group_where(groups, alike[alike])
+    return Reading(graded(share, DEAD), {"share": share}, share, rollouts=shown)
 
 
 def duplicates(log: Log) -> Reading | None:
@@ -32,8 +35,10 @@ def duplicates(log: Log) -> Reading | None:
     if groups is None:
         return None
     sizes = groups.size()
-    copies = of_early_groups((sizes - groups["completion"].nunique()) / (sizes - 1))
-    return Reading(graded(copies, _COPIES), {"copies": copies}, copies)
+    shares = (sizes - groups["completion"].nunique()) / (sizes - 1)
+    copies = of_early_groups(shares)
+    shown = group_where(groups, shares)
+    return Reading(graded(copies, _COPIES), {"copies": copies}, copies, rollouts=shown)
 
 
 def group_means(log: Log) -> Reading | None:
@@ -45,7 +50,8 @@ def group_means(log: Log) -> Reading | None:
     if not scale or not np.isfinite(scale):
         return None
     share = float((means > 0.05 * scale).mean())
-    return Reading(graded(share, _UNEVEN), {"share": share}, share)
+    shown = group_where(groups, means)
+    return Reading(graded(share, _UNEVEN), {"share": share}, share, rollouts=shown)
 
 
 def entropy_collapses(log: Log) -> Reading | None:

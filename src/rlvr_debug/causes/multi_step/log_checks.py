@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlvr_debug.causes.check import LARGE, MILD, Reading, graded, trend
+from rlvr_debug.causes.check import LARGE, MILD, Passage, Reading, graded, trend
 from rlvr_debug.causes.texts import tool_results
 from rlvr_debug.logs.log import Log
 
@@ -40,10 +40,14 @@ def tool_failures(log: Log) -> Reading | None:
 def tools_alike(log: Log) -> Reading | None:
     """What tools say, conversation by conversation: the same text, or none, whatever was asked."""
     said = tool_results(log)
-    results = [text.strip() for each in said for text in each]
+    results = [text.strip() for each in said.values() for text in each]
     if len(results) < _FEWEST_RESULTS:
         return None
     text, count = Counter(results).most_common(1)[0]
     share = count / len(results)
     shown = f"\u201c{text[:60]}\u201d" if text else "nothing"
-    return Reading(graded(share, _ALIKE), {"share": share, "text": shown}, share)
+    with_it = tuple(
+        Passage(row, text=text) for row, each in said.items() if text in [t.strip() for t in each]
+    )
+    values = {"share": share, "text": shown}
+    return Reading(graded(share, _ALIKE), values, share, rollouts=with_it)

@@ -10,6 +10,7 @@ from rlvr_debug.causes.check import (
     LARGE,
     MILD,
     STOPS,
+    Passage,
     Reading,
     Trend,
     correlation,
@@ -17,7 +18,15 @@ from rlvr_debug.causes.check import (
     graded,
     trend,
 )
-from rlvr_debug.causes.groups import DEAD, SAME, at_least, dead, groups_of, of_early_groups
+from rlvr_debug.causes.groups import (
+    DEAD,
+    SAME,
+    at_least,
+    dead,
+    group_where,
+    groups_of,
+    of_early_groups,
+)
 from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.metrics.rewards import correlations
 
@@ -56,7 +65,8 @@ def equal_rewards(log: Log) -> Reading | None:
     share = min(of_early_groups(alike), at_least(alike))
     if (logged := log.series("dead_groups")).size:  # of all groups, where the log has some
         share = min(share, from_the_start(logged))
-    return Reading(graded(share, DEAD), {"share": share}, share)
+    shown = group_where(groups, groups["completion"].nunique()[alike])
+    return Reading(graded(share, DEAD), {"share": share}, share, rollouts=shown)
 
 
 def parts_pull_apart(log: Log) -> Reading | None:
@@ -136,7 +146,9 @@ def reward_is_length(log: Log) -> Reading | None:
     found = correlation(*apart[live].to_numpy(dtype=np.float64).T)
     which = "longer" if found > 0 else "shorter"
     values = {"correlation": found, "which": which}
-    return Reading(graded(abs(found), _BY_LENGTH), values, 0.8)
+    lengths = table.groupby(["step", "prompt"])["length"]
+    shown = group_where(groups, lengths.max() - lengths.min())
+    return Reading(graded(abs(found), _BY_LENGTH), values, 0.8, rollouts=shown)
 
 
 def another_judgement(log: Log) -> Reading | None:
@@ -148,7 +160,9 @@ def another_judgement(log: Log) -> Reading | None:
     if len(spread) < _FEWEST_COPIES:
         return None
     share = float((spread > SAME * scale).mean())
-    return Reading(graded(share, _JUDGED), {"share": share, "count": len(spread)}, 1.0)
+    shown = tuple(Passage(int(row)) for row in groups.groups[spread.idxmax()])
+    values = {"share": share, "count": len(spread)}
+    return Reading(graded(share, _JUDGED), values, 1.0, rollouts=shown)
 
 
 def part_given_up(log: Log) -> Reading | None:

@@ -1,0 +1,98 @@
+"""The pages of a check and of a diagnosis in a real browser: read at any width, by day, by night and on paper."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from rlvr_debug.diagnosis.compare import compare
+from rlvr_debug.diagnosis.rank import diagnose, diagnose_log
+from rlvr_debug.logs.log import make_log
+from rlvr_debug.logs.readers import Rows
+from rlvr_debug.report.check_page import write_page
+from rlvr_debug.report.diagnosis_page import write_comparison, write_diagnosis
+from tests.browsing import EVIL, INKS, MARKS, browser, looked_at
+from tests.check_answer import deviating_answer
+from tests.test_diagnose import REAL
+
+__all__ = ["browser"]
+
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a check in which a segment deviates, with tokens, names and notes that are markup."""
+    path = tmp_path_factory.mktemp("check") / "check.html"
+    write_page(deviating_answer(EVIL), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages of a log with all kinds of findings, of two logs, and of one whose texts are markup."""
+    folder = tmp_path_factory.mktemp("diagnosed")
+    one, other = (diagnose(REAL / name, gpus=0) for name in ("kl-blow-up", "healthy-gsm8k"))
+    said = [{"step": 1, "prompt": EVIL, "completion": EVIL, "reward": 0.5}] * 4
+    evil = diagnose_log(make_log(EVIL, [Rows("JSONL", said)]), gpus=0)
+    pages = {name: folder / f"{name}.html" for name in ("one", "two", "evil")}
+    write_diagnosis(one, pages["one"])
+    write_comparison(compare(other, one), pages["two"])
+    write_diagnosis(evil, pages["evil"])
+    return pages
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_of_a_check_is_read_at_any_width_by_day_and_by_night(
+    width: int, scheme: str, browser: Chrome, checked: Path
+) -> None:
+    with looked_at(browser, checked, width, scheme) as body:
+        assert browser.title.startswith("Check of ")
+        assert body.text.count(EVIL) >= 3
+        marks = browser.find_elements(By.CSS_SELECTOR, "mark")
+        assert [mark.text for mark in marks] == ["third"]
+        assert marks[0].is_displayed()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("name", ["one", "two", "evil"])
+def test_the_page_of_a_diagnosis_is_read_at_any_width_by_day_and_by_night(
+    name: str, width: int, scheme: str, browser: Chrome, diagnosed: dict[str, Path]
+) -> None:
+    with looked_at(browser, diagnosed[name], width, scheme) as body:
+        if name == "evil":
+            assert EVIL in body.text
+            assert browser.title.startswith("Diagnosis of <img")
+            return
+        drawn = browser.find_elements(By.CSS_SELECTOR, "svg .line")
+        assert len(drawn) >= 3
+        bands = browser.find_elements(By.CSS_SELECTOR, "svg .band")
+        assert bands
+        assert all(band.is_displayed() for band in bands)
+        marks = browser.find_elements(By.CSS_SELECTOR, ".rollout mark")
+        assert "<tool_call>" in marks[0].text
+        assert marks[0].is_displayed()
+        # a line is no area, and axes are none
+        for line in browser.find_elements(By.CSS_SELECTOR, "svg .line, svg .axis"):
+            assert line.value_of_css_property("fill") == "none"
+
+
+def test_the_page_of_a_diagnosis_is_printed_as_by_day(
+    browser: Chrome, diagnosed: dict[str, Path]
+) -> None:
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": features})
+    try:
+        browser.get(diagnosed["one"].as_uri())
+        body = browser.find_element(By.TAG_NAME, "body")
+        assert body.value_of_css_property("color") == INKS["light"]
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    pdf = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
+    assert re.match("JVBERi", pdf["data"])  # %PDF

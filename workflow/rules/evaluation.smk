@@ -72,6 +72,35 @@ rule evaluate_run:
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
+rule evaluate_by_verifiers:
+    # the base model once more, by vf-eval, which asks the same server: one group with it
+    input:
+        script=script("evaluate_by_verifiers"),
+        needed=ready(["verifiers"]),
+        splits=expand(
+            f"data/splits/{PARAMS.environment}/{{split}}.jsonl",
+            split=["train", "heldout"],
+        ),
+        baseline=f"results/baseline/{PARAMS.environment}.json",
+        endpoint=lambda w: file_or_none(STUDY.baseline_server(PARAMS.environment)),
+    output:
+        VERIFIERS_TABLE,
+    log:
+        "logs/evaluate_by_verifiers.log",
+    conda:
+        "../../envs/train.yaml"
+    threads: 0
+    params:
+        code=code("data", "environments", "tasksets.py", "by_verifiers.py"),
+        told=told(
+            STUDY.settings(PARAMS.environment), PARAMS.evaluation.verifiers_rows
+        ),
+        environment=PARAMS.environment,
+    shell:
+        "python {input.script} --study results/study.json --environment {params.environment}"
+        " --baseline {input.baseline} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
 rule audit_rewards:
     input:
         script=script("audit_rewards"),

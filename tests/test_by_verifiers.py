@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 
 from rlvr_debug.by_verifiers import Both, agreement, evaluate_by_verifiers, rewards_of
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.data.prepare import prepare
+from rlvr_debug.data.prepare import prepare, read_rows
+from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
-from rlvr_debug.files import read_json, read_table, write_csv, write_json
+from rlvr_debug.files import read_json, read_table, write_csv, write_text
 from rlvr_debug.jobs import Evaluation, Sampling
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample
@@ -44,7 +46,7 @@ def test_rewards_are_those_of_the_rows_by_their_ids() -> None:
 def test_a_row_that_vf_eval_left_out_or_failed_in_is_one_line() -> None:
     with pytest.raises(InputError, match="no reward of row 'b', expected one of each"):
         rewards_of([line("a", 1.0)], ["a", "b"])
-    with pytest.raises(InputError, match="row 'a': .*upstream 400"):
+    with pytest.raises(InputError, match=r"row 'a': .*upstream 400"):
         rewards_of([line("a", 0.0, ({"message": "upstream 400"},))], ["a"])
 
 
@@ -53,19 +55,21 @@ def test_rows_that_earned_another_reward_are_named_below_how_many_agree(tmp_path
     assert [*agreement(table)] == []  # nobody asked for it
     write_csv(table, Both, [Both("a", 2, 0.25, 0.25, True), Both("b", 3, 1.0, 0.5, False)])
     said, other = agreement(table)
-    assert said.startswith("verifiers' own evaluation: 1 of 2 greedy rows earn what they earn in ours")
+    assert said.startswith(
+        "verifiers' own evaluation: 1 of 2 greedy rows earn what they earn in ours"
+    )
     assert other == "  b: 1.000 in ours, 0.500 in verifiers'"
 
 
 class Silent(InProcessSampler):
-    """Says nothing to what is asked in a conversation of one of these prompts."""
+    """The tiny model, which says nothing where a conversation begins with these tokens."""
 
-    def __init__(self, chat: Chat, ids: list[int] | None = None) -> None:
+    def __init__(self, chat: Chat, prompt: list[int]) -> None:
         super().__init__(model_config(TINY), load_weights(TINY / "model.safetensors"), chat.ends)
-        self._ids, self._end = ids, chat.eos_id
+        self._prompt, self._end = prompt, chat.eos_id
 
     def sample(self, requests: list[Request], **told: Any) -> list[Sample]:
-        if self._ids and requests[0].ids[: len(self._ids)] == self._ids:
+        if requests[0].ids[: len(self._prompt)] == self._prompt:
             return [Sample([self._end], [0.0], True)]
         return super().sample(requests, **told)
 
@@ -84,9 +88,7 @@ def asked(job: Evaluation, sampler: Any, folder: Path) -> Iterator[Evaluation]:
     """Yield the job of an evaluation on a server that is there."""
     with serve(Chat(TINY), sampler) as url:
         file = folder / "endpoint.json"
-        # this process is as long there as the server
-        import os
-
+        # this process is there as long as the server
         write_endpoint(file, Endpoint(url.removesuffix("/v1"), "key", "tiny", os.getpid(), "", 5.0))
         yield replace(job, sampling=Sampling("vllm", {}, file))
 
@@ -101,11 +103,39 @@ def test_vf_eval_earns_what_we_do_and_a_row_that_was_answered_otherwise_is_marke
         pytest.skip(str(error))
     baseline, table, chat = tmp_path / "baseline.json", tmp_path / "verifiers.csv", Chat(TINY)
     evaluate_model(job, baseline)
-    with asked(job, Silent(chat), tmp_path) as found:
-        with pytest.raises(InputError, match="8 rows, expected evaluation.verifiers_rows, 9"):
+    last, environment = (
+        read_rows("musique", job.rows)[3],
+        build_environment("musique", job.settings),
+    )
+    silent = Silent(chat, chat.prompt(environment.messages(last), environment.tools))
+    with asked(job, silent, tmp_path) as found:
+        with pytest.raises(InputError, match=r"8 rows, expected evaluation\.verifiers_rows, 9"):
             evaluate_by_verifiers(found, 9, baseline, table)
         evaluate_by_verifiers(found, 4, baseline, table)
     rows = read_table(table).to_dict("records")
     assert [row["reward"] for row in rows] == read_json(baseline)["greedy"]["rewards"][:4]
     assert len({row["reward"] for row in rows}) > 1
-    assert [row["same"] for row in rows] == [True] * 4
+    assert [row["same"] for row in rows] == [True, True, True, False]
+    assert [line.split(":")[0] for line in agreement(table)][1:] == [f"  {last.id}"]
+
+
+def test_a_study_is_told_what_vf_eval_needs(tmp_path: Path) -> None:
+    def load(overlay: dict[str, Any]) -> None:
+        write_text(tmp_path / "overlay.yaml", json.dumps({"study": "mine", **overlay}))
+        load_params(ROOT / "params.yaml", tmp_path / "overlay.yaml")
+
+    overlay: dict[str, Any] = {"evaluation": {"verifiers_rows": 8}, "training": {"lora_r": 8}}
+    overlay["sampler"] = "vllm"
+    overlay["vllm"] = {"environment": "vllm-cpu", "tool_call_parser": "hermes"}
+    overlay["server"] = {"port": 8741}
+    load(overlay)
+    for changed, said in (
+        ({"sampler": "in-process", "training": {}}, "'sampler' is in-process, expected vllm"),
+        ({"server": {}}, "'server.port' is 0, expected a port"),
+        ({"vllm": {"environment": "vllm-cpu"}}, "'vllm.tool_call_parser' is '', expected a parser"),
+        ({"environments": {"musique": {"max_context": 64}}}, "max_context' is 64, expected 0"),
+        ({"evaluation": {"verifiers_rows": 500}}, "expected at most data.musique.heldout, 256"),
+    ):
+        with pytest.raises(InputError) as caught:
+            load({**overlay, **changed})
+        assert said in str(caught.value)

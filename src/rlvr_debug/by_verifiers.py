@@ -51,7 +51,9 @@ def evaluate_by_verifiers(job: Evaluation, count: int, baseline: Path, out: Path
     """
     rows = read_rows(job.environment, job.rows)
     if len(rows) < count:
-        raise InputError(f"{job.rows}: {len(rows)} rows, expected evaluation.verifiers_rows, {count}")
+        raise InputError(
+            f"{job.rows}: {len(rows)} rows, expected evaluation.verifiers_rows, {count}"
+        )
     assert job.sampling.endpoint is not None
     endpoint = read_endpoint(job.sampling.endpoint)
     wait_until_ready(endpoint)

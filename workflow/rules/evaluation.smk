@@ -92,9 +92,7 @@ rule evaluate_by_verifiers:
     threads: 0
     params:
         code=code("data", "environments", "tasksets.py", "by_verifiers.py"),
-        told=told(
-            STUDY.settings(PARAMS.environment), PARAMS.evaluation.verifiers_rows
-        ),
+        told=told(STUDY.settings(PARAMS.environment), PARAMS.evaluation.verifiers_rows),
         environment=PARAMS.environment,
     shell:
         "python {input.script} --study results/study.json --environment {params.environment}"

@@ -208,7 +208,8 @@ def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
     to be. The largest changes of arms' gains are told, and every verdict that is another. root, overlaid: as in
     read_results; an overlay's may be committed in results/<study> instead.
     """
-    places = [(root, "results"), *([(ROOT, f"results/{root.name}")] if overlaid else [])]
+    kept = [f"results/{root.name}", f"results/releases/{root.name}"] if overlaid else []
+    places = [(root, "results"), *((ROOT, place) for place in kept)]
     try:
         new = read_results(None, root, overlaid)
         old = next(filter(None, (_committed(*place, overlaid) for place in places)), None)

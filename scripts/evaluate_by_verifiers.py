@@ -1,4 +1,4 @@
-"""Evaluate the base model on some held-out rows by verifiers' own harness, beside our evaluation of it."""
+"""Evaluate the base model on some held-out rows by verifiers' own harness."""
 
 import argparse
 from pathlib import Path
@@ -12,12 +12,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--environment", required=True)
-    parser.add_argument("--baseline", type=Path, required=True, help="our evaluation's result")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     study = read_study(args.study)
     count = study.params.evaluation.verifiers_rows
-    evaluate_by_verifiers(study.evaluation(args.environment), count, args.baseline, args.out)
+    evaluate_by_verifiers(study.evaluation(args.environment), count, args.out)
 
 
 if __name__ == "__main__":

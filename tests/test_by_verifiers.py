@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-from rlvr_debug.by_verifiers import Both, agreement, evaluate_by_verifiers, rewards_of
+from rlvr_debug.by_verifiers import (
+    Both,
+    agreement,
+    compare_evaluations,
+    evaluate_by_verifiers,
+    rewards_of,
+)
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
@@ -40,7 +46,7 @@ def line(row: str, reward: float, errors: tuple[Any, ...] = ()) -> dict[str, Any
 
 
 def test_rewards_are_those_of_the_rows_by_their_ids() -> None:
-    assert rewards_of([line("b", 0.5), line("a", 1.0)], ["a", "b"]) == [1.0, 0.5]
+    assert rewards_of([line("b", 0.5), line("a", 1.0)], ["a", "b"]) == {"a": 1.0, "b": 0.5}
 
 
 def test_a_row_that_vf_eval_left_out_or_failed_in_is_one_line() -> None:
@@ -110,8 +116,9 @@ def test_vf_eval_earns_what_we_do_and_a_row_that_was_answered_otherwise_is_marke
     silent = Silent(chat, chat.prompt(environment.messages(last), environment.tools))
     with asked(job, silent, tmp_path) as found:
         with pytest.raises(InputError, match=r"8 rows, expected evaluation\.verifiers_rows, 9"):
-            evaluate_by_verifiers(found, 9, baseline, table)
-        evaluate_by_verifiers(found, 4, baseline, table)
+            evaluate_by_verifiers(found, 9, tmp_path / "verifiers.json")
+        evaluate_by_verifiers(found, 4, tmp_path / "verifiers.json")
+    compare_evaluations(job, baseline, tmp_path / "verifiers.json", table)
     rows = read_table(table).to_dict("records")
     assert [row["reward"] for row in rows] == read_json(baseline)["greedy"]["rewards"][:4]
     assert len({row["reward"] for row in rows}) > 1

@@ -23,7 +23,14 @@ from rlvr_debug.processes import guarded, last_line, variables_apart
 from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready
 from rlvr_debug.venvs import python_of, settings_of_pip
 
-__all__ = ["VENV", "Both", "agreement", "evaluate_by_verifiers", "rewards_of"]
+__all__ = [
+    "VENV",
+    "Both",
+    "agreement",
+    "compare_evaluations",
+    "evaluate_by_verifiers",
+    "rewards_of",
+]
 
 # of envs/
 VENV = "verifiers"
@@ -43,11 +50,11 @@ class Both:
     same: bool
 
 
-def evaluate_by_verifiers(job: Evaluation, count: int, baseline: Path, out: Path) -> None:
-    """Evaluate the first `count` held-out rows by vf-eval, and write what each earned there and in ours to a CSV file.
+def evaluate_by_verifiers(job: Evaluation, count: int, out: Path) -> None:
+    """Evaluate the first `count` held-out rows by vf-eval, and write what each earned to a JSON file, by its id.
 
-    job: the evaluation whose result is `baseline`, of a server that is shared. Raise InputError where there are fewer rows,
-    and where vf-eval fails, leaves one out or has an error in one.
+    job: of a server that is shared. Raise InputError where there are fewer rows, and where vf-eval fails, leaves one out
+    or has an error in one.
     """
     rows = read_rows(job.environment, job.rows)
     if len(rows) < count:
@@ -59,11 +66,19 @@ def evaluate_by_verifiers(job: Evaluation, count: int, baseline: Path, out: Path
     wait_until_ready(endpoint)
     with TemporaryDirectory() as folder:
         lines = _vf_eval(_config(job, count, endpoint, Path(folder)), endpoint, Path(folder))
-        theirs = rewards_of(lines, [row.id for row in rows[:count]])
-    ours = read_json(baseline)["greedy"]["rewards"]
-    pairs = zip(rows, ours, theirs, strict=False)
-    found = ((row, own, its, abs(own - its) <= _LAST_BIT) for row, own, its in pairs)
-    write_csv(out, Both, (Both(row.id, row.hops, *rewards) for row, *rewards in found))
+    write_json(out, rewards_of(lines, [row.id for row in rows[:count]]))
+
+
+def compare_evaluations(job: Evaluation, ours: Path, verifiers: Path, out: Path) -> None:
+    """Write what each row earned in both evaluations to a CSV file. verifiers: what evaluate_by_verifiers wrote."""
+    theirs, rows = read_json(verifiers), read_rows(job.environment, job.rows)
+    found = [
+        (row, own, theirs[row.id])
+        for row, own in zip(rows, read_json(ours)["greedy"]["rewards"], strict=True)
+        if row.id in theirs
+    ]
+    both = (Both(r.id, r.hops, own, its, abs(own - its) <= _LAST_BIT) for r, own, its in found)
+    write_csv(out, Both, both)
 
 
 def _config(job: Evaluation, count: int, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
@@ -118,8 +133,8 @@ def _vf_eval(config: dict[str, Any], endpoint: Endpoint, folder: Path) -> list[d
     return [line for _, line in read_jsonl(traces)]
 
 
-def rewards_of(lines: Iterable[dict[str, Any]], rows: Sequence[str]) -> list[float]:
-    """Return the reward of each of these rows, by id. lines: of vf-eval's traces.jsonl.
+def rewards_of(lines: Iterable[dict[str, Any]], rows: Sequence[str]) -> dict[str, float]:
+    """Return the reward of each of these rows, by their ids. lines: of vf-eval's traces.jsonl.
 
     Raise InputError for a row that has none, and for one with an error.
     """
@@ -131,7 +146,7 @@ def rewards_of(lines: Iterable[dict[str, Any]], rows: Sequence[str]) -> list[flo
         found[row] = sum(each["score"] * each["weight"] for each in trace["rewards"].values())
     if missing := [row for row in rows if row not in found]:
         raise InputError(f"vf-eval: no reward of row {short(missing[0])}, expected one of each")
-    return [found[row] for row in rows]
+    return {row: found[row] for row in rows}
 
 
 def agreement(table: Path) -> Iterator[str]:

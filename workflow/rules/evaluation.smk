@@ -1,4 +1,6 @@
-"""Held-out evaluation of the base model and of every run; the server that may answer in it; audit of the rewards."""
+"""Held-out evaluation of the base model, by us and by verifiers, and of every run; the server that may answer in it; audit
+of the rewards.
+"""
 
 
 rule serve_base_model:
@@ -77,14 +79,13 @@ rule evaluate_by_verifiers:
     input:
         script=script("evaluate_by_verifiers"),
         needed=ready(["verifiers"]),
-        splits=expand(
+        rows=expand(
             f"data/splits/{PARAMS.environment}/{{split}}.jsonl",
             split=["train", "heldout"],
         ),
-        baseline=f"results/baseline/{PARAMS.environment}.json",
         endpoint=lambda w: file_or_none(STUDY.baseline_server(PARAMS.environment)),
     output:
-        VERIFIERS_TABLE,
+        "results/baseline/verifiers.json",
     log:
         "logs/evaluate_by_verifiers.log",
     conda:
@@ -92,11 +93,36 @@ rule evaluate_by_verifiers:
     threads: 0
     params:
         code=code("data", "environments", "tasksets.py", "by_verifiers.py"),
-        told=told(STUDY.settings(PARAMS.environment), PARAMS.evaluation.verifiers_rows),
+        model=digest_of(MAIN_MODEL),
+        told=told(
+            STUDY.evaluation(PARAMS.environment), PARAMS.evaluation.verifiers_rows
+        ),
         environment=PARAMS.environment,
     shell:
         "python {input.script} --study results/study.json --environment {params.environment}"
-        " --baseline {input.baseline} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+        " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule compare_evaluations:
+    # not in that group, whose jobs run at once
+    input:
+        script=script("compare_evaluations"),
+        rows=f"data/splits/{PARAMS.environment}/heldout.jsonl",
+        ours=f"results/baseline/{PARAMS.environment}.json",
+        verifiers="results/baseline/verifiers.json",
+    output:
+        VERIFIERS_TABLE,
+    log:
+        "logs/compare_evaluations.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        code=code("by_verifiers.py"),
+        environment=PARAMS.environment,
+    shell:
+        "python {input.script} --study results/study.json --environment {params.environment}"
+        " --ours {input.ours} --verifiers {input.verifiers} --out {output}"
+        " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule audit_rewards:

@@ -19,7 +19,7 @@ HOW := $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE)) $(i
 FAULTS := benchmarks/faults
 FAULTS_WORK = $(if $(CASES),$(CASES)/work,$(FAULTS)/work$(if $(SUBSET),-subset))
 
-.PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke model bench bench-faults bench-releases docs lint lock prune unlock clean help
+.PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke results model bench bench-faults bench-releases docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -56,6 +56,9 @@ run-real: $(RUN_ENV)  ## the environments on real rows of MuSiQue and GSM8K, whi
 
 smoke: $(RUN_ENV)  ## a study of a minute: the case and its controls, 2 seeds, 8 steps
 	@$(CLI) run $(HOW) --overlay studies/smoke.yaml
+
+results: $(TEST_ENV)  ## make all committed results again, each by its study, for hours; ONLY='full original' some of them
+	@$(BIN)/python -m lab.results $(ONLY) $(if $(CORES),--cores $(CORES))
 
 model: $(RUN_ENV)  ## build the tiny base model again and compare it with the shipped one
 	@$(BIN)/python -m lab.model.build --params params.yaml --out results/model --compare models/tiny

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from rlvr_debug.study.jobs import pin_kernels
 from tests.copies import project
 
+# what is compared with a study's bytes is computed as its jobs compute it; before torch is imported
+pin_kernels()
 STARTED = time.monotonic()
 # of heavy tests, the files that take longest
 LONGEST = (

@@ -98,6 +98,10 @@ _MAKE: Mapping[str, Account] = {
         "test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process",
         ("vllm",),
     ),
+    "make run OVERLAY=studies/original.yaml": NotHere(
+        "trains for most of an hour; tests run its parts: two processes, vLLM's server, vf-eval"
+    ),
+    "make results": NotHere("runs all studies whose results are committed, for hours"),
     "make run OVERLAY=studies/full.yaml": _OVERLAY,
     "make run OVERLAY=studies/full.yaml ALL=1": _OVERLAY,
     "make run OVERLAY=studies/healthy.yaml": _OVERLAY,
@@ -142,6 +146,7 @@ _PYTHON: Mapping[str, Account] = {
     "python -m benchmarks.check.seeds --seconds 240": _HELP,
     "python -m benchmarks.check.cost --threads 1": _HELP,
     "python -m benchmarks.bench_learning": _SLOW_HELP,
+    "python -m benchmarks.same_bytes": _HELP,
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
     ),

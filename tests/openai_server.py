@@ -30,6 +30,9 @@ def serve(chat: Chat, sampler: Sampler, port: int = 0) -> Iterator[str]:
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer("application/json", "{}")  # of /health: it is ready
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:  # samplers are not made for threads

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -195,7 +197,8 @@ def test_a_token_under_the_pointer_tells_its_log_probabilities_their_gap_and_its
     report: Chrome,
 ) -> None:
     """Against the file: the numbers are the recorded ones."""
-    data = json.loads(str(at(report, "rollouts-data").get_property("textContent")))
+    packed = str(at(report, "rollouts-data").get_property("textContent"))
+    data = json.loads(gzip.decompress(base64.b64decode(packed)))
     rollout = data["arms"][0]["rollouts"][0]
     [index, *_] = [i for i, value in enumerate(rollout["trainer"]) if rollout["loss"][i] == "1"]
     place = next(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -130,19 +131,63 @@ def test_a_run_says_which_committed_figures_are_others_here(repository: Reposito
     """Another processor gives other last digits."""
     assert beside_committed(repository.root) == []  # nothing is committed
     repository.commit()
-    assert beside_committed(repository.root) == []
-    repository.write(gain=0.0201)
+    assert beside_committed(repository.root) == [
+        "All 1 figures and all verdicts are the committed ones."
+    ]
+    repository.write(effect=0.0101, gain=0.0201)
     [said, largest] = beside_committed(repository.root)
-    assert said.startswith("1 of 1 figures differ from the committed ones")
-    assert largest == "  the largest change: arms.case.gain, 0.02 to 0.0201"
+    assert said.startswith(
+        "1 of 1 figures differ from the committed ones, and no verdict is another"
+    )
+    assert largest == "  arms.case.gain: 0.02 to 0.0201 (+0.0001)"
     repository.write("validated", 0.3)
     [said, verdict] = beside_committed(repository.root)
     assert said.startswith("0 of 1 figures differ")
+    assert "1 of 2 verdicts are another" in said
     assert verdict.startswith("  kl-penalty: invalidated (high): +0.010")
     assert " to validated (high): +0.300" in verdict
     # of another study they have to differ
     repository.write(gain=0.9, params="training: {steps: 40, clip: 0.2}\n")
     assert beside_committed(repository.root) == []
+
+
+def test_of_many_gains_that_differ_the_largest_changes_are_told(repository: Repository) -> None:
+    metrics = repository.root / "results" / "metrics.json"
+
+    def gains(*values: float) -> dict[str, Any]:
+        return {f"arm-{i}": {"gain": value, "slope": 9 * value} for i, value in enumerate(values)}
+
+    repository.commit()
+    write_json(metrics, {"arms": gains(0.1, 0.2, 0.3, 0.4)})
+    repository.git("commit", "-qam", "results")
+    write_json(metrics, {"arms": gains(0.11, 0.2, 0.1, 0.45)})
+    [said, *told] = beside_committed(repository.root)
+    assert said.startswith("6 of 8 figures differ")
+    assert [line.split(":")[0] for line in told] == [
+        "  arms.arm-2.gain", "  arms.arm-3.gain", "  arms.arm-0.gain"
+    ]  # fmt: skip
+
+
+def test_an_overlay_s_study_is_held_to_what_is_committed_below_results(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study that is no stage of DVC works where git tracks nothing."""
+    study = repository.root / "studies" / "mine"
+    repository.write()
+    write_json(repository.root / "results" / "study.json", {"params": {"seeds": [0]}})
+    shutil.copytree(repository.root / "results", study / "results")
+    shutil.move(repository.root / "results", repository.root / "mine")
+    shutil.move(repository.root / "mine", repository.root / "results" / "mine")
+    (repository.root / ".gitignore").write_text("/studies\n")
+    repository.git("add", "-A")
+    repository.git("commit", "-qm", "results")
+    monkeypatch.setattr("rlvr_debug.report.compare.ROOT", repository.root)
+    [said] = beside_committed(study, overlaid=True)
+    assert said == "All 1 figures and all verdicts are the committed ones."
+    write_json(study / "results" / "metrics.json", {"arms": {"case": {"gain": 0.5}}})
+    [said, largest] = beside_committed(study, overlaid=True)
+    assert "(those are in results/mine)" in said
+    assert largest == "  arms.case.gain: 0.02 to 0.5 (+0.48)"
 
 
 def test_results_that_are_the_same_are_one_line_and_no_chart(repository: Repository) -> None:

@@ -131,7 +131,7 @@ TREES = {
 }
 # of what is not this project, or is there only once something was run or added
 NOT_OURS = re.compile(
-    r"envs/environment\.py|verifiers/(?:trainers|envs|utils)/\w+\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse).*"
+    r"envs/environment\.py|verifiers/(?:trainers|envs|utils)/\w+\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse|tables/verifiers\.csv).*"
     r"|studies/(?:<name>|smoke|mine)/.*|benchmarks/faults/work/"
     r"|src/rlvr_debug/(?:causes/learning_rate/.*|environments/reverse/?|trainers/mine/.*)|rlvr_debug_reverse\.py"
 )

@@ -35,7 +35,7 @@ LAYERS = (
     ("causes",),
     ("replay",),
     ("verdicts",),
-    ("evaluation", "audit"),
+    ("evaluation", "audit", "by_verifiers"),
     ("trainers",),
     ("study",),
     ("diagnosis",),

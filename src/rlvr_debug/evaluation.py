@@ -80,6 +80,8 @@ def _summary(rollouts: list[Rollout]) -> dict[str, Any]:
         call_errors += current.call_errors
     return {
         "reward": _mean([current.reward for current in rollouts]),
+        # in the order of the rows
+        "rewards": [current.reward for current in rollouts],
         "parts": {
             name: _mean([current.parts[name] for current in rollouts]) for name in rollouts[0].parts
         },

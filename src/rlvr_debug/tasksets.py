@@ -25,6 +25,7 @@ from rlvr_debug.environments import (
     task_of,
 )
 from rlvr_debug.environments.base import Environment, ToolCall, Transcript, answer, answer_calls
+from rlvr_debug.environments.settings import OURS_ALONE
 from rlvr_debug.sampling.tool_calls import hermes
 
 __all__ = [
@@ -192,7 +193,8 @@ def _taskset(name: str) -> type[EnvironmentTaskset]:
     task, own_blocks = task_of(name), settings_of(name)
     title = "".join(map(str.capitalize, name.split("_")))
     options = _settings(own_blocks.Settings)
-    del options["max_context"]  # of our own rollouts; verifiers' have limits of theirs
+    for ours in OURS_ALONE:
+        del options[ours]
     settings = _named(create_model(f"{title}Settings", __base__=Settings, **options))
     settings.environment = name
     known = RowsConfig.model_fields

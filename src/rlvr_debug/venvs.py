@@ -19,13 +19,20 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import locked, replacing, write_text
+from rlvr_debug.files import locked, write_text
 from rlvr_debug.processes import variables_apart
 
 if TYPE_CHECKING:
     from rlvr_debug.study.model import Params
 
-__all__ = ["build_venv", "built_python", "python_of", "sampler_venvs", "venv_names"]
+__all__ = [
+    "build_venv",
+    "built_python",
+    "python_of",
+    "sampler_venvs",
+    "settings_of_pip",
+    "venv_names",
+]
 
 _MAIN = ("train", "test")  # these are the main environment's
 _BIN = os.path.dirname(sys.executable)
@@ -100,8 +107,12 @@ def _place() -> Path:
 def _link(link: Path, place: Path) -> None:
     if link.is_dir() and not link.is_symlink():
         shutil.rmtree(link)  # as it was built once, within the checkout
-    with replacing(link) as temporary:
-        temporary.symlink_to(place)
+    # `replacing` refuses a name that leads to a folder, which this one does once it was built
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(place)
+    os.replace(temporary, link)
 
 
 def _install(name: str, place: Path, asked: Sequence[str]) -> None:
@@ -110,7 +121,7 @@ def _install(name: str, place: Path, asked: Sequence[str]) -> None:
     python = str(place / "bin" / "python")
     if uv := shutil.which("uv", path=f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"):
         try:
-            _run(name, (uv, "pip", "install", "-q", "--python", python, *asked), _settings_of_pip())
+            _run(name, (uv, "pip", "install", "-q", "--python", python, *asked), settings_of_pip())
             return
         except InputError as error:
             print(f"{error}; pip is asked instead of uv", file=sys.stderr)
@@ -119,7 +130,7 @@ def _install(name: str, place: Path, asked: Sequence[str]) -> None:
     _run(name, (*pip, "install", "-q", *asked))
 
 
-def _settings_of_pip() -> dict[str, str]:
+def settings_of_pip() -> dict[str, str]:
     """Return the indices and so on that pip is told, by files or variables, as uv's variables; those that are set stay."""
     words = (sys.executable, "-m", "pip", "config", "list")
     said = subprocess.run(words, capture_output=True, text=True, check=False).stdout

@@ -133,6 +133,11 @@ TRAINING_SERVER = ["serving"] if TRAINED_ON_VLLM else []
 SAMPLER_READY = ready(sampler_venvs(PARAMS))
 
 
+# what each row earned in the harness of verifiers, beside ours
+VERIFIERS_TABLE = "results/tables/verifiers.csv"
+BY_VERIFIERS = [VERIFIERS_TABLE] if PARAMS.evaluation.verifiers_rows else []
+
+
 MODELS = {name: STUDY.base_model(name) for name in ENVIRONMENTS}
 MAIN_MODEL = MODELS[PARAMS.environment]
 # by folder under .models/

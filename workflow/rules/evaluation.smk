@@ -1,4 +1,6 @@
-"""Held-out evaluation of the base model and of every run; the server that may answer in it; audit of the rewards."""
+"""Held-out evaluation of the base model, by us and by verifiers, and of every run; the server that may answer in it; audit
+of the rewards.
+"""
 
 
 rule serve_base_model:
@@ -70,6 +72,57 @@ rule evaluate_run:
         "python {input.script} --study results/study.json --environment {wildcards.environment}"
         " --run {wildcards.environment}/{wildcards.arm}/{wildcards.seed}"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule evaluate_by_verifiers:
+    # the base model once more, by vf-eval, which asks the same server: one group with it
+    input:
+        script=script("evaluate_by_verifiers"),
+        needed=ready(["verifiers"]),
+        rows=expand(
+            f"data/splits/{PARAMS.environment}/{{split}}.jsonl",
+            split=["train", "heldout"],
+        ),
+        endpoint=lambda w: file_or_none(STUDY.baseline_server(PARAMS.environment)),
+    output:
+        "results/baseline/verifiers.json",
+    log:
+        "logs/evaluate_by_verifiers.log",
+    conda:
+        "../../envs/train.yaml"
+    threads: 0
+    params:
+        code=code("data", "environments", "tasksets.py", "by_verifiers.py"),
+        model=digest_of(MAIN_MODEL),
+        told=told(
+            STUDY.evaluation(PARAMS.environment), PARAMS.evaluation.verifiers_rows
+        ),
+        environment=PARAMS.environment,
+    shell:
+        "python {input.script} --study results/study.json --environment {params.environment}"
+        " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
+
+
+rule compare_evaluations:
+    # not in that group, whose jobs run at once
+    input:
+        script=script("compare_evaluations"),
+        rows=f"data/splits/{PARAMS.environment}/heldout.jsonl",
+        ours=f"results/baseline/{PARAMS.environment}.json",
+        verifiers="results/baseline/verifiers.json",
+    output:
+        VERIFIERS_TABLE,
+    log:
+        "logs/compare_evaluations.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        code=code("by_verifiers.py"),
+        environment=PARAMS.environment,
+    shell:
+        "python {input.script} --study results/study.json --environment {params.environment}"
+        " --ours {input.ours} --verifiers {input.verifiers} --out {output}"
+        " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
 rule audit_rewards:

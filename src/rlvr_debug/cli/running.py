@@ -69,9 +69,13 @@ def run(
     results = _run(overlay, cores, profile, every_phase, speaks, passed_on or ())
     if not passed_on:
         console().print(_verdicts(results))
+        from rlvr_debug.by_verifiers import agreement
         from rlvr_debug.report.compare import beside_committed
 
-        for line in beside_committed(results.parent, overlay is not None):
+        for line in (
+            *agreement(results / "tables" / "verifiers.csv"),
+            *beside_committed(results.parent, overlay is not None),
+        ):
             print(line)
         print(os.path.relpath(results / "report.html"))
 

@@ -24,16 +24,19 @@ WORKING_TREE = "working tree"
 # of results, each with what its keys are
 _PARTS = {"verdicts": "hypothesis", "metrics": "metric", "params": "key", "runs": "arm"}
 T = TypeVar("T")
+_LARGEST = 3  # changes of arms' gains that the end of a run tells
 
 
 @dataclass(frozen=True)
 class Results:
-    """What git tracks of a study. name: of the revision; curves: as curves.csv.
+    """What git tracks of a study. name: of the revision; place: the folder; curves: as curves.csv.
 
-    verdicts: a phrase by hypothesis; metrics, params: values by key, `a.b.c`.
+    verdicts: a phrase by hypothesis, of which `statuses` has the first word; metrics, params: values by key, `a.b.c`.
     """
 
     name: str
+    place: str
+    statuses: Mapping[str, str]
     verdicts: Mapping[str, Any]
     metrics: Mapping[str, Any]
     params: Mapping[str, Any]
@@ -46,10 +49,13 @@ class Results:
         return {str(arm): int(count) for arm, count in counts.items()}
 
 
-def read_results(revision: str | None, root: Path = ROOT, overlaid: bool = False) -> Results:
+def read_results(
+    revision: str | None, root: Path = ROOT, overlaid: bool = False, place: str = "results"
+) -> Results:
     """Of a git revision, or of the working tree. Raises InputError for a revision or file that is missing.
 
-    root: the study's folder; overlaid: it is an overlay's, whose parameters only results/study.json has in one place.
+    root: the study's folder; overlaid: it is an overlay's, whose parameters only results/study.json has in one place;
+    place: the folder of results there.
     """
     if revision is not None:
         commit = ("--verify", "--end-of-options", f"{revision}^{{commit}}")
@@ -72,12 +78,14 @@ def read_results(revision: str | None, root: Path = ROOT, overlaid: bool = False
     columns = ["arm", "seed", "step", "reward"]
     return Results(
         revision or WORKING_TREE,
-        read("results/tables/verdicts.csv", _verdicts),
-        read("results/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
-        read("results/study.json", whole)
+        place,
+        read(f"{place}/tables/verdicts.csv", _statuses),
+        read(f"{place}/tables/verdicts.csv", _verdicts),
+        read(f"{place}/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
+        read(f"{place}/study.json", whole)
         if overlaid
         else read("params.yaml", lambda text, at: dict(_flat(parse_params(text, at)))),
-        read("results/tables/curves.csv", lambda text, _: parse_table(text)[columns]),
+        read(f"{place}/tables/curves.csv", lambda text, _: parse_table(text)[columns]),
     )
 
 
@@ -93,6 +101,11 @@ def _verdicts(text: str, _: str) -> dict[str, str]:
     columns = ["hypothesis", "status", "confidence", "effect", "ci_low", "ci_high"]
     rows = parse_table(text)[columns].to_dict("records")
     return {row["hypothesis"]: _phrase(row) for row in rows}
+
+
+def _statuses(text: str, _: str) -> dict[str, str]:
+    table = parse_table(text)
+    return dict(zip(table["hypothesis"], table["status"], strict=True))
 
 
 def _phrase(row: Mapping[Any, Any]) -> str:
@@ -189,33 +202,49 @@ def _parts(old: Results, new: Results) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
-    """Return lines that say which figures in the working tree are others than the committed ones, and by how much.
+    """Return lines that say which figures in the working tree are others than those of git HEAD, and by how much.
 
-    None where all are the same, where none are committed, and where the parameters are others too: then figures have
-    to be. root, overlaid: as in read_results.
+    One line where none is; none where nothing is committed, and where the parameters are others too: then figures have
+    to be. The largest changes of arms' gains are told, and every verdict that is another. root, overlaid: as in
+    read_results; an overlay's may be committed in results/<study> instead.
     """
+    kept = [f"results/{root.name}", f"results/releases/{root.name}"] if overlaid else []
+    places = [(root, "results"), *((ROOT, place) for place in kept)]
     try:
-        old, new = (read_results(revision, root, overlaid) for revision in ("HEAD", None))
+        new = read_results(None, root, overlaid)
+        old = next(filter(None, (_committed(*place, overlaid) for place in places)), None)
     except InputError:
         return []
-    parts = _parts(old, new)
-    if parts["params"] or not (parts["metrics"] or parts["verdicts"]):
+    if old is None or (parts := _parts(old, new))["params"]:
         return []
-    lines = [
-        f"{len(parts['metrics'])} of {len(new.metrics)} figures differ from the committed ones, as they may on "
-        "another processor; make compare REV=HEAD shows all:"
-    ]
-    both = {key: values for key, values in parts["metrics"].items() if _numbers(values)}
-    changes = {key: abs(_moved(values)) for key, values in (both or parts["metrics"]).items()}
-    if largest := max(changes, key=lambda key: changes[key], default=""):
-        values = parts["metrics"][largest]
-        shown = [_shown(values, which) for which in ("old", "new")]
-        lines.append(f"  the largest change: {largest}, {' to '.join(shown)}")
-    for cause, values in parts["verdicts"].items():
-        lines.append(f"  {cause}: {_shown(values, 'old')} to {_shown(values, 'new')}")
-    for arm, values in parts.get("runs", {}).items():
-        lines.append(f"  runs of {arm}: {_shown(values, 'old')} to {_shown(values, 'new')}")
+    changed, others = parts["metrics"], _differences(old.statuses, new.statuses)
+    if not (changed or others):
+        return [f"All {len(new.metrics)} figures and all verdicts are the committed ones."]
+    verdicts = f"{len(others)} of {len(new.statuses)} verdicts are" if others else "no verdict is"
+    said = f"{len(changed)} of {len(new.metrics)} figures differ from the committed ones, and {verdicts} another"
+    shown = (
+        "make compare REV=HEAD shows all" if old.place == "results" else f"those are in {old.place}"
+    )
+    lines = [f"{said}, as it may be on another processor ({shown}):"]
+    numbers = {key: values for key, values in changed.items() if _numbers(values)}
+    gains = {key: values for key, values in numbers.items() if key.endswith(".gain")}
+    largest = sorted((gains or numbers).items(), key=lambda item: -abs(_moved(item[1])))
+    lines += [f"  {key}: {_both(values)} ({_change(values)})" for key, values in largest[:_LARGEST]]
+    lines += [f"  {cause}: {_both(parts['verdicts'][cause])}" for cause in others]
+    lines += [f"  runs of {arm}: {_both(values)}" for arm, values in parts.get("runs", {}).items()]
     return lines
+
+
+def _both(values: Mapping[str, Any]) -> str:
+    return " to ".join(_shown(values, which) for which in ("old", "new"))
+
+
+def _committed(root: Path, place: str, overlaid: bool) -> Results | None:
+    """Return the results of git HEAD in that folder, None where there are none."""
+    try:
+        return read_results("HEAD", root, overlaid, place)
+    except InputError:
+        return None
 
 
 def compare(

@@ -25,7 +25,7 @@ from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success
 from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
 from rlvr_debug.report.files import RunFiles, run_files
 from rlvr_debug.report.labels import Course, courses
-from rlvr_debug.report.offline import inline_script, policy, source, templates
+from rlvr_debug.report.offline import inline_script, packed, policy, source, templates
 from rlvr_debug.report.rollouts import shown_rollouts
 from rlvr_debug.study.plan import seconds_of
 from rlvr_debug.trainers import load_trainer
@@ -90,18 +90,23 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
         charts |= own
         pages.append(_page(verdict, slugs, tables, check, list(own), results))
     scripts = [
-        Markup(inline_script(text))
-        for text in (vega_script(), source("charts.js"), source("viewer.js"))
+        Markup(inline_script(source(name))) for name in ("unpack.js", "charts.js", "viewer.js")
     ]
+    vega = vega_script()
+    data = {
+        "vega": vega,
+        "specs": _json({name: _spec(chart) for name, chart in charts.items()}),
+        "rollouts-data": _json(rollouts),
+    }
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             ours=load_trainer(settings["trainer"]).ours,
-            policy=policy(scripts),
+            policy=policy([*scripts, vega]),
             style=Markup(source("report.css")),
             scripts=scripts,
-            specs={name: _spec(chart) for name, chart in charts.items()},
+            packed={name: packed(text) for name, text in data.items()},
             rollouts=rollouts,
             answer=answer(tables, settings, check),
             pages=pages,
@@ -223,6 +228,10 @@ def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     return spec
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def _environment() -> jinja2.Environment:
     environment = templates()
     environment.filters["signed"] = lambda x, digits=3: "" if math.isnan(x) else f"{x:+.{digits}f}"
@@ -232,11 +241,6 @@ def _environment() -> jinja2.Environment:
     environment.filters["seeds"] = _seeds
     environment.filters["from_report"] = _from_report
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
-    environment.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":"),
-        "ensure_ascii": False,
-        "allow_nan": False,
-    }
     return environment
 
 

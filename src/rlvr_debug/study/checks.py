@@ -9,7 +9,7 @@ from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.causes.unnamed import UNNAMED
 from rlvr_debug.checkout import ROOT, has_checkout
 from rlvr_debug.devices import positions
-from rlvr_debug.environments.settings import DataSettings, EnvironmentSettings
+from rlvr_debug.environments.settings import OURS_ALONE, DataSettings, EnvironmentSettings
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.models.architectures import architecture_of, config_of
@@ -98,6 +98,8 @@ def _check(params: Params, path: Path) -> None:
     _check_trainer(params, path)
     if params.sampler == "vllm":
         _check_vllm(params)
+    if params.evaluation.verifiers_rows:
+        _check_verifiers(params)
     _check_launch(params)
     as_it_is, *others = arms(params)
     for each in [as_it_is, *others]:
@@ -206,6 +208,25 @@ def _check_vllm(params: Params) -> None:
             expected = f"at most {RANKS[-1]}, as vLLM has it"
         if expected:
             raise Wrong.value("training.lora_r", lora_r, expected, arm)
+
+
+def _check_verifiers(params: Params) -> None:
+    """vf-eval reaches the server, is answered with tool calls, and ends a rollout where ours ends."""
+    asks = "with evaluation.verifiers_rows"
+    if params.sampler != "vllm":
+        raise _Wrong.value("sampler", params.sampler, f"vllm {asks}")
+    if not params.server.port:
+        raise _Wrong.value("server.port", 0, f"a port {asks}: vf-eval reaches no socket of a file")
+    if not params.vllm.tool_call_parser:
+        raise _Wrong.value("vllm.tool_call_parser", "''", f"a parser, such as hermes, {asks}")
+    for key in OURS_ALONE:
+        name = f"environments.{params.environment}.{key}"
+        if value := getattr(params.environments[params.environment], key):
+            raise _Wrong.value(name, value, f"0 {asks}: verifiers has no such limit")
+    heldout = params.data[params.environment].heldout
+    if heldout < params.evaluation.verifiers_rows:
+        most = f"at most data.{params.environment}.heldout, {heldout}"
+        raise _Wrong.value("evaluation.verifiers_rows", params.evaluation.verifiers_rows, most)
 
 
 def _check_launch(params: Params) -> None:

@@ -8,6 +8,7 @@ import gc
 import hashlib
 import json
 import os
+import re
 import sys
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from rlvr_debug.files import digest_of
 from rlvr_debug.processes import PARENT
 
-__all__ = ["EVALUATION_CODE", "ROLLOUT_CODE", "code_digest", "set_up_jobs", "told"]
+__all__ = ["EVALUATION_CODE", "ROLLOUT_CODE", "code_digest", "pin_kernels", "set_up_jobs", "told"]
 
 # the library's code that rollouts depend on, and held-out evaluations
 ROLLOUT_CODE = (
@@ -37,11 +38,21 @@ def set_up_jobs() -> None:
     _first("PATH", os.path.dirname(sys.executable))
     _first("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     os.environ["OMP_NUM_THREADS"] = "1"
+    pin_kernels()
     os.environ[PARENT] = str(os.getpid())
     # Snakemake's objects stay to the end: to look for rubbish among them, as it goes and once more when all is
     # done, is a tenth of a large dry run
     gc.set_threshold(1_000_000, 50, 50)
     atexit.register(gc.freeze)
+
+
+def pin_kernels(cpus: Path = Path("/proc/cpuinfo")) -> None:
+    """Have torch take its kernels for AVX2 where the processor has it, so that AVX-512 gives the bytes that AVX2 gives.
+
+    What somebody has set stays. docs/limits.md has what this pins and what not.
+    """
+    if cpus.is_file() and re.search(r"^flags\s*:.*\bavx2\b", cpus.read_text(), re.M):
+        os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
 
 
 @functools.cache

@@ -240,6 +240,11 @@ class HeldoutEvaluation(Block):
 
     seed: Natural = 0
     """Of sampled held-out rollouts."""
+    verifiers_rows: Natural = 0
+    """Held-out rows that verifiers' own harness, vf-eval, evaluates too, greedily, with the base model on the server of
+    sampler vllm; results/tables/verifiers.csv has what each earned there and here (docs/tasksets.md). 0: none."""
+
+    may_lack: ClassVar = ("verifiers_rows",)
 
 
 @dataclass(frozen=True, kw_only=True)

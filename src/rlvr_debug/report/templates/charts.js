@@ -1,7 +1,21 @@
 "use strict";
 // Draws every chart from its description in #specs. Vega's own interpreter, as the page's policy allows no eval.
-(() => {
-  const specs = JSON.parse(document.getElementById("specs").textContent);
+(async () => {
+  const places = document.querySelectorAll(".chart");
+  const failed = (place, error) => {
+    place.textContent = "This chart could not be drawn: " + error.message;
+    console.error(error);
+  };
+  let specs;
+  try {
+    specs = JSON.parse(await unpacked("specs"));
+    const vega = document.createElement("script");
+    vega.textContent = await unpacked("vega");
+    document.head.append(vega);
+  } catch (error) {
+    places.forEach((place) => failed(place, error));
+    return;
+  }
   const options = { mode: "vega-lite", renderer: "svg", actions: false, ast: true };
   const draw = async (place) => {
     const label = place.getAttribute("aria-label");
@@ -10,9 +24,8 @@
       place.setAttribute("aria-label", label); // Vega writes "Vega visualization" over it
       place.dataset.drawn = "yes";
     } catch (error) {
-      place.textContent = "This chart could not be drawn: " + error.message;
-      console.error(error);
+      failed(place, error);
     }
   };
-  document.querySelectorAll(".chart").forEach(draw);
+  places.forEach(draw);
 })();

@@ -1,10 +1,10 @@
 "use strict";
 // The rollout viewer: sampled above trained. All that a model wrote becomes text by textContent, never markup.
-(() => {
-  const data = JSON.parse(document.getElementById("rollouts-data").textContent);
+(async () => {
   const at = (id) => document.getElementById(id);
   const lanes = at("lanes");
   if (!lanes) return;
+  const data = JSON.parse(await unpacked("rollouts-data"));
   const ROLES = { p: "prompt", a: "assistant", t: "tool" };
   const LONGEST = 26; // characters of a token that are shown; all of them in the panel
   const OFF = Math.log(1.1); // as the metric importance_sampling_ratio/outside_10_percent

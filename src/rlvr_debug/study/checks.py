@@ -214,19 +214,19 @@ def _check_verifiers(params: Params) -> None:
     """vf-eval reaches the server, is answered with tool calls, and ends a rollout where ours ends."""
     asks = "with evaluation.verifiers_rows"
     if params.sampler != "vllm":
-        raise _Wrong.value("sampler", params.sampler, f"vllm {asks}")
+        raise Wrong.value("sampler", params.sampler, f"vllm {asks}")
     if not params.server.port:
-        raise _Wrong.value("server.port", 0, f"a port {asks}: vf-eval reaches no socket of a file")
+        raise Wrong.value("server.port", 0, f"a port {asks}: vf-eval reaches no socket of a file")
     if not params.vllm.tool_call_parser:
-        raise _Wrong.value("vllm.tool_call_parser", "''", f"a parser, such as hermes, {asks}")
+        raise Wrong.value("vllm.tool_call_parser", "''", f"a parser, such as hermes, {asks}")
     for key in OURS_ALONE:
         name = f"environments.{params.environment}.{key}"
         if value := getattr(params.environments[params.environment], key):
-            raise _Wrong.value(name, value, f"0 {asks}: verifiers has no such limit")
+            raise Wrong.value(name, value, f"0 {asks}: verifiers has no such limit")
     heldout = params.data[params.environment].heldout
     if heldout < params.evaluation.verifiers_rows:
         most = f"at most data.{params.environment}.heldout, {heldout}"
-        raise _Wrong.value("evaluation.verifiers_rows", params.evaluation.verifiers_rows, most)
+        raise Wrong.value("evaluation.verifiers_rows", params.evaluation.verifiers_rows, most)
 
 
 def _check_launch(params: Params) -> None:

@@ -13,8 +13,11 @@ import pytest
 
 from rlvr_debug.causes import in_order
 from rlvr_debug.files import parse_table
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.resolved import resolve
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.sequential import looked
 from tests.pages import ROOT, pages
 
 
@@ -86,11 +89,17 @@ def test_the_effects_of_the_default_study_are_those_of_the_results(
 
     for arm in ("attention-mask-alone", "generation-prompt-alone", "prompt-tools-alone"):
         assert f"loses {told(arm)} |" in text
-    mended = ", ".join(
-        f"{float(arms[a]['effect']):.2f}".replace("-0.00", "0.00")
-        for a in ("attention-mask", "generation-prompt")
-    )
-    assert f"gains {mended} |" in text
+    assert not {"attention-mask", "generation-prompt"} & {*arms}
+    assert "| the case with one of the first two mended | not run |" in text
+    seeds = {arm: int(row["seeds"]) for arm, row in arms.items()}
+    [alone] = {count for arm, count in seeds.items() if arm.endswith("-alone")}
+    named = {"case", "control", "forced-sync", *(arm for arm in seeds if arm.endswith("-alone"))}
+    [others] = {count for arm, count in seeds.items() if arm not in named}
+    trained = sum(seeds.values()) - seeds["forced-sync"]  # the case's
+    most = len(resolve(load_params(ROOT / "params.yaml"), ROOT).trained)
+    assert f"chose {trained} trainings of the {most} that it may have" in text
+    assert f"{seeds['case']} of the case, {seeds['control']} healthy ones, {alone} of each" in text
+    assert f"alone and {others} of each\nother arm" in text
     assert f"gains {float(arms['control']['effect']):.2f} |" in text
     assert f"GSM8K learns under the same defects ({float(arms['gsm8k']['gain']):+.2f})" in text
     assert f"where MuSiQue does not ({float(arms['case']['gain']):+.2f})" in text
@@ -251,16 +260,18 @@ def test_the_example_of_a_verdict_is_what_the_rule_says_of_the_results(
     runs = parse_table(committed("results/tables/runs.csv")).fillna(
         {"changes": "", "hypothesis": ""}
     )
-    arms = arm_table(runs, "musique", Bar.of(0.05, 0.1)).set_index("arm")
+    bar = looked(Bar.of(0.05, 0.1))
+    arms = arm_table(runs, "musique", bar).set_index("arm")
     page = pages()["docs/verdicts.md"].partition("**An example**")[2].partition("\n\n")[0]
     page = " ".join(page.split())
-    alone, control = arms.loc["attention-mask-alone"], arms.loc["control"]
+    alone, control = arms.loc["generation-prompt-alone"], arms.loc["control"]
     for row in (alone, control):
         assert f"{row['gain']:.4f} (s {row['gain_sd']:.4f}, moderated " in page
     assert f"d = {alone['effect']:.4f}" in page
     assert f"{alone['ci_low']:.3f} to {alone['ci_high']:.3f}" in page
     assert f"p = {alone['p']:.7f}" in page
-    assert f"p' = 6 x {alone['p']:.7f} = {alone['p_holm']:.6f}" in page
+    spent = 1 / bar.share(alone["seeds"])
+    assert f"p' = 5 x {spent:.0f} x {alone['p']:.7f} = {alone['p_holm']:.4f}" in page
     assert f"Greedy, d is {alone['effect_greedy']:.3f}" in page
     fails = "{:.3f} [{:.3f}, {:.3f}]".format(*control[["effect", "ci_low", "ci_high"]])
     assert f"the control gains {fails} more" in page

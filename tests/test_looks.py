@@ -138,7 +138,7 @@ def test_a_study_may_have_all_that_its_looks_can_ask_for_whatever_seeds_the_fixe
     for run in runs(replace(PARAMS, seeds=(7,))):
         seeds[run.arm] = max(seeds[run.arm], run.seed + 1)
     assert (seeds["case"], seeds["control"], seeds["attention-mask"]) == (8, 8, 6)
-    assert (seeds["random-reward"], seeds["gsm8k"], seeds["gsm8k-control"]) == (3, 3, 3)
+    assert (seeds["random-reward"], seeds["gsm8k"], seeds["gsm8k-control"]) == (2, 2, 2)
 
 
 # --- what follows
@@ -348,7 +348,7 @@ def test_another_number_of_runs_is_told_where_results_are_compared() -> None:
     [shipped] = [read_results(None)]
     fewer = replace(shipped, curves=shipped.curves[shipped.curves["seed"] < 2])
     arms = _parts(shipped, fewer)["runs"]
-    assert arms["case"] == {"old": 3, "new": 2}
+    assert arms["case"] == {"old": 4, "new": 2}
     assert "runs" not in _parts(shipped, shipped)
 
 

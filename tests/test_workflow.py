@@ -273,6 +273,27 @@ def test_another_threshold_trains_nothing_and_one_run_is_enough(finished: Projec
     assert told["params"]["verdicts"]["minimum_effect"] == 0.2
 
 
+@pytest.mark.heavy
+def test_other_evaluation_settings_train_nothing_and_are_evaluated_anew(finished: Project) -> None:
+    def heldout() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in finished.results.rglob("heldout.json")}
+
+    before = heldout()
+    finished.overlay({**MINI, "evaluation": {"seed": 1}})
+    jobs = finished.to_do()
+    assert "train" not in jobs
+    assert jobs["evaluate_run"] == len(ARMS) == len(before)
+    done = finished.run()
+    assert done.returncode == 0, done.stderr
+    assert heldout().keys() == before.keys()
+    assert heldout() != before
+    # nothing that a training left stays, and the check is told of once, though it is not made again
+    assert not list(finished.results.rglob("evaluated.json"))
+    told = [line for line in done.stderr.splitlines() if "a healthy run" in line]
+    assert len(told) == 1
+    assert "hidden-context" in told[0]
+
+
 def gated(project: Project) -> None:
     """Its study as one with a gate, trained but not judged yet."""
     project.overlay({**MINI, "phases": "gated"})

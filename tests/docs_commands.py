@@ -51,7 +51,7 @@ _MAKE: Mapping[str, Account] = {
     "make bench-faults SUBSET=1": InCI(),
     "make bench-faults CASES=../my-faults": Elsewhere(
         "tests/test_folder_of_faults.py::test_a_fault_of_somebody_s_is_located_and_scored",
-        ("snakemake(folder)",),
+        ("--snakefile", "--configfile"),
     ),
     "make bench-releases": Elsewhere(
         "tests/test_release_checks.py::"
@@ -152,7 +152,7 @@ _PYTHON: Mapping[str, Account] = {
     ),
     "python -m benchmarks.faults.located": Elsewhere(
         "tests/test_benchmark.py::test_a_fault_is_located_in_its_stage_or_setting_without_training",
-        ("located(",),
+        ("benchmarks.faults.located",),
     ),
     "git worktree add ../rlvr-debug-0.1 330fc7b": NotHere("a checkout of that version"),
     "cd ../rlvr-debug-0.1": NotHere("a checkout of that version"),

@@ -39,8 +39,9 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
     The case departs from a healthy run in what the log says: its learning rate and its limit of tokens.
     """
     usual = _usual()
-    # what it costs is said beforehand
+    # what it costs is said beforehand; its control is the shipped one: where the user's settings depart from that is no news
     found: dict[str, Any] = {"study": STUDY, "design": "fixed", "trainer": trainer}
+    found["unnamed"] = False
     found |= load_trainer(trainer).placeholders
     case: dict[str, Any] = {"faults": []}
     rates = log.series("learning_rate")
@@ -53,6 +54,7 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
     mine = {**case, "faults": (), "options": case.get("options", {})}
     params = replace(
         usual,
+        unnamed=False,
         trainer=trainer,
         case="mine",
         cases={"mine": Case(**mine)},

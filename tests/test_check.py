@@ -108,6 +108,48 @@ def test_trl_as_it_is_agrees_in_every_segment_that_it_has(built: Callable[..., A
     assert max(each["share"] for each in answer["segments"]) < 0.5
 
 
+class ByHand:
+    """An engine in the place of vLLM's that samples without transformers' `generate`."""
+
+    def __init__(self, trainer: Any, *, syncs: bool) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self._trainer, self._syncs = trainer, syncs
+        self._model = AutoModelForCausalLM.from_pretrained(str(TINY)).float().eval()
+
+    def sync_weights(self) -> None:
+        if self._syncs:
+            self._model.load_state_dict(self._trainer.model.state_dict())
+
+    @torch.no_grad()
+    def generate(self, prompts: Any, **_: Any) -> Any:
+        found = [self._reply(list(prompt)) for prompt in prompts]
+        return prompts, [ids for ids, _ in found], [values for _, values in found], None
+
+    def _reply(self, ids: list[int]) -> tuple[list[int], list[list[float]]]:
+        start, values = len(ids), []
+        while len(ids) < start + 12 and ids[start:][-1:] != [self._trainer._tokenizer.eos_token_id]:
+            drawn = self._model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+            ids.append(int(torch.multinomial(drawn.exp(), 1)))
+            values.append([float(drawn[ids[-1]])])
+        return ids[start:], values
+
+
+@pytest.mark.parametrize("syncs", [True, False])
+def test_what_an_engine_samples_by_itself_is_held_to_the_policy(
+    built: Callable[..., Any], syncs: bool
+) -> None:
+    trainer = built(bf16=False, vllm_importance_sampling_mode="token_truncate", learning_rate=0.05)
+    trainer.use_vllm, trainer._last_loaded_step = True, -1
+    trainer.vllm_generation = ByHand(trainer, syncs=syncs)
+    answer = checked(trainer)
+    found = statuses(answer)
+    assert answer["first"] == (None if syncs else "sampler"), answer["answer"]
+    assert [found[name] for name in ("prompt", "tokens", "loss mask")] == ["agrees"] * 3
+    assert found["sampling settings"] == "not seen"
+    assert "generate" not in vars(trainer.vllm_generation)
+
+
 def test_no_loss_of_trl_s_is_without_a_reference() -> None:
     import inspect
     import re

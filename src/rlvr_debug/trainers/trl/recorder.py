@@ -51,7 +51,7 @@ from rlvr_debug.trainers.trl.kept import (
     without_dropout,
 )
 from rlvr_debug.trainers.trl.reward_calls import RewardWatch
-from rlvr_debug.trainers.trl.sampler_calls import in_one, watch_generate
+from rlvr_debug.trainers.trl.sampler_calls import in_one, watch_engine, watch_generate
 from rlvr_debug.trainers.trl.settings import asked_settings, decayed_names
 
 __all__ = ["Recorder"]
@@ -173,6 +173,9 @@ class Recorder:
         self._undo.append(hook.remove)
         ends = self.record.settings.sampling.ends
         self._undo.append(watch_generate(lambda: "generation" in self._phase, ends, self._called))
+        engine = getattr(trainer, "vllm_generation", None)
+        if engine is not None:
+            self._undo.append(watch_engine(engine, self._calls, self._called))
         self._undo.append(self._watch_backward())
 
     def begin(self) -> None:
@@ -310,6 +313,9 @@ class Recorder:
             ids = named.get("input_ids", given[0] if given else None)
             tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
             micro.forward = Forward(*(None if t is None else kept(t) for t in tensors))  # type: ignore[arg-type]
+
+    def _calls(self) -> list[Call] | None:
+        return self.record.generations[-1].calls if "generation" in self._phase else None
 
     def _called(self, call: Call) -> None:
         self.record.generations[-1].calls.append(replace(call, weights=self._weights.take()))

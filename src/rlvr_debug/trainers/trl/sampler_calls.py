@@ -14,7 +14,7 @@ from transformers import GenerationMixin
 from rlvr_debug.replay.record import Call
 from rlvr_debug.trainers.trl.settings import used_sampling
 
-__all__ = ["in_one", "make_watchable", "watch_generate"]
+__all__ = ["in_one", "make_watchable", "watch_engine", "watch_generate"]
 
 
 @dataclass
@@ -88,6 +88,45 @@ def watch_generate(
         restore()
 
     return end
+
+
+def watch_engine(
+    engine: Any, calls: Callable[[], list[Call] | None], note: Callable[[Call], None]
+) -> Callable[[], None]:
+    """Watch an engine of the trainer's, such as vLLM's, and return what ends that.
+
+    calls: those of the generation that is recorded, None outside of one. What the engine has from transformers is among them
+    by itself; of what it samples in another way its answer is noted, without the settings that it worked with.
+    """
+    inner, own = engine.generate, "generate" in vars(engine)
+
+    @functools.wraps(inner)
+    def generate(*given: Any, **named: Any) -> Any:
+        held = calls()
+        before = len(held or ())
+        out = inner(*given, **named)
+        if held is not None and len(held) == before:
+            note(_answered(*out[:3]))
+        return out
+
+    def restore() -> None:
+        if own:
+            engine.generate = inner
+        else:
+            del engine.generate
+
+    engine.generate = generate
+    return restore
+
+
+def _answered(prompts: Any, outputs: Any, logprobs: Any) -> Call:
+    """Return an engine's answer as a call. logprobs: of each token a number, or several of which the first is its own."""
+    values = [
+        [value[0] if isinstance(value, Sequence) else value for value in row]
+        for row in logprobs or ()
+    ]
+    known = all(value is not None for row in values for value in row)
+    return Call([*map(list, prompts)], [*map(list, outputs)], values if known else [])
 
 
 def _call(out: Any, given: tuple[Any, ...], named: Mapping[str, Any], watch: _Watch) -> Call:

@@ -245,6 +245,9 @@ _COMMAND_LINE: Mapping[str, Account] = {
     "rlvr-debug compare HEAD~5": Here(says="have the same verdicts"),
     "rlvr-debug diagnose checkpoint-500/trainer_state.json": Here(says="optimizer-no-op"),
     "rlvr-debug diagnose outputs/my-run": Here(says="optimizer-no-op", heavy=True),
+    "rlvr-debug diagnose outputs/my-run --html found.html": Here(
+        says="optimizer-no-op", leaves="found.html"
+    ),
     "rlvr-debug diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml": Here(
         says="optimizer-no-op", leaves="mine.yaml"
     ),

@@ -22,7 +22,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from rlvr_debug.causes import stages_with
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
-from tests.browsing import EVIL, LOCAL, MARKS, browser, count, logged, requests
+from tests.browsing import EVIL, INKS, LOCAL, MARKS, browser, count, logged, requests
 from tests.made_up_study import CAUSE_FOUND, Study, recorded
 from tests.small import small_training
 
@@ -231,6 +231,25 @@ def test_tokens_are_reached_and_told_without_a_mouse(report: Chrome) -> None:
     assert facts(report)["seen by the policy"] == "no"
     for name in ("arm", "step", "rollout"):
         assert report.execute_script("return arguments[0].labels.length", at(report, name)) == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_report_is_read_by_day_and_by_night(report: Chrome, scheme: str) -> None:
+    """Tokens and charts keep their light ground, and what stands on it is dark."""
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    report.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    try:
+        body = report.find_element(By.TAG_NAME, "body")
+        assert body.value_of_css_property("color") == INKS[scheme]
+        token = report.find_element(By.CSS_SELECTOR, ".token.a")
+        assert token.value_of_css_property("color") == INKS["light"]
+        [white] = {
+            chart.value_of_css_property("background-color")
+            for chart in report.find_elements(By.CSS_SELECTOR, ".chart svg")
+        }
+        assert scheme == "light" or white == "rgba(255, 255, 255, 1)"
+    finally:
+        report.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 @pytest.mark.parametrize("width", [360, 600, 1280])

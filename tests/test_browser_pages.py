@@ -1,21 +1,24 @@
-"""The pages of a check and of a diagnosis in a real browser: read at any width, by day, by night and on paper."""
+"""The pages of a check, of a diagnosis and of docs/ in a real browser: read at any width, by day, by night and on paper."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.diagnosis.compare import compare
 from rlvr_debug.diagnosis.rank import diagnose, diagnose_log
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.readers import Rows
 from rlvr_debug.report.check_page import write_page
 from rlvr_debug.report.diagnosis_page import write_comparison, write_diagnosis
-from tests.browsing import EVIL, INKS, MARKS, browser, looked_at
+from tests.browsing import EVIL, INKS, LOCAL, MARKS, browser, logged, looked_at, requests
 from tests.check_answer import deviating_answer
 from tests.test_diagnose import REAL
 
@@ -96,3 +99,37 @@ def test_the_page_of_a_diagnosis_is_printed_as_by_day(
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     pdf = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
     assert re.match("JVBERi", pdf["data"])  # %PDF
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of docs/, as `make docs` makes them."""
+    place = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(place)]
+    subprocess.run(words, cwd=ROOT, check=True, timeout=120)
+    return place
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_of_the_site_asks_for_anything_or_says_an_error(
+    scheme: str, browser: Chrome, site: Path
+) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    # 404.html is a server's to show, at its root
+    pages = sorted(set(site.glob("*.html")) - {site / "404.html"})
+    assert len(pages) > 30
+    shown = {"light": "rgb(252, 252, 252)", "dark": "rgb(22, 25, 29)"}
+    try:
+        for log in ("performance", "browser"):
+            logged(browser, log)
+        for page in pages:
+            browser.get(page.as_uri())
+            assert [url for url in requests(browser) if not url.startswith(LOCAL)] == [], page.name
+            assert [each["message"] for each in logged(browser, "browser")] == [], page.name
+            ground = browser.execute_script(
+                "return getComputedStyle(document.querySelector('.wy-nav-content')).backgroundColor"
+            )
+            assert ground == shown[scheme], page.name
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,9 +20,11 @@ import pandas as pd
 import pytest
 
 from rlvr_debug.cli import main
+from rlvr_debug.diagnosis.compare import compare
 from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 from rlvr_debug.errors import InputError
+from rlvr_debug.report.diagnosis_page import comparison_html, diagnosis_html
 
 COUNT = 200
 Write = Callable[[random.Random, Path], Path]
@@ -360,6 +363,9 @@ def test_a_broken_log_is_one_clear_line_or_a_diagnosis(seed: int, tmp_path: Path
     else:
         assert diagnosis_text(found)
         json.dumps(diagnosis_json(found), allow_nan=False)
+        for page in (diagnosis_html(found), comparison_html(compare(found, found))):
+            assert page.rstrip().endswith("</html>")
+            assert not re.search(r' d="[^"]*(nan|inf)', page)
     assert not (tmp_path / "unpickled").exists()
 
 

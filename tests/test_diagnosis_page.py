@@ -153,6 +153,15 @@ def test_a_curve_of_any_values_is_drawn_inside_its_box(values: list[float]) -> N
     assert all(0 <= place <= HEIGHT for place, _ in chart.yticks)
 
 
+def test_a_long_curve_is_a_short_line_that_keeps_its_spike() -> None:
+    rows = [{"step": n, "grad_norm": 9.0 if n == 31_234 else 1.0} for n in range(1, 50_001)]
+    log = make_log("made-up", [Rows("JSONL", rows)])
+    chart = drawn([curve(log, "grad_norm", "largest")])
+    assert len(chart.lines[0]) < 20_000
+    heights = np.array(numbers(chart.lines[0])).reshape(-1, 2)[:, 1]
+    assert chart.level == pytest.approx(heights.min(), abs=0.1)
+
+
 def test_two_logs_are_drawn_over_each_other_from_where_they_part() -> None:
     both = compare(found("healthy-gsm8k"), found("kl-blow-up"))
     page = comparison_html(both)

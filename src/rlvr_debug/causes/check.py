@@ -115,10 +115,10 @@ class Check:
     measured: Mapping[str, str]
     found: str | Mapping[str, str]
     fine: str | Mapping[str, str]
+    refuted_by: str
     run: Callable[[Log], Reading | None]
     explains: tuple[str, ...] = ()
     clears: bool = False
-    refuted_by: str = ""
     at: Place = "run"
     fewest: Mapping[str, int] = field(default_factory=dict)
 

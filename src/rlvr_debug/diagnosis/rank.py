@@ -50,7 +50,7 @@ class Next:
 class Suspect:
     """A hypothesis that a log speaks for. strength: as a check has it; checks: those that do, the strongest first.
 
-    refuted_by: what the user would see if it were not so; "" where a check says none.
+    refuted_by: what the user would see if it were not so; "" of what no check says.
     """
 
     slug: str

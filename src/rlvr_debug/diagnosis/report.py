@@ -175,5 +175,6 @@ def _check(each: Finding) -> dict[str, Any]:
         "reason": each.check.reason,
         "sentence": each.shown.sentence,
         "explained_by": each.explained_by,
+        "refuted_by": each.check.refuted_by,
         "missing": list(each.missing),
     }

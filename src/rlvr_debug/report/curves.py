@@ -18,6 +18,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 8.0, 8.0, 20.0
 _WIDE = 100.0  # times the median: from there on a linear scale shows one row
 _TICKS = 4
 _LEAST_BAND = 3.0
+_MOST_POINTS = 1000
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,19 @@ def _band(mark: Mark, x: _Scale) -> tuple[float, float]:
     return (first + last - width) / 2, width
 
 
+def _seen(values: Array) -> Array:
+    """Return the places of what a screen can show of a long curve: the least and the largest value of each stretch."""
+    if values.size <= _MOST_POINTS:
+        return np.arange(values.size)
+    stretches = np.array_split(np.arange(values.size), _MOST_POINTS // 2)
+    ends = [(part[values[part].argmin()], part[values[part].argmax()]) for part in stretches]
+    return np.unique(np.array(ends))
+
+
 def _path(xs: Array, ys: Array) -> str:
     """Return the line through the points; of a single one, a dash."""
+    shown = _seen(ys)
+    xs, ys = xs[shown], ys[shown]
     points = [f"{x:.1f} {y:.1f}" for x, y in zip(xs, ys, strict=True)]
     if len(points) == 1:
         return f"M{points[0]}h2"

@@ -25,6 +25,7 @@ LEFT_OUT = {
     # told only where it is not fixed: study.json of before has the same bytes
     "design",
     "diagnostics.debug",
+    "evaluation.verifiers_rows",
     *(f"environments.{name}.max_context" for name in environment_names()),
     *(
         f"environments.musique.{key}"

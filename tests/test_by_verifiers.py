@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rlvr_debug.by_verifiers import (
+    TABLE,
     Both,
     agreement,
     compare_evaluations,
@@ -24,7 +25,7 @@ from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
-from rlvr_debug.files import read_json, read_table, write_csv, write_text
+from rlvr_debug.files import read_json, read_table, write_csv, write_json, write_text
 from rlvr_debug.jobs import Evaluation, Sampling
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample
@@ -56,11 +57,19 @@ def test_a_row_that_vf_eval_left_out_or_failed_in_is_one_line() -> None:
         rewards_of([line("a", 0.0, ({"message": "upstream 400"},))], ["a"])
 
 
+def asks(results: Path, rows: int) -> None:
+    params = {"evaluation": {"seed": 0, **({"verifiers_rows": rows} if rows else {})}}
+    write_json(results / "study.json", {"params": params})
+
+
 def test_rows_that_earned_another_reward_are_named_below_how_many_agree(tmp_path: Path) -> None:
-    table = tmp_path / "verifiers.csv"
-    assert [*agreement(table)] == []  # nobody asked for it
-    write_csv(table, Both, [Both("a", 2, 0.25, 0.25, True), Both("b", 3, 1.0, 0.5, False)])
-    said, other = agreement(table)
+    write_csv(
+        tmp_path / TABLE, Both, [Both("a", 2, 0.25, 0.25, True), Both("b", 3, 1.0, 0.5, False)]
+    )
+    asks(tmp_path, 0)
+    assert [*agreement(tmp_path)] == []  # nobody asks any more
+    asks(tmp_path, 2)
+    said, other = agreement(tmp_path)
     assert said.startswith(
         "verifiers' own evaluation: 1 of 2 greedy rows earn what they earn in ours"
     )
@@ -107,12 +116,13 @@ def test_vf_eval_earns_what_we_do_and_a_row_that_was_answered_otherwise_is_marke
         build_venv("verifiers")
     except InputError as error:
         pytest.skip(str(error))
-    baseline, table, chat = tmp_path / "baseline.json", tmp_path / "verifiers.csv", Chat(TINY)
+    baseline, table, chat = tmp_path / "baseline.json", tmp_path / TABLE, Chat(TINY)
     evaluate_model(job, baseline)
-    last, environment = (
-        read_rows("musique", job.rows)[3],
+    first, environment = (
+        read_rows("musique", job.rows)[:4],
         build_environment("musique", job.settings),
     )
+    last = first[-1]
     silent = Silent(chat, chat.prompt(environment.messages(last), environment.tools))
     with asked(job, silent, tmp_path) as found:
         with pytest.raises(InputError, match=r"8 rows, expected evaluation\.verifiers_rows, 9"):
@@ -122,8 +132,12 @@ def test_vf_eval_earns_what_we_do_and_a_row_that_was_answered_otherwise_is_marke
     rows = read_table(table).to_dict("records")
     assert [row["reward"] for row in rows] == read_json(baseline)["greedy"]["rewards"][:4]
     assert len({row["reward"] for row in rows}) > 1
-    assert [row["same"] for row in rows] == [True, True, True, False]
-    assert [line.split(":")[0] for line in agreement(table)][1:] == [f"  {last.id}"]
+    # rows may share a question, which is all that is asked
+    assert [row["same"] for row in rows] == [row.question != last.question for row in first]
+    assert rows[0]["same"]
+    asks(tmp_path, 4)
+    named = [line.split(":")[0] for line in agreement(tmp_path)][1:]
+    assert named == [f"  {row.id}" for row in first if row.question == last.question]
 
 
 def test_a_study_is_told_what_vf_eval_needs(tmp_path: Path) -> None:

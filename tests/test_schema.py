@@ -24,6 +24,7 @@ OPEN = {"cases", "hypotheses"}
 LEFT_OUT = {
     "unnamed",
     "diagnostics.debug",
+    "evaluation.verifiers_rows",
     *(f"environments.{name}.max_context" for name in environment_names()),
     *(
         f"environments.musique.{key}"

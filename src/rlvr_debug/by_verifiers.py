@@ -24,6 +24,7 @@ from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_read
 from rlvr_debug.venvs import python_of, settings_of_pip
 
 __all__ = [
+    "TABLE",
     "VENV",
     "Both",
     "agreement",
@@ -34,6 +35,8 @@ __all__ = [
 
 # of envs/
 VENV = "verifiers"
+# of a study's results
+TABLE = Path("tables", "verifiers.csv")
 _KEY = "VLLM_API_KEY"
 _RUN = "run"
 _LAST_BIT = 1e-9
@@ -149,10 +152,14 @@ def rewards_of(lines: Iterable[dict[str, Any]], rows: Sequence[str]) -> dict[str
     return {row: found[row] for row in rows}
 
 
-def agreement(table: Path) -> Iterator[str]:
-    """Yield a line on how many rows earned the same in both, and one for each that did not; none without that table."""
-    if not table.is_file():
+def agreement(results: Path) -> Iterator[str]:
+    """Yield a line on how many rows of a study earned the same in both, and one for each that did not.
+
+    None where the study asked for no rows: a table may be left of when it did.
+    """
+    if not read_json(results / "study.json")["params"]["evaluation"].get("verifiers_rows"):
         return
+    table = results / TABLE
     rows = read_table(table).to_dict("records")
     same = sum(row["same"] for row in rows)
     yield f"verifiers' own evaluation: {same} of {len(rows)} greedy rows earn what they earn in ours ({table})"

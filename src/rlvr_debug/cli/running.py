@@ -73,7 +73,7 @@ def run(
         from rlvr_debug.report.compare import beside_committed
 
         for line in (
-            *agreement(results / "tables" / "verifiers.csv"),
+            *agreement(results),
             *beside_committed(results.parent, overlay is not None),
         ):
             print(line)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlvr_debug.diagnosis.evidence import Curve, Mark
 from rlvr_debug.logs.log import Array
@@ -98,7 +99,7 @@ def _band(mark: Mark, x: _Scale) -> tuple[float, float]:
     return (first + last - width) / 2, width
 
 
-def _seen(values: Array) -> Array:
+def _seen(values: Array) -> NDArray[np.intp]:
     """Return the places of what a screen can show of a long curve: the least and the largest value of each stretch."""
     if values.size <= _MOST_POINTS:
         return np.arange(values.size)

@@ -99,13 +99,13 @@ def _band(mark: Mark, x: _Scale) -> tuple[float, float]:
     return (first + last - width) / 2, width
 
 
-def _seen(values: Array) -> NDArray[np.intp]:
+def _seen(values: Array) -> NDArray[np.int64]:
     """Return the places of what a screen can show of a long curve: the least and the largest value of each stretch."""
     if values.size <= _MOST_POINTS:
-        return np.arange(values.size)
+        return np.arange(values.size, dtype=np.int64)
     stretches = np.array_split(np.arange(values.size), _MOST_POINTS // 2)
     ends = [(part[values[part].argmin()], part[values[part].argmax()]) for part in stretches]
-    return np.unique(np.array(ends))
+    return np.unique(np.array(ends, dtype=np.int64))
 
 
 def _path(xs: Array, ys: Array) -> str:

@@ -114,6 +114,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Its case has a strong fault that no hypothesis is about, and one that changes nothing. Not to be changed."""
 
     def make(place: Path) -> None:
+        (place / "project").mkdir()
         project = copy(ROOT, place / "project")
         project.overlay(
             {

@@ -62,11 +62,12 @@ def test_seeds_of_an_older_overlay_are_kept_or_one_line_says_what_stands_beside_
 ) -> None:
     """Seeds were all that there was before studies had designs."""
     older = "study: mine\nseeds: [3, 4]\ntraining: {steps: 8}\n"
-    found = loaded(f"{older}design: fixed\n", tmp_path)
-    assert {run.seed for run in resolve(found, ROOT).runs} == {3, 4}
+    for said in ("", "design: fixed\n"):
+        found = loaded(f"{older}{said}", tmp_path)
+        assert {run.seed for run in resolve(found, ROOT).runs} == {3, 4}
     with pytest.raises(InputError, match="'seeds' is given with design sequential") as caught:
         loaded(f"{older}design: sequential\n", tmp_path)
-    assert "expected design: fixed beside it" in str(caught.value)
+    assert "expected design: fixed, or no seeds" in str(caught.value)
 
 
 def test_a_study_that_was_resolved_before_a_key_was_there_is_read(tmp_path: Path) -> None:

@@ -205,8 +205,8 @@ def test_tied_embeddings_that_a_reload_would_leave_as_they_were_are_refused(
 @pytest.mark.parametrize("shared_by", ["arm", "study"])
 def test_runs_that_train_all_weights_cannot_share_a_server(tmp_path: Path, shared_by: str) -> None:
     overlay = tmp_path / "mine.yaml"
-    told = {"study": "mine", "sampler": "vllm", "vllm": {"shared_by": shared_by}}
-    overlay.write_text(json.dumps(told))
+    told = {"design": "fixed", "sampler": "vllm", "vllm": {"shared_by": shared_by}}
+    overlay.write_text(json.dumps({"study": "mine", **told}))
     with pytest.raises(InputError, match=f"expected more with vllm.shared_by {shared_by}: one"):
         load_params(ROOT / "params.yaml", overlay)
 

@@ -163,7 +163,7 @@ def main() -> None:
     rows = _kept(out, known) if args.only else {}
     for name in args.only or known:
         row = rows[name] = vars(located(known[name]))
-        right = "right" if set(row["planted"].split()) == set(row["found"].split()) else "WRONG"
+        right = "all" if set(row["planted"].split()) == set(row["found"].split()) else "not all"
         print(
             f"{name}: {row['planted']} planted, found {row['found'] or 'nothing'}: {right}, ",
             end="",

@@ -19,7 +19,8 @@ def main() -> None:
     args = parser.parse_args()
     study = read_study(args.study)
     job = replace(study.training(args.run), out=args.out)
-    evaluate = partial(evaluate_ahead, study, args.run) if is_evaluated_ahead(study) else None
+    ahead = is_evaluated_ahead(study, args.run, args.out)
+    evaluate = partial(evaluate_ahead, study, args.run) if ahead else None
     load_trainer(job.run.trainer).train(job, evaluate)
 
 

@@ -145,4 +145,7 @@ def test_rows_that_cannot_be_evaluated_do_not_end_a_training_and_their_job_says_
 def test_only_our_trainer_in_one_process_that_samples_itself_evaluates_too(
     overlay: str, ahead: Any, tmp_path: Path
 ) -> None:
-    assert is_evaluated_ahead(study_in(tmp_path, overlay)) == ahead
+    study = study_in(tmp_path, overlay)
+    name = "musique/case/0"
+    assert is_evaluated_ahead(study, name, study.results / "runs" / name) == ahead
+    assert not is_evaluated_ahead(study, name, tmp_path / "elsewhere")

@@ -20,10 +20,14 @@ __all__ = ["evaluate_ahead", "is_evaluated_ahead", "take_evaluation"]
 _CODE = Path(__file__).parents[1]
 
 
-def is_evaluated_ahead(study: Study) -> bool:
-    """Return whether trainings of this study evaluate too: one process trains, and samples for both."""
+def is_evaluated_ahead(study: Study, name: str, out: Path) -> bool:
+    """Return whether the training of that run evaluates too: one process trains, and samples for both.
+
+    out: where it writes. Elsewhere than in the study's results no job looks.
+    """
     one = study.trainer.evaluates and not study.params.launch.config
-    return one and not study.evaluation(study.params.environment).sampling.served
+    job = study.evaluation(study.run(name).environment, name)
+    return one and not job.sampling.served and out.resolve() == _left(job).parent.resolve()
 
 
 def evaluate_ahead(study: Study, name: str) -> None:

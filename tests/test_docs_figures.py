@@ -52,9 +52,9 @@ def test_the_readme_s_figures_are_those_of_the_benchmark_and_of_the_study() -> N
     scores = pd.read_csv(ROOT / "benchmarks" / "faults" / "results" / "scores.csv")
     whole = scores.set_index("mode").loc["all"]
     held_out = (ROOT / "benchmarks" / "mistakes" / "results.md").read_text(encoding="utf-8")
-    rows = {cells[0]: cells[1:] for cells in map(_cells, held_out.splitlines())}
-    kinds, first, _, blamed = rows["held out, with the sampler's log-probabilities"][:4]
-    without = rows["held out, without them"][1]
+    scored = {cells[0]: cells[1:] for cells in map(_cells, held_out.splitlines())}
+    kinds, first, _, blamed = scored["held out, with the sampler's log-probabilities"][:4]
+    without = scored["held out, without them"][1]
     assert f"[without them](docs/diagnose.md#how-often-it-is-right) it is {without}." in text
     flagged, placed = (
         re.findall(rf"^\| `--only {part}` \|[^|]*\| (\d+ of \d+)", pages()["docs/check.md"], re.M)[

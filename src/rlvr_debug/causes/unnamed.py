@@ -12,10 +12,11 @@ from typing import Any
 from rlvr_debug.causes.base import Hypothesis, built
 from rlvr_debug.files import read_yaml
 
-__all__ = ["UNNAMED", "is_unnamed", "unnamed_hypothesis", "unnamed_slug"]
+__all__ = ["BLOCKS", "UNNAMED", "is_unnamed", "unnamed_hypothesis", "unnamed_slug"]
 
 UNNAMED = "unnamed-"
-_BLOCKS = ("training", "rollouts", "options")
+# the fields of a case, an arm, an intervention and a run that hold settings
+BLOCKS = ("rollouts", "options", "training")
 
 
 def unnamed_slug(stage_or_setting: str, block: str = "") -> str:
@@ -33,7 +34,7 @@ def is_unnamed(slug: str) -> bool:
 def unnamed_hypothesis(slug: str) -> Hypothesis:
     """Return the cause of that slug: what is said of a hypothesis, in terms of its part alone."""
     block, _, setting = slug.removeprefix(UNNAMED).partition("-")
-    words = [block, setting] if block in _BLOCKS else [slug.removeprefix(UNNAMED)]
+    words = [block, setting] if block in BLOCKS else [slug.removeprefix(UNNAMED)]
     part = ".".join(words).replace("-", "_")
     told: dict[str, Any] = read_yaml(Path(__file__).with_name("unnamed.yaml"))
     texts = {k: v.format(part=part) if isinstance(v, str) else v for k, v in told.items()}

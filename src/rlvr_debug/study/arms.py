@@ -12,10 +12,11 @@ from typing import Any
 
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.causes.unnamed import BLOCKS
 from rlvr_debug.data.hub import folders
 from rlvr_debug.environments.settings import DataSettings
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.study.departures import BLOCKS, Part, departures, stage_broken, with_part
+from rlvr_debug.study.departures import Part, departures, stage_broken, with_part
 from rlvr_debug.study.model import Case, InterventionArm, Params, SeedsByDesign
 from rlvr_debug.study.valid import Wrong, check_budget, check_training
 from rlvr_debug.trainers import load_trainer

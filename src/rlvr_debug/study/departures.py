@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.causes import stage_of
-from rlvr_debug.causes.unnamed import unnamed_slug
+from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
 
 if TYPE_CHECKING:
     from rlvr_debug.study.arms import Arm
 
-__all__ = ["BLOCKS", "Part", "departures", "stage_broken", "with_part"]
-
-# the fields of an arm, a case and an intervention that hold settings
-BLOCKS = ("rollouts", "options", "training")
+__all__ = ["Part", "departures", "stage_broken", "with_part"]
 
 
 @dataclass(frozen=True)

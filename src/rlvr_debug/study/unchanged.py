@@ -7,18 +7,20 @@ can be taken in one process as its runs take them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlvr_debug.causes.unnamed import BLOCKS
 from rlvr_debug.study.resolved import Study
-from rlvr_debug.trainers.base import CHECKED_STEPS, Job, Run
+from rlvr_debug.trainers.base import CHECKED_STEPS, Run, Traced
 
 __all__ = ["compared", "unchanged"]
 
 
 def compared(study: Study) -> dict[str, tuple[Run, Run]]:
     """Return by arm that differs in stages alone: its first run, and that of the case or, of one alone, of the control."""
-    if study.params.launch.processes > 1 or study.trains_on_vllm or not study.trainer.traces:
+    alone = study.params.launch.processes == 1 and not study.trains_on_vllm
+    if not (alone and isinstance(study.trainer, Traced)):
         return {}
     first: dict[str, Run] = {}
     for run in study.runs:
@@ -34,8 +36,9 @@ def _pairs(first: Mapping[str, Run]) -> Iterator[tuple[str, tuple[Run, Run]]]:
 
 
 def _in_stages_alone(run: Run, other: Run) -> bool:
-    same = ("rollouts", "options", "training")
-    return run.faults != other.faults and all(getattr(run, k) == getattr(other, k) for k in same)
+    return run.faults != other.faults and all(
+        getattr(run, block) == getattr(other, block) for block in BLOCKS
+    )
 
 
 def unchanged(study: Study) -> list[dict[str, Any]]:
@@ -43,14 +46,15 @@ def unchanged(study: Study) -> list[dict[str, Any]]:
 
     Where a part alone changes something in the control, what mends it is taken to change something in the case.
     """
-    pairs, digests = compared(study), dict[str, str]()
-    trace: Callable[[Job, int], str] = study.trainer.trace
+    pairs, digests, trainer = compared(study), dict[str, str](), study.trainer
+    if not isinstance(trainer, Traced):
+        return []
 
     def digest(run: Run) -> str:
         told = study.checking(run)
         # what is told the same is run once
         if run.trained_as not in digests:
-            digests[run.trained_as] = trace(told, CHECKED_STEPS)
+            digests[run.trained_as] = trainer.trace(told, CHECKED_STEPS)
         return digests[run.trained_as]
 
     found: dict[str, Run] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
     from rlvr_debug.study.model import Params
 
-__all__ = ["CHECKED_ROLLOUTS", "CHECKED_STEPS", "Job", "Run", "Trainer", "all_options"]
+__all__ = ["CHECKED_ROLLOUTS", "CHECKED_STEPS", "Job", "Run", "Traced", "Trainer", "all_options"]
 
 # optimizer steps that a case is checked in: a third is sampled with weights that two have moved, past a warm-up's first
 CHECKED_STEPS = 3
@@ -121,8 +121,6 @@ class Trainer(ABC):
     evaluates = False
     # whether it is this project's, so that reports need not name it
     ours = False
-    # whether first steps that are the same to the byte show two trainings to be the same (trace)
-    traces = False
     # what diagnose asks the user to add to a study that it writes, and what stands there until then; a trainer
     # that asks for nothing is not offered
     to_fill_in: str = ""
@@ -182,10 +180,6 @@ class Trainer(ABC):
         """
         return (("random-reward",), dict(options)) if "score" in self.stages else None
 
-    def trace(self, job: Job, steps: int) -> str:
-        """Return a digest of all that the run's first optimizer steps make, which are run for it."""
-        raise NotImplementedError(f"trainer {self.name} has no trace")
-
     @abstractmethod
     def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
         """Write model.safetensors, timings.jsonl, rollouts.jsonl and metrics.jsonl to job.out.
@@ -202,6 +196,14 @@ class Trainer(ABC):
 
         What it needs to write goes beside job.out. Raises InputError, in one line that names the run, where it cannot.
         """
+
+
+class Traced(ABC):
+    """A trainer of which first steps that are the same to the byte show two trainings to be the same."""
+
+    @abstractmethod
+    def trace(self, job: Job, steps: int) -> str:
+        """Return a digest of all that the run's first optimizer steps make, which are run for it."""
 
 
 def _contexts(params: Params) -> Iterator[str]:

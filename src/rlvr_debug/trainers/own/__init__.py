@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.trainers.base import Job, Trainer, all_options
+from rlvr_debug.trainers.base import Job, Traced, Trainer, all_options
 
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
@@ -20,7 +20,7 @@ __all__ = ["SYNC_BOUND", "TRAINER"]
 SYNC_BOUND = "sync_bound"
 
 
-class _Own(Trainer):
+class _Own(Trainer, Traced):
     name = "own"
     stages = STAGES
     takes_launch = True
@@ -29,7 +29,6 @@ class _Own(Trainer):
     evaluates = True
     watching = frozenset({SYNC_BOUND})
     ours = True
-    traces = True
 
     def check(self, params: Params, path: Path) -> None:
         super().check(params, path)

@@ -48,6 +48,15 @@ def files(folder: Path, *patterns: str) -> dict[str, bytes]:
 # --- tables
 
 
+def test_a_study_without_hypotheses_has_a_table_of_no_verdicts_and_a_report(tmp_path: Path) -> None:
+    study = Study(tmp_path, CAUSE_FOUND)
+    alone = [run for run in study.runs if not run.hypothesis]
+    write_tables(alone, {}, {}, [], SETTINGS, study.results)
+    study.charts()
+    assert study.read()["verdicts"].empty
+    assert "<title>" in study.report()
+
+
 def test_every_run_has_a_row_with_the_columns_that_people_rely_on(finished: Study) -> None:
     table = finished.read()["runs"]
     assert set(table) >= {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +201,9 @@ def write_tables(
         observed(v, verified[v.hypothesis]) if v.hypothesis in verified else v for v in verdicts
     ]
     verdicts = sorted(verdicts, key=lambda v: in_answer(vars(v)))
-    for name, table in {**judged, "verdicts": pd.DataFrame(verdicts)}.items():
+    # with its columns where nothing is tested
+    rows = pd.DataFrame(verdicts, columns=[field.name for field in fields(Verdict)])
+    for name, table in {**judged, "verdicts": rows}.items():
         text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
         write_text(results / "tables" / f"{name}.csv", text)
     rewards = ["baseline_reward", "baseline_reward_greedy"]

@@ -111,6 +111,7 @@ def test_arms_of_the_original_train_and_are_judged(tmp_path: Path) -> None:
         "cases": {FULL.case: told(FULL.cases[FULL.case])},
         "base_models": dict(FULL.base_models),
         "seeds": [0],
+        "unnamed": False,
         "data": {name: {"rows": 60, "heldout": 8} for name in ("musique", "calculator")},
         "training": {
             **{key: getattr(FULL.training, key) for key in ("lora_r", "lora_alpha")},

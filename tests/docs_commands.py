@@ -158,6 +158,7 @@ _PYTHON: Mapping[str, Account] = {
     "cd ../rlvr-debug-0.1": NotHere("a checkout of that version"),
     "python -m benchmarks.faults.page": _SLOW_HELP,
     "python -m benchmarks.healthy_studies": _HELP,
+    "python -m benchmarks.default_studies": _HELP,
     "python -m benchmarks.make_logs": _SLOW_HELP,
     "python -m benchmarks.make_logs --reseed 100 --out DIR --only exploding-gradients truncation "
     "hidden-prompt healthy-gsm8k healthy-musique": _SLOW_HELP,

@@ -383,6 +383,21 @@ def test_seeds_of_an_overlay_are_not_passed_over_in_silence(tmp_path: Path) -> N
     assert overlaid(tmp_path, design="sequential").design == "sequential"
 
 
+def test_a_study_on_seeds_of_its_own_has_as_many_of_each_arm_from_the_first_on(
+    tmp_path: Path,
+) -> None:
+    usual, moved = (resolve(overlaid(tmp_path, **told), ROOT) for told in ({}, {"first_seed": 100}))
+    assert [run.seed + 100 for run in usual.runs] == [run.seed for run in moved.runs]
+    first, other = (study.chosen(study.looked.first(gated=False)) for study in (usual, moved))
+    assert [(run.arm, run.seed + 100) for run in first] == [(run.arm, run.seed) for run in other]
+    assert {run.seed for run in other if run.arm == "control"} == {100, 101, 102}
+
+
+def test_a_first_seed_of_a_fixed_design_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="key 'first_seed' is 7, expected 0 with design fixed"):
+        overlaid(tmp_path, seeds=[0, 1], first_seed=7)
+
+
 def test_a_design_that_is_none_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"key 'design' is str 'adaptive', expected one of"):
         overlaid(tmp_path, design="adaptive")

@@ -241,7 +241,11 @@ def sure_runs():
         return []
     shared = (STUDY.looked.arms[arm] for arm in ("case", "control"))
     names = {run.trained_as for run in shared}
-    return [run for run in STUDY.trained.values() if run.arm in names and run.seed < 2]
+    return [
+        run
+        for run in STUDY.trained.values()
+        if run.arm in names and STUDY.is_among(run, 2)
+    ]
 
 
 def first_seeds(found):

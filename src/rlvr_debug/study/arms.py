@@ -240,7 +240,7 @@ def _seeds(params: Params, arm: Arm) -> Sequence[int]:
     # parameters are checked without SciPy where nothing asks for it
     from rlvr_debug.study.looks import most_seeds
 
-    return most_seeds(arm, params.environment)
+    return [params.first_seed + n for n in most_seeds(arm, params.environment)]
 
 
 def runs(params: Params) -> Iterator[Run]:

@@ -95,6 +95,8 @@ def _check(params: Params, path: Path) -> None:
     for name, settings in params.environments.items():
         if not sum(settings.weights.values()):
             raise Wrong(f"key 'environments.{name}.weights' sums to 0, expected more")
+    if params.first_seed and params.design == "fixed":
+        raise Wrong.value("first_seed", params.first_seed, "0 with design fixed, which has `seeds`")
     _check_trainer(params, path)
     if params.sampler == "vllm":
         _check_vllm(params)

@@ -291,7 +291,10 @@ class Params(Block):
     """The environment of the case and of its control."""
     design: Literal["fixed", "sequential"] = "sequential"
     """fixed: every arm has the runs of `seeds`; sequential: the study is looked at after two to six runs of an arm, and
-    only what is not decided yet has more, with the seeds from 0 on (docs/hypotheses.md)."""
+    only what is not decided yet has more, with the seeds from `first_seed` on (docs/hypotheses.md)."""
+    first_seed: Natural = 0
+    """Of the sequential design: its runs have this seed and those after it, so that a study can be repeated on seeds of
+    its own. Left out: 0."""
     seeds: Annotated[
         Annotated[_Seeds, A_LIST] | Annotated[SeedsByDesign, A_MAPPING], by_kind("array or object")
     ] = SeedsByDesign(control=(0, 1, 2, 3, 4), alone=(0, 1, 2, 3, 4))
@@ -332,7 +335,7 @@ class Params(Block):
     verdicts: Deciding
     """How verdicts are reached."""
 
-    may_lack: ClassVar = ("unnamed",)
+    may_lack: ClassVar = ("first_seed", "unnamed")
 
     def settings(self, environment: str) -> dict[str, Any]:
         """Return the environment's settings as plain values."""

@@ -92,8 +92,8 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
         params = checked(Params, merge(raw, over), overlay)
         if "seeds" in over and params.design == "sequential":
             raise InputError(
-                f"{overlay}: key 'seeds' is given with design sequential, which takes seeds from 0 on as it needs them, "
-                "expected design: fixed, or no seeds"
+                f"{overlay}: key 'seeds' is given with design sequential, which takes seeds from first_seed on as it needs "
+                "them, expected design: fixed, or no seeds"
             )
     params = filled(params, overlay or path)
     check_references(params, overlay or path)

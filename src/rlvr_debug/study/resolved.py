@@ -206,7 +206,11 @@ class Study:
     def chosen(self, look: Look) -> list[Run]:
         """Return the runs that a study of the sequential design has after that look."""
         opened = self.until(look.phase)[0]
-        return [run for run in opened if run.seed < look.seeds[run.arm]]
+        return [run for run in opened if self.is_among(run, look.seeds[run.arm])]
+
+    def is_among(self, run: Run, count: int) -> bool:
+        """Return whether a run of the sequential design is one of the first so many of its arm."""
+        return run.seed - self.params.first_seed < count
 
     @property
     def judged_by(self) -> dict[str, Any]:

@@ -364,6 +364,13 @@ def test_where_the_control_fails_too_the_answer_blames_no_hypothesis(tmp_path: P
     assert found.causes == ()
 
 
+def test_a_study_of_one_hypothesis_is_told_in_the_singular(finished: Study) -> None:
+    tables = finished.tables()
+    alone = tables["verdicts"].head(1).assign(status="inconclusive", further_seeds=1.0)
+    found = answer({**tables, "verdicts": alone}, REPORT_SETTINGS)
+    assert found.sure == ("Of 1 hypothesis: 1 inconclusive. 1 further seed would decide.",)
+
+
 def test_a_localiser_is_never_the_cause(tmp_path: Path) -> None:
     found = answered(tmp_path, {"gsm8k": 0.1})
     verdicts = pd.read_csv(tmp_path / "tables" / "verdicts.csv").set_index("hypothesis")

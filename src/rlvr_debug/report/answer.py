@@ -128,8 +128,10 @@ def _counted(verdicts: pd.DataFrame) -> str:
     said = ", ".join(f"{count} {in_words(str(status))}" for status, count in counts.items())
     further = verdicts["further_seeds"].dropna()
     finite = further[further.map(math.isfinite)]
-    more = f" {int(finite.max())} further seeds would decide." if len(finite) else ""
-    return f"Of {len(verdicts)} hypotheses: {said or 'none tested'}.{more}"
+    count = int(finite.max()) if len(finite) else 0
+    more = f" {count} further seed{'s' if count > 1 else ''} would decide." if count else ""
+    of = "hypothesis" if len(verdicts) == 1 else "hypotheses"
+    return f"Of {len(verdicts)} {of}: {said or 'none tested'}.{more}"
 
 
 def _notes(

@@ -213,7 +213,8 @@ def _open(
     if not effects.tested.any() and mechanism == PRESENT:
         return _ELSEWHERE.replace("is a symptom", "may be a symptom")
     if isfinite(further):
-        return f"{further:.0f} further seeds would decide, were effects and spreads to stay"
+        plural = "s" if further > 1 else ""
+        return f"{further:.0f} further seed{plural} would decide, were effects and spreads to stay"
     if (effects.effect <= -minimum_effect).any():
         return "mending makes it worse, which more seeds would not change"
     return f"more than {MOST_SEEDS} seeds would be needed at the observed effects and spreads"

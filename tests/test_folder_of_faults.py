@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pandas as pd
 import pytest
 
 from benchmarks.faults import case as cases_module
-from benchmarks.faults import planted
+from benchmarks.faults import jobs, planted
 from benchmarks.faults.case import Case, Task, load_cases, parts_of, readable_cases, told
 from benchmarks.faults.located import located
 from benchmarks.faults.places import place_row, summary
-from benchmarks.faults.study import Outcome, choose, judge, part_arms
+from benchmarks.faults.study import CASE, Outcome, choose, judge, part_arms
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, write_json
 from rlvr_debug.grpo.settings import STAGES
 from tests.check_answer import case_answer
 from tests.test_benchmark import HIGH, LOW, RUNS, outcomes
@@ -180,6 +182,32 @@ def test_a_suspicion_has_a_column_of_its_own() -> None:
     assert text.endswith("\na line")
 
 
+# --- faults that raise
+
+STOPS = """
+STAGE = "clipped_objective"
+
+def implementation(*given):
+    raise ValueError("two\\nlines")
+"""
+
+
+def test_a_fault_that_raises_in_training_is_a_line_in_place_of_outcomes(folder: Path) -> None:
+    (folder / "stops.py").write_text(STOPS, encoding="utf-8")
+    case = Case("stops", "planted", (), "x", Task("gsm8k"), ("stops",))
+    job = {"told": json.dumps(asdict(told(case, CASE))), "seeds": "0"}
+    outcomes_, tried = folder / "outcomes.json", folder / "tried.json"
+    with pytest.raises(ValueError, match="two"):
+        jobs._runs(outcomes_, **job, may_fail=False)
+    jobs._runs(outcomes_, **job, may_fail=True)
+    write_json(folder / "healthy.json", [{"seed": 0}])
+    runs = {"case-01": str(outcomes_), "case-02": str(folder / "healthy.json")}
+    jobs._tried(tried, json.dumps(runs))
+    assert read_json(tried) == {"case-01": "two lines"}
+    with pytest.raises(InputError, match="this arm cannot be trained: two lines"):
+        jobs._outcomes(outcomes_)
+
+
 # --- the whole of it
 
 
@@ -226,7 +254,9 @@ def test_a_stage_written_anew_changes_nothing_and_a_changed_setting_does(
 def test_a_fault_of_somebody_s_is_located_and_scored(folder: Path) -> None:
     kept = (
         "planted:\n  turned: {what: x, faults: [turned-round]}\n  bad: {what: x, faults: [gone]}\n"
+        "  stops: {what: x, faults: [stops]}\n"
     )
+    (folder / "stops.py").write_text(STOPS, encoding="utf-8")
     (folder / "cases.yaml").write_text(kept, encoding="utf-8")
     done = snakemake(folder)
     assert done.returncode == 0, done.stderr
@@ -235,4 +265,6 @@ def test_a_fault_of_somebody_s_is_located_and_scored(folder: Path) -> None:
     assert row["place_right"]
     assert not row["silent"]
     said = (folder / "work" / "results" / "summary.txt").read_text(encoding="utf-8").splitlines()
-    assert said[-1].startswith(f"{folder}/cases.yaml: case 'bad' does not load: found fault gone")
+    *_, bad, stops = said
+    assert bad.startswith(f"{folder}/cases.yaml: case 'bad' does not load: found fault gone")
+    assert stops == f"{folder}/cases.yaml: case 'stops' cannot be trained: two lines"

@@ -37,6 +37,7 @@ __all__ = [
     "Case",
     "Told",
     "aliases",
+    "in_one_line",
     "load_cases",
     "module_of",
     "parts_of",
@@ -133,9 +134,13 @@ def readable_cases(path: Path = CASES) -> tuple[dict[str, Case], dict[str, str]]
         try:
             found[name] = _case(kind, name, told_)
         except Exception as error:  # of a module that somebody else wrote, anything
-            why = " ".join(str(error).split()) or type(error).__name__
-            wrong[name] = f"{path}: case '{name}' does not load: {why}"
+            wrong[name] = f"{path}: case '{name}' does not load: {in_one_line(error)}"
     return found, wrong
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return what an error of somebody else's module says."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _case(kind: str, name: str, given: Mapping[str, Any]) -> Case:

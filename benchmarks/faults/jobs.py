@@ -6,7 +6,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ def main() -> None:
     jobs = parser.add_subparsers(required=True)
     for job, described in (
         (_runs, "train and evaluate what is told the same, seed by seed"),
+        (_tried, "say which cases cannot be trained, and why"),
         (_check, "compute the first steps of a case's trainer again"),
         (_locate, "say which stages and settings of a case change its first steps"),
         (_choose, "read each case's log and check, and choose its arms"),
@@ -36,6 +37,8 @@ def main() -> None:
         each.add_argument("--out", type=Path, required=True)
         for name in _ARGUMENTS[job.__name__]:
             each.add_argument(f"--{name}", required=True)
+        if job is _runs:
+            each.add_argument("--may-fail", action="store_true", help="write why a run fails")
     args = vars(parser.parse_args())
     job = args.pop("job")
     job(**args)
@@ -43,6 +46,7 @@ def main() -> None:
 
 _ARGUMENTS = {
     "_runs": ("told", "seeds"),
+    "_tried": ("runs",),
     "_check": ("told",),
     "_locate": ("told",),
     "_choose": ("observed",),
@@ -51,15 +55,31 @@ _ARGUMENTS = {
 }
 
 
-def _runs(out: Path, told: str, seeds: str) -> None:
-    """Outcomes of all seeds; each seed's file stands beside it, so that an interrupted job goes on. The first
-    seed's log is written as TRL's."""
+def _runs(out: Path, told: str, seeds: str, may_fail: bool) -> None:
+    """Write the outcomes of all seeds; each seed's file stands beside it, so that an interrupted job goes on. The first
+    seed's log is written as TRL's.
+
+    may_fail: a fault is somebody else's module, which may raise anything: why stands in place of the outcomes. What the
+    machine lacks, space or memory, is no fault.
+    """
+    from benchmarks.faults.case import in_one_line
+
+    try:
+        write_json(out, _trained(out, told, [int(seed) for seed in seeds.split(",")]))
+    except (OSError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        if not may_fail:
+            raise
+        write_json(out, {"fails": in_one_line(error)})
+
+
+def _trained(out: Path, told: str, wanted: Sequence[int]) -> list[dict[str, Any]]:
     from benchmarks.faults.case import Told
     from benchmarks.faults.run import Place, run
     from rlvr_debug.models.base_model import one_thread
 
     one_thread()
-    wanted = [int(seed) for seed in seeds.split(",")]
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Told.from_json(json.loads(told)), Path(folder))
@@ -69,7 +89,13 @@ def _runs(out: Path, told: str, seeds: str) -> None:
                 log = out.parent / "log" if seed == wanted[0] else None
                 write_json(file, run(place, seed, log))
             outcomes.append(read_json(file))
-    write_json(out, outcomes)
+    return outcomes
+
+
+def _tried(out: Path, runs: str) -> None:
+    """runs: by case, the file of its outcomes, as JSON."""
+    found = {case: read_json(Path(file)) for case, file in json.loads(runs).items()}
+    write_json(out, {case: told["fails"] for case, told in found.items() if "fails" in told})
 
 
 def _check(out: Path, told: str) -> None:
@@ -114,7 +140,9 @@ def _choose(out: Path, observed: str) -> None:
 
 
 def _cases(observed: str) -> list[Path]:
-    return sorted(Path(observed).glob("case-*"))
+    tried = Path(observed) / "tried.json"
+    failed = read_json(tried) if tried.is_file() else ()
+    return [case for case in sorted(Path(observed).glob("case-*")) if case.name not in failed]
 
 
 def _judge(out: Path, chosen: str, runs: str) -> None:
@@ -132,10 +160,10 @@ def _judge(out: Path, chosen: str, runs: str) -> None:
 
 
 def _outcomes(file: Path) -> list[Outcome]:
-    return [
-        Outcome(each["seed"], each["sampled"], each["greedy"], each["log"])
-        for each in read_json(file)
-    ]
+    found = read_json(file)
+    if "fails" in found:
+        raise InputError(f"{file}: this arm cannot be trained: {found['fails']}")
+    return [Outcome(each["seed"], each["sampled"], each["greedy"], each["log"]) for each in found]
 
 
 def _as_json(answer: Answer) -> dict[str, Any]:

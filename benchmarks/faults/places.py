@@ -15,6 +15,7 @@ import pandas as pd
 
 from benchmarks.faults.case import Case, parts_of, readable_cases
 from benchmarks.faults.score import cost_of
+from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_text
 from rlvr_debug.processes import run_main
 
@@ -59,12 +60,12 @@ def place_row(case: Case, answer: Mapping[str, Any], cost: Mapping[str, Any]) ->
 
 
 def summary(rows: pd.DataFrame, wrong: Sequence[str]) -> str:
-    """Return the outcome as lines of text. wrong: of each case that does not load, a line."""
+    """Return the outcome as lines of text. wrong: of each case that does not load, or cannot be trained, a line."""
     counting, healthy = rows[rows["counts"]], rows[rows["kind"] == "healthy"]
     named = counting[counting["causes"] != ""]
     lines = [
         f"{len(rows)} cases, of which {len(counting)} fail by the minimum effect or more and {len(healthy)} are healthy; "
-        f"{len(wrong)} do not load",
+        f"{len(wrong)} do not load or cannot be trained",
         f"of those that fail: located in the right place {counting['place_right'].sum()}, silent {counting['silent'].sum()}; "
         f"of {len(named)} with a cause: the right one validated {named['cause_right'].sum()}",
         f"of healthy ones: blamed {healthy['blamed'].sum()}, suspected {(healthy['suspected'] != '').sum()}",
@@ -80,19 +81,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     known, wrong = readable_cases(args.cases)
-    observed = args.work / "observed"
-    answers, chosen = (read_json(observed / f"{name}.json") for name in ("answers", "chosen"))
+    names, observed = json.loads(args.names), args.work / "observed"
+    answers, chosen, tried = (
+        read_json(observed / f"{name}.json") for name in ("answers", "chosen", "tried")
+    )
+    lines = list(wrong.values())
+    for name, number in names.items():
+        if number in tried:
+            lines.append(f"{args.cases}: case '{name}' cannot be trained: {tried[number]}")
     rows = pd.DataFrame(
         place_row(
             known[name],
             {**answers[number], "differs": chosen[number]["parts"]},
             cost_of(known[name], args.work),
         )
-        for name, number in json.loads(args.names).items()
+        for name, number in names.items()
+        if number not in tried
     )
+    if rows.empty:
+        raise InputError("\n".join([*lines, f"{args.cases}: expected a case that can be trained"]))
     args.out.mkdir(parents=True, exist_ok=True)
     write_text(args.out / "places.csv", rows.to_csv(index=False, float_format="%.4g"))
-    said = summary(rows, list(wrong.values()))
+    said = summary(rows, lines)
     write_text(args.out / "summary.txt", said + "\n")
     print(said)
 

@@ -215,7 +215,7 @@ _COMMAND_LINE: Mapping[str, Account] = {
         f"{_CLI}::test_help_has_examples_that_are_commands_with_options_that_there_are", ("--help",)
     ),
     "rlvr-debug check train.py --model Qwen/Qwen2.5-0.5B-Instruct": Elsewhere(
-        "tests/test_check.py::test_a_script_is_checked_and_ended", ("rlvr-debug", "check")
+        "tests/test_check_command.py::test_a_script_is_checked_and_ended", ("rlvr-debug", "check")
     ),
     "python examples/record_steps.py runs/plain": Elsewhere(
         "tests/test_record.py::test_a_plain_loop_that_records_itself_agrees_and_its_mistake_is_found_and_named",
@@ -230,12 +230,13 @@ _COMMAND_LINE: Mapping[str, Account] = {
         ("check", "--save"),
     ),
     "rlvr-debug check --record runs/record": Elsewhere(
-        "tests/test_check.py::test_words_that_are_no_check_are_one_line", ("check", "--record")
+        "tests/test_check_command.py::test_words_that_are_no_check_are_one_line",
+        ("check", "--record"),
     ),
     "rlvr-debug check": Here(says="found no script, expected one", status=2),
     "rlvr-debug diagnose": Here(says="Missing argument", status=2),
     "rlvr-debug check train.py": Elsewhere(
-        "tests/test_check.py::test_a_script_is_checked_and_ended", ("rlvr-debug", "check")
+        "tests/test_check_command.py::test_a_script_is_checked_and_ended", ("rlvr-debug", "check")
     ),
     "rlvr-debug check --json-out rlvr-debug-baseline.json train.py": _CHANGED,
     "rlvr-debug check --baseline rlvr-debug-baseline.json --annotate train.py": _CHANGED,

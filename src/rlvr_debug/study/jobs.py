@@ -47,9 +47,9 @@ def set_up_jobs() -> None:
 
 
 def pin_kernels(cpus: Path = Path("/proc/cpuinfo")) -> None:
-    """Have torch take its kernels for AVX2 where the processor has it, so that AVX-512 gives the bytes that AVX2 gives.
+    """Have torch take its kernels for AVX2 where the processor has it: on AMD, AVX-512 gives the bytes of AVX2 then.
 
-    What somebody has set stays. docs/limits.md has what this pins and what not.
+    What somebody has set stays. docs/limits.md has what this pins and what not, on Intel above all.
     """
     if cpus.is_file() and re.search(r"^flags\s*:.*\bavx2\b", cpus.read_text(), re.M):
         os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")

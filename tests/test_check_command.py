@@ -1,0 +1,122 @@
+"""`rlvr-debug check SCRIPT` as a command: a script of TRL's in a process of its own, and words that are no check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
+from tests.in_process import called
+
+pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
+
+TINY = ROOT / "models" / "tiny"
+
+SCRIPT = f"""
+import sys, torch
+from datasets import Dataset
+from transformers import AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+torch.set_num_threads(1)
+how = sys.argv[1]
+if how == "fails": raise KeyError("no such column")
+if how == "exits": sys.exit(4)
+if how == "never": sys.exit()
+if how == "cuda": torch.zeros(1, device="cuda")
+rows = [{{"prompt": f"What is {{a}} plus {{a}}?"}} for a in range(8)]
+def reward(completions, **_): return [float(len(c) % 5) for c in completions]
+def shaken(completions, **_): return [float(torch.rand(())) for c in completions]
+config = GRPOConfig("out", per_device_train_batch_size=4, num_generations=2, max_completion_length=8, max_steps=50,
+                    learning_rate=1e-3, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True)
+trainer = GRPOTrainer({str(TINY)!r}, [shaken if how == "drawn" else reward], config, Dataset.from_list(rows),
+                      processing_class=AutoTokenizer.from_pretrained({str(TINY)!r}))
+print("a line of the script's own")
+if how == "changes": trainer.args.delta = 1.5
+trainer.train()
+print("never printed: the check ends the script")
+trainer.train()
+"""
+
+
+def run(folder: Path, *words: str) -> CompletedProcess[str]:
+    script = folder / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    return called(main, "rlvr-debug", "check", *words[:-1], str(script), words[-1], root=folder)
+
+
+@pytest.mark.slow
+def test_a_script_is_checked_and_ended(tmp_path: Path) -> None:
+    done = run(tmp_path, "--json", "healthy")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["first"] is None
+    assert answer["updates"] == 3
+    assert set(answer["seconds"]) == {"imports", "steps", "check"}
+    assert "a line of the script's own" in done.stderr
+    assert "never printed" not in done.stderr
+
+
+@pytest.mark.slow
+def test_arguments_that_a_script_changes_after_it_made_the_trainer_are_said(tmp_path: Path) -> None:
+    done = run(tmp_path, "--json", "changes")
+    assert done.returncode == 0, done.stderr
+    [said] = [note for note in json.loads(done.stdout)["notes"] if "arguments" in note]
+    assert "the script changed delta from None to 1.5" in said
+
+
+@pytest.mark.slow
+def test_what_deviates_is_status_3(tmp_path: Path) -> None:
+    done = run(tmp_path, "drawn")
+    assert done.returncode == 3
+    assert "not deterministic" in done.stdout
+    assert "Next: reward-signal" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ("fails", "ended with status 1 before its steps were recorded: KeyError: 'no such column'"),
+        pytest.param(
+            "cuda", "ended with status 1 before its steps were recorded: ", marks=pytest.mark.heavy
+        ),
+        pytest.param(
+            "exits", "ended with status 4 before its steps were recorded", marks=pytest.mark.heavy
+        ),
+        pytest.param(
+            "never",
+            "ended without a call of GRPOTrainer.train, expected a script that trains",
+            marks=pytest.mark.heavy,
+        ),
+    ],
+)
+def test_a_script_that_does_not_train_is_one_line(tmp_path: Path, how: str, line: str) -> None:
+    done = run(tmp_path, how)
+    assert done.returncode == 2
+    [said] = done.stderr.strip().splitlines()[-1:]
+    assert said.startswith("error: ")
+    assert line in said
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["nothing.py"],
+            "nothing.py: no such file, expected a script that trains with GRPOTrainer",
+        ),
+        ([], "found no script, expected one that trains with GRPOTrainer, or --record"),
+        (["."], ".: is a folder, expected a script that trains with GRPOTrainer"),
+        (["--record", "r", "--save", "s"], "--save: found with --record, which is one"),
+        (["--record", "r", "train.py"], "found both a script and --record, expected one of them"),
+    ],
+)
+def test_words_that_are_no_check_are_one_line(tmp_path: Path, words: list[str], line: str) -> None:
+    done = called(main, "rlvr-debug", "check", *words, root=tmp_path)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -22,6 +22,7 @@ PARAMS = load_params(ROOT / "params.yaml")
 OPEN = {"cases", "hypotheses"}
 # that params.yaml leaves out (test_config.py holds them to the environment)
 LEFT_OUT = {
+    "first_seed",
     "unnamed",
     "diagnostics.debug",
     "evaluation.verifiers_rows",

@@ -9,12 +9,10 @@ study and hypothesis to benchmarks/default_studies.csv. A true cause is one that
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 
 import pandas as pd
 import yaml
-from scipy.stats import beta
+from scipy.stats import binomtest
 
 from rlvr_debug.causes import cause_of
 from rlvr_debug.checkout import ROOT
@@ -46,7 +44,7 @@ def main() -> None:
         print(f"seeds from {seed}: {_words(table)}; {trained} trainings", flush=True)
     right = sum(_validated(table) == true for table in found)
     innocent = sum(bool(_validated(table) - true) for table in found)
-    low = beta.ppf(0.05, right, len(found) - right + 1) if right else 0.0
+    low = binomtest(right, len(found), alternative="greater").proportion_ci().low
     mean = sum(table["trainings"].iloc[0] for table in found) / len(found)
     print(
         f"{right} of {len(found)} validate {' and '.join(sorted(true))} and nothing else (at least {low:.0%} do, at 95 %, "
@@ -57,13 +55,12 @@ def main() -> None:
 def _study(seed: int, cores: str) -> pd.DataFrame:
     """Run the default study with this seed and those after it. Return its verdicts, with how many runs were trained."""
     name = f"default-{seed}"
-    with tempfile.TemporaryDirectory() as folder:
-        overlay = Path(folder) / f"{name}.yaml"
-        overlay.write_text(yaml.safe_dump({"study": name, "first_seed": seed}), encoding="utf-8")
-        if run_study(overlay, cores, steps=lambda done, of: None):
-            raise InputError(f"study {name}: it did not end; the same command takes it up again")
-    tables = ROOT / "studies" / name / "results" / "tables"
-    runs, verdicts = (read_table(tables / f"{name}.csv") for name in ("runs", "verdicts"))
+    folder = ROOT / "studies" / name
+    write_text(folder / "overlay.yaml", yaml.safe_dump({"study": name, "first_seed": seed}))
+    if run_study(folder / "overlay.yaml", cores, steps=lambda done, of: None):
+        raise InputError(f"study {name}: it did not end; the same command takes it up again")
+    tables = folder / "results" / "tables"
+    runs, verdicts = read_table(tables / "runs.csv"), read_table(tables / "verdicts.csv")
     trained = int((runs["arm"] == runs["trained_as"]).sum())
     return verdicts[list(_KEPT)].assign(first_seed=seed, trainings=trained)
 

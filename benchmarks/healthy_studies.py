@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections import Counter
 
-from scipy.stats import beta
+from scipy.stats import binomtest
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_json
@@ -57,7 +57,7 @@ def main() -> None:
         effects = arms.loc[arms["changes"] != "", "effect"].dropna()
         print(f"seeds {three}: {said}; effects {effects.min():+.3f} to {effects.max():+.3f}")
     count, false = len(found), sum(found)
-    bound = beta.ppf(0.95, false + 1, count - false)
+    bound = binomtest(false, count, alternative="less").proportion_ci().high
     print(
         f"{false} of {count} validate anything: at most {bound:.1%} do, at 95 % (Clopper-Pearson)"
     )

@@ -201,7 +201,8 @@ def test_a_fault_that_raises_in_training_is_a_line_in_place_of_outcomes(folder: 
         jobs._runs(outcomes_, **job, may_fail=False)
     jobs._runs(outcomes_, **job, may_fail=True)
     write_json(folder / "healthy.json", [{"seed": 0}])
-    runs = {"case-01": str(outcomes_), "case-02": str(folder / "healthy.json")}
+    healthy = str(folder / "healthy.json")
+    runs = {"case-01": [healthy, str(outcomes_)], "case-02": [healthy]}
     jobs._tried(tried, json.dumps(runs))
     assert read_json(tried) == {"case-01": "two lines"}
     with pytest.raises(InputError, match="this arm cannot be trained: two lines"):

@@ -6,6 +6,7 @@ import argparse
 import json
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -71,6 +72,7 @@ def _runs(out: Path, told: str, seeds: str, may_fail: bool) -> None:
     except (Exception, SystemExit) as error:
         if not may_fail:
             raise
+        traceback.print_exc()  # into the job's log
         write_json(out, {"fails": in_one_line(error)})
 
 
@@ -93,9 +95,13 @@ def _trained(out: Path, told: str, wanted: Sequence[int]) -> list[dict[str, Any]
 
 
 def _tried(out: Path, runs: str) -> None:
-    """runs: by case, the file of its outcomes, as JSON."""
-    found = {case: read_json(Path(file)) for case, file in json.loads(runs).items()}
-    write_json(out, {case: told["fails"] for case, told in found.items() if "fails" in told})
+    """runs: by case, the files of its outcomes, as JSON."""
+    failed: dict[str, str] = {}
+    for case, files in json.loads(runs).items():
+        for found in map(read_json, map(Path, files)):
+            if "fails" in found:
+                failed.setdefault(case, found["fails"])
+    write_json(out, failed)
 
 
 def _check(out: Path, told: str) -> None:

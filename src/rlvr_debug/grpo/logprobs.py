@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_debug.grpo.prefixes import passes, prefix_trees
+
 __all__ = ["token_logprobs"]
 
 
@@ -28,26 +30,30 @@ def token_logprobs(
     ids, attention_mask, wanted: [B, T]. The logits are divided by the sampling temperature, as the
     sampler's are. The first token has no prediction. dtype: what the logits are normalised in.
 
-    Sequences are sorted by length, cut after their last wanted token and go through the model `chunk`
-    at a time, so that next to nothing is spent on padding; only the wanted positions go through the
-    output layer. TRL's GRPOTrainer._get_per_token_logps_and_entropies.
+    Sequences are cut after their last wanted token, and what they share from the first token on goes
+    through the model once, where its attention takes the mask of a tree. They go through it in as many
+    passes as `chunk` of them at a time would take, short ones first; only what predicts a wanted token goes
+    through the output layer. TRL's GRPOTrainer._get_per_token_logps_and_entropies.
     """
-    wanted = wanted.bool().clone()
+    device, wanted = ids.device, wanted.bool().cpu().clone()
     wanted[:, 0] = False
-    lengths = (wanted * torch.arange(1, ids.shape[1] + 1, device=ids.device)).amax(1)
-    result = torch.zeros(
-        ids.shape, dtype=torch.promote_types(dtype, torch.float32), device=ids.device
-    )
-    for rows in torch.split(lengths.argsort(stable=True), chunk):
-        # at least one token: processes that share a model run it equally often
-        width = max(int(lengths[rows].max()), 1)
-        tokens, targets = ids[rows, :width], wanted[rows, :width]
+    lengths = (wanted * torch.arange(1, ids.shape[1] + 1)).amax(1).clamp(min=1)
+    shared = model.config._attn_implementation == "sdpa"
+    trees = prefix_trees(ids.cpu(), attention_mask.cpu(), lengths, shared=shared)
+    result = torch.zeros(ids.shape, dtype=torch.promote_types(dtype, torch.float32), device=device)
+    for each in passes(trees, -(-len(ids) // chunk)):
+        at, t = wanted[each.rows].nonzero(as_tuple=True)
+        nodes, which = torch.unique(each.places[at, t], return_inverse=True)
+        before = torch.empty_like(nodes).index_put((which,), each.places[at, t - 1])
         hidden = model.model(
-            input_ids=tokens, attention_mask=attention_mask[rows, :width], use_cache=False
+            input_ids=each.ids.to(device),
+            attention_mask=each.mask.to(device),
+            position_ids=each.positions.to(device),
+            use_cache=False,
         )[0]
-        logits = model.lm_head(hidden[:, :-1][targets[:, 1:]]).to(dtype) / temperature
-        chosen = tokens[targets]
+        logits = model.lm_head(hidden.flatten(0, 1)[before.to(device)]).to(dtype) / temperature
+        chosen = each.ids.flatten()[nodes].to(device)
         values = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
-        at, t = targets.nonzero(as_tuple=True)
-        result = result.index_put((rows[at], t), values.to(result.dtype))
+        places = each.rows[at].to(device), t.to(device)
+        result = result.index_put(places, values[which.to(device)].to(result.dtype))
     return result

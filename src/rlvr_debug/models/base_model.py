@@ -32,6 +32,8 @@ def one_thread() -> None:
     torch.set_num_threads(1)
     # as use_deterministic_algorithms(True), which loads torch's compiler too: a second and a half
     torch.set_deterministic_debug_mode("error")
+    # else every new tensor is filled with NaN first, which tells only who reads what was never written
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def model_config(path: Path) -> dict[str, Any]:

@@ -1,0 +1,117 @@
+"""Sequences that begin alike -> trees, in which what they share goes through the model once.
+
+What a causal model makes of a token depends on that token and on those that it may see before it; rollouts of one prompt
+often agree in their first turns. Axes: B sequences, b of one tree, T tokens, R trees, N nodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+__all__ = ["Pass", "Tree", "passes", "prefix_trees"]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Sequences whose tokens are nodes of one tree.
+
+    rows: [b], which sequences. places: [b, T], the node of each of their tokens. ids, depth: [N], each node's token and
+    its position. visible: [N, N], which nodes it may see.
+    """
+
+    rows: Tensor
+    places: Tensor
+    ids: Tensor
+    depth: Tensor
+    visible: Tensor
+
+
+def prefix_trees(ids: Tensor, seen: Tensor, lengths: Tensor, *, shared: bool = True) -> list[Tree]:
+    """Return the trees of these sequences, small ones first.
+
+    ids, seen (what may be attended to): [B, T]; lengths: [B], at least 1. A sequence joins a tree where it shares at least
+    half of itself with the one before it, as long as the tree stays below two of the longest sequence: attention costs the
+    square. shared: else each sequence is a tree.
+    """
+    keys = torch.where(torch.arange(ids.shape[1]) < lengths[:, None], 2 * ids + seen.long(), -1)
+    # any order does in which sequences that begin alike are neighbours
+    order = sorted(range(len(ids)), key=lambda row: keys[row].numpy().tobytes())
+    most = 2 * int(lengths.max())
+    trees: list[list[tuple[int, int]]] = []
+    nodes = 0
+    for last, row in zip([order[0], *order], order, strict=False):
+        length = int(lengths[row])
+        common = int((keys[last] == keys[row])[:length].long().cumprod(0).sum())
+        joins = shared and bool(trees) and 2 * common >= length and nodes + length - common <= most
+        if not joins:
+            trees.append([])
+            nodes, common = 0, 0
+        trees[-1].append((row, common))
+        nodes += length - common
+    found = [_tree(each, ids, seen.bool(), lengths) for each in trees]
+    return sorted(found, key=lambda tree: len(tree.ids))
+
+
+def _tree(sequences: Sequence[tuple[int, int]], ids: Tensor, seen: Tensor, lengths: Tensor) -> Tree:
+    """Return a tree of sequences, each given with the number of tokens that it shares with the one before it."""
+    rows = torch.tensor([row for row, _ in sequences])
+    count = sum(int(lengths[row]) - common for row, common in sequences)
+    places = torch.zeros(len(rows), ids.shape[1], dtype=torch.long)
+    tokens, depth = torch.zeros(2, count, dtype=torch.long)
+    visible = torch.zeros(count, count, dtype=torch.bool)
+    start = 0
+    for at, (row, common) in enumerate(sequences):
+        length = int(lengths[row])
+        new = slice(start, start + length - common)
+        start = new.stop
+        places[at, :common] = places[at - 1, :common]
+        places[at, common:length] = torch.arange(new.start, new.stop)
+        tokens[new], depth[new] = ids[row, common:length], torch.arange(common, length)
+        before = torch.arange(length) <= depth[new, None]
+        visible[new, places[at, :length]] = before & seen[row, :length]
+    return Tree(rows, places, tokens, depth, visible)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Trees that go through the model together, padded on the right.
+
+    ids, positions: [R, N]. mask: [R, 1, N, N], or, where no tree has a branch, [R, N]: a causal model makes the rest of
+    it. rows: [b], which sequences. places: [b, T], where their tokens are in the flattened nodes.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    mask: Tensor
+    rows: Tensor
+    places: Tensor
+
+
+def passes(trees: Sequence[Tree], count: int) -> list[Pass]:
+    """Return the trees in so many passes: processes that share a model run it equally often.
+
+    Where there are fewer trees, the first one goes through again.
+    """
+    bounds = [number * len(trees) // count for number in range(count + 1)]
+    return [_packed(trees[a:b] or trees[:1]) for a, b in itertools.pairwise(bounds)]
+
+
+def _packed(trees: Sequence[Tree]) -> Pass:
+    ids = pad_sequence([tree.ids for tree in trees], batch_first=True)
+    positions = pad_sequence([tree.depth for tree in trees], batch_first=True)
+    width = ids.shape[1]
+    rows = torch.cat([tree.rows for tree in trees])
+    places = torch.cat([tree.places + number * width for number, tree in enumerate(trees)])
+    if all(len(tree.rows) == 1 for tree in trees):
+        seen = pad_sequence([tree.visible.diagonal() for tree in trees], batch_first=True)
+        return Pass(ids, positions, seen, rows, places)
+    mask = torch.zeros(len(trees), 1, width, width, dtype=torch.bool)
+    for own, tree in zip(mask[:, 0], trees, strict=True):
+        own[: len(tree.ids), : len(tree.ids)] = tree.visible
+    return Pass(ids, positions, mask, rows, places)

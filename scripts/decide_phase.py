@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     study = read_study(args.study)
-    runs, slugs = study.until(args.phase)
+    runs, slugs = study.trained_in(study.results, args.phase), study.until(args.phase)[1]
     write_phase(args.phase, runs, slugs, study.judged_by, study.results, args.out)
 
 

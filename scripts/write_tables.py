@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--look", type=Path, help="the last look, of the sequential design")
     args = parser.parse_args()
     study, gates = read_study(args.study), args.gates
-    runs = list(study.runs)
+    runs = study.trained_in(study.results)
     if args.look:
         runs, gates = study.chosen(read_look(args.look)), [args.look]
     write_tables(runs, study.phases, study.unmapped, gates, study.judged_by, study.results)

@@ -109,9 +109,11 @@ def test_what_was_not_trained_for_it_is_invalidated_and_says_why() -> None:
 # --- a whole study
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Its case has a strong fault that no hypothesis is about, and one that changes nothing. Not to be changed."""
+def run_whole(factory: pytest.TempPathFactory, name: str, **over: Any) -> Project:
+    """Return a finished study of that name. Not to be changed.
+
+    Its case has a strong fault that no hypothesis is about, and one that changes nothing.
+    """
 
     def make(place: Path) -> None:
         (place / "project").mkdir()
@@ -119,20 +121,37 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Project:
         project.overlay(
             {
                 "study": "mini",
-                "design": "sequential",
                 "environment": "gsm8k",
                 "case": "sick",
                 "cases": {"verifiers-0.1.3": None, "sick": {"faults": FAULTS}},
                 "data": {"gsm8k": {"rows": 200, "heldout": 96}},
                 "training": {"prompts_per_step": 8, "steps": 8, "save_steps": 0},
                 "hypotheses": HYPOTHESES,
+                **over,
             }
         )
         done = project.run()
         assert done.returncode == 0, done.stderr
         (place / "said").write_text(done.stdout, encoding="utf-8")
 
-    return Project(once(tmp_path_factory, "unnamed", make) / "project")
+    return Project(once(factory, name, make) / "project")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return run_whole(tmp_path_factory, "unnamed", design="sequential")
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Its case departs in a setting too: else each stage mended is the other one alone, and is trained as that."""
+    return run_whole(
+        tmp_path_factory,
+        "unnamed-fixed",
+        design="fixed",
+        seeds={key: [0, 1] for key in ("others", "control", "alone")},
+        cases={"verifiers-0.1.3": None, "sick": {"faults": FAULTS, "training": {"clip": 0.3}}},
+    )
 
 
 @pytest.mark.heavy
@@ -166,3 +185,26 @@ def test_a_study_with_such_arms_has_nothing_to_do_once_it_is_done(whole: Project
     again = whole.run()
     assert again.returncode == 0, again.stderr
     assert "nothing to do" in again.stderr
+
+
+@pytest.mark.heavy
+def test_the_fixed_design_trains_nothing_for_it_either(fixed: Project) -> None:
+    trained = {path.name for path in (fixed.results / "runs" / "gsm8k").iterdir()}
+    assert trained >= {"case", "control", "unnamed-optimizer-step", "unnamed-optimizer-step-alone"}
+    assert not trained & {"unnamed-logprobs", "unnamed-logprobs-alone"}
+    verdicts = read_table(fixed.results / "tables" / "verdicts.csv").set_index("hypothesis")
+    assert verdicts.loc["unnamed-logprobs", "status"] == "invalidated"
+    assert "not trained" in str(verdicts.loc["unnamed-logprobs", "evidence"])
+    again = fixed.run()
+    assert again.returncode == 0, again.stderr
+    assert "nothing to do" in again.stderr
+
+
+def test_status_does_not_wait_for_what_the_fixed_design_leaves_out(study: Study) -> None:
+    told = [{"arm": "unnamed-logprobs", "hypothesis": "unnamed-logprobs"}]
+    seeds = {run.name for run in study.runs if run.arm == "unnamed-logprobs"}
+    assert seeds <= {run.name for run in study.trained_in(study.results)}
+    write_json(study.results / "check.json", {"unchanged": told})
+    left = {run.name for run in study.trained_in(study.results)}
+    assert {run.name for run in study.runs} - left == seeds
+    assert not {run.arm for run in study.trained_in(study.results, 0)} & {"unnamed-logprobs"}

@@ -190,8 +190,20 @@ def row_files(wildcards):
     return [str(Path(ROOT, name)) for name in rows]
 
 
+# arms of which the check of the case says whether they change anything in effect
+COMPARED = compared(STUDY)
+
+
+def checked():
+    """Results, where the check of the case says which arms change nothing: none of them is trained."""
+    # a dry run before the check counts all that it may leave
+    if COMPARED and not workflow.dryrun:
+        checkpoints.check_case.get()
+    return Path("results")
+
+
 def runs_until(phase):
-    return STUDY.until(phase)[0]
+    return STUDY.trained_in(checked(), phase)
 
 
 def last_phase():
@@ -204,17 +216,10 @@ def last_phase():
     return max(STUDY.phases.values(), default=0)
 
 
-# arms of which the check of the case says whether they change anything in effect
-COMPARED = [compared(STUDY)] if compared(STUDY) else []
-
-
 def look_after(number):
     """What that look decided, which is asked for; of 0, what every study begins with."""
     if not number:
-        # a dry run before the check counts all that it may leave
-        if COMPARED and not workflow.dryrun:
-            checkpoints.check_case.get()
-        return STUDY.looked_in(Path("results")).first(GATED)
+        return STUDY.looked_in(checked()).first(GATED)
     return read_look(Path(checkpoints.decide_look.get(look=number).output[0]))
 
 
@@ -236,9 +241,10 @@ def chosen():
 
 
 def sure_runs():
-    """Runs that no look is needed for: they need not wait for the check either."""
+    """Runs that no look or phase is needed for: they need not wait for the check either."""
     if not STUDY.is_sequential:
-        return []
+        opened = STUDY.until(GATES[0])[0] if GATES else STUDY.runs
+        return [run for run in opened if run.arm not in COMPARED]
     shared = (STUDY.looked.arms[arm] for arm in ("case", "control"))
     names = {run.trained_as for run in shared}
     return [

@@ -199,9 +199,19 @@ class Study:
 
     def looked_in(self, results: Path) -> Looked:
         """Return the study as its looks see it once the case is checked. results: where that is said, if it is done."""
+        return replace(self.looked, unchanged=self.unchanged_in(results))
+
+    def unchanged_in(self, results: Path) -> frozenset[str]:
+        """Return the arms that the check of the case has found to change nothing in effect: none is trained."""
         check = results / "check.json"
         found = read_json(check).get("unchanged", ()) if check.is_file() else ()
-        return replace(self.looked, unchanged=frozenset(each["arm"] for each in found))
+        return frozenset(each["arm"] for each in found)
+
+    def trained_in(self, results: Path, phase: int | None = None) -> list[Run]:
+        """Return the runs of the fixed design, once the case is checked: all, or those up to that phase."""
+        left = self.unchanged_in(results)
+        opened = self.runs if phase is None else self.until(phase)[0]
+        return [run for run in opened if run.arm not in left]
 
     def chosen(self, look: Look) -> list[Run]:
         """Return the runs that a study of the sequential design has after that look."""

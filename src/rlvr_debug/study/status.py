@@ -153,10 +153,8 @@ def _tested(study: Study, states: Mapping[str, State]) -> dict[str, Tested]:
     for run in study.runs:
         if run.hypothesis:
             own[run.hypothesis].add(states[run.name])
-    # what no look has chosen is not missing where something of the hypothesis was run
-    left = {
-        slug: found - {"later"} if study.is_sequential else found for slug, found in own.items()
-    }
+    # what is not chosen is not missing where something of the hypothesis was run
+    left = {slug: found - {"later"} for slug, found in own.items()}
     return {
         slug: "tested" if found == {"done"} else "pending" if found <= _NOT_BEGUN else "testing"
         for slug, found in left.items()
@@ -256,7 +254,8 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def _later(study: Study, folder: Path) -> set[str]:
-    """Return names of trainings that only phases need after the first that found a cause, or is not decided yet.
+    """Return names of trainings that only phases need after the first that found a cause, or is not decided yet; and of
+    those of arms that change nothing.
 
     Of the sequential design, of those that no look has chosen.
     """
@@ -267,11 +266,12 @@ def _later(study: Study, folder: Path) -> set[str]:
         looked = study.looked_in(folder / "results")
         chosen = study.chosen(look or looked.first(study.params.phases == "gated"))
         return set(study.trained) - {run.name for run in chosen}
+    results = folder / "results"
     if study.params.phases != "gated":
-        return set()
+        return set(study.trained) - {run.name for run in study.trained_in(results)}
     last = 0
     for last in sorted(set(study.phases.values())):
-        decided = folder / "results" / "tables" / f"phase_{last}.json"
+        decided = results / "tables" / f"phase_{last}.json"
         if not decided.is_file() or read_json(decided)["causes"]:
             break
-    return set(study.trained) - {run.name for run in study.until(last)[0]}
+    return set(study.trained) - {run.name for run in study.trained_in(results, last)}

@@ -14,14 +14,28 @@ from torch import Tensor
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, Finding, Name, NotSeen, Place
 from rlvr_debug.replay.variants import Variant, causes_of, variants_of
 
-__all__ = ["EPSILON", "Gap", "Instance", "different", "elementwise", "judge", "rounding"]
+__all__ = [
+    "EPSILON",
+    "LAST_PLACES",
+    "OWN",
+    "SHAKES",
+    "Gap",
+    "Instance",
+    "different",
+    "elementwise",
+    "in_bfloat16",
+    "judge",
+    "rounding",
+    "unit_of",
+]
 
 EPSILON = torch.finfo(torch.float32).eps
-# a segment in float32 may deviate by as many times what another order of summation does; in bfloat16, whose rounding
-# is measured with the run's own arithmetic, by fewer
-_TIMES = {"float32": 30.0}
-_COARSE = 4.0
-_ULPS = 16  # and by so many units in the last place
+# these four are all that a tolerance knows beside what perturbation makes of the segment itself
+SHAKES = (1.0, -1.0)  # units in the last place that inputs are shaken by
+_SUMMED = 30.0  # times the noise: in float32 another order of summation makes as much
+_OWN = 4.0  # times the noise of the run's own operations
+LAST_PLACES = 16 * EPSILON  # relative, and always allowed
+OWN = "own"  # in the place of a precision: the noise is that of the run's own operations
 
 
 @dataclass(frozen=True)
@@ -129,9 +143,18 @@ def _causes(segment: str, names: Sequence[Name]) -> tuple[str, ...]:
 
 
 def rounding(noise: Tensor | float, size: Tensor | float, precision: str) -> Tensor:
-    """Return a tolerance from what perturbation makes: `noise`, and units in the last place of `size`."""
-    times = _TIMES.get(precision, _COARSE)
-    return times * torch.as_tensor(noise) + _ULPS * EPSILON * torch.as_tensor(size)
+    """Return a tolerance from what perturbation makes: `noise`, and units in the last place of `size`.
+
+    precision: in which the noise was measured; that of float32 alone depends on the order of summation.
+    """
+    times = _SUMMED if precision == "float32" else _OWN
+    return times * torch.as_tensor(noise) + LAST_PLACES * torch.as_tensor(size)
+
+
+def unit_of(tensors: Iterable[Tensor | None]) -> float:
+    """Return the unit in the last place, relative, of the coarsest of these; of float32 where none is coarser."""
+    known = (each for each in tensors if each is not None and each.is_floating_point())
+    return max((torch.finfo(each.dtype).eps for each in known), default=EPSILON)
 
 
 def elementwise(got: Tensor, expected: Tensor, tolerance: Tensor) -> Gap:
@@ -143,6 +166,12 @@ def elementwise(got: Tensor, expected: Tensor, tolerance: Tensor) -> Gap:
     share = torch.where(same, 0.0, off / tolerance).nan_to_num(nan=math.inf, posinf=math.inf)
     worst, furthest = (float(x.max()) if x.numel() else 0.0 for x in (share, off))
     return Gap(worst, furthest)
+
+
+def in_bfloat16(exact: Tensor, off: Tensor) -> tuple[Tensor, Tensor]:
+    """Return numbers as bfloat16 holds them, and as it does where they are off by so much: halfway, it is the other one."""
+    right, more, less = (x.bfloat16().to(exact.dtype) for x in (exact, exact + off, exact - off))
+    return right, torch.where(more == right, less, more)
 
 
 def different(count: int) -> Gap:

@@ -79,6 +79,13 @@ class Network:
             raise NotSeen("the policy's weights were not seen")
         return self.plain(self.record.weights[number])
 
+    def both(self, number: int) -> tuple[dict[str, Tensor], Weights]:
+        """Return the policy's weights of this number, and with adapters that are merged in float64."""
+        held = self.policy(number)
+        if not self.record.scalings:
+            return held, held
+        return held, self.plain(self.cast(self.record.weights[number], torch.float64))
+
     def plain(self, weights: Weights) -> dict[str, Tensor]:
         """Return these weights of the policy as the architecture has them. Raise NotSeen where it does not have them."""
         plain = plain_weights(weights, self.record.scalings)

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, Gap, Instance, different
+from rlvr_debug.replay.judge import Gap, Instance, different, in_bfloat16
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import Batch, Forward, Record, Weights
 from rlvr_debug.replay.rollouts import batch_of
-from rlvr_debug.replay.segments.gradient import less, norm
 from rlvr_debug.replay.segments.sampler import root_mean_square
-from rlvr_debug.replay.segments.saved import MERGED
+from rlvr_debug.replay.segments.saved import weights_gap
 
 __all__ = ["changed", "old_instances", "reference_instances"]
 
@@ -82,11 +81,7 @@ def _compare_begun(
     if knobs:
         return None
     assert record.reference is not None
-    first, held = network.policy(0), record.reference
-    both = {name: tensor for name, tensor in first.items() if name in held}
-    off = norm(less({name: held[name] for name in both}, both))
-    unit = max([EPSILON, *(torch.finfo(held[name].dtype).eps for name in both)])
-    gap = Gap(off / max(MERGED * unit * norm(both), 1e-30), off / max(norm(both), 1e-30))
+    gap = weights_gap(record.reference, *network.both(0))
     return different(gap.share <= 1) if another else gap
 
 
@@ -161,7 +156,7 @@ def changed(then: str, values: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, T
     """Return log-probabilities, the same in the run's own precision, and which count, as a variant has them; [B, C]."""
     exact, rounded, counted = values
     if then == "in bfloat16":
-        exact, rounded = exact.bfloat16().to(exact.dtype), rounded.bfloat16().to(rounded.dtype)
+        exact, rounded = in_bfloat16(exact, (rounded - exact).abs().max())
     if then in ("shifted", "shifted back"):
         by = 1 if then == "shifted" else -1
         exact, rounded = exact.roll(by, 1), rounded.roll(by, 1)

@@ -211,7 +211,7 @@ def _described(got: Gradient, both: Callable[..., _Pair]) -> str:
         name
         for name in wanted
         if norm(less({name: got[name]} if name in got else {}, {name: wanted[name]}))
-        > max(30 * noise, 1e-6 * size)
+        > float(rounding(noise, size, "float32"))
     ]
     product = sum(
         float((got[name].double() * wanted[name].double()).sum()) for name in wanted if name in got

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise
+from rlvr_debug.replay.judge import SHAKES, Gap, Instance, elementwise, rounding, unit_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
 
 SEGMENT = "importance weights"
-_TOKENS = 64  # units in the last place for each nat that a sequence sums up
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -35,11 +36,26 @@ def _compare(batch: Batch, settings: Settings, **knobs: Any) -> Gap:
     assert batch.importance_weights is not None
     got = batch.importance_weights.double()
     wanted = expected_weights(batch, settings, **knobs).expand_as(got)
-    tolerance = _TOKENS * EPSILON * (1 + wanted.abs()) * batch.loss_mask.shape[1]
+    tolerance = _tolerance(batch, settings, **knobs).expand_as(got)
     if got.shape[1] == 1:
         return elementwise(got, wanted, tolerance)
     counted = batch.loss_mask.bool()  # what a weight does to other tokens is nothing
     return elementwise(got[counted], wanted[counted], tolerance[counted])
+
+
+def _tolerance(batch: Batch, settings: Settings, **knobs: Any) -> Tensor:
+    """Return what rounding may do to each weight, [B, C] or [B, 1].
+
+    The policy's log-probabilities are shaken, all of a sequence in one direction, as their errors may sum up.
+    """
+    assert batch.old is not None
+    wanted = expected_weights(batch, settings, **knobs)
+    unit, noise = unit_of((batch.old, batch.sampler)), torch.zeros_like(wanted)
+    for shake in SHAKES:
+        shaken = replace(batch, old=batch.old.double() * (1 + shake * unit))
+        off = expected_weights(shaken, settings, **knobs) - wanted
+        noise = torch.maximum(noise, off.abs())
+    return rounding(noise, wanted, "float32")
 
 
 def _described(batch: Batch) -> str:

@@ -5,6 +5,7 @@ The gradient makes any implementation comparable: it is what training sees. Axes
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,16 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise
+from rlvr_debug.replay.judge import (
+    EPSILON,
+    OWN,
+    SHAKES,
+    Gap,
+    Instance,
+    elementwise,
+    rounding,
+    unit_of,
+)
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
 from rlvr_debug.replay.segments.loss_formula import TYPES, expected_loss
@@ -30,9 +40,6 @@ from rlvr_debug.replay.segments.loss_words import (
 )
 
 SEGMENT = "loss"
-_TIMES = 30.0
-_JITTERS = (1.0, -1.0, 2.0)  # units in the last place, that log-probabilities are shaken by
-_ULPS = 64
 _SAME = torch.tensor(
     1e-3
 )  # numbers by which gradients are multiplied, so near to each other, are one
@@ -137,16 +144,29 @@ def _with_tolerance(record: Record, update: Update, knobs: dict[str, Any]) -> tu
     )
     low = update.micro_batches[0].logprobs
     assert low is not None
-    unit = torch.finfo(low.dtype).eps if low.dtype.is_floating_point else EPSILON
+    unit = unit_of([low])
     noise = torch.zeros_like(wanted)
-    for jitter in _JITTERS:
+    for by, of_advantages in itertools.product((shake * unit for shake in SHAKES), (False, True)):
+        # where terms cancel, each is rounded as what it is alone
         shaken = [
-            expected_gradient(record, update, m, jitter=jitter * unit, dtype=torch.float32, **knobs)
+            expected_gradient(
+                record,
+                update,
+                _with_advantages(m, 1 + by) if of_advantages else m,
+                jitter=0.0 if of_advantages else by,
+                dtype=torch.float32,
+                **knobs,
+            )
             for m in update.micro_batches
         ]
         noise = torch.maximum(noise, (torch.cat(shaken) - wanted).abs())
-    size = wanted.abs()
-    return wanted, _TIMES * noise + _ULPS * unit * size + unit * size.max()
+    noise = torch.maximum(noise, unit * wanted.abs())  # gradients are held in that type too
+    return wanted, rounding(noise, wanted.abs(), "float32" if unit == EPSILON else OWN)
+
+
+def _with_advantages(micro: MicroBatch, times: float) -> MicroBatch:
+    given = replace(micro.given, advantages=micro.given.advantages.double() * times)
+    return replace(micro, given=given)
 
 
 def expected_gradient(

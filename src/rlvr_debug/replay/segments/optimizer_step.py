@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import Gap, Instance
+from rlvr_debug.replay.judge import EPSILON, OWN, Gap, Instance, in_bfloat16, rounding
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record, Update
 from rlvr_debug.replay.segments.gradient import less, norm
@@ -19,8 +19,6 @@ from rlvr_debug.replay.settings import Settings
 
 SEGMENT = "optimizer step"
 _COUPLED = {"AdamW": False, "Adam": True, "SGD": True}
-_RELATIVE = 1e-4  # of the change, in float32: the root of moments near adam_epsilon
-_HELD = 3  # units of what the weights' own precision can hold of a change
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -107,26 +105,31 @@ def _gap(
     wanted = _expected(record, update, rate, knobs)
     if wanted is None:
         return None
-    wanted = {name: wanted[name] for name in moved}
+    rounded = _expected(record, update, rate, knobs, exact=False) or {}
+    wanted, rounded = ({name: each[name] for name in moved} for each in (wanted, rounded))
     if knobs.get("stored") == "bfloat16":
-        wanted = {
-            name: (before[name].double() + tensor).bfloat16().double() - before[name].double()
-            for name, tensor in wanted.items()
-        }
-    unit = torch.finfo(next(iter(before.values())).dtype if before else torch.float32).eps
-    held = norm({n: before[n].double().abs() * unit / 2 for n in moved})
+        for name, tensor in wanted.items():
+            held = before[name].double()
+            stored = in_bfloat16(held + tensor, EPSILON * held.abs())
+            wanted[name], rounded[name] = (each - held for each in stored)
+    noise = norm(less(rounded, wanted))
     size = norm(wanted)
-    tolerance = _HELD * held + max(_RELATIVE, 2 * unit) * size + 1e-12
     off = norm(less(moved, wanted))
-    return Gap(off / tolerance, off / max(size, 1e-30))
+    return Gap(off / max(float(rounding(noise, size, OWN)), 1e-30), off / max(size, 1e-30))
 
 
 def _expected(
-    record: Record, update: Update, rate: float | None, knobs: Mapping[str, Any]
+    record: Record,
+    update: Update,
+    rate: float | None,
+    knobs: Mapping[str, Any],
+    *,
+    exact: bool = True,
 ) -> dict[str, Tensor] | None:
     """Return how far each trainable weight is to move; None where a variant is not applicable.
 
-    AdamW: arXiv 1711.05101, algorithm 2; Adam: arXiv 1412.6980. A weight without gradient stays.
+    AdamW: arXiv 1711.05101, algorithm 2; Adam: arXiv 1412.6980. A weight without gradient stays. exact: in float64; else
+    as the weights, the gradient and the state are held, which tells what rounding makes.
     """
     settings = record.settings
     groups = {name: group for group in update.groups for name in group.names}
@@ -156,16 +159,22 @@ def _expected(
         decay = knobs.get("decay", decay)
         coupled = knobs.get("coupled", _COUPLED[kind])
         state = {} if knobs.get("first") else (update.state or {}).get(name, {})
+        weight, gradient, state = (
+            (before[name].double(), gradient.double(), {k: t.double() for k, t in state.items()})
+            if exact
+            else (before[name], gradient, state)
+        )
         change = _change(
-            before[name].double(),
-            gradient.double(),
+            weight,
+            gradient,
             state,
             (decay if coupled else 0.0, knobs.get("corrected", True)),
             settings,
             (kind, group.momentum if group else 0.0),
         )
-        plain = 0.0 if coupled else decay * before[name].double()
-        found[name] = -asked * knobs.get("times", 1.0) * (change + plain)
+        asked *= knobs.get("times", 1.0)
+        left = weight if coupled else weight * (1 - asked * decay)
+        found[name] = (left - asked * change).to(weight.dtype).double() - weight.double()
     if knobs.get("held_only") and all(name in groups for name in record.trainable):
         return None
     return found
@@ -188,12 +197,12 @@ def _change(
     gradient = gradient + decay * weight
     if kind == "SGD":
         held = state.get("momentum_buffer")
-        return gradient if held is None else gradient + momentum * held.double()
+        return gradient if held is None else gradient + momentum * held
     one, two = settings.betas
     step = float(state["step"]) + 1 if "step" in state else 1.0
     zero = torch.zeros_like(gradient)
-    mean = state.get("exp_avg", zero).double() * one + (1 - one) * gradient
-    square = state.get("exp_avg_sq", zero).double() * two + (1 - two) * gradient.square()
+    mean = state.get("exp_avg", zero) * one + (1 - one) * gradient
+    square = state.get("exp_avg_sq", zero) * two + (1 - two) * gradient.square()
     first, second = (1 - one**step, 1 - two**step) if corrected else (1.0, 1.0)
     return mean / first / ((square / second).sqrt() + settings.adam_epsilon)
 

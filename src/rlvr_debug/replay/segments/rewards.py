@@ -7,17 +7,25 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.judge import (
+    LAST_PLACES,
+    SHAKES,
+    Gap,
+    Instance,
+    different,
+    elementwise,
+    rounding,
+    unit_of,
+)
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Generation, Record, RewardCall
 from rlvr_debug.replay.rollouts import Rollout, rollouts
 from rlvr_debug.replay.segments.loss_formula import kl_estimate
 
 SEGMENT = "rewards"
-_SAME = 1e-6  # relative: rewards pass through float32
-_SUMMED = 1e-4  # of rewards that float32 sums a KL from
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -92,9 +100,17 @@ def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
         return _same(used.tolist(), call.returned)
     if batch is None or batch.old is None or batch.reference is None:
         return True  # cannot be told
-    kl = kl_estimate(settings.kl_estimator, batch.old.double(), batch.reference.double())
-    taken = settings.kl_beta * (kl * batch.loss_mask).sum(1)
-    return bool(torch.allclose(used + taken, torch.tensor(call.returned).double(), atol=_SUMMED))
+    old, reference, mask = batch.old.double(), batch.reference.double(), batch.loss_mask
+
+    def less_kl(shake: float = 0.0) -> Tensor:
+        kl = kl_estimate(settings.kl_estimator, old * (1 + shake), reference)
+        return torch.tensor(call.returned).double() - settings.kl_beta * (kl * mask).sum(1)
+
+    wanted, unit = less_kl(), unit_of((batch.old, batch.reference))
+    noise = torch.stack([(less_kl(shake * unit) - wanted).abs() for shake in SHAKES]).amax(0)
+    return (
+        elementwise(used, wanted, rounding(noise, wanted.abs().clamp(min=1), "float32")).share <= 1
+    )
 
 
 def _columns(generation: Generation) -> Collection[str]:
@@ -146,6 +162,7 @@ def _parsed(record: Record, rollout: Rollout) -> object:
 
 def _same(one: Sequence[float], other: Sequence[float]) -> bool:
     return len(one) == len(other) and all(
-        (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=_SAME, abs_tol=_SAME)
+        (math.isnan(a) and math.isnan(b))
+        or math.isclose(a, b, rel_tol=LAST_PLACES, abs_tol=LAST_PLACES)
         for a, b in zip(one, other, strict=True)
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from itertools import starmap
 
 import torch
+from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, Gap, Instance, different
+from rlvr_debug.replay.judge import OWN, Gap, Instance, different, rounding
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record, Weights
-from rlvr_debug.replay.segments.gradient import less, norm
 
 SEGMENT = "saved weights"
-MERGED = 16  # units in the last place: an adapter is added in
 
 
 def instances(record: Record, network: Network) -> Iterator[Instance]:
@@ -38,17 +38,31 @@ def _compare(
     """some: whether some tensors are of the beginning. stored: the type that tensors were rounded to."""
     if some or stored:
         return _tensors(record, network, saved, getattr(torch, stored) if stored else None)
-    held = (
-        record.reference if reference else network.policy(0 if first else len(record.weights) - 1)
-    )
-    if held is None or (first and len(record.weights) < 2):
+    if (first and len(record.weights) < 2) or (reference and record.reference is None):
         return None
-    if _missing(held, saved):
-        return Gap(math.inf, math.inf)
-    known = {name: tensor for name, tensor in held.items() if name in saved}
-    off, size = norm(less({name: saved[name] for name in known}, known)), norm(known)
-    unit = max(EPSILON, *(torch.finfo(tensor.dtype).eps for tensor in saved.values()))
-    return Gap(off / max(MERGED * unit * size, 1e-30), off / max(size, 1e-30))
+    if reference:
+        assert record.reference is not None
+        held = exact = record.reference
+    else:
+        held, exact = network.both(0 if first else len(record.weights) - 1)
+    return Gap(math.inf, math.inf) if _missing(held, saved) else weights_gap(saved, held, exact)
+
+
+def weights_gap(got: Weights, held: Weights, exact: Weights) -> Gap:
+    """Compare the weights that both have.
+
+    held: as the run's own precision merges an adapter; exact: the same in float64. What `got` is stored in rounds them too.
+    """
+
+    def squares(name: str, tensor: Tensor) -> Tensor:
+        right, own = exact[name].double(), got[name].double()
+        rounded = tensor.to(got[name].dtype).double()
+        parts = (own - right, rounded - right, right)
+        return torch.stack([part.square().sum() for part in parts])
+
+    both = ((name, tensor) for name, tensor in held.items() if name in got)
+    off, noise, size = sum(starmap(squares, both), torch.zeros(3).double()).sqrt().tolist()
+    return Gap(off / max(float(rounding(noise, size, OWN)), 1e-30), off / max(size, 1e-30))
 
 
 def _tensors(

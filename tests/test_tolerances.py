@@ -1,0 +1,193 @@
+"""What rounding does to a healthy segment stays below half of its tolerance, and the smallest faults do not: torch is the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rlvr_debug.replay.judge import Instance
+from rlvr_debug.replay.record import Batch, ParameterGroup, Record, Update
+from rlvr_debug.replay.segments import clip, importance_weights, optimizer_step
+from rlvr_debug.replay.segments.saved import weights_gap
+from rlvr_debug.replay.settings import Sampling, Settings
+
+DTYPES = ("float32", "bfloat16")
+SIZE = 2000
+
+
+def share(instance: Instance) -> float:
+    gap = instance.compare()
+    assert gap is not None
+    return gap.share
+
+
+def normal(seed: int, *shape: int, size: float = 1.0) -> Tensor:
+    return size * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def stepped(name: str, dtype: str, rate: float, size: float, **told: Any) -> Record:
+    """Return the record of the third step of torch's optimizer."""
+    parameter = torch.nn.Parameter(normal(0, SIZE, size=0.05).to(getattr(torch, dtype)))
+    optimizer = getattr(torch.optim, name)([parameter], lr=rate, **told)
+    weights, state = [], {}
+    for step in range(3):
+        parameter.grad = normal(1 + step, SIZE, size=size).to(parameter.dtype)
+        weights = [{"w": parameter.detach().clone()}]
+        held = optimizer.state[parameter]
+        state = {key: tensor.clone() for key, tensor in held.items() if tensor is not None}
+        optimizer.step()
+    assert parameter.grad is not None
+    group = ParameterGroup(("w",), rate, told.get("weight_decay", 0.0), told.get("momentum", 0.0))
+    update = Update(
+        clipped={"w": parameter.grad},
+        after=1,
+        optimizer=name,
+        groups=[group],
+        state={"w": state},
+    )
+    return Record(
+        "torch",
+        Settings(2, Sampling(), 8, learning_rate=rate, schedule="constant", precision=dtype),
+        None,
+        None,
+        lambda: None,
+        weights=[*weights, {"w": parameter.detach().clone()}],
+        trainable=("w",),
+        updates=[update],
+    )
+
+
+OPTIMIZERS: list[tuple[str, Mapping[str, float]]] = [
+    ("AdamW", {"weight_decay": 0.01}),
+    ("AdamW", {"weight_decay": 0.0}),
+    ("Adam", {"weight_decay": 0.01}),
+    ("SGD", {"momentum": 0.9}),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "told"), OPTIMIZERS)
+@given(st.sampled_from([1e-6, 1e-5, 1e-3, 1e-1]), st.sampled_from([1e-9, 1e-6, 1e-3, 1.0]))
+@settings(max_examples=16)
+def test_torch_s_own_step_uses_at_most_half_of_its_tolerance(
+    dtype: str, name: str, told: Mapping[str, float], rate: float, size: float
+) -> None:
+    (instance,) = optimizer_step.instances(stepped(name, dtype, rate, size, **told), None)  # type: ignore[arg-type]
+    assert share(instance) < 0.5
+
+
+@pytest.mark.parametrize(("name", "told"), OPTIMIZERS)
+def test_a_step_that_is_one_in_a_thousand_too_long_deviates(
+    name: str, told: Mapping[str, float]
+) -> None:
+    record = stepped(name, "float32", 1e-3, 1e-2, **told)
+    before, after = (each["w"] for each in record.weights)
+    record.weights[1] = {"w": before + 1.001 * (after - before)}
+    (instance,) = optimizer_step.instances(record, None)  # type: ignore[arg-type]
+    assert share(instance) > 1
+
+
+def clipped(dtype: str, seed: int, limit: float, times: float = 1.0) -> Instance:
+    """Return the clip of torch's own gradients, a part of which is multiplied by `times` afterwards."""
+    shapes = ((300, 20), (50,), (7, 9))
+    parameters = [
+        torch.nn.Parameter(torch.zeros(shape, dtype=getattr(torch, dtype))) for shape in shapes
+    ]
+    for number, parameter in enumerate(parameters):
+        parameter.grad = normal(seed + number, *parameter.shape).to(parameter.dtype)
+    before = {str(n): p.grad.clone() for n, p in enumerate(parameters) if p.grad is not None}
+    torch.nn.utils.clip_grad_norm_(parameters, limit)
+    after = {str(n): times * p.grad for n, p in enumerate(parameters) if p.grad is not None}
+    record = Record(
+        "torch",
+        Settings(2, Sampling(), 8, max_grad_norm=limit, precision=dtype),
+        None,
+        None,
+        lambda: None,
+        updates=[Update(gradients=before, clipped=after)],
+    )
+    (instance,) = clip.instances(record, None)  # type: ignore[arg-type]
+    return instance
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(st.integers(0, 1000), st.sampled_from([0.1, 1.0, 33.3, 1e6]))
+@settings(max_examples=20)
+def test_torch_s_own_clip_uses_at_most_half_of_its_tolerance(
+    dtype: str, seed: int, limit: float
+) -> None:
+    assert share(clipped(dtype, seed, limit)) < 0.5
+
+
+@pytest.mark.parametrize(("dtype", "off"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_a_clip_that_is_a_little_off_deviates(dtype: str, off: float) -> None:
+    assert share(clipped(dtype, 0, 1.0, 1 + off)) > 1
+
+
+def corrected(level: str, seed: int, off: float = 0.0) -> Instance:
+    """Return the correction of a batch as float32 computes it."""
+    old = -normal(seed, 4, 60).abs()
+    sampler = old + normal(seed + 1, 4, 60, size=0.01)
+    mask = torch.arange(60) < torch.tensor([[60], [40], [7], [1]])
+    gap = (old - sampler) * mask
+    gap = gap.sum(1, keepdim=True) if level == "sequence" else gap
+    nothing = torch.zeros(4, 0)
+    batch = Batch(
+        prompt_ids=nothing,
+        prompt_mask=nothing,
+        completion_ids=torch.zeros(4, 60).long(),
+        completion_mask=mask,
+        loss_mask=mask,
+        advantages=torch.zeros(4),
+        old=old,
+        sampler=sampler,
+        importance_weights=gap.exp().clamp(max=2.0) * (1 + off),
+    )
+    told = Settings(2, Sampling(), 8, importance_correction=f"{level}_truncate", correction_max=2.0)
+
+    def compare() -> Any:
+        return importance_weights._compare(batch, told)
+
+    return Instance("here", compare)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@given(st.integers(0, 1000))
+@settings(max_examples=20)
+def test_a_correction_in_float32_uses_at_most_half_of_its_tolerance(level: str, seed: int) -> None:
+    assert share(corrected(level, seed)) < 0.5
+
+
+@pytest.mark.parametrize(("level", "off"), [("token", 1e-4), ("sequence", 1e-2)])
+def test_a_correction_that_is_a_little_off_deviates(level: str, off: float) -> None:
+    assert share(corrected(level, 0, off)) > 1
+
+
+@pytest.mark.parametrize("stored", DTYPES)
+@pytest.mark.parametrize("held", DTYPES)
+def test_merged_and_stored_weights_use_at_most_half_of_their_tolerance(
+    held: str, stored: str
+) -> None:
+    """The adapter is added in as peft adds it, in another order than the record's reference."""
+    base, up, down = (
+        normal(n, *shape, size=0.05).to(getattr(torch, held))
+        for n, shape in enumerate([(64, 48), (64, 4), (4, 48)])
+    )
+    exact = {"w": base.double() + 2.0 * up.double() @ down.double()}
+    own = {"w": base + 2.0 * up @ down}
+    saved = (base + (up @ down) * 2.0).to(getattr(torch, stored))
+    assert weights_gap({"w": saved}, own, exact).share < 0.5
+    without = base.to(getattr(torch, stored))
+    assert weights_gap({"w": without}, own, exact).share > 1
+
+
+def test_what_is_saved_as_it_is_held_is_held_to_the_bit_or_nearly_so() -> None:
+    held = {"w": normal(0, 100)}
+    assert weights_gap(held, held, held).share == 0
+    assert weights_gap({"w": held["w"] * (1 + 1e-5)}, held, held).share > 1

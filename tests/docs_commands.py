@@ -143,7 +143,7 @@ _PYTHON: Mapping[str, Account] = {
     'python -m benchmarks.bench_gpu --gpu "H100 80GB" --profile': Here(
         says="of FLOPs", adds="--device cpu --sizes tiny tiny-lora --repeats 1", heavy=True
     ),
-    "python -m benchmarks.check.seeds --seconds 335": _HELP,
+    "python -m benchmarks.check.seeds": _HELP,
     "python -m benchmarks.check.cost --threads 1": _HELP,
     "python -m benchmarks.bench_learning": _SLOW_HELP,
     "python -m benchmarks.same_bytes": _HELP,

@@ -49,7 +49,7 @@ def test_a_tree_has_each_token_of_its_sequences_and_what_that_may_see(
             own = places[:length]
             assert torch.equal(tree.ids[own], ids[row, :length])
             assert torch.equal(tree.depth[own], torch.arange(length))
-            visible = tree.visible[own]
+            visible = tree.visible()[own]
             assert torch.equal(
                 visible[:, own], torch.ones(length, length).bool().tril() & seen[row, :length]
             )
@@ -72,7 +72,7 @@ def test_every_process_makes_as_many_passes_whatever_its_sequences_share(
     batch: tuple[Tensor, Tensor, Tensor], count: int
 ) -> None:
     ids, seen, lengths = batch
-    found = passes(prefix_trees(ids, seen, lengths), count)
+    found = list(passes(prefix_trees(ids, seen, lengths), count))
     assert len(found) == count
     assert {row for each in found for row in each.rows.tolist()} == set(range(len(ids)))
 

@@ -7,7 +7,7 @@ often agree in their first turns. Axes: B sequences, b of one tree, T tokens, R 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,15 +21,24 @@ __all__ = ["Pass", "Tree", "passes", "prefix_trees"]
 class Tree:
     """Sequences whose tokens are nodes of one tree.
 
-    rows: [b], which sequences. places: [b, T], the node of each of their tokens. ids, depth: [N], each node's token and
-    its position. visible: [N, N], which nodes it may see.
+    rows, lengths: [b], which sequences, and how long. places: [b, T], the node of each of their tokens. ids, depth, seen:
+    [N], each node's token, its position, and whether it may be attended to.
     """
 
     rows: Tensor
+    lengths: Tensor
     places: Tensor
     ids: Tensor
     depth: Tensor
-    visible: Tensor
+    seen: Tensor
+
+    def visible(self) -> Tensor:
+        """Return which nodes each may see, [N, N]: those above it, and itself, that may be attended to."""
+        found = torch.zeros(2 * (len(self.ids),), dtype=torch.bool)
+        for length, places in zip(self.lengths.tolist(), self.places, strict=True):
+            own = places[:length]
+            found[own[:, None], own] = torch.ones(length, length).bool().tril() & self.seen[own]
+        return found
 
 
 def prefix_trees(ids: Tensor, seen: Tensor, lengths: Tensor, *, shared: bool = True) -> list[Tree]:
@@ -61,21 +70,18 @@ def prefix_trees(ids: Tensor, seen: Tensor, lengths: Tensor, *, shared: bool = T
 def _tree(sequences: Sequence[tuple[int, int]], ids: Tensor, seen: Tensor, lengths: Tensor) -> Tree:
     """Return a tree of sequences, each given with the number of tokens that it shares with the one before it."""
     rows = torch.tensor([row for row, _ in sequences])
-    count = sum(int(lengths[row]) - common for row, common in sequences)
     places = torch.zeros(len(rows), ids.shape[1], dtype=torch.long)
-    tokens, depth = torch.zeros(2, count, dtype=torch.long)
-    visible = torch.zeros(count, count, dtype=torch.bool)
-    start = 0
+    new: list[tuple[Tensor, Tensor, Tensor]] = []
+    count = 0
     for at, (row, common) in enumerate(sequences):
         length = int(lengths[row])
-        new = slice(start, start + length - common)
-        start = new.stop
         places[at, :common] = places[at - 1, :common]
-        places[at, common:length] = torch.arange(new.start, new.stop)
-        tokens[new], depth[new] = ids[row, common:length], torch.arange(common, length)
-        before = torch.arange(length) <= depth[new, None]
-        visible[new, places[at, :length]] = before & seen[row, :length]
-    return Tree(rows, places, tokens, depth, visible)
+        places[at, common:length] = torch.arange(count, count + length - common)
+        count += length - common
+        new.append(
+            (ids[row, common:length], torch.arange(common, length), seen[row, common:length])
+        )
+    return Tree(rows, lengths[rows], places, *(torch.cat(each) for each in zip(*new, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -93,25 +99,27 @@ class Pass:
     places: Tensor
 
 
-def passes(trees: Sequence[Tree], count: int) -> list[Pass]:
-    """Return the trees in so many passes: processes that share a model run it equally often.
+def passes(trees: Sequence[Tree], count: int) -> Iterator[Pass]:
+    """Yield the trees in so many passes: processes that share a model run it equally often.
 
     Where there are fewer trees, the first one goes through again.
     """
     bounds = [number * len(trees) // count for number in range(count + 1)]
-    return [_packed(trees[a:b] or trees[:1]) for a, b in itertools.pairwise(bounds)]
+    for a, b in itertools.pairwise(bounds):
+        yield _packed(trees[a:b] or trees[:1])
 
 
 def _packed(trees: Sequence[Tree]) -> Pass:
-    ids = pad_sequence([tree.ids for tree in trees], batch_first=True)
-    positions = pad_sequence([tree.depth for tree in trees], batch_first=True)
+    ids, positions, seen = (
+        pad_sequence([getattr(tree, name) for tree in trees], batch_first=True)
+        for name in ("ids", "depth", "seen")
+    )
     width = ids.shape[1]
     rows = torch.cat([tree.rows for tree in trees])
     places = torch.cat([tree.places + number * width for number, tree in enumerate(trees)])
     if all(len(tree.rows) == 1 for tree in trees):
-        seen = pad_sequence([tree.visible.diagonal() for tree in trees], batch_first=True)
         return Pass(ids, positions, seen, rows, places)
     mask = torch.zeros(len(trees), 1, width, width, dtype=torch.bool)
     for own, tree in zip(mask[:, 0], trees, strict=True):
-        own[: len(tree.ids), : len(tree.ids)] = tree.visible
+        own[: len(tree.ids), : len(tree.ids)] = tree.visible()
     return Pass(ids, positions, mask, rows, places)

@@ -7,6 +7,7 @@ template that renders earlier replies otherwise (Qwen3 drops their thinking) can
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -84,14 +85,24 @@ class Chat:
         return text
 
     def prompt(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[int]:
-        return self.encode(self.render(messages, tools, generate=True))
+        return [*self._prompt(json.dumps([messages, tools]))]
+
+    @lru_cache(maxsize=512)  # noqa: B019 - a Chat lives as long as its process
+    def _prompt(self, told: str) -> tuple[int, ...]:
+        """A group has the same prompt for each rollout, and evaluation reads each twice."""
+        messages, tools = json.loads(told)
+        return tuple(self.encode(self.render(messages, tools, generate=True)))
 
     def tool_turn(self, contents: Sequence[str]) -> list[int]:
         """Ids from the end of a sampled reply to where the model writes again.
 
         contents: what the reply's tool calls were answered with, one each.
         """
-        return self.encode(self._tool_turn(contents) + self.generation_prompt())
+        return [*self._answered(tuple(contents))]
+
+    @lru_cache(maxsize=4096)  # noqa: B019 - a Chat lives as long as its process
+    def _answered(self, contents: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(self.encode(self._tool_turn(contents) + self.generation_prompt()))
 
     def tool_turn_rendered_alone(self, contents: Sequence[str]) -> list[int]:
         """The same turn as the difference of two renderings, neither of them made to generate.

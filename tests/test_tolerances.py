@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr_debug.replay.judge import Instance
-from rlvr_debug.replay.record import Batch, ParameterGroup, Record, Update
-from rlvr_debug.replay.segments import clip, importance_weights, optimizer_step
+from rlvr_debug.replay.judge import Instance, in_bfloat16
+from rlvr_debug.replay.record import (
+    Batch,
+    Generation,
+    ParameterGroup,
+    Record,
+    RewardCall,
+    Update,
+)
+from rlvr_debug.replay.segments import clip, importance_weights, loss, optimizer_step, rewards
 from rlvr_debug.replay.segments.saved import weights_gap
 from rlvr_debug.replay.settings import Sampling, Settings
+from tests.small_record import small_record
 
 DTYPES = ("float32", "bfloat16")
 SIZE = 2000
@@ -191,3 +200,56 @@ def test_what_is_saved_as_it_is_held_is_held_to_the_bit_or_nearly_so() -> None:
     held = {"w": normal(0, 100)}
     assert weights_gap(held, held, held).share == 0
     assert weights_gap({"w": held["w"] * (1 + 1e-5)}, held, held).share > 1
+
+
+def test_what_is_halfway_between_two_numbers_of_bfloat16_may_be_stored_as_either() -> None:
+    exact = torch.tensor([1.0 + 2**-8, 1.001], dtype=torch.float64)  # the first one is halfway
+    right, other = in_bfloat16(exact, torch.full((2,), 1e-6).double())
+    assert {float(right[0]), float(other[0])} == {1.0, 1.0 + 2**-7}
+    assert float(right[1]) == float(other[1]) == 1.0
+
+
+def test_terms_of_the_loss_that_cancel_are_each_rounded() -> None:
+    """A likely token's log-probability is too small to shake anything, and what is left of two terms is their rounding."""
+    record = small_record()
+    update = record.updates[0]
+    for micro in update.micro_batches:
+        given, likely = (
+            micro.given,
+            torch.full_like(micro.given.loss_mask, -1e-7, dtype=torch.float32),
+        )
+        kl = record.settings.kl_beta * (1 - torch.full_like(likely, -1.3).sub(likely).exp())
+        micro.logprobs = likely
+        micro.given = replace(
+            given, old=likely, reference=torch.full_like(likely, -1.3), advantages=kl.float()
+        )
+        micro.entropies = None
+    wanted, tolerance = loss._with_tolerance(record, update, {})
+    size = float(kl.abs().max()) / wanted.numel()
+    assert float(wanted.abs().max()) < 1e-6 * size
+    counted = torch.cat([micro.given.loss_mask.flatten() for micro in update.micro_batches]).bool()
+    assert bool((tolerance[counted] > torch.finfo(torch.float32).eps * size).all())
+
+
+@pytest.mark.parametrize(("off", "used"), [(0.0, True), (1e-3, False)])
+@given(st.integers(0, 1000))
+@settings(max_examples=10)
+def test_a_reward_less_its_kl_is_told_from_another_one_and_not_from_its_rounding(
+    off: float, used: bool, seed: int
+) -> None:
+    old = -normal(seed, 4, 60).abs()
+    reference = old + normal(seed + 1, 4, 60, size=0.1)
+    mask = torch.ones(4, 60).bool()
+    returned = normal(seed + 2, 4)
+    taken = 0.04 * (((reference - old).exp() - (reference - old) - 1) * mask).sum(1)
+    nothing = torch.zeros(4, 0)
+    batch = Batch(
+        *(nothing, nothing, torch.zeros(4, 60).long(), mask, mask, torch.zeros(4)),
+        old=old,
+        reference=reference,
+    )
+    call = RewardCall("reward", 0, {}, returned.tolist())
+    told = Settings(2, Sampling(), 8, kl_beta=0.04, kl_estimator="k3", kl_place="reward")
+    record = Record("made up", told, None, None, lambda: None)
+    generation = Generation(rewards=(returned - taken + off)[:, None], batch=batch)
+    assert rewards._used(record, generation, call) is used

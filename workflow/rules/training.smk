@@ -93,7 +93,7 @@ checkpoint check_case:
     params:
         code=code(*TRAINING_CODE, *CHECK_CODE, "study/unchanged.py"),
         model=digest_of(MAIN_MODEL),
-        told=told(STUDY.checking(), *([COMPARED] if COMPARED else [])),
+        told=told(STUDY.checking(), COMPARED),
     shell:
         "python {input.script} --study results/study.json --out {output}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -73,7 +73,7 @@ class TrainingSettings(Block):
     logprobs_dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """Precision that the trainer's logits are normalised in."""
     logprobs_chunk: Count = 16
-    """Sequences that go through the trained model together, or as many trees of sequences that begin alike."""
+    """A batch goes through the trained model in as many passes as so many sequences at a time would take."""
     temperature: Positive = 1.0
     """Of sampling and of the log-probabilities in the loss."""
     kl_beta: NonNegative = 0.04

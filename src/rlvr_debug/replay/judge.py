@@ -26,6 +26,7 @@ __all__ = [
     "in_bfloat16",
     "judge",
     "rounding",
+    "shaken_by",
     "unit_of",
 ]
 
@@ -149,6 +150,11 @@ def rounding(noise: Tensor | float, size: Tensor | float, precision: str) -> Ten
     """
     times = _SUMMED if precision == "float32" else _OWN
     return times * torch.as_tensor(noise) + LAST_PLACES * torch.as_tensor(size)
+
+
+def shaken_by(unit: float, noise: Tensor | float, size: Tensor | float) -> Tensor:
+    """Return a tolerance from the noise of inputs that were shaken by this unit in the last place, relative."""
+    return rounding(noise, size, "float32" if unit == EPSILON else OWN)
 
 
 def unit_of(tensors: Iterable[Tensor | None]) -> float:

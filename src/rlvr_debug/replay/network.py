@@ -145,7 +145,7 @@ class Network:
                 found = functional_call(
                     module, cut, (), {**told, "use_cache": False}, tie_weights=True
                 ).logits
-        except (RuntimeError, ValueError, NotImplementedError) as error:  # a kernel, or memory
+        except (RuntimeError, ValueError) as error:  # a kernel, or memory
             what = f"{type(module).__name__} cannot be computed in {precision}"
             raise NotSeen(f"{what}: {reason(error)}") from None
         lifted: Tensor = found.to(torch.promote_types(found.dtype, torch.float32))

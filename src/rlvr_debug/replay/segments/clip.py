@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, OWN, SHAKES, Gap, Instance, rounding, unit_of
+from rlvr_debug.replay.judge import OWN, SHAKES, Gap, Instance, rounding, shaken_by, unit_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments.gradient import Gradient, less, norm, norm_as_summed
@@ -46,35 +46,38 @@ def _compare(
         if n in gradients
     )
     fitted = along / max(norm(gradients) ** 2, 1e-30)
-
-    def factor_of(size: float) -> float:
-        whole = limit / (size + _SMALL) if limit else 1.0
-        right = min(1.0, whole)
-        return {
-            "": right,
-            "none": 1.0,
-            "up too": whole,
-            "to one": min(1.0, 1 / (size + _SMALL)),
-            "twice": right**2,
-            "zero": 0.0,
-            "further": fitted if 0 < fitted < right else right,
-        }[how]
-
-    factor = factor_of(norms[0])
-    if how and factor == min(1.0, limit / (norms[0] + _SMALL) if limit else 1.0):
+    factor_of = partial(_factor, limit=limit, fitted=fitted)
+    factor = factor_of(how, norms[0])
+    if how and factor == factor_of("", norms[0]):
         return None
-    wanted = {name: tensor.double() * factor for name, tensor in gradients.items()}
+    wanted, rounded = (
+        {name: each * factor for name, each in tensors.items()}
+        for tensors in ({n: t.double() for n, t in gradients.items()}, gradients)
+    )
     size = norm(gradients) * max(factor, _SMALL)
-    rounded = {name: tensor * factor for name, tensor in gradients.items()}
-    product = norm(less(rounded, wanted)) / size
-    off = norm(less(clipped, wanted)) / size
-    return Gap(off / _tolerance(gradients, norms, factor_of, product), off)
+    off, product = (norm(less(each, wanted)) / size for each in (clipped, rounded))
+    return Gap(off / _tolerance(partial(factor_of, how), gradients, norms, product), off)
+
+
+def _factor(how: str, size: float, *, limit: float, fitted: float) -> float:
+    """Return what a gradient of this norm is multiplied by. fitted: what the recorded one seems to be."""
+    whole = limit / (size + _SMALL) if limit else 1.0
+    right = min(1.0, whole)
+    return {
+        "": right,
+        "none": 1.0,
+        "up too": whole,
+        "to one": min(1.0, 1 / (size + _SMALL)),
+        "twice": right**2,
+        "zero": 0.0,
+        "further": fitted if 0 < fitted < right else right,
+    }[how]
 
 
 def _tolerance(
+    factor_of: Callable[[float], float],
     gradients: Gradient,
     norms: Sequence[float],
-    factor_of: Callable[[float], float],
     product: float,
 ) -> float:
     """Return what rounding may do to a clipped gradient, relative to it.
@@ -83,15 +86,14 @@ def _tolerance(
     multiplication is rounded by.
     """
     before, _, *summed = norms
-    unit, right = unit_of(gradients.values()), max(factor_of(before), _SMALL)
+    unit, right = unit_of(gradients.values()), factor_of(before)
 
     def off(size: float) -> float:
-        return abs(factor_of(size) - factor_of(before)) / right
+        return abs(factor_of(size) - right) / max(right, _SMALL)
 
     shaken = max(off(before * (1 + shake * unit)) for shake in SHAKES)
-    precision = "float32" if unit == EPSILON else OWN
     own = max([product, *map(off, summed)])
-    return float(rounding(shaken, 1.0, precision) + rounding(own, 0.0, OWN))
+    return float(shaken_by(unit, shaken, 1.0) + rounding(own, 0.0, OWN))
 
 
 def _described(_: Gradient, __: Gradient, norms: Sequence[float], limit: float) -> str:

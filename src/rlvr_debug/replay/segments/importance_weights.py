@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import SHAKES, Gap, Instance, elementwise, rounding, unit_of
+from rlvr_debug.replay.judge import SHAKES, Gap, Instance, elementwise, shaken_by, unit_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.rollouts import batch_of
@@ -55,7 +55,7 @@ def _tolerance(batch: Batch, settings: Settings, **knobs: Any) -> Tensor:
         shaken = replace(batch, old=batch.old.double() * (1 + shake * unit))
         off = expected_weights(shaken, settings, **knobs) - wanted
         noise = torch.maximum(noise, off.abs())
-    return rounding(noise, wanted, "float32")
+    return shaken_by(unit, noise, wanted)
 
 
 def _described(batch: Batch) -> str:

@@ -5,7 +5,6 @@ The gradient makes any implementation comparable: it is what training sees. Axes
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,13 +16,11 @@ from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import (
-    EPSILON,
-    OWN,
     SHAKES,
     Gap,
     Instance,
     elementwise,
-    rounding,
+    shaken_by,
     unit_of,
 )
 from rlvr_debug.replay.network import Network
@@ -146,41 +143,36 @@ def _with_tolerance(record: Record, update: Update, knobs: dict[str, Any]) -> tu
     assert low is not None
     unit = unit_of([low])
     noise = torch.zeros_like(wanted)
-    for by, of_advantages in itertools.product((shake * unit for shake in SHAKES), (False, True)):
-        # where terms cancel, each is rounded as what it is alone
-        shaken = [
-            expected_gradient(
-                record,
-                update,
-                _with_advantages(m, 1 + by) if of_advantages else m,
-                jitter=0.0 if of_advantages else by,
-                dtype=torch.float32,
-                **knobs,
+    for by in (shake * unit for shake in SHAKES):
+        for micros in zip(*(_shaken(m, by) for m in update.micro_batches), strict=True):
+            found = torch.cat(
+                [expected_gradient(record, update, m, torch.float32, **knobs) for m in micros]
             )
-            for m in update.micro_batches
-        ]
-        noise = torch.maximum(noise, (torch.cat(shaken) - wanted).abs())
+            noise = torch.maximum(noise, (found - wanted).abs())
     noise = torch.maximum(noise, unit * wanted.abs())  # gradients are held in that type too
-    return wanted, rounding(noise, wanted.abs(), "float32" if unit == EPSILON else OWN)
+    return wanted, shaken_by(unit, noise, wanted.abs())
 
 
-def _with_advantages(micro: MicroBatch, times: float) -> MicroBatch:
-    given = replace(micro.given, advantages=micro.given.advantages.double() * times)
-    return replace(micro, given=given)
+def _shaken(micro: MicroBatch, by: float) -> tuple[MicroBatch, MicroBatch]:
+    """Return it with other log-probabilities, and with other advantages: where terms cancel, each has its own rounding."""
+    assert micro.logprobs is not None
+    advantages = micro.given.advantages.double() * (1 + by)
+    return (
+        replace(micro, logprobs=micro.logprobs.double() * (1 + by)),
+        replace(micro, given=replace(micro.given, advantages=advantages)),
+    )
 
 
 def expected_gradient(
     record: Record,
     update: Update,
     micro: MicroBatch,
-    *,
-    jitter: float = 0.0,
     dtype: torch.dtype = torch.float64,
     **knobs: Any,
 ) -> Tensor:
     """Return the loss' gradient with respect to each log-probability and entropy of a micro-batch, [n], in float64."""
     assert micro.logprobs is not None
-    logprobs = (micro.logprobs.to(dtype) * (1 + jitter)).requires_grad_()
+    logprobs = micro.logprobs.detach().to(dtype, copy=True).requires_grad_()
     entropies = None if micro.entropies is None else micro.entropies.to(dtype).requires_grad_()
     loss = expected_loss(record, update, micro, logprobs, entropies, knobs)
     read = [logprobs] if entropies is None else [logprobs, entropies]

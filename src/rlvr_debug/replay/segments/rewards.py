@@ -17,7 +17,7 @@ from rlvr_debug.replay.judge import (
     Instance,
     different,
     elementwise,
-    rounding,
+    shaken_by,
     unit_of,
 )
 from rlvr_debug.replay.network import Network
@@ -108,9 +108,7 @@ def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
 
     wanted, unit = less_kl(), unit_of((batch.old, batch.reference))
     noise = torch.stack([(less_kl(shake * unit) - wanted).abs() for shake in SHAKES]).amax(0)
-    return (
-        elementwise(used, wanted, rounding(noise, wanted.abs().clamp(min=1), "float32")).share <= 1
-    )
+    return elementwise(used, wanted, shaken_by(unit, noise, wanted.abs().clamp(min=1))).share <= 1
 
 
 def _columns(generation: Generation) -> Collection[str]:

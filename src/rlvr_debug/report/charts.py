@@ -29,6 +29,7 @@ __all__ = [
 
 Tables = Mapping[str, pd.DataFrame]
 _LOOKS: dict[str, Any] = read_yaml(Path(__file__).with_name("looks.yaml"))
+_ROOM = 20  # pixels
 _FONT = "sans-serif"
 _COLUMNS = 5
 _SHOWN = 80  # steps of a line: a long run is thinned, for the report holds many charts
@@ -78,8 +79,8 @@ def curves_chart(
 
 
 def _drawn(panels: Any) -> alt.TopLevelMixin:
-    """As a whole chart, in the report's font."""
-    chart: alt.TopLevelMixin = panels.configure(font=_FONT)
+    """As a whole chart, in the report's font, with room for a reader whose own is wider than what an SVG was laid out in."""
+    chart: alt.TopLevelMixin = panels.configure(font=_FONT, padding=_ROOM)
     return chart
 
 

@@ -31,7 +31,9 @@ __all__ = ["checked_release", "release_job"]
 _STEPS = 3  # of TRL's script
 _STUDY = ROOT / "studies" / "verifiers-0.1.3.yaml"
 _ROWS = {"rows": 60, "heldout": 8}
-_SMALL = {"prompts_per_step": 4}
+# so cool that the tiny model's replies are rendered as they were sampled, whatever numbers a processor draws: what
+# deviates is the release's doing. At 1.0 the server renders some reply otherwise with 2 of 6 seeds
+_SMALL = {"prompts_per_step": 4, "temperature": 0.6}
 
 
 def checked_release(subject: Subject) -> Mapping[str, Any] | str:

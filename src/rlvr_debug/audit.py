@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.environments import build_environment, task_of
+from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.task import Policy
 from rlvr_debug.files import write_json
 from rlvr_debug.sampling.base import Request, Sample
@@ -15,6 +17,8 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
 
 __all__ = ["ScriptedSampler", "audit_rewards"]
+
+_TOGETHER = 256  # rows
 
 
 class ScriptedSampler:
@@ -54,28 +58,41 @@ def audit_rewards(
     """
     chat = Chat(base_model)
     every = [row for path in rows for row in read_rows(environment_name, path)]
-    retrievals = [environment["retrieval"], "golden"] if "retrieval" in environment else [None]
-    report: dict[str, Any] = {}
-    rewards: dict[str, list[float]] = {}
-    for retrieval in dict.fromkeys(retrievals):
-        settings = {**environment, "retrieval": retrieval} if retrieval else environment
-        built = build_environment(environment_name, settings)
-        for name, policy in task_of(environment_name).policies.items():
-            sampler = ScriptedSampler(policy, chat)
-            done = rollout(every, built, chat, sampler, temperature=0.0, seed=0)
-            key = f"{name} {retrieval}" if retrieval else name
-            rewards[name] = [current.reward for current in done]
-            report[key] = {
-                "rows": len(done),
-                "reward": _mean_and_lowest(rewards[name]),
-                **{
-                    part: _mean_and_lowest([current.parts[part] for current in done])
-                    for part in done[0].parts
-                },
-            }
-    pairs = zip(every, rewards["oracle"], rewards["spoiler"], strict=True)
-    report["oracle_beaten"] = [row.id for row, oracle, spoiler in pairs if spoiler >= oracle]
+    policies = task_of(environment_name).policies
+    built = _by_retrieval(environment_name, environment)
+    scores: dict[str, list[dict[str, float]]] = {
+        f"{name}{retrieval}": [] for retrieval in built for name in policies
+    }
+    # all that is asked of a few rows before the next few: their prompts are rendered once
+    for start in range(0, len(every), _TOGETHER):
+        some = every[start : start + _TOGETHER]
+        for retrieval, name in product(built, policies):
+            sampler = ScriptedSampler(policies[name], chat)
+            done = rollout(some, built[retrieval], chat, sampler, temperature=0.0, seed=0)
+            scores[f"{name}{retrieval}"] += [{"reward": each.reward, **each.parts} for each in done]
+    report: dict[str, Any] = {
+        key: {
+            "rows": len(of_rows),
+            **{part: _mean_and_lowest([each[part] for each in of_rows]) for part in of_rows[0]},
+        }
+        for key, of_rows in scores.items()
+    }
+    last = [*built][-1]
+    pairs = zip(every, scores[f"oracle{last}"], scores[f"spoiler{last}"], strict=True)
+    report["oracle_beaten"] = [
+        row.id for row, oracle, spoiler in pairs if spoiler["reward"] >= oracle["reward"]
+    ]
     write_json(out, report)
+
+
+def _by_retrieval(name: str, settings: Mapping[str, Any]) -> dict[str, Environment]:
+    """Return the environment with its own retrieval and then with the golden one, as policies' names end for each."""
+    if "retrieval" not in settings:
+        return {"": build_environment(name, settings)}
+    return {
+        f" {retrieval}": build_environment(name, {**settings, "retrieval": retrieval})
+        for retrieval in dict.fromkeys([settings["retrieval"], "golden"])
+    }
 
 
 def _mean_and_lowest(values: list[float]) -> dict[str, float]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import MISSING, asdict, fields
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from rlvr_debug.errors import InputError, short
@@ -15,6 +15,8 @@ __all__ = ["Row", "Text"]
 # the type of a field that says something
 Text = Annotated[str, "not empty"]
 Parsed = TypeVar("Parsed", bound=Hashable)
+Kinds = tuple[type, ...]
+Read = Callable[[Any, str, str], Any]
 
 
 class Row:
@@ -57,53 +59,68 @@ def _parsed(kind: type[Parsed], row: dict[str, Any], where: str) -> Parsed:
 
     A field without a default must be there. A tuple is a list in JSON: of strings, or of one or more objects.
     """
-    known = _fields(kind)
-    found = {**{key: default for key, _, default in known if default is not MISSING}, **row}
-    return kind(**{key: _value(found, key, expected, where) for key, expected, _ in known})
+    values = {}
+    for key, read, kinds, default in _fields(kind):
+        if key in row:
+            values[key] = read(row[key], key, where)
+        elif default is not MISSING:
+            values[key] = default
+        else:
+            raise InputError(f"{where}: key '{key}' is missing, expected {_name(kinds)}")
+    return kind(**values)
 
 
 @cache
-def _fields(kind: Any) -> list[tuple[str, Any, Any]]:
-    """Return name, type and default of each."""
+def _fields(kind: Any) -> list[tuple[str, Read, Kinds, Any]]:
+    """Return name, reader, types in JSON and default of each."""
     types = get_type_hints(kind, include_extras=True)
-    return [(each.name, types[each.name], each.default) for each in fields(kind)]
+    return [(each.name, *_reader(types[each.name]), each.default) for each in fields(kind)]
 
 
-def _value(row: dict[str, Any], key: str, expected: Any, where: str) -> Any:
+def _reader(expected: Any) -> tuple[Read, Kinds]:
+    """Return what checks a value (value, key, where) and returns it as a field has it, and its types in JSON."""
     if expected == Text:
-        value: str = _field(row, key, str, where)
-        if not value.strip():
-            raise InputError(f"{where}: key '{key}' is empty, expected text")
-        return value
+        return _text, (str,)
     if get_origin(expected) is not tuple:
-        return _field(row, key, get_args(expected) or expected, where)
+        kinds = get_args(expected) or (expected,)
+        return partial(_plain, kinds), kinds
     element = get_args(expected)[0]
-    values = {f"{key}[{i}]": value for i, value in enumerate(_field(row, key, list, where))}
-    if element is str:
-        return tuple(_field(values, place, element, where) for place in values)
-    if not values:
+    return partial(_strings if element is str else _objects, element), (list,)
+
+
+def _text(value: Any, key: str, where: str) -> str:
+    text: str = _plain((str,), value, key, where)
+    if not text.strip():
+        raise InputError(f"{where}: key '{key}' is empty, expected text")
+    return text
+
+
+def _strings(element: type, values: Any, key: str, where: str) -> tuple[Any, ...]:
+    found = _plain((list,), values, key, where)
+    return tuple(_plain((element,), each, f"{key}[{i}]", where) for i, each in enumerate(found))
+
+
+def _objects(element: type[Parsed], values: Any, key: str, where: str) -> tuple[Parsed, ...]:
+    found = _plain((list,), values, key, where)
+    if not found:
         raise InputError(f"{where}: key '{key}' is empty, expected at least one object")
-    for place, each in values.items():
+    for i, each in enumerate(found):
         if not isinstance(each, dict):
-            raise InputError(f"{where}: {place} is {type(each).__name__}, expected an object")
-    return tuple(_parsed(element, each, f"{where}: {at}") for at, each in values.items())
+            raise InputError(f"{where}: {key}[{i}] is {type(each).__name__}, expected an object")
+    return tuple(_parsed(element, each, f"{where}: {key}[{i}]") for i, each in enumerate(found))
 
 
-def _field(row: dict[str, Any], key: str, kind: type | tuple[type, ...], where: str) -> Any:
-    if key not in row:
-        raise InputError(f"{where}: key '{key}' is missing, expected {_name(kind)}")
-    value = row[key]
+def _plain(kinds: Kinds, value: Any, key: str, where: str) -> Any:
     # bool is an int in Python; an answer of `true` or an idx of `false` is a broken row
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise InputError(
-            f"{where}: key '{key}' is {type(value).__name__} {short(value)}, expected {_name(kind)}"
+            f"{where}: key '{key}' is {type(value).__name__} {short(value)}, expected {_name(kinds)}"
         )
     # JSON can spell half a character, which no file can hold
-    if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+    if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
         raise InputError(f"{where}: key '{key}' holds a lone surrogate, expected Unicode")
     return value
 
 
-def _name(kind: type | tuple[type, ...]) -> str:
-    kinds = kind if isinstance(kind, tuple) else (kind,)
+def _name(kinds: Kinds) -> str:
     return " or ".join("null" if k is type(None) else k.__name__ for k in kinds)

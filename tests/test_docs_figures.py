@@ -269,7 +269,7 @@ def test_the_example_of_a_verdict_is_what_the_rule_says_of_the_results(
     arms = arm_table(runs, "musique", bar).set_index("arm")
     page = pages()["docs/verdicts.md"].partition("**An example**")[2].partition("\n\n")[0]
     page = " ".join(page.split())
-    alone, control = arms.loc["attention-mask-alone"], arms.loc["control"]
+    alone, control = arms.loc["generation-prompt-alone"], arms.loc["control"]
     for row in (alone, control):
         assert f"{row['gain']:.4f} (s {row['gain_sd']:.4f}, moderated " in page
     assert f"d = {alone['effect']:.4f}" in page

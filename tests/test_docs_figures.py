@@ -119,6 +119,37 @@ def test_the_effects_of_the_default_study_are_those_of_the_results(
     assert statuses["lora-weight-sync"] == "not_applicable"
 
 
+def test_the_figures_of_the_study_on_vllm_are_those_of_its_results(
+    committed: Callable[[str], str],
+) -> None:
+    places = ("results/default-vllm", "results")
+    arms = [csv(committed(f"{place}/tables/arms.csv")) for place in places]
+    verdicts = [
+        csv(committed(f"{place}/tables/verdicts.csv"))["hidden-context"] for place in places
+    ]
+    rows = (
+        ("the case gains", "case", ("gain", "gain_low", "gain_high")),
+        ("the control", "control", ("gain", "gain_low", "gain_high")),
+        ("random rewards", "random-reward", ("gain", "gain_low", "gain_high")),
+        (
+            "mending the attention mask in the case",
+            "attention-mask",
+            ("effect", "ci_low", "ci_high"),
+        ),
+        ("the attention mask alone costs", "attention-mask-alone", ("effect", "ci_low", "ci_high")),
+    )
+    for words, arm, keys in rows:
+        told = [
+            "{:.3f} [{:.3f}, {:.3f}]".format(*(float(own[arm][key]) for key in keys))
+            if arm in own
+            else "not run"
+            for own in arms
+        ]
+        assert f"| {words} | {told[0]} | {told[1]} |" in pages()["docs/vllm.md"]
+    said = [f"{found['status']}, {found['confidence']}" for found in verdicts]
+    assert f"| `hidden-context` | {said[0]} | {said[1]} |" in pages()["docs/vllm.md"]
+
+
 def test_the_figures_of_verifiers_are_those_of_its_studies() -> None:
     arms = {
         f"{release} {arm}": row

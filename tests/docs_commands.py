@@ -53,6 +53,9 @@ _MAKE: Mapping[str, Account] = {
         "tests/test_folder_of_faults.py::test_a_fault_of_somebody_s_is_located_and_scored",
         ("--snakefile", "--configfile"),
     ),
+    "make bench-faults CASES=benchmarks/faults/rewritten": NotHere(
+        "trains twenty healthy studies; tests/test_folder_of_faults.py looks at their first steps"
+    ),
     "make bench-releases": Elsewhere(
         "tests/test_release_checks.py::"
         "test_a_known_bug_deviates_in_the_broken_release_and_not_in_the_mended_one",

@@ -39,7 +39,6 @@ FIXES = tuple(fix_names("verifiers-0.1.3"))
 NO_TOOLS = "the prompt is rendered without the tools"
 ALONE = "turns of tools are rendered alone and without generation prompt"
 BOTH = "the prompt is rendered without the tools, and turns of tools alone and without generation prompt"
-RENDERED_AGAIN = "the sampler's next turn reads earlier replies rendered again"
 OF_THE_MASK = "the loss mask is the attention mask"
 
 
@@ -146,7 +145,7 @@ def test_replies_that_the_server_renders_otherwise_deviate_with_all_fixes_too() 
     warm = (("temperature", 1.5), ("prompts_per_step", 16))
     found = deviating(Subject(V_0_1_3, FIXES, warm))
     assert found.keys() == {"tokens"}
-    assert RENDERED_AGAIN in found["tokens"]
+    assert "the sampler's next turn reads earlier replies rendered again" in found["tokens"]
 
 
 @pytest.mark.releases
@@ -155,7 +154,8 @@ def test_replies_that_the_server_renders_otherwise_deviate_with_all_fixes_too() 
     "settings",
     [
         (("gradient_accumulation_steps", 2), ("kl_beta", 0.04), ("temperature", 0.8)),
-        (("lora_r", 4), ("learning_rate", 0.002)),
+        # such a rate spoils the policy within three steps, and at 0.6 it writes replies that are rendered otherwise
+        (("lora_r", 4), ("learning_rate", 0.01), ("temperature", 0.3)),
         (("num_iterations", 2), ("learning_rate", 0.01)),
     ],
 )

@@ -18,7 +18,7 @@ from rlvr_debug.sampling.rollouts import rollout
 
 __all__ = ["ScriptedSampler", "audit_rewards"]
 
-_TOGETHER = 256  # rows
+_TOGETHER = 256  # rows: less than the prompts that a Chat remembers
 
 
 class ScriptedSampler:
@@ -63,7 +63,7 @@ def audit_rewards(
     scores: dict[str, list[dict[str, float]]] = {
         f"{name}{retrieval}": [] for retrieval in built for name in policies
     }
-    # all that is asked of a few rows before the next few: their prompts are rendered once
+    # every policy on some rows before the next rows, so that a prompt is rendered once
     for start in range(0, len(every), _TOGETHER):
         some = every[start : start + _TOGETHER]
         for retrieval, name in product(built, policies):
@@ -86,7 +86,7 @@ def audit_rewards(
 
 
 def _by_retrieval(name: str, settings: Mapping[str, Any]) -> dict[str, Environment]:
-    """Return the environment with its own retrieval and then with the golden one, as policies' names end for each."""
+    """Return the environment with its own retrieval and then the golden one, by what ends a policy's name in the report."""
     if "retrieval" not in settings:
         return {"": build_environment(name, settings)}
     return {

@@ -42,6 +42,22 @@ def test_on_real_musique_rows_the_oracle_earns_all_and_the_spoiler_loses_on_each
         assert f"| {policy} | {means(found[f'{policy} bm25'], parts)} |\n" in DOCS
 
 
+def test_an_oracle_is_beaten_by_what_the_reward_pays_and_not_by_a_retriever_that_misses(
+    tmp_path: Path,
+) -> None:
+    asked = {"idx": 0, "title": "Ada", "paragraph_text": "Born in Rome.", "is_supporting": True}
+    alike = {"idx": 1, "title": "Who", "paragraph_text": "who wrote it", "is_supporting": False}
+    hop = {"id": 1, "question": "who wrote it", "answer": "Rome", "paragraph_support_idx": 0}
+    row = {"id": "a", "paragraphs": [asked, alike], "question": "who wrote it?", "answer": "Rome"}
+    rest = {"question_decomposition": [hop], "answer_aliases": [], "answerable": True}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row | rest), encoding="utf-8")
+    rows = [tmp_path / "rows.jsonl"]
+    found = audit("musique", rows, tmp_path, top_n=1, weights={"recall": 1.0})
+    assert [found[f"oracle {by}"]["recall"]["mean"] for by in ("bm25", "golden")] == [0, 1]
+    assert found["oracle_beaten"] == []
+    assert audit("musique", rows, tmp_path, weights={"format": 1.0})["oracle_beaten"] == ["a"]
+
+
 def test_nobody_earns_a_number_but_by_knowing_it_or_by_chance(real: Path, tmp_path: Path) -> None:
     gsm8k = audit("gsm8k", [real / "gsm8k/rows.jsonl"], tmp_path)
     prepare("calculator", PARAMS.data_settings("calculator"), tmp_path)

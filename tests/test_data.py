@@ -361,6 +361,13 @@ def test_a_path_that_no_file_can_have_is_an_error(name: str) -> None:
         read_rows("gsm8k", Path(name))
 
 
+def test_a_hop_that_names_no_paragraph_is_read_as_one_without(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(changed_row([*HOP, "paragraph_support_idx"], None))
+    [row] = read_rows("musique", tmp_path / "rows.jsonl")
+    assert isinstance(row, MuSiQueRow)
+    assert [hop.paragraph_support_idx for hop in row.question_decomposition] == [None]
+
+
 def test_an_error_shows_the_beginning_of_an_id_however_long(tmp_path: Path) -> None:
     row = json.dumps({"id": "x" * 100_000 + "\0", "question": "1+1?", "answer": "#### 2"})
     (tmp_path / "rows.jsonl").write_text(f"{row}\n{row}\n")

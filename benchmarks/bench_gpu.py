@@ -5,9 +5,9 @@
 Architectures of Qwen2.5 with random weights, in bfloat16 with gradient checkpointing: 0.5B and 1.5B whole, with float32
 master weights, 7B by an adapter. Rollouts have the lengths that docs/scaling.md takes MuSiQue's for, and random ids;
 no reference model. A step is the log-probabilities, loss and gradient over micro-batches, clipping and the optimizer: no
-rollouts. Each side in a process of its own. Estimates are those of `make plan`, for the same shapes; the share is that of
-the data sheet's FLOPs. --profile also prints where the time goes. Without a GPU, `--device cpu --sizes tiny` shows that
-it runs.
+rollouts. Each side in a process of its own, ours in torch's deterministic mode, as trainings are. Estimates are those of
+`make plan`, for the same shapes; the share is that of the data sheet's FLOPs. --profile also prints where the time goes.
+Without a GPU, `--device cpu --sizes tiny` shows that it runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import Observer, TrainerState
 from rlvr_debug.grpo.update import batch_totals, update_policy
 from rlvr_debug.models.architectures import PUBLISHED, Architecture
-from rlvr_debug.models.base_model import model_config
+from rlvr_debug.models.base_model import model_config, one_thread
 from rlvr_debug.sampling.chat import Chat
 
 # by size: the rank of its adapter, 0 for full fine-tuning
@@ -134,6 +134,9 @@ def _settings(size: str) -> TrainingSettings:
 def _measured(args: argparse.Namespace) -> dict[str, Any]:
     """Return seconds of each step after the first, unpadded tokens of one, and the peak in bytes (GPU only)."""
     [size], cuda = args.sizes, args.device == "cuda"
+    torch.set_num_threads(1)
+    if args.side == "ours":
+        one_thread()  # and the same bytes each time, as our trainings are run
     conversations = _conversations(args.device)
     with tempfile.TemporaryDirectory() as folder:
         step = _SIDES[args.side](size, _model(size, args.device), conversations, Path(folder))

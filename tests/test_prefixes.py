@@ -77,6 +77,18 @@ def test_every_process_makes_as_many_passes_whatever_its_sequences_share(
     assert {row for each in found for row in each.rows.tolist()} == set(range(len(ids)))
 
 
+def test_padding_of_a_tree_sees_itself_alone_and_nothing_sees_it() -> None:
+    """Of a row that sees nothing kernels of GPUs made NaN, which is no 0 in a gradient either."""
+    ids = torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 7], [8, 9, 0, 0, 0, 0]])
+    lengths = torch.tensor([6, 6, 2])
+    [found] = passes(prefix_trees(ids, torch.ones_like(ids), lengths), 1)
+    short, padding = 0, slice(2, 7)
+    assert found.mask.shape == (2, 1, 7, 7)
+    assert torch.equal(found.mask[short, 0, padding, padding], torch.eye(5, dtype=torch.bool))
+    assert not found.mask[short, 0, padding, :2].any()
+    assert not found.mask[short, 0, :2, padding].any()
+
+
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("chunk", [1, 3, 16])
 @given(st.integers(0, 1000), st.integers(1, 20), st.integers(2, 24))

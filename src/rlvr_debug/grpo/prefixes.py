@@ -119,7 +119,8 @@ def _packed(trees: Sequence[Tree]) -> Pass:
     places = torch.cat([tree.places + number * width for number, tree in enumerate(trees)])
     if all(len(tree.rows) == 1 for tree in trees):
         return Pass(ids, positions, seen, rows, places)
-    mask = torch.zeros(len(trees), 1, width, width, dtype=torch.bool)
+    # padding sees itself: of a row that sees nothing kernels of GPUs made NaN (pytorch issue 103963)
+    mask = torch.eye(width, dtype=torch.bool).repeat(len(trees), 1, 1, 1)
     for own, tree in zip(mask[:, 0], trees, strict=True):
         own[: len(tree.ids), : len(tree.ids)] = tree.visible()
     return Pass(ids, positions, mask, rows, places)

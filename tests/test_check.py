@@ -103,6 +103,18 @@ def test_trl_as_it_is_agrees_in_every_segment_that_it_has(built: Callable[..., A
     assert max(each["share"] for each in answer["segments"]) < 0.5
 
 
+def test_an_answer_has_six_digits_of_its_numbers_and_is_the_same_from_another_process(
+    built: Callable[..., Any],
+) -> None:
+    """The last digits of sums are others where memory lies otherwise, and git would call results changed."""
+    answer = checked(built())
+    measured = [value for each in answer["consequences"] for value in each["measured"].values()]
+    told = [each[name] for each in answer["segments"] for name in ("share", "deviation")]
+    numbers = [each for each in told + measured if isinstance(each, float)]
+    assert len(numbers) > 10
+    assert [float(f"{each:.6g}") for each in numbers] == numbers
+
+
 class ByHand:
     """An engine in the place of vLLM's that samples without transformers' `generate`."""
 

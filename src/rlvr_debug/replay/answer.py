@@ -42,7 +42,7 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "hypotheses": list(first.causes) if first else [],
         "next": _next(first),
         "segments": [_told(finding) for finding in checked.findings],
-        "consequences": [asdict(each) for each in consequences],
+        "consequences": [_of_digits(asdict(each)) for each in consequences],
         "remarks": [each.said for each in consequences if not each.passed],
         "notes": list(checked.notes),
         "tokens": _tokens(record, first),
@@ -53,7 +53,16 @@ def _told(finding: Finding) -> dict[str, Any]:
     told = asdict(finding)
     del told["places"]
     for name in ("share", "deviation"):  # JSON has no infinity
-        told[name] = told[name] if math.isfinite(told[name]) else None
+        told[name] = _of_digits(told[name]) if math.isfinite(told[name]) else None
+    return told
+
+
+def _of_digits(told: Any) -> Any:
+    """Return it with six digits of each number, as tables have: the last ones of sums are others in the next process."""
+    if isinstance(told, float):
+        return float(f"{told:.6g}")
+    if isinstance(told, dict):
+        return {name: _of_digits(value) for name, value in told.items()}
     return told
 
 

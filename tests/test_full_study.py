@@ -126,7 +126,7 @@ def test_arms_of_the_original_train_and_are_judged(tmp_path: Path) -> None:
     project.overlay(overlay)
     done = project.run()
     assert done.returncode == 0, done.stderr
-    table = read_table(project.results / "tables" / "runs.csv").fillna("")
+    table = read_table(project.results / "tables" / "runs.csv").fillna({"changes": ""})
     found: dict[str, Mapping[Any, Any]] = {row["arm"]: row for row in table.to_dict("records")}
     assert {arm for arms in TRIED.values() for arm in arms} <= set(found)
 

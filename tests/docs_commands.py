@@ -166,7 +166,7 @@ _PYTHON: Mapping[str, Account] = {
     "python -m benchmarks.make_logs --reseed 100 --out DIR --only exploding-gradients truncation "
     "hidden-prompt healthy-gsm8k healthy-musique": _SLOW_HELP,
     "python -m benchmarks.scaling": Here(says="cache beside 16 adapters"),
-    "python -m benchmarks.mid_run": Here(says="p_training"),
+    "python -m benchmarks.mid_run": Here(says="generation-prompt-alone"),
     "python -m benchmarks.simulate_looks": Here(
         leaves="out/looks.csv", adds="--studies 10 --out out", heavy=True
     ),

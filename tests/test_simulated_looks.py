@@ -32,6 +32,14 @@ def test_looks_find_what_the_fixed_design_finds_with_fewer_runs_and_blame_no_inn
     assert found["runs"] < 0.9 * fixed.sum(-1).mean()
 
 
+def test_a_fixed_design_is_as_sure_as_looks_with_two_more_seeds_and_not_before() -> None:
+    study = draw(World("one cause", 8, 0.15), 300, np.random.default_rng(0))
+    fixed, surer = (rates(study, study.fixed(more), BAR) for more in (0, simulation.SURER))
+    looks = rates(study, study.looked_at(BAR), looked(BAR))
+    assert fixed["found"] < 0.85 < 0.9 < min(surer["found"], looks["found"])
+    assert looks["runs"] < 0.6 * surer["runs"]
+
+
 def test_a_study_without_a_failure_ends_early_and_validates_nothing() -> None:
     study = draw(World("two that compensate", 8, 0.2), 300, np.random.default_rng(0))
     assert not study.causes.any()

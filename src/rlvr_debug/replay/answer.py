@@ -32,7 +32,7 @@ _MOST = 3  # names that the sentence has
 def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
     """Return all that is told of a check, as JSON."""
     first, consequences = checked.first, consequences_of(record)
-    return {
+    told = {
         "trainer": checked.trainer,
         "generations": checked.generations,
         "updates": checked.updates,
@@ -42,28 +42,30 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "hypotheses": list(first.causes) if first else [],
         "next": _next(first),
         "segments": [_told(finding) for finding in checked.findings],
-        "consequences": [_of_digits(asdict(each)) for each in consequences],
+        "consequences": [asdict(each) for each in consequences],
         "remarks": [each.said for each in consequences if not each.passed],
         "notes": list(checked.notes),
         "tokens": _tokens(record, first),
     }
+    return {name: _in_json(value) for name, value in told.items()}
 
 
 def _told(finding: Finding) -> dict[str, Any]:
     told = asdict(finding)
     del told["places"]
-    for name in ("share", "deviation"):  # JSON has no infinity
-        told[name] = _of_digits(told[name]) if math.isfinite(told[name]) else None
     return told
 
 
-def _of_digits(told: Any) -> Any:
-    """Return it with six digits of each number, as tables have: the last ones of sums are others in the next process."""
+def _in_json(told: Any) -> Any:
+    """Return it with six digits of each number, as tables have: the last ones of sums are others in the next process.
+
+    What is infinite is None, as JSON has no word for it.
+    """
     if isinstance(told, float):
-        return float(f"{told:.6g}")
-    if isinstance(told, dict):
-        return {name: _of_digits(value) for name, value in told.items()}
-    return told
+        return float(f"{told:.6g}") if math.isfinite(told) else None
+    if isinstance(told, Mapping):
+        return {name: _in_json(value) for name, value in told.items()}
+    return [*map(_in_json, told)] if isinstance(told, list | tuple) else told
 
 
 def _sentence(checked: Checked) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 import trl
 from datasets import Dataset
@@ -92,7 +93,7 @@ def plain(model: str, precision: str, seed: int, out: str) -> Case:
         "temperature": 1.0,
         "seed": seed,
         "bf16": precision == "bf16",
-        "use_cpu": True,
+        "use_cpu": not torch.cuda.is_available(),
         "gradient_checkpointing": False,
         "save_strategy": "no",
         "logging_steps": 1,

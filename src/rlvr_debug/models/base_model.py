@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,6 +31,8 @@ def one_thread() -> None:
     """Make torch compute the same bytes each time, on one core."""
     # with more threads the order of sums, and so the bytes, could differ
     torch.set_num_threads(1)
+    # without it cuBLAS refuses matrix products in this mode; read before the first of them
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # as use_deterministic_algorithms(True), which loads torch's compiler too: a second and a half
     torch.set_deterministic_debug_mode("error")
     # else every new tensor is filled with NaN first, which tells only who reads what was never written

@@ -90,7 +90,8 @@ def _tensors(state: TrainerState) -> dict[str, Tensor]:
     tensors |= {
         f"sampler/{name}": tensor
         for name, tensor in state.sampler.weights().items()
-        if not torch.equal(tensor, weights[name])  # a sampler that was not given all of them
+        # a sampler that was not given all of them; it may be on another device
+        if not torch.equal(tensor.cpu(), weights[name].cpu())
     }
     for index, values in state.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{index}/{key}": value for key, value in values.items()}

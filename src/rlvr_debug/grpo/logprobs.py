@@ -31,14 +31,15 @@ def token_logprobs(
     sampler's are. The first token has no prediction. dtype: what the logits are normalised in.
 
     Sequences are cut after their last wanted token, and what they share from the first token on goes
-    through the model once, where its attention takes the mask of a tree. They go through it in as many
+    through the model once, on a processor, where its attention takes the mask of a tree. They go through it in as many
     passes as `chunk` of them at a time would take, short ones first; only what predicts a wanted token goes
     through the output layer. TRL's GRPOTrainer._get_per_token_logps_and_entropies.
     """
     device, wanted = ids.device, wanted.bool().cpu().clone()
     wanted[:, 0] = False
     lengths = (wanted * torch.arange(1, ids.shape[1] + 1)).amax(1).clamp(min=1)
-    shared = model.config._attn_implementation == "sdpa"
+    # a GPU is slower under the mask of a tree than without one: half of a step was attention's way back
+    shared = model.config._attn_implementation == "sdpa" and device.type == "cpu"
     trees = prefix_trees(ids.cpu(), attention_mask.cpu(), lengths, shared=shared)
     result = torch.zeros(ids.shape, dtype=torch.promote_types(dtype, torch.float32), device=device)
     for each in passes(trees, -(-len(ids) // chunk)):
@@ -47,11 +48,13 @@ def token_logprobs(
         before = torch.empty_like(nodes).index_put((which,), each.places[at, t - 1])
         hidden = model.model(
             input_ids=each.ids.to(device),
-            attention_mask=each.mask.to(device),
+            attention_mask=None if each.mask is None else each.mask.to(device),
             position_ids=each.positions.to(device),
             use_cache=False,
         )[0]
-        logits = model.lm_head(hidden.flatten(0, 1)[before.to(device)]).to(dtype) / temperature
+        logits = model.lm_head(hidden.flatten(0, 1)[before.to(device)]).to(dtype)
+        if temperature != 1:  # a copy of the largest tensor of a step
+            logits = logits / temperature
         chosen = each.ids.flatten()[nodes].to(device)
         values = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
         places = each.rows[at].to(device), t.to(device)

@@ -89,12 +89,13 @@ class Pass:
     """Trees that go through the model together, padded on the right.
 
     ids, positions: [R, N]. mask: [R, 1, N, N], or, where no tree has a branch, [R, N]: a causal model makes the rest of
-    it. rows: [b], which sequences. places: [b, T], where their tokens are in the flattened nodes.
+    it; None where nothing but padding is hidden, which stands behind all that it could hide from. rows: [b], which
+    sequences. places: [b, T], where their tokens are in the flattened nodes.
     """
 
     ids: Tensor
     positions: Tensor
-    mask: Tensor
+    mask: Tensor | None
     rows: Tensor
     places: Tensor
 
@@ -118,6 +119,9 @@ def _packed(trees: Sequence[Tree]) -> Pass:
     rows = torch.cat([tree.rows for tree in trees])
     places = torch.cat([tree.places + number * width for number, tree in enumerate(trees)])
     if all(len(tree.rows) == 1 for tree in trees):
+        if all(bool(tree.seen.all()) for tree in trees):
+            # the same bytes on a processor; on a GPU it is flash attention, which takes no mask
+            return Pass(ids, torch.arange(width).expand_as(ids), None, rows, places)
         return Pass(ids, positions, seen, rows, places)
     # padding sees itself: of a row that sees nothing kernels of GPUs made NaN (pytorch issue 103963)
     mask = torch.eye(width, dtype=torch.bool).repeat(len(trees), 1, 1, 1)

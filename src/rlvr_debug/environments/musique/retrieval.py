@@ -6,6 +6,7 @@ Every strategy is deterministic, and ties go to the earlier paragraph.
 from __future__ import annotations
 
 import functools
+import os
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -175,10 +176,16 @@ def _texts(row: MuSiQueRow) -> list[str]:
     return [f"{p.title} {p.paragraph_text}" for p in row.paragraphs]
 
 
-def _bm25_scores(row: MuSiQueRow) -> _Scorer:
+def _bm25s() -> Any:
+    # it imports JAX where that is installed, and JAX takes most of a GPU's memory as it begins
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     import bm25s  # Snakemake reads this module's names, and need not wait for SciPy
 
-    index = bm25s.BM25()
+    return bm25s
+
+
+def _bm25_scores(row: MuSiQueRow) -> _Scorer:
+    index = _bm25s().BM25()
     index.index(_tokenize(_texts(row)), show_progress=False)
 
     def scores(query: str) -> np.ndarray:
@@ -189,9 +196,7 @@ def _bm25_scores(row: MuSiQueRow) -> _Scorer:
 
 
 def _tokenize(texts: list[str]) -> list[list[str]]:
-    import bm25s
-
-    tokens: list[list[str]] = bm25s.tokenize(
+    tokens: list[list[str]] = _bm25s().tokenize(
         texts, stopwords="en", return_ids=False, show_progress=False
     )
     # bm25s cannot index an empty document; a paragraph of stop words matches no query

@@ -132,3 +132,22 @@ def test_what_sequences_share_goes_through_the_model_once(random_model: RandomMo
     token_logprobs(model, ids, every, every)
     hook.remove()
     assert read == [47]
+
+
+@torch.no_grad()
+def test_where_padding_alone_is_hidden_no_mask_is_needed_for_the_same_bytes(
+    random_model: RandomModel,
+) -> None:
+    """A GPU's flash attention takes none, and under one attention's way back was half of a step."""
+    model, (ids, _, lengths) = random_model(3), branching(4, 6, 24)
+    trees = prefix_trees(ids, torch.ones_like(ids), lengths, shared=False)
+    for each in passes(trees, 2):
+        assert each.mask is None
+        long = torch.zeros(each.ids.shape, dtype=torch.bool).flatten()
+        for row, places in zip(each.rows.tolist(), each.places, strict=True):
+            long[places[: lengths[row]]] = True
+        real = long.view(each.ids.shape)
+        without, under = (
+            model.model(each.ids, mask, position_ids=each.positions)[0] for mask in (None, real)
+        )
+        assert torch.equal(without[real], under[real])

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -316,3 +318,17 @@ def test_a_hub_that_does_not_answer_is_given_up_on(monkeypatch: pytest.MonkeyPat
     assert "\n" not in said
     # a download's own retries take longer
     assert time.monotonic() - begin < 30
+
+
+def test_words_are_looked_up_without_jax_on_a_gpu(tmp_path: Path) -> None:
+    """bm25s imports JAX where it is installed, which takes three quarters of a GPU's memory as it begins."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text(
+        "import os, pathlib\npathlib.Path(__file__).with_name('asked').write_text(os.environ['JAX_PLATFORMS'])\n"
+    )
+    words = "from rlvr_debug.environments.musique.retrieval import _tokenize; _tokenize(['a word'])"
+    paths = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    environment.pop("JAX_PLATFORMS", None)
+    subprocess.run([sys.executable, "-c", words], env=environment, check=True)
+    assert (tmp_path / "jax" / "asked").read_text() == "cpu"

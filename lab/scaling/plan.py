@@ -131,7 +131,7 @@ def gpu_lines(params: Params, to_do: int, root: Path) -> list[str]:
     """Of a study whose model is real; none of another's. to_do: trainings that are not done."""
     if not is_real(params):
         return []
-    lines = ["", "GPUs, estimated by formula (docs/scaling.md); nothing was measured on a GPU:"]
+    lines = ["", "GPUs, estimated by formula; docs/scaling.md says what was measured on one:"]
     known: dict[str, Architecture] = {}
     for environment in environments_of(params):
         model = base_model_of(params, environment)

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.audit import audit_rewards
+from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.resolved import read_study
 
 
 def main() -> None:
@@ -14,9 +14,9 @@ def main() -> None:
     parser.add_argument("--environment", required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    study, name = read_study(args.study), args.environment
-    rows = [study.rows(name, split) for split in ("train", "heldout")]
-    audit_rewards(name, study.settings(name), study.model_folder(name), rows, args.out)
+    told = read_job(args.study, f"audit_rewards/{args.environment}", dict)
+    base_model, rows = Path(told["base_model"]), [Path(each) for each in told["rows"]]
+    audit_rewards(args.environment, told["settings"], base_model, rows, args.out)
 
 
 if __name__ == "__main__":

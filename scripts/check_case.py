@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlvr_debug.files import write_json
+from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.resolved import read_study
-from rlvr_debug.study.unchanged import unchanged
+from rlvr_debug.study.unchanged import Checking, unchanged
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_STEPS
 
@@ -21,11 +21,11 @@ def main() -> None:
     from rlvr_debug.replay.answer import answer_of, answer_text, timeless
     from rlvr_debug.replay.check import check
 
-    study = read_study(args.study)
-    job = replace(study.checking(), out=args.out)
-    record = load_trainer(job.run.trainer).record(job, CHECKED_STEPS)
+    told = read_job(args.study, "check_case", Checking)
+    job, trainer = replace(told.job, out=args.out), load_trainer(told.job.run.trainer)
+    record = trainer.record(job, CHECKED_STEPS)
     found = timeless(answer_of(record, check(record)))
-    same = unchanged(study)
+    same = unchanged(told.compared, trainer)
     write_json(job.out, {**found, **({"unchanged": same} if same else {})})
     print(answer_text(found))
 

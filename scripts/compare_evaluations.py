@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.by_verifiers import compare_evaluations
+from rlvr_debug.jobs import Evaluation, read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.resolved import read_study
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--verifiers", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    job = read_study(args.study).evaluation(args.environment)
+    job = read_job(args.study, f"evaluate/{args.environment}", Evaluation)
     compare_evaluations(job, args.ours, args.verifiers, args.out)
 
 

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.files import read_table
+from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
 from rlvr_debug.report.charts import study_charts, write_svg
-from rlvr_debug.study.resolved import read_study
 
 
 def main() -> None:
@@ -14,11 +14,11 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    study = read_study(args.study)
-    files = (study.results / "tables").glob("*.csv")
+    least = read_job(args.study, "judged_by", dict)["minimum_effect"]
+    files = (args.study.parent / "tables").glob("*.csv")
     tables = {file.stem: read_table(file) for file in files}
     for chart in study_charts():
-        drawn = chart.draw(tables, study.judged_by["minimum_effect"])
+        drawn = chart.draw(tables, least)
         write_svg(drawn, args.out / f"{chart.name}.svg")
 
 

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
+from rlvr_debug.jobs import Evaluation, read_job
 from rlvr_debug.processes import run_main
 from rlvr_debug.study.ahead import take_evaluation
-from rlvr_debug.study.resolved import read_study
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--run", help="environment/arm/seed; without, the base model is evaluated")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    job = read_study(args.study).evaluation(args.environment, args.run)
+    job = read_job(args.study, f"evaluate/{args.run or args.environment}", Evaluation)
     if not take_evaluation(job, args.out):
         # with torch, which taking does without
         from rlvr_debug.evaluation import evaluate_model

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.by_verifiers import evaluate_by_verifiers
+from rlvr_debug.jobs import Evaluation, read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.resolved import read_study
 
 
 def main() -> None:
@@ -14,9 +14,9 @@ def main() -> None:
     parser.add_argument("--environment", required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    study = read_study(args.study)
-    count = study.params.evaluation.verifiers_rows
-    evaluate_by_verifiers(study.evaluation(args.environment), count, args.out)
+    job = read_job(args.study, f"evaluate/{args.environment}", Evaluation)
+    count = read_job(args.study, f"evaluate_by_verifiers/{args.environment}", int)
+    evaluate_by_verifiers(job, count, args.out)
 
 
 if __name__ == "__main__":

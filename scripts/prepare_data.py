@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.data.prepare import prepare
+from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.resolved import read_study
 
 
 def main() -> None:
@@ -14,7 +14,8 @@ def main() -> None:
     parser.add_argument("--environment", required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder for the three files")
     args = parser.parse_args()
-    prepare(args.environment, read_study(args.study).data_settings(args.environment), args.out)
+    settings = read_job(args.study, f"prepare_data/{args.environment}", dict)
+    prepare(args.environment, settings, args.out)
 
 
 if __name__ == "__main__":

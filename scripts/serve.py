@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
+from rlvr_debug.jobs import Serving, read_job
 from rlvr_debug.processes import run_main
 from rlvr_debug.serving.process import serve
-from rlvr_debug.study.resolved import read_study
 
 
 def main() -> None:
@@ -15,10 +15,8 @@ def main() -> None:
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="the endpoint's file")
     args = parser.parse_args()
-    study = read_study(args.study)
-    serve(
-        study.serving_policies(args.out) if args.policies else study.serving(), args.log, args.out
-    )
+    name = f"serve/{args.out}" if args.policies else "serve"
+    serve(read_job(args.study, name, Serving), args.log, args.out)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from rlvr_debug.jobs import Evaluation, read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.ahead import evaluate_ahead, is_evaluated_ahead
-from rlvr_debug.study.resolved import read_study
+from rlvr_debug.study.ahead import evaluate_ahead
 from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import Job
 
 
 def main() -> None:
@@ -17,10 +18,12 @@ def main() -> None:
     parser.add_argument("--run", required=True, help="its name there: environment/arm/seed")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    study = read_study(args.study)
-    job = replace(study.training(args.run), out=args.out)
-    ahead = is_evaluated_ahead(study, args.run, args.out)
-    evaluate = partial(evaluate_ahead, study, args.run) if ahead else None
+    job = read_job(args.study, f"train/{args.run}", Job)
+    # elsewhere than in the study's results, no job would take it
+    ahead = read_job(args.study, "ahead", bool) and args.out.resolve() == job.out.resolve()
+    evaluation = read_job(args.study, f"evaluate/{args.run}", Evaluation)
+    evaluate = partial(evaluate_ahead, evaluation) if ahead else None
+    job = replace(job, out=args.out)
     load_trainer(job.run.trainer).train(job, evaluate)
 
 

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.files import write_text
+from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
 from rlvr_debug.report.page import report_html
-from rlvr_debug.study.resolved import read_study
 
 
 def main() -> None:
@@ -14,8 +14,8 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    study = read_study(args.study)
-    write_text(args.out, report_html(study.results, study.judged_by))
+    judged_by = read_job(args.study, "judged_by", dict)
+    write_text(args.out, report_html(args.study.parent, judged_by))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from rlvr_debug import blocks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.study.jobs import told
+from rlvr_debug.jobs import told
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study

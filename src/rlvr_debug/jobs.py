@@ -1,13 +1,61 @@
-"""What the jobs of a study are told, but for trainings (trainers/base.py): plain values, and files by their paths."""
+"""What the jobs of a study are told, but for trainings (trainers/base.py): plain values, and files by their paths.
+
+The workflow writes it to results/jobs.json, so that no job imports what resolves a study.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["Evaluation", "Sampling", "Serving", "Trained"]
+from pydantic import TypeAdapter, ValidationError
+
+from rlvr_debug.errors import InputError, hint
+from rlvr_debug.files import read_json, write_text
+
+__all__ = ["Evaluation", "Sampling", "Serving", "Trained", "read_job", "told", "write_jobs"]
+
+T = TypeVar("T")
+
+
+def told(*values: Any) -> str:
+    """Return 12 digits of all that a job is told: it runs again where they are others.
+
+    values: data classes, paths, and what JSON can hold. The order of keys does not count.
+    """
+    return hashlib.sha256(_text(values).encode()).hexdigest()[:12]
+
+
+def write_jobs(study: Path, jobs: Mapping[str, Any]) -> None:
+    """Write what each job is told beside the study's file."""
+    write_text(study.with_name("jobs.json"), _text(jobs))
+
+
+def read_job(study: Path, name: str, kind: type[T]) -> T:
+    """Read what the job of that name is told. study: results/study.json, beside which it stands."""
+    path = study.with_name("jobs.json")
+    jobs = read_json(path)
+    if not isinstance(jobs, dict) or name not in jobs:
+        raise InputError(f"{path}: no job '{name}': {hint(name, jobs)}")
+    try:
+        return TypeAdapter(kind).validate_python(jobs[name])
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, [name, *first["loc"]]))
+        raise InputError(f"{path}: key '{key}': {first['msg']}") from None
+
+
+def _text(values: Any) -> str:
+    return json.dumps(values, sort_keys=True, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    # shallow: json calls again for nested values, while dataclasses.asdict copies all of it
+    return vars(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 @dataclass(frozen=True)
@@ -50,7 +98,10 @@ class Serving:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A held-out evaluation. settings: of the environment. weights: trained ones; None for the base model's."""
+    """A held-out evaluation. settings: of the environment. weights: trained ones; None for the base model's.
+
+    code: a digest of the code that evaluates them.
+    """
 
     environment: str
     settings: Mapping[str, Any]
@@ -60,3 +111,4 @@ class Evaluation:
     temperature: float
     seed: int
     sampling: Sampling
+    code: str = ""

@@ -14,17 +14,12 @@ from rlvr_debug.study.arms import own_programs, own_rows
 from rlvr_debug.study.looks import look_file, read_look
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve, write_study
-from rlvr_debug.study.unchanged import compared
 from rlvr_debug.errors import InputError
 from rlvr_debug.causes import variant_file, variant_names
-from rlvr_debug.files import digest_of as digest_of_files, read_yaml
-from rlvr_debug.study.jobs import (
-    EVALUATION_CODE,
-    ROLLOUT_CODE,
-    code_digest,
-    set_up_jobs,
-    told,
-)
+from rlvr_debug.environments import environment_names
+from rlvr_debug.files import read_yaml
+from rlvr_debug.jobs import Sampling, told
+from rlvr_debug.study.jobs import code_digest, set_up_jobs
 from rlvr_debug.venvs import sampler_venvs
 
 set_up_jobs()
@@ -53,7 +48,8 @@ PARAMS = STUDY.params
 # Not the output of a job, which others would have as an ancient() input. When such a job has to run, Snakemake 9.27 does
 # not look whether those after it have to (github.com/snakemake/snakemake/issues/4166). What a job is told is in its params.
 onstart:
-    write_study(STUDY, Path("results/study.json"))
+    evaluated_by = {name: evaluation_code(name) for name in ENVIRONMENTS}
+    write_study(STUDY, Path("results/study.json"), evaluated_by)
 
 
 ENVIRONMENTS = STUDY.environments
@@ -79,45 +75,59 @@ def script(name):
     return str(Path(ROOT, "scripts", f"{name}.py"))
 
 
-def code(*packages):
-    """For params: the library's code that a result depends on, since Snakemake sees no imports.
+PACKAGE = Path(ROOT, "src", "rlvr_debug")
 
-    Digests and not files among the inputs: each of thousands of jobs would have a hundred.
+
+def code(name, *plug_ins):
+    """For params: a digest of all that the script runs and reads, since Snakemake sees no imports.
+
+    Not files among the inputs: each of thousands of jobs would have a hundred. plug_ins: what it imports by name.
     """
-    return " ".join(
-        f"{package}:{code_digest(Path(ROOT, 'src', 'rlvr_debug', package))}"
-        for package in packages
-    )
+    return code_digest(Path(script(name)), *(PACKAGE / each for each in plug_ins))
+
+
+def environment(name):
+    return f"environments/{name}"
+
+
+def variants(*planting):
+    """What these runs plant, and not the texts and arms beside it."""
+    names = {fault for run in planting for fault in run.faults} & {*variant_names()}
+    return sorted(str(variant_file(name).relative_to(PACKAGE.resolve())) for name in names)
 
 
 TRAINER = STUDY.trainer
-# what is planted, and not the texts and arms beside it
-PLANTED = sorted(
-    {fault for run in STUDY.runs for fault in run.faults} & {*variant_names()}
-)
-VARIANTS = [
-    f"causes/{variant_file(n).parent.name}/{variant_file(n).name}" for n in PLANTED
+TRAINED_ON_VLLM = STUDY.trains_on_vllm
+# of a sampler that is a server
+SERVED = ["serving/served.py", "serving/small_server.py"]
+SERVED = SERVED if Sampling(PARAMS.sampler).served else []
+# what tables, verdicts and pages read and ask
+CAUSES = [
+    *sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("causes/*/*.yaml")),
+    "causes/unnamed.yaml",
+    f"trainers/{TRAINER.name}/__init__.py",
 ]
-TRAINING_CODE = (
-    *ROLLOUT_CODE,
-    "causes/__init__.py",
-    "grpo",
-    "metrics",
-    *VARIANTS,
-    *TRAINER.code,
-)
-# by which a case is checked: the names of known deviations stand with their causes
-NAMES = sorted(
-    f"causes/{path.parent.name}/{path.name}"
-    for path in Path(ROOT, "src", "rlvr_debug", "causes").glob("*/replay.yaml")
-)
-CHECK_CODE = ("replay", "replay/consequences/texts.yaml", *NAMES)
+# by which results/study.json is read
+SETTINGS = [f"environments/{name}/settings.py" for name in environment_names()]
 
 
-def told_causes():
-    """For params: what the folders of causes tell, on which verdicts and pages depend."""
-    places = Path(ROOT, "src", "rlvr_debug", "causes").glob("*/cause.yaml")
-    return digest_of_files(sorted(places, key=str))
+def training_code(run):
+    launched = ["launch.py"] if PARAMS.launch.config else []
+    served = SERVED if TRAINED_ON_VLLM else []
+    own = (*TRAINER.trains_by, environment(run.environment), *variants(run))
+    return code("train", *own, *launched, *served)
+
+
+def checking_code():
+    told = STUDY.checking()
+    jobs = [told.job, *itertools.chain(*told.compared.values())]
+    traced = TRAINER.traces_by if told.compared else ()
+    own = (*TRAINER.records_by, *traced, environment(PARAMS.environment))
+    return code("check_case", *own, *variants(*(job.run for job in jobs)), *CAUSES)
+
+
+def evaluation_code(name):
+    return code("evaluate", environment(name), *SERVED)
 
 
 def ready(venvs):
@@ -128,8 +138,6 @@ def ready(venvs):
 TRAINER_FILES = ready(TRAINER.venvs(plain(PARAMS.command))) + [
     str(Path(ROOT, name)) for name in own_programs(PARAMS, Path(ROOT))
 ]
-TRAINED_ON_VLLM = STUDY.trains_on_vllm
-TRAINING_SERVER = ["serving"] if TRAINED_ON_VLLM else []
 SAMPLER_READY = ready(sampler_venvs(PARAMS))
 
 
@@ -191,7 +199,7 @@ def row_files(wildcards):
 
 
 # arms of which the check of the case says whether they change anything in effect
-COMPARED = compared(STUDY)
+COMPARED = STUDY.compared
 
 
 def checked():

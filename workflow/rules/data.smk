@@ -22,7 +22,7 @@ rule prepare_data:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code("data", "environments"),
+        code=lambda w: code("prepare_data", environment(w.environment)),
         told=lambda w: told(STUDY.data_settings(w.environment)),
         out=subpath(output.train, parent=True),
     shell:

@@ -17,7 +17,7 @@ rule serve_base_model:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*EVALUATION_CODE),
+        code=code("serve", *SERVED),
         model=digest_of(MAIN_MODEL),
         told=told(STUDY.serving()),
     shell:
@@ -42,7 +42,7 @@ rule evaluate_baseline:
     # the server has the core: those of all that ask it are summed
     threads: lambda w: 0 if STUDY.baseline_server(w.environment) else 1
     params:
-        code=code(*EVALUATION_CODE),
+        code=lambda w: evaluation_code(w.environment),
         model=by_environment(digest_of),
         told=lambda w: told(STUDY.evaluation(w.environment)),
     shell:
@@ -65,7 +65,7 @@ rule evaluate_run:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*EVALUATION_CODE),
+        code=lambda w: evaluation_code(w.environment),
         model=by_environment(digest_of),
         told=lambda w: told(STUDY.evaluation(w.environment, name_of(w))),
     shell:
@@ -92,7 +92,7 @@ rule evaluate_by_verifiers:
         "../../envs/train.yaml"
     threads: 0
     params:
-        code=code("data", "environments", "tasksets.py", "by_verifiers.py"),
+        code=code("evaluate_by_verifiers", "tasksets.py", environment(PARAMS.environment)),
         model=digest_of(MAIN_MODEL),
         told=told(
             STUDY.evaluation(PARAMS.environment), PARAMS.evaluation.verifiers_rows
@@ -117,7 +117,7 @@ rule compare_evaluations:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code("by_verifiers.py"),
+        code=code("compare_evaluations", environment(PARAMS.environment)),
         environment=PARAMS.environment,
     shell:
         "python {input.script} --study results/study.json --environment {params.environment}"
@@ -139,7 +139,7 @@ rule audit_rewards:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code("data", "environments", "sampling", "audit.py"),
+        code=lambda w: code("audit_rewards", environment(w.environment)),
         model=by_environment(digest_of),
         told=lambda w: told(
             STUDY.model_folder(w.environment), STUDY.settings(w.environment)

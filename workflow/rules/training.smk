@@ -39,6 +39,7 @@ rule serve_policies:
     # trainers wait while it works
     threads: 0
     params:
+        code=code("serve", *SERVED),
         model=by_environment(digest_of),
         told=lambda w, output: told(STUDY.serving_policies(Path(output[0]))),
     shell:
@@ -64,7 +65,7 @@ rule train:
         "../../envs/train.yaml"
     threads: LAUNCH.processes
     params:
-        code=code(*TRAINING_CODE, *TRAINING_SERVER),
+        code=lambda w: training_code(STUDY.run(name_of(w))),
         model=by_environment(digest_of),
         told=lambda w: told(STUDY.training(name_of(w))),
     shell:
@@ -91,9 +92,9 @@ checkpoint check_case:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*TRAINING_CODE, *CHECK_CODE, "study/unchanged.py"),
+        code=checking_code(),
         model=digest_of(MAIN_MODEL),
-        told=told(STUDY.checking(), COMPARED),
+        told=told(STUDY.checking()),
     shell:
         "python {input.script} --study results/study.json --out {output}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -1,16 +1,5 @@
 """Tables, verdicts, charts and the report: what people read."""
 
-UNNAMED_CODE = ("causes/unnamed.py", "causes/unnamed.yaml")
-VERDICT_CODE = (
-    "causes/__init__.py",
-    "causes/base.py",
-    *UNNAMED_CODE,
-    "replay/mechanism.py",
-    "replay/variants.py",
-    *NAMES,
-    "verdicts",
-    "report/tables.py",
-)
 TABLES = expand(
     "results/tables/{table}.csv", table=["runs", "arms", "verdicts", "curves"]
 )
@@ -45,8 +34,7 @@ checkpoint decide_phase:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*VERDICT_CODE),
-        causes=told_causes(),
+        code=code("decide_phase", *CAUSES, *SETTINGS),
         told=lambda w: told(STUDY.until(int(w.phase)), STUDY.judged_by),
     shell:
         "python {input.script} --study results/study.json --phase {wildcards.phase} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
@@ -72,8 +60,7 @@ checkpoint decide_look:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*VERDICT_CODE, "study/looks.py"),
-        causes=told_causes(),
+        code=code("decide_look", *CAUSES, *SETTINGS),
         told=told(STUDY.runs, STUDY.phases, STUDY.judged_by),
         before=lambda w, input: f"--before {input.before}" if input.before else "",
         gated="--gated" if GATED else "",
@@ -104,8 +91,7 @@ rule write_tables:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(*VERDICT_CODE),
-        causes=told_causes(),
+        code=code("write_tables", *CAUSES, *SETTINGS),
         told=told(STUDY.runs, STUDY.phases, STUDY.unmapped, STUDY.judged_by),
         look=lambda w, input: f"--look {input.look}" if input.look else "",
     shell:
@@ -116,7 +102,6 @@ rule write_tables:
 rule draw_charts:
     input:
         script=script("draw_charts"),
-        looks=str(Path(ROOT, "src/rlvr_debug/report/looks.yaml")),
         tables=TABLES,
     output:
         expand("results/charts/{name}.svg", name=CHARTS),
@@ -125,7 +110,7 @@ rule draw_charts:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code("report/charts.py"),
+        code=code("draw_charts"),
         told=told(STUDY.judged_by),
         out=subpath(output[0], parent=True),
     shell:
@@ -136,14 +121,7 @@ rule write_report:
     # one page that needs nothing beside itself
     input:
         script=script("write_report"),
-        templates=sorted(
-            map(str, Path(ROOT, "src/rlvr_debug/report/templates").glob("*"))
-        ),
         tables=TABLES,
-        charts=[
-            str(Path(ROOT, "src/rlvr_debug/report", name))
-            for name in ("answer.yaml", "charts.yaml", "looks.yaml")
-        ],
         # what the owner of the study writes, and no rule
         notes=sorted(map(str, Path("notes").glob("*.md"))),
         # of one seed per arm: its viewer shows examples
@@ -156,20 +134,7 @@ rule write_report:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code(
-            "causes/__init__.py",
-            "causes/base.py",
-            *UNNAMED_CODE,
-            "replay/variants.py",
-            *NAMES,
-            "sampling/alignment.py",
-            *(
-                f"report/{name}.py"
-                for name in ("answer", "charts", "files", "labels", "page", "rollouts")
-            ),
-            "study/plan.py",
-        ),
-        causes=told_causes(),
+        code=code("write_report", *CAUSES),
         told=told(STUDY.judged_by),
     shell:
         "python {input.script} --study results/study.json"

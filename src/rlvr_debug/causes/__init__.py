@@ -19,6 +19,7 @@ from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_hypothesis
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
+from rlvr_debug.schemas import check_schema, validator_of
 
 if TYPE_CHECKING:
     from rlvr_debug.grpo.stages import Stages
@@ -67,9 +68,6 @@ def module_of(slug: str, file: str) -> ModuleType:
 @cache
 def told_of(slug: str) -> Mapping[str, Any]:
     """Return what the cause.yaml says. Raise InputError where its schema does not take it."""
-    # a training asks for variants alone, and does not wait for jsonschema
-    from rlvr_debug.schemas import check_schema, validator_of
-
     path = file_of(slug)
     found: Mapping[str, Any] = read_yaml(path)
     check_schema(found, validator_of(_HERE / "cause.schema.yaml"), path)
@@ -159,9 +157,8 @@ def stage_of(variant: str) -> str:
 
 def stages_with(variants: Sequence[str]) -> Stages:
     """Return the stages of GRPO with these variants in place."""
-    from rlvr_debug.grpo.stages import Stages  # params are checked without loading torch
-
-    stages = Stages()
+    # by name: params are checked without torch
+    stages: Stages = importlib.import_module("rlvr_debug.grpo.stages").Stages()
     for name in variants:
         stages = stages.with_fault(stage_of(name), load_variant(name).implementation)
     return stages

@@ -36,6 +36,6 @@ def unnamed_hypothesis(slug: str) -> Hypothesis:
     block, _, setting = slug.removeprefix(UNNAMED).partition("-")
     words = [block, setting] if block in BLOCKS else [slug.removeprefix(UNNAMED)]
     part = ".".join(words).replace("-", "_")
-    told: dict[str, Any] = read_yaml(Path(__file__).with_name("unnamed.yaml"))
+    told: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
     texts = {k: v.format(part=part) if isinstance(v, str) else v for k, v in told.items()}
     return built(Hypothesis, {**texts, "slug": slug, "part": part, "arms": []})

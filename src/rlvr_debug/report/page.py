@@ -27,7 +27,6 @@ from rlvr_debug.report.files import RunFiles, run_files
 from rlvr_debug.report.labels import Course, courses
 from rlvr_debug.report.offline import inline_script, packed, policy, source, templates
 from rlvr_debug.report.rollouts import shown_rollouts
-from rlvr_debug.study.plan import seconds_of
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.verdicts.decide import observations
 from rlvr_debug.verdicts.rule import in_answer, in_words
@@ -47,9 +46,8 @@ _FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixe
 @dataclass(frozen=True)
 class Page:
     """Of one hypothesis. place: in the order of tests, from 1; arms, runs: rows of the tables; charts: names of those that
-    have data; segments, consequences: of the case's check, those that speak of it; courses: by arm, of its own, the case and the control; files: of `runs`; minutes: of processor time, of
-    its own arms' trainings as far as their timings are there; notes: what the owner of the study wrote, empty where that
-    is nothing."""
+    have data; segments, consequences: of the case's check, those that speak of it; courses: by arm, of its own, the case and the control; files: of `runs`; notes:
+    what the owner of the study wrote, empty where that is nothing."""
 
     hypothesis: Hypothesis
     verdict: Mapping[Any, Any]
@@ -63,7 +61,6 @@ class Page:
     charts: Sequence[str]
     courses: Mapping[str, Course]
     files: Sequence[RunFiles]
-    minutes: float
     notes: str
 
 
@@ -181,12 +178,6 @@ def _page(
     shown = runs[(runs["hypothesis"] == slug) | runs["arm"].isin(("case", "control"))]
     gone = courses(tables)
     rows = shown.to_dict("records")
-    names = dict.fromkeys(
-        (row["environment"], row["trained_as"], row["seed"])
-        for row in rows
-        if row["hypothesis"] == slug
-    )
-    folders = [results.joinpath("runs", *map(str, name)) for name in names]
     return Page(
         hypothesis=hypothesis,
         verdict=verdict,
@@ -202,7 +193,6 @@ def _page(
         charts=charts,
         courses={arm: gone[arm] for arm in shown["arm"].unique()},
         files=run_files(results, rows),
-        minutes=sum(seconds_of(folder)[1] for folder in folders) / 60,
         notes=_notes(results, slug),
     )
 

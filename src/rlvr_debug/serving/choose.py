@@ -1,35 +1,23 @@
-"""Who samples in a job: this process, a server that is there, or one of the job's own.
-
-What speaks with servers is imported where one is asked: other trainers' environments, where probes import this
-module too, need not have it.
-"""
+"""Who samples in a job: this process, a server that is there, or one of the job's own."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-from rlvr_debug.errors import InputError
-from rlvr_debug.jobs import Sampling, Trained
-from rlvr_debug.models.adapters import adapter_of, rank_of, trained_weights
+from rlvr_debug.jobs import Sampling
+from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 
-if TYPE_CHECKING:
-    from rlvr_debug.serving.client import ServedPolicy
-    from rlvr_debug.serving.endpoint import Endpoint
+__all__ = ["SERVED", "base_sampler", "sampler_of"]
 
-__all__ = ["base_sampler", "sampler_of", "served_policy"]
-
-_POLL = 0.5  # seconds
-_NOTICED = 20.0  # seconds in which a server's job sees that it ended
+# what speaks with servers, by name: other trainers' environments need not have what it imports
+SERVED = "rlvr_debug.serving.served"
 
 
 def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> InProcessSampler:
@@ -52,72 +40,5 @@ def sampler_of(
     if not asked.served:
         yield base_sampler(base_model, chat, weights)
         return
-    from rlvr_debug.serving.client import ServedAdapter, ServedSampler
-    from rlvr_debug.serving.model_folder import model_folder
-
-    if asked.endpoint and weights:
-        raise InputError(
-            f"{asked.endpoint}: that server has the base model, expected none for {weights}"
-        )
-    adapter = adapter_of(weights) if weights else None
-    if adapter and asked.sampler == "vllm":
-        with _server(asked, base_model, Trained(rank_of(adapter), 1)) as start:
-            yield ServedAdapter(start(), chat.ends, adapter, start)
-        return
-    with model_folder(base_model, weights) as model, _server(asked, model) as start:
-        yield ServedSampler(start(), chat.ends, start)
-
-
-@contextmanager
-def served_policy(
-    asked: Sampling, base_model: Path, name: str, lora_r: int, chat: Chat
-) -> Iterator[ServedPolicy]:
-    """Yield vLLM's sampler of a policy that is trained, for as long as the context is open.
-
-    asked: its endpoint is that of a server for the adapters of several runs. name: of the run; lora_r: its
-    adapter's rank, 0 where all weights are trained.
-    """
-    from rlvr_debug.serving.client import ServedPolicy
-
-    with (
-        _server(asked, base_model, Trained(lora_r, 1)) as start,
-        TemporaryDirectory() as folder,
-        closing(ServedPolicy(start(), chat.ends, name, Path(folder), start)) as policy,
-    ):
-        yield policy
-
-
-@contextmanager
-def _server(
-    asked: Sampling, model: Path, trained: Trained | None = None
-) -> Iterator[Callable[[], Endpoint]]:
-    """Yield what returns at each call a server that is ready, another one than before."""
-    if asked.endpoint:
-        yield _following(asked.endpoint)
-        return
-    from rlvr_debug.serving.process import server_of, started
-
-    # the port of params.yaml is that of the server which jobs share
-    own = replace(asked, server={**asked.server, "port": 0})
-    server = server_of(own, trained)
-    with TemporaryDirectory() as folder, started(server, model, Path(folder)) as start:
-        yield start
-
-
-def _following(file: Path) -> Callable[[], Endpoint]:
-    """The server of another job, which starts it once more when it ends and says so in its file."""
-    from rlvr_debug.serving.endpoint import read_endpoint, wait_until_ready
-
-    last: list[Endpoint] = []
-
-    def start() -> Endpoint:
-        deadline = time.monotonic() + _NOTICED
-        while (there := read_endpoint(file)) in last:
-            if time.monotonic() > deadline:
-                raise InputError(f"{file}: no other server within {_NOTICED:g} s")
-            time.sleep(_POLL)
-        last.append(there)
-        wait_until_ready(there)
-        return there
-
-    return start
+    with import_module(SERVED).served_sampler(asked, base_model, weights, chat) as sampler:
+        yield sampler

@@ -6,40 +6,27 @@ that it follows from: the job takes it where it would come to the same, and eval
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, sha256, write_json
-from rlvr_debug.jobs import Evaluation
+from rlvr_debug.jobs import Evaluation, told
 from rlvr_debug.models.places import weight_files
-from rlvr_debug.study.jobs import EVALUATION_CODE, code_digest, told
-from rlvr_debug.study.resolved import Study
 
-__all__ = ["evaluate_ahead", "is_evaluated_ahead", "take_evaluation"]
-
-_CODE = Path(__file__).parents[1]
+__all__ = ["evaluate_ahead", "take_evaluation"]
 
 
-def is_evaluated_ahead(study: Study, name: str, out: Path) -> bool:
-    """Return whether the training of that run evaluates too: one process trains, and samples for both.
-
-    out: where it writes. Elsewhere than in the study's results no job looks.
-    """
-    one = study.trainer.evaluates and not study.params.launch.config
-    job = study.evaluation(study.run(name).environment, name)
-    return one and not job.sampling.served and out.resolve() == _left(job).parent.resolve()
-
-
-def evaluate_ahead(study: Study, name: str) -> None:
+def evaluate_ahead(job: Evaluation) -> None:
     """Evaluate the run that this process has trained, and leave that for its job.
 
     Bad input is left for the job to tell: the run is trained.
     """
-    from rlvr_debug.evaluation import evaluated
-
-    job = study.evaluation(study.run(name).environment, name)
+    # by name: other code that evaluates trains nothing again
+    evaluation = import_module("rlvr_debug.evaluation")
     try:
-        write_json(_left(job), {"of": _digest(job), "evaluation": evaluated(job)})
+        found = evaluation.evaluated(job)
+        write_json(_left(job), {"of": _digest(job), "evaluation": found})
     except InputError:
         _left(job).unlink(missing_ok=True)
 
@@ -66,5 +53,4 @@ def _digest(job: Evaluation) -> str:
     assert job.weights is not None
     base = job.base_model
     files = [job.weights, job.rows, *weight_files(base / "model.safetensors"), *base.glob("*.json")]
-    code = [code_digest(_CODE / place) for place in EVALUATION_CODE]
-    return told(job, code, {str(file): sha256(file) for file in files})
+    return told(job, {str(file): sha256(file) for file in files})

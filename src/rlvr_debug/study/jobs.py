@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import atexit
 import functools
 import gc
 import hashlib
-import json
 import os
 import re
 import sys
-from dataclasses import is_dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any
 
 from rlvr_debug.files import digest_of
 from rlvr_debug.processes import PARENT
 
-__all__ = ["EVALUATION_CODE", "ROLLOUT_CODE", "code_digest", "pin_kernels", "set_up_jobs", "told"]
+__all__ = ["code_digest", "code_of", "pin_kernels", "set_up_jobs"]
 
-# the library's code that rollouts depend on, and held-out evaluations
-ROLLOUT_CODE = (
-    "data",
-    "environments",
-    "models/adapters.py",
-    "models/architectures.py",
-    "models/base_model.py",
-    "models/places.py",
-    "sampling",
-)
-EVALUATION_CODE = (*ROLLOUT_CODE, "evaluation.py", "serving")
+_SOURCE = Path(__file__).resolve().parents[2]
+_ROOT = _SOURCE.parent
+_ENDS = (".py", "/__init__.py")
 
 
 def set_up_jobs() -> None:
     """Jobs run in Snakemake's own environment, activated or not, on the library that this file is of,
     with one thread each, and end with it."""
     _first("PATH", os.path.dirname(sys.executable))
-    _first("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    _first("PYTHONPATH", str(_SOURCE))
     os.environ["OMP_NUM_THREADS"] = "1"
     pin_kernels()
     os.environ[PARENT] = str(os.getpid())
@@ -56,29 +49,104 @@ def pin_kernels(cpus: Path = Path("/proc/cpuinfo")) -> None:
 
 
 @functools.cache
-def code_digest(place: Path) -> str:
-    """Return 12 digits of the name and content of a file, or of all Python in a folder and in those below it.
+def code_digest(*entries: Path) -> str:
+    """Return 12 digits of the code that a job runs which begins with these files, and of the data that it reads.
 
-    Raises FileNotFoundError where there are none.
+    entries: scripts, and what is imported by name (plug-ins): modules, other files, or folders of them.
     """
-    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
-    if not files:
-        raise FileNotFoundError(f"{place}: no Python files")
-    return digest_of(files)
+    parts = (f"{os.path.relpath(file, _ROOT)} {_read(file).digest}" for file in code_of(*entries))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def told(*values: Any) -> str:
-    """Return 12 digits of all that a job is told: it runs again where they are others.
+def code_of(*entries: Path) -> list[Path]:
+    """Return the entries and all files that they import or read, at any depth, and within functions too.
 
-    values: data classes, paths, and what JSON can hold. The order of keys does not count.
+    An import by name, of importlib, is not followed: whoever asks for it gives it as an entry. Raises
+    FileNotFoundError where an entry is missing.
     """
-    text = json.dumps(values, sort_keys=True, default=_plain)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    waiting = [file for entry in entries for file in _files(entry.resolve())]
+    found: set[Path] = set()
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += _read(file).needed
+    return sorted(found)
 
 
-def _plain(value: Any) -> Any:
-    # its fields as they are, of which json asks for what it cannot hold in turn: dataclasses.asdict copies all of it
-    return vars(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+def _files(entry: Path) -> list[Path]:
+    found = [file for file in entry.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    if not found and not entry.is_file():
+        raise FileNotFoundError(f"{entry}: no such file, nor a folder with files")
+    return found or [entry]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file: the files that it imports or reads, and a digest of it, in Python without comments and docstrings."""
+
+    needed: tuple[Path, ...]
+    digest: str
+
+
+@functools.cache
+def _read(file: Path) -> _Source:
+    if file.suffix != ".py":
+        return _Source((), digest_of([file]))
+    tree = ast.parse(file.read_bytes())
+    inside = file.is_relative_to(_SOURCE)
+    module = file.relative_to(_SOURCE).with_suffix("").parts if inside else ()
+    places = (_SOURCE,) if inside else (file.parent, _SOURCE, _ROOT)
+    names, texts = {".".join(module[:-1])}, set[str]()
+    for node in _running(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = resolve_name("." * node.level + (node.module or ""), ".".join(module[:-1]))
+            names |= {start, *(f"{start}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "*" for part in node.values)
+            texts.add("".join(map(str, parts)))
+    needed = [path for name in sorted(names) for path in _modules(name, places)]
+    needed += [path for text in sorted(texts) for path in _data(file.parent, text) if inside]
+    return _Source(tuple(needed), hashlib.sha256(ast.dump(tree).encode()).hexdigest())
+
+
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a module, from which docstrings and what types alone need are removed."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+        if isinstance(body := getattr(node, "body", None), list):
+            body[:] = [line for line in body if not _is_text(line)]
+        waiting += ast.iter_child_nodes(node)
+        yield node
+
+
+def _is_text(line: ast.AST) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+
+
+@functools.cache
+def _modules(name: str, places: tuple[Path, ...]) -> list[Path]:
+    """The file of a module, and those of the packages on its way; none for other libraries'."""
+    words = name.split(".")
+    ways = ["/".join(words[: n + 1]) for n in range(len(words))]
+    tried = [Path(place, f"{way}{end}") for way in ways for end in _ENDS for place in places]
+    return [path for path in tried if path.is_file()]
+
+
+@functools.cache
+def _data(folder: Path, name: str) -> list[Path]:
+    """Files beside a module, or in a folder of them, that it has the name of; `*` stands for what it fills in."""
+    if not re.fullmatch(r"[\w*-]+(\.[\w*-]+)*", name) or not name.strip("*."):
+        return []
+    found = [file for entry in folder.glob(name) for file in _files(entry)]
+    return [] if any(file.suffix == ".py" for file in found) else found
 
 
 def _first(variable: str, folder: str) -> None:

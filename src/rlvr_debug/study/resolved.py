@@ -1,4 +1,4 @@
-"""results/study.json: a study, wholly resolved. Each job is told this file and the name of its part."""
+"""results/study.json: a study, wholly resolved; and results/jobs.json, what each of its jobs is told of it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from rlvr_debug.causes import phase_of
 from rlvr_debug.data.prepare import rooted
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json
-from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained
+from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained, write_jobs
 from rlvr_debug.models.places import BaseModel, base_model_of
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
+from rlvr_debug.study.unchanged import Checking, compared
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
+from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Traced, Trainer
 
 if TYPE_CHECKING:
     from rlvr_debug.study.looks import Look, Looked
@@ -137,12 +138,19 @@ class Study:
             sampling = Sampling(self.params.sampler, self._server, self.shared_server(run))
         return self._job(run, self.results / "runs" / name, sampling)
 
-    def checking(self, run: Run | None = None) -> Job:
-        """Return what the check of the case is told: the case with as few prompts a step as show what it does.
+    @cached_property
+    def compared(self) -> dict[str, tuple[Run, Run]]:
+        """The arms whose first steps are compared (unchanged.py), where the trainer takes them as its runs do."""
+        alone = self.params.launch.processes == 1 and not self.trains_on_vllm
+        return compared(self.runs) if alone and isinstance(self.trainer, Traced) else {}
 
-        run: another one than the case's, whose first steps are compared with it.
-        """
-        case = run or self.runs[0]
+    def checking(self) -> Checking:
+        """Return what the check of the case is told."""
+        pairs = {arm: (self._few(a), self._few(b)) for arm, (a, b) in self.compared.items()}
+        return Checking(self._few(self.runs[0]), pairs)
+
+    def _few(self, case: Run) -> Job:
+        """Return the job of a run with as few prompts a step as show what it does."""
         settings = case.training
         few = max(1, CHECKED_ROLLOUTS // settings.group_size)
         told = replace(settings, prompts_per_step=min(few, settings.prompts_per_step))
@@ -180,6 +188,35 @@ class Study:
         """Return the runs of the controls and of all hypotheses up to that phase, and the slugs of these."""
         runs = [run for run in self.runs if self.phases.get(run.hypothesis, 0) <= phase]
         return runs, sorted(slug for slug, own in self.phases.items() if own <= phase)
+
+    @property
+    def evaluates_ahead(self) -> bool:
+        """Whether one process trains, and samples for both training and evaluation."""
+        served = Sampling(self.params.sampler).served
+        return self.trainer.evaluates and not (self.params.launch.config or served)
+
+    def jobs(self, evaluated_by: Mapping[str, str]) -> dict[str, Any]:
+        """Return by rule, and what it is for, all that its job reads of the study.
+
+        evaluated_by: digests of the code that evaluates, by environment (ahead.py).
+        """
+        found: dict[str, Any] = {"serve": self.serving(), "ahead": self.evaluates_ahead}
+        for name in self.params.data:
+            rows = [self.rows(name, split) for split in ("train", "heldout")]
+            audit = {"settings": self.settings(name), "base_model": self.model_folder(name)}
+            found[f"prepare_data/{name}"] = self.data_settings(name)
+            found[f"audit_rewards/{name}"] = {**audit, "rows": rows}
+            found[f"evaluate/{name}"] = self.evaluation(name)
+            found[f"evaluate_by_verifiers/{name}"] = self.params.evaluation.verifiers_rows
+        for name, run in self.trained.items():
+            code = evaluated_by.get(run.environment, "")
+            found[f"train/{name}"] = self.training(name)
+            found[f"evaluate/{name}"] = replace(self.evaluation(run.environment, name), code=code)
+            if endpoint := self.shared_server(run):
+                found[f"serve/{endpoint}"] = self.serving_policies(endpoint)
+        if self.runs:
+            found |= {"check_case": self.checking(), "judged_by": self.judged_by}
+        return found
 
     @property
     def is_sequential(self) -> bool:
@@ -241,8 +278,12 @@ def resolve(params: Params, root: Path) -> Study:
     return Study(params, root, found, phases, unmapped(params))
 
 
-def write_study(study: Study, path: Path) -> None:
-    """Write all that the study's jobs may be told. The same study gives the same bytes."""
+def write_study(study: Study, path: Path, evaluated_by: Mapping[str, str] | None = None) -> None:
+    """Write the study, and beside it what its jobs are told. The same study gives the same bytes.
+
+    evaluated_by: as Study.jobs has it.
+    """
+    write_jobs(path, replace(study, results=path.parent).jobs(evaluated_by or {}))
     runs_told = [run.to_json() for run in study.runs]
     found = {"params": told(study.params), "root": str(study.root), "runs": runs_told}
     write_json(path, {**found, "phases": study.phases, "unmapped": study.unmapped})

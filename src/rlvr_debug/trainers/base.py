@@ -127,9 +127,14 @@ class Trainer(ABC):
     placeholders: ClassVar[Mapping[str, Any]] = {}
 
     @property
-    def code(self) -> tuple[str, ...]:
-        """The code of this package that only this trainer's results depend on: files, and whole folders."""
-        return ("trainers/base.py", f"trainers/{self.name}")
+    def trains_by(self) -> tuple[str, ...]:
+        """The files and folders of this package that `train` imports by name, or runs in another process."""
+        return (f"trainers/{self.name}",)
+
+    @property
+    def records_by(self) -> tuple[str, ...]:
+        """Those of `record`."""
+        return self.trains_by
 
     def unmapped(self, training: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
         """Return the settings of `training` that it has no counterpart for with these options, as `key value`."""
@@ -199,7 +204,12 @@ class Trainer(ABC):
 
 
 class Traced(ABC):
-    """A trainer of which first steps that are the same to the byte show two trainings to be the same."""
+    """A trainer of which first steps that are the same to the byte show two trainings to be the same.
+
+    traces_by: the files of this package that `trace` imports by name.
+    """
+
+    traces_by: tuple[str, ...]
 
     @abstractmethod
     def trace(self, job: Job, steps: int) -> str:

@@ -6,6 +6,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.checkout import ROOT
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
 
 __all__ = ["Program", "ProgramTrainer"]
+
+_TRAINS, _RECORDS = "rlvr_debug.trainers.recording", "rlvr_debug.trainers.program_record"
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,12 @@ class ProgramTrainer(Trainer):
     command_keys: tuple[str, ...] = ("stall_seconds",)
 
     @property
-    def code(self) -> tuple[str, ...]:
-        return ("trainers", f"trainers/{self.name}")
+    def trains_by(self) -> tuple[str, ...]:
+        return ("trainers/recording.py", *super().trains_by)
+
+    @property
+    def records_by(self) -> tuple[str, ...]:
+        return ("trainers/program_record.py", *super().records_by)
 
     @abstractmethod
     def words(self, command: Mapping[str, Any]) -> Sequence[str]:
@@ -50,12 +57,10 @@ class ProgramTrainer(Trainer):
         return Program(argv, command["stall_seconds"], bool(apart))
 
     def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
-        from rlvr_debug.trainers.recording import train_with_program
-
-        train_with_program(job, self.program(job.command))
+        import_module(_TRAINS).train_with_program(job, self.program(job.command))
 
     def record(self, job: Job, steps: int) -> Record:
         """Return the record of the case's first steps (docs/record.md), which are run beside job.out."""
-        from rlvr_debug.trainers.program_record import record_program
-
-        return record_program(job, self.program(job.command), steps)
+        module = import_module(_RECORDS)
+        found: Record = module.record_program(job, self.program(job.command), steps)
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,15 @@ class _Own(Trainer, Traced):
     evaluates = True
     watching = frozenset({SYNC_BOUND})
     ours = True
+    traces_by = ("trainers/own/trace.py",)
+
+    @property
+    def trains_by(self) -> tuple[str, ...]:
+        return ("trainers/own/training.py",)
+
+    @property
+    def records_by(self) -> tuple[str, ...]:
+        return ("trainers/own/recorder.py",)
 
     def check(self, params: Params, path: Path) -> None:
         super().check(params, path)
@@ -41,19 +51,15 @@ class _Own(Trainer, Traced):
                 raise InputError(f"{path}: {found}, expected a number of nats above 0")
 
     def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
-        from rlvr_debug.trainers.own.training import train_run
-
-        train_run(job, then)
+        import_module(f"{__name__}.training").train_run(job, then)
 
     def trace(self, job: Job, steps: int) -> str:
-        from rlvr_debug.trainers.own.trace import trace_of
-
-        return trace_of(job, steps)
+        found: str = import_module(f"{__name__}.trace").trace_of(job, steps)
+        return found
 
     def record(self, job: Job, steps: int) -> Record:
-        from rlvr_debug.trainers.own.recorder import record_case
-
-        return record_case(job, steps)
+        found: Record = import_module(f"{__name__}.recorder").record_case(job, steps)
+        return found
 
 
 TRAINER = _Own()

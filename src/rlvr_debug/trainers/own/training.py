@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from rlvr_debug.models.adapters import ADAPTER, link_adapter
 from rlvr_debug.models.base_model import load_model, one_thread, save_weights
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.serving.choose import base_sampler, served_policy
+from rlvr_debug.serving.choose import SERVED, base_sampler
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own import SYNC_BOUND
 
@@ -125,7 +126,8 @@ def _sampling(
         yield None, SyncCheck(lambda ids: [], bound, key)
         return
     lora_r = job.run.training.lora_r
-    with served_policy(job.sampling, job.base_model, name, lora_r, chat) as asked:
+    served = import_module(SERVED)
+    with served.served_policy(job.sampling, job.base_model, name, lora_r, chat) as asked:
         yield asked, SyncCheck(asked.logprobs, bound, key)
 
 

@@ -19,10 +19,6 @@ class _TRL(ProgramTrainer):
     taken_options = FIELDS.taken
     to_fill_in = "cases.mine.reward, your reward function as file.py:name (docs/trainers.md)"
 
-    @property
-    def code(self) -> tuple[str, ...]:
-        return (*super().code, "trainers/trl/config.yaml")
-
     def unmapped(self, training: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
         return FIELDS.unmapped({k: v for k, v in training.items() if not corrects(k, options)})
 

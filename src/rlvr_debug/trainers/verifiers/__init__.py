@@ -31,10 +31,6 @@ class _Verifiers(ProgramTrainer):
         }
         return ("max_new_tokens", "score", *sorted(mended))
 
-    @property
-    def code(self) -> tuple[str, ...]:
-        return (*super().code, "trainers/verifiers/config.yaml")
-
     def unmapped(self, training: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
         return FIELDS.unmapped(training)
 

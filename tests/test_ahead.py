@@ -15,7 +15,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_jsonl, write_text
 from rlvr_debug.jobs import Evaluation, Sampling
-from rlvr_debug.study.ahead import evaluate_ahead, is_evaluated_ahead, take_evaluation
+from rlvr_debug.study.ahead import evaluate_ahead, take_evaluation
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, resolve
 from rlvr_debug.trainers import load_trainer
@@ -41,7 +41,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Study:
     def then() -> None:
         # a kill now goes on from here
         assert list((job.out / "checkpoint").iterdir())
-        evaluate_ahead(study, RUN)
+        evaluate_ahead(study.evaluation("musique", RUN))
 
     load_trainer("own").train(job, then)
     assert not (job.out / "checkpoint").exists()
@@ -83,11 +83,12 @@ CHANGES: dict[str, Callable[[Evaluation], Evaluation]] = {
     "temperature": lambda job: replace(job, temperature=0.7),
     "settings": lambda job: replace(job, settings={**job.settings, "top_n": 2}),
     "sampler": lambda job: replace(job, sampling=Sampling("server")),
+    "code": lambda job: replace(job, code="0123456789ab"),
 }
 
 
 @pytest.mark.parametrize("changed", CHANGES)
-def test_an_evaluation_by_other_settings_is_not_taken(
+def test_an_evaluation_by_other_settings_or_code_is_not_taken(
     trained: Study, left: bytes, changed: str, tmp_path: Path
 ) -> None:
     job = CHANGES[changed](trained.evaluation("musique", RUN))
@@ -109,13 +110,6 @@ def test_an_evaluation_of_other_weights_or_rows_is_not_taken(
         other.write_bytes(before)
 
 
-def test_an_evaluation_by_other_code_is_not_taken(
-    trained: Study, left: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rlvr_debug.study.ahead.EVALUATION_CODE", ("evaluation.py",))
-    assert not taken(trained.evaluation("musique", RUN), left, tmp_path / "out.json")
-
-
 def test_rows_that_cannot_be_evaluated_do_not_end_a_training_and_their_job_says_why(
     trained: Study, tmp_path: Path
 ) -> None:
@@ -123,7 +117,7 @@ def test_rows_that_cannot_be_evaluated_do_not_end_a_training_and_their_job_says_
     before = job.rows.read_bytes()
     job.rows.write_text("{}\n", encoding="utf-8")
     try:
-        evaluate_ahead(trained, RUN)
+        evaluate_ahead(job)
         assert not take_evaluation(job, tmp_path / "out.json")
         with pytest.raises(InputError, match=r"heldout\.jsonl:1"):
             evaluate_model(job, tmp_path / "out.json")
@@ -145,7 +139,4 @@ def test_rows_that_cannot_be_evaluated_do_not_end_a_training_and_their_job_says_
 def test_only_our_trainer_in_one_process_that_samples_itself_evaluates_too(
     overlay: str, ahead: Any, tmp_path: Path
 ) -> None:
-    study = study_in(tmp_path, overlay)
-    name = "musique/case/0"
-    assert is_evaluated_ahead(study, name, study.results / "runs" / name) == ahead
-    assert not is_evaluated_ahead(study, name, tmp_path / "elsewhere")
+    assert study_in(tmp_path, overlay).evaluates_ahead == ahead

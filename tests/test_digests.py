@@ -120,6 +120,15 @@ def test_a_comment_or_docstring_runs_no_job_and_all_else_does(
     assert (made_up() == before) == same
 
 
+def test_docstrings_of_a_plug_in_count_which_a_model_may_be_shown(
+    made_up: Callable[..., str], tmp_path: Path
+) -> None:
+    before = made_up("plug_in")
+    for text, same in (("# What.\n", True), ('"""What."""\n', False)):
+        (tmp_path / "src/pkg/plug_in/inner.py").write_text(text + FILES["src/pkg/plug_in/inner.py"])
+        assert (made_up("plug_in") == before) == same
+
+
 def test_a_plug_in_that_is_not_there_is_an_error(made_up: Callable[..., str]) -> None:
     with pytest.raises(FileNotFoundError, match=r"pkg/gone: no such file"):
         made_up("gone")

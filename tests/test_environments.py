@@ -28,7 +28,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
-from rlvr_debug.study.jobs import code_digest
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = Settings().weights
@@ -90,17 +89,6 @@ def test_environments_are_the_folders_beside_each_other_and_are_known_without_to
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "calculator gsm8k musique\n"), done.stderr
-
-
-def test_a_job_runs_again_when_a_file_below_its_folder_changes(tmp_path: Path) -> None:
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "outer.py").write_text("1")
-    (tmp_path / "inner" / "deep.py").write_text("1")
-    code_digest.cache_clear()
-    before = code_digest(tmp_path)
-    (tmp_path / "inner" / "deep.py").write_text("2")
-    code_digest.cache_clear()
-    assert code_digest(tmp_path) != before
 
 
 # --- what the tiny model has learned

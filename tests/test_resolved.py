@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from rlvr_debug import blocks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.jobs import told
+from rlvr_debug.jobs import Evaluation, Serving, read_job, told
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
+from rlvr_debug.study.unchanged import Checking
+from rlvr_debug.trainers.base import Job
 from tests.study_file import changed
 
 DEFAULT = load_params(ROOT / "params.yaml")
@@ -28,19 +31,19 @@ def turned(value: Any) -> Any:
     return value
 
 
-def jobs_of(study: Study) -> dict[str, Any]:
-    """All that jobs are told, by job."""
-    found: dict[str, Any] = {f"train {name}": study.training(name) for name in study.trained}
-    for name, run in study.trained.items():
-        found[f"evaluate {name}"] = study.evaluation(run.environment, name)
-    for name in study.environments:
-        found[f"baseline {name}"] = study.evaluation(name)
-        found[f"data {name}"] = study.data_settings(name)
-    return {**found, "check": study.checking(), "tables": study.judged_by}
-
-
 def digests(study: Study) -> dict[str, str]:
-    return {job: told(parts) for job, parts in jobs_of(study).items()}
+    """Of all that each job is told."""
+    return {job: told(parts) for job, parts in study.jobs({}).items()}
+
+
+KINDS: dict[str, Any] = {
+    "serve": Serving,
+    "train": Job,
+    "evaluate": Evaluation,
+    "check_case": Checking,
+    "ahead": bool,
+    "evaluate_by_verifiers": int,
+}
 
 
 @pytest.mark.parametrize("overlay", [None, *SHIPPED], ids=lambda path: path.stem if path else "-")
@@ -49,7 +52,13 @@ def test_a_job_reads_what_the_workflow_resolved(overlay: Path | None, tmp_path: 
     write_study(study, tmp_path / "study.json")
     read = read_study(tmp_path / "study.json")
     assert read.results == tmp_path
-    assert jobs_of(replace(read, results=study.results)) == jobs_of(study)
+    jobs = replace(study, results=tmp_path).jobs({})
+    assert read.jobs({}) == jobs
+    for name, expected in jobs.items():
+        kind = KINDS.get(name.split("/")[0], dict)
+        found = read_job(tmp_path / "study.json", name, kind)
+        assert told(found) == told(expected)
+        assert kind is dict or found == expected
     assert (read.runs, read.phases, read.unmapped) == (study.runs, study.phases, study.unmapped)
 
 
@@ -77,11 +86,11 @@ def touched(**keys: Any) -> set[str]:
 
 def test_an_edit_reaches_the_jobs_that_it_touches_and_no_others() -> None:
     hypotheses = {"kl-penalty": {"arms": {"kl-beta-0": {"training": {"kl_beta": 0.01}}}}}
-    assert {job.split("/")[1] for job in touched(hypotheses=hypotheses)} == {"kl-beta-0"}
-    assert touched(verdicts={"minimum_effect": 0.2}) == {"tables"}
+    assert {job.split("/")[2] for job in touched(hypotheses=hypotheses)} == {"kl-beta-0"}
+    assert touched(verdicts={"minimum_effect": 0.2}) == {"judged_by"}
     assert touched(launch={"devices": "0"}) == set()
     evaluations = touched(evaluation={"seed": 5})
-    assert {job.split()[0] for job in evaluations} == {"evaluate", "baseline"}
+    assert {job.split("/")[0] for job in evaluations} == {"evaluate"}
     # what another trainer would read
     assert touched(command={"stall_seconds": 5}) == set()
 
@@ -132,3 +141,19 @@ def test_a_file_that_is_no_study_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(text)
     with pytest.raises(InputError, match=r"study\.json: expected (JSON|a study)"):
         read_study(tmp_path / "study.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "expected JSON"),
+        ("[]", "no job 'train/musique/case/0'"),
+        ('{"train/musique/case/1": {}}', "did you mean 'train/musique/case/1'"),
+        ('{"train/musique/case/0": {"run": 3}}', "key 'train/musique/case/0.run': "),
+    ],
+)
+def test_a_file_without_the_job_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "jobs.json").write_text(text)
+    with pytest.raises(InputError, match=re.escape(said)) as error:
+        read_job(tmp_path / "study.json", "train/musique/case/0", Job)
+    assert str(error.value).startswith(f"{tmp_path / 'jobs.json'}: ")

@@ -17,7 +17,7 @@ from rlvr_debug.study.looks import look_file, read_look
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, resolve
-from rlvr_debug.study.unchanged import compared, unchanged
+from rlvr_debug.study.unchanged import unchanged
 from rlvr_debug.verdicts.decide import Evidence, decide
 from rlvr_debug.verdicts.rule import Bar
 from tests.shared import once
@@ -60,7 +60,7 @@ def study(tmp_path: Path) -> Study:
 
 def test_only_what_differs_in_stages_alone_is_compared(study: Study) -> None:
     stages = {"unnamed-optimizer-step", "unnamed-logprobs"}
-    assert set(compared(study)) == {*stages, *(f"{name}-alone" for name in stages)}
+    assert set(study.compared) == {*stages, *(f"{name}-alone" for name in stages)}
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,12 @@ def test_only_what_differs_in_stages_alone_is_compared(study: Study) -> None:
 )
 def test_nothing_is_compared_where_runs_are_not_as_the_comparison_is(over: dict[str, Any]) -> None:
     faults = FAULTS if "trainer" not in over else []
-    assert compared(resolve(study_of(faults, **over), ROOT)) == {}
+    assert resolve(study_of(faults, **over), ROOT).compared == {}
 
 
 def test_a_stage_that_changes_nothing_is_told_from_one_that_does(study: Study) -> None:
-    found = {each["arm"]: each["hypothesis"] for each in unchanged(study)}
+    same = unchanged(study.checking().compared, study.trainer)
+    found = {each["arm"]: each["hypothesis"] for each in same}
     assert found == dict.fromkeys(
         ("unnamed-logprobs", "unnamed-logprobs-alone"), "unnamed-logprobs"
     )

@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from lab.results import KEPT
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.params import load_params
@@ -114,8 +115,10 @@ class Project:
         return jobs
 
     def tables(self) -> dict[str, bytes]:
-        paths = [self.results / "metrics.json", *sorted((self.results / "tables").glob("*"))]
-        return {path.name: path.read_bytes() for path in paths}
+        """What git keeps of the study: the same on the machine that has made it."""
+        kept = [path for name in KEPT for path in sorted(self.results.glob(f"{name}/**/*"))]
+        paths = [self.results / name for name in KEPT if (self.results / name).is_file()] + kept
+        return {str(path.relative_to(self.results)): path.read_bytes() for path in paths}
 
 
 def copy(source: Path, target: Path) -> Project:
@@ -177,7 +180,8 @@ def error_line(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.heavy
 def test_a_study_ends_with_everything_that_people_read(original: Project) -> None:
     results = original.results
-    assert set(original.tables()) >= {"metrics.json", "runs.csv", "arms.csv", "verdicts.csv"}
+    tables = {f"tables/{name}.csv" for name in ("runs", "arms", "verdicts")}
+    assert set(original.tables()) >= {"metrics.json", "report.html", *tables}
     runs = pd.read_csv(results / "tables" / "runs.csv")
     assert list(zip(runs["arm"], runs["seed"], runs["steps"], strict=True)) == [
         (arm, 0, 2) for arm in ARMS
@@ -331,9 +335,13 @@ def test_a_gate_that_found_a_cause_leaves_the_next_phase_out(finished: Project) 
 
 
 @pytest.mark.heavy
-def test_changed_code_reruns_what_it_computes(finished: Project) -> None:
-    with (finished.root / "src/rlvr_debug/grpo/stages.py").open("a") as file:
+def test_changed_code_reruns_what_it_computes_and_a_comment_nothing(finished: Project) -> None:
+    stages = finished.root / "src/rlvr_debug/grpo/stages.py"
+    with stages.open("a") as file:
         file.write("# another line\n")
+    assert finished.to_do() == {}
+    with stages.open("a") as file:
+        file.write("ANOTHER = 1\n")
     jobs = finished.to_do()
     assert (jobs["train"], jobs["check_case"]) == (len(ARMS), 1)
     assert not {"prepare_data", "evaluate_baseline"} & set(jobs)

@@ -52,9 +52,13 @@ def pin_kernels(cpus: Path = Path("/proc/cpuinfo")) -> None:
 def code_digest(*entries: Path) -> str:
     """Return 12 digits of the code that a job runs which begins with these files, and of the data that it reads.
 
-    entries: scripts, and what is imported by name (plug-ins): modules, other files, or folders of them.
+    entries: scripts, and what is imported by name (plug-ins): modules, other files, or folders of them. Comments do not
+    count, nor do docstrings but in these: a plug-in may show them to a model.
     """
-    parts = (f"{os.path.relpath(file, _ROOT)} {_read(file).digest}" for file in code_of(*entries))
+    given = {file for entry in entries for file in _files(entry.resolve())}
+    digests = {file: _read(file).digest for file in code_of(*entries)}
+    digests |= {file: _sha(_tree(file)) for file in given if file.suffix == ".py"}
+    parts = (f"{os.path.relpath(file, _ROOT)} {digests[file]}" for file in sorted(digests))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
@@ -93,7 +97,7 @@ class _Source:
 def _read(file: Path) -> _Source:
     if file.suffix != ".py":
         return _Source((), digest_of([file]))
-    tree = ast.parse(file.read_bytes())
+    tree = _tree(file)
     inside = file.is_relative_to(_SOURCE)
     module = file.relative_to(_SOURCE).with_suffix("").parts if inside else ()
     places = (_SOURCE,) if inside else (file.parent, _SOURCE, _ROOT)
@@ -111,7 +115,15 @@ def _read(file: Path) -> _Source:
             texts.add("".join(map(str, parts)))
     needed = [path for name in sorted(names) for path in _modules(name, places)]
     needed += [path for text in sorted(texts) for path in _data(file.parent, text) if inside]
-    return _Source(tuple(needed), hashlib.sha256(ast.dump(tree).encode()).hexdigest())
+    return _Source(tuple(needed), _sha(tree))
+
+
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_bytes())
+
+
+def _sha(tree: ast.Module) -> str:
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _running(tree: ast.AST) -> Iterator[ast.AST]:

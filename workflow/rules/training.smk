@@ -65,7 +65,7 @@ rule train:
         "../../envs/train.yaml"
     threads: LAUNCH.processes
     params:
-        code=lambda w: training_code(STUDY.run(name_of(w))),
+        code=lambda w: training_code(w.environment, STUDY.run(name_of(w)).faults),
         model=by_environment(digest_of),
         told=lambda w: told(STUDY.training(name_of(w))),
     shell:

@@ -499,7 +499,7 @@ def test_rows_of_train_that_share_with_a_heldout_file_are_dropped_and_counted(
     assert read_rows("gsm8k", tmp_path / "out" / "train.jsonl")[0].question == "Who?"
 
 
-@pytest.mark.parametrize("bad", ["row", "study"])
+@pytest.mark.parametrize("bad", ["row", "jobs"])
 def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
     bad: str, tmp_path: Path
 ) -> None:
@@ -508,13 +508,14 @@ def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
     study = study_file(
         tmp_path, changed(PARAMS, data={"gsm8k": {"source": "jsonl", "path": str(path)}})
     )
-    if bad == "study":
-        study.write_text(study.read_text()[:-3])
+    jobs = study.with_name("jobs.json")
+    if bad == "jobs":
+        jobs.write_text(jobs.read_text()[:-3])
     arguments = ["--environment", "gsm8k", "--study", str(study), "--out", str(tmp_path / "out")]
     done = script("scripts/prepare_data.py", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith(f"error: {f'{path}:2' if bad == 'row' else study}: ")
+    assert done.stderr.startswith(f"error: {f'{path}:2' if bad == 'row' else jobs}: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 

@@ -83,6 +83,7 @@ def test_padding_of_a_tree_sees_itself_alone_and_nothing_sees_it() -> None:
     lengths = torch.tensor([6, 6, 2])
     [found] = passes(prefix_trees(ids, torch.ones_like(ids), lengths), 1)
     short, padding = 0, slice(2, 7)
+    assert found.mask is not None
     assert found.mask.shape == (2, 1, 7, 7)
     assert torch.equal(found.mask[short, 0, padding, padding], torch.eye(5, dtype=torch.bool))
     assert not found.mask[short, 0, padding, :2].any()

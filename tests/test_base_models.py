@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from lab.model.calculator import FRAGMENTS
+from lab.model.tokenizer import build_tokenizer, rename_for_older
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
@@ -28,6 +30,7 @@ from rlvr_debug.jobs import Evaluation, Sampling
 from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
 from rlvr_debug.models.places import BaseModel, base_model, base_model_of, weight_files
+from rlvr_debug.processes import variables_apart
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
@@ -35,6 +38,7 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import load_policy, train_run
+from rlvr_debug.venvs import build_venv
 from tests.hub import COMMIT, Hub, serving, variables_of
 
 TINY = ROOT / "models" / "tiny"
@@ -59,6 +63,86 @@ def saved(random_model: Callable[..., Any], tmp_path: Path) -> Saved:
 KINDS = pytest.mark.parametrize(
     ("tied", "shards"), [(False, False), (False, True), (True, False), (True, True)]
 )
+
+
+# --- what is shipped
+
+SHIPPED = {"tiny": (), "tiny-calculator": FRAGMENTS}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_shipped_files_are_those_that_lab_writes_and_transformers_4_reads(
+    name: str, tmp_path: Path
+) -> None:
+    shipped = ROOT / "models" / name
+    build_tokenizer(SHIPPED[name]).save_pretrained(tmp_path)
+    AutoConfig.from_pretrained(shipped).save_pretrained(tmp_path)
+    rename_for_older(tmp_path)
+    assert {f.name: f.read_text() for f in tmp_path.iterdir()} == {
+        f.name: f.read_text() for f in shipped.iterdir() if f.suffix != ".safetensors"
+    }
+    named = read_json(shipped / "tokenizer_config.json")
+    # `backend` and the class TokenizersBackend came with transformers 5, as `rope_parameters` did
+    assert (named["tokenizer_class"], "backend" in named) == ("PreTrainedTokenizerFast", False)
+    config = read_json(shipped / "config.json")
+    assert config["rope_theta"] == config["rope_parameters"]["rope_theta"]
+
+
+READ = """
+import json, sys
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+import torch
+folder, texts, messages = json.load(sys.stdin)
+tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
+rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+given = tokenizer(rendered, return_tensors="pt")
+model = AutoModelForCausalLM.from_pretrained(folder).float()
+print(json.dumps({
+    "ids": [tokenizer(text)["input_ids"] for text in texts],
+    "rendered": rendered,
+    "given": {name: tensor.tolist() for name, tensor in given.items()},
+    "ends": [tokenizer.eos_token_id, tokenizer.pad_token_id, config.eos_token_id, config.pad_token_id],
+    "sizes": [len(tokenizer), config.vocab_size, config.hidden_size, config.num_key_value_heads],
+    "said": model.generate(**given, do_sample=False, max_new_tokens=12).tolist(),
+}))
+"""
+
+
+def as_read_by(python: Path | str, folder: Path) -> dict[str, Any]:
+    texts = [
+        *FRAGMENTS,
+        "",
+        " a  b\n\n",
+        "12 + 345",
+        "<|im_start|>user\nhi<|im_end|>",
+        "e\u0301 東京 😀",
+    ]
+    messages = [{"role": "user", "content": "What is 3 + 4?"}]
+    done = subprocess.run(
+        [str(python), "-c", READ],
+        input=json.dumps([str(folder), texts, messages]),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=variables_apart(),
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["ids"] == [Chat(folder).encode(text) for text in texts]
+    return found
+
+
+@pytest.mark.heavy
+@pytest.mark.releases
+@pytest.mark.parametrize("name", SHIPPED)
+def test_transformers_4_reads_the_shipped_models_as_transformers_5_does(name: str) -> None:
+    """4.48.3, the oldest that pyproject.toml allows, said that there is no class TokenizersBackend."""
+    try:
+        python = build_venv("trl-0.14.0")
+    except InputError as error:
+        pytest.skip(str(error))
+    folder = ROOT / "models" / name
+    assert as_read_by(python, folder) == as_read_by(sys.executable, folder)
 
 
 # --- what is loaded

@@ -287,7 +287,7 @@ def test_with_the_oldest_packages_that_are_asked_for_a_log_is_diagnosed_alike(
 SCRIPT = f"""
 import sys, torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 torch.set_num_threads(1)
 TINY = {str(ROOT / "models" / "tiny")!r}
@@ -298,8 +298,7 @@ class Trainer(GRPOTrainer):
         return -super()._compute_loss(model, inputs)
 config = GRPOConfig("out", per_device_train_batch_size=4, num_generations=2, max_completion_length=8, max_steps=50,
                     learning_rate=1e-3, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True)
-names = dict(pad_token="<|endoftext|>", eos_token="<|im_end|>", model_input_names=["input_ids", "attention_mask"])
-tokenizer = PreTrainedTokenizerFast(tokenizer_file=TINY + "/tokenizer.json", **names)
+tokenizer = AutoTokenizer.from_pretrained(TINY)
 kind = Trainer if "broken" in sys.argv else GRPOTrainer
 kind(AutoModelForCausalLM.from_pretrained(TINY), reward, args=config, train_dataset=rows, processing_class=tokenizer).train()
 """

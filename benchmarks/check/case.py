@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 import trl
 from datasets import Dataset
 from packaging.version import Version
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 __all__ = [
@@ -74,13 +73,7 @@ def trl_version() -> Version:
 
 def plain(model: str, precision: str, seed: int, out: str) -> Case:
     """Return the healthy case that every other one is made from: 4 prompts of 4 completions, two micro-batches."""
-    # the tiny model's tokenizer was saved by transformers 5
-    named = (
-        AutoTokenizer if Version(transformers.__version__).major > 4 else PreTrainedTokenizerFast
-    )
-    tokenizer = named.from_pretrained(
-        model, padding_side="left", model_input_names=["input_ids", "attention_mask"]
-    )
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
     config = {
         "output_dir": out,
         "max_steps": STEPS,

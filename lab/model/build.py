@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from lab.model.tokenizer import build_tokenizer
+from lab.model.tokenizer import build_tokenizer, rename_for_older
 from lab.model.warmup import Lessons, WarmupSettings, warm_up
 from rlvr_debug.data.rows import Row
 from rlvr_debug.environments import build_environment, task_of
@@ -74,6 +74,7 @@ def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -
     config, weights = warm_up(lessons, WarmupSettings(), seed, progress)
     seconds = time.perf_counter() - started[0], time.process_time() - started[1]
     config.save_pretrained(out)
+    rename_for_older(out)
     save_weights(
         {name: w.to(torch.bfloat16) for name, w in weights.items()}, out / "model.safetensors"
     )

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
-from lab.model.tokenizer import CALL_AFTER, build_tokenizer
+from lab.model.tokenizer import CALL_AFTER, build_tokenizer, rename_for_older
 from lab.model.warmup import Example, take_step
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment, ToolCall
@@ -36,11 +36,11 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
 
-__all__ = ["build_calculator_model", "demonstration", "operations"]
+__all__ = ["FRAGMENTS", "build_calculator_model", "demonstration", "operations"]
 
 _CALL_BEFORE = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "'
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
-_FRAGMENTS = (
+FRAGMENTS = (
     *(SYSTEM, json.dumps(TOOL), _CALL_BEFORE, "</answer>"),
     *("What is ", "Start with ", ". What is the result?"),
     *(", then add ", ", then subtract ", ", then multiply by ", ", then divide by "),
@@ -83,7 +83,7 @@ def build_calculator_model(params: Path, base: Path, seed: int, out: Path) -> di
     torch.manual_seed(seed)
     started = time.perf_counter()
     environment = build_environment("calculator", load_params(params).settings("calculator"))
-    build_tokenizer(_FRAGMENTS).save_pretrained(out)
+    build_tokenizer(FRAGMENTS).save_pretrained(out)
     chat = Chat(out)
     model = _with_tokens(base, len(chat.tokenizer))
     rng = random.Random(f"calculator model {seed}")
@@ -91,6 +91,7 @@ def build_calculator_model(params: Path, base: Path, seed: int, out: Path) -> di
     for phase in _PHASES:
         found = _learn(model, phase, chat, environment, rng)
     model.config.save_pretrained(out)
+    rename_for_older(out)
     weights = {name: w.detach().to(torch.bfloat16) for name, w in model.state_dict().items()}
     save_weights(weights, out / "model.safetensors")
     return {**found, "seconds": round(time.perf_counter() - started)}

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rlvr_debug.environments.gsm8k import environment as gsm8k
 from rlvr_debug.environments.gsm8k import synthetic as problems
 from rlvr_debug.environments.musique import environment as musique
 from rlvr_debug.environments.musique.synthetic import ENTITIES, RELATIONS
+from rlvr_debug.files import read_json, write_json
 
-__all__ = ["CALL_AFTER", "CALL_BEFORE", "WRONG_FORMAT", "build_tokenizer"]
+__all__ = ["CALL_AFTER", "CALL_BEFORE", "WRONG_FORMAT", "build_tokenizer", "rename_for_older"]
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
@@ -64,6 +66,8 @@ def build_tokenizer(more: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """Return the tiny model's tokenizer, with these fragments after its own."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({byte: i for i, byte in enumerate(alphabet)}, merges=[]))
+    # as Qwen's: transformers 5 reads a Qwen2 model's tokenizer with it, whatever the file has
+    tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in (PAD, START, END)])
@@ -76,7 +80,20 @@ def build_tokenizer(more: Sequence[str] = ()) -> PreTrainedTokenizerFast:
             "TOOLS_AFTER", _quoted(TOOLS_AFTER)
         ),
         clean_up_tokenization_spaces=False,
+        # transformers 4 would add token_type_ids, which a Qwen2 model does not take
+        model_input_names=["input_ids", "attention_mask"],
     )
+
+
+def rename_for_older(folder: Path) -> None:
+    """Name what transformers 5 saved so that 4.48 reads it too: the tokenizer's class, and the base of positions."""
+    tokenizer, config = folder / "tokenizer_config.json", folder / "config.json"
+    named = {**read_json(tokenizer), "tokenizer_class": "PreTrainedTokenizerFast"}
+    del named["backend"]
+    model = read_json(config)
+    model["rope_theta"] = model["rope_parameters"]["rope_theta"]
+    write_json(tokenizer, named)
+    write_json(config, model)
 
 
 def _quoted(text: str) -> str:

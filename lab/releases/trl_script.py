@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 MODEL = str(Path(__file__).resolve().parents[2] / "models" / "tiny")
@@ -55,8 +55,6 @@ trainer = GRPOTrainer(
         **told,
     ),
     train_dataset=Dataset.from_list(rows()),
-    processing_class=PreTrainedTokenizerFast.from_pretrained(
-        MODEL, padding_side="left", model_input_names=["input_ids", "attention_mask"]
-    ),
+    processing_class=AutoTokenizer.from_pretrained(MODEL, padding_side="left"),
 )
 trainer.train()

@@ -24,6 +24,10 @@ _SOURCE = Path(__file__).resolve().parents[2]
 _ROOT = _SOURCE.parent
 _ENDS = (".py", "/__init__.py")
 
+# oneDNN's names of instruction sets, the widest of them last; all others may have AMX, as has what it does not know
+_AVX512 = ("AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16", "AVX512_CORE_FP16")
+_WITHOUT_AMX = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", *_AVX512)
+
 
 def set_up_jobs() -> None:
     """Jobs run in Snakemake's own environment, activated or not, on the library that this file is of,
@@ -42,10 +46,15 @@ def set_up_jobs() -> None:
 def pin_kernels(cpus: Path = Path("/proc/cpuinfo")) -> None:
     """Have torch take its kernels for AVX2 where the processor has it: on AMD, AVX-512 gives the bytes of AVX2 then.
 
+    oneDNN leaves AMX out then: with it, torch packs bfloat16 for attention, which only its kernels for AVX-512 can.
     What somebody has set stays. docs/limits.md has what this pins and what not, on Intel above all.
     """
-    if cpus.is_file() and re.search(r"^flags\s*:.*\bavx2\b", cpus.read_text(), re.M):
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    has_avx2 = cpus.is_file() and re.search(r"^flags\s*:.*\bavx2\b", cpus.read_text(), re.M)
+    if has_avx2 and limit in ("", *_WITHOUT_AMX):
         os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
+    if not limit and os.environ.get("ATEN_CPU_CAPABILITY") in ("avx2", "default"):
+        os.environ["ONEDNN_MAX_CPU_ISA"] = _WITHOUT_AMX[-1]
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import functools
 import inspect
 import itertools
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
@@ -154,7 +154,7 @@ def _check_keys(value: Mapping[str, Any], known: list[str], required: list[str])
 class OneOf:
     """Annotates a string that is one of names which are found when the file is read."""
 
-    def __init__(self, names: Callable[[], tuple[str, ...]]) -> None:
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         self.names = names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
@@ -260,10 +260,13 @@ def _default(kind: Any, key: str) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def checked(kind: type[T], value: Any, path: Path | str) -> T:
-    """Return the block that a file says. Raise InputError for the first thing that is wrong. path: as it names the file."""
+def checked(kind: type[T], value: Any, path: Path | str, *, strict: bool | None = None) -> T:
+    """Return the block that a file says. Raise InputError for the first thing that is wrong.
+
+    path: as the error names the file. strict: whether values of any type are taken as they are, and not only of blocks.
+    """
     try:
-        return cast(T, _adapter(kind).validate_python(value))
+        return cast(T, _adapter(kind).validate_python(value, strict=strict))
     except ValidationError as error:
         raise InputError(f"{path}: {_explain(error.errors(include_url=False)[0])}") from None
 
@@ -276,6 +279,8 @@ def _explain(error: Any) -> str:
         if kind == "missing_key":
             return f"key '{full}' is missing"
         return f"unknown key '{full}': {hint(context['key'], context['known'])}"
+    if kind == "missing":
+        return f"key '{'.'.join(names)}' is missing"
     if names[-1:] == ["[key]"]:
         full = ".".join(names[:-1])
         return f"key '{full}' is no name for it, expected a match of {context['pattern']}"

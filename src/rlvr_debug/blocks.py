@@ -104,6 +104,7 @@ class Block:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", allow_inf_nan=False)
     may_lack: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[tuple[str, ...]] = ()  # fields that no file says
 
     @classmethod
     def required(cls, given: Mapping[str, Any]) -> list[str]:
@@ -114,7 +115,8 @@ class Block:
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         def check(value: Any) -> Any:
             if isinstance(value, dict):
-                _check_keys(value, list(keys_of(cls)), cls.required(value))
+                known = [key for key in keys_of(cls) if key not in cls.elsewhere]
+                _check_keys(value, known, cls.required(value))
             return value
 
         return core_schema.no_info_before_validator_function(check, handler(source))
@@ -260,13 +262,15 @@ def _default(kind: Any, key: str) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def checked(kind: type[T], value: Any, path: Path | str, *, strict: bool | None = None) -> T:
+def checked(
+    kind: type[T], value: Any, path: Path | str, *, strict: bool | None = None, context: Any = None
+) -> T:
     """Return the block that a file says. Raise InputError for the first thing that is wrong.
 
-    path: as the error names the file. strict: whether values of any type are taken as they are, and not only of blocks.
+    path: as the error names the file. context: what the types' validators read. strict: whether values of any type are taken as they are, and not only of blocks.
     """
     try:
-        return cast(T, _adapter(kind).validate_python(value, strict=strict))
+        return cast(T, _adapter(kind).validate_python(value, strict=strict, context=context))
     except ValidationError as error:
         raise InputError(f"{path}: {_explain(error.errors(include_url=False)[0])}") from None
 

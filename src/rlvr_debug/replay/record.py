@@ -46,10 +46,10 @@ class _ByName:
 
 
 def _tensor(name: Any, info: ValidationInfo) -> Tensor:
-    if not isinstance(name, str) or name not in info.context:
+    tensors: Mapping[str, Tensor] = info.context or {}
+    if not isinstance(name, str) or name not in tensors:
         raise PydanticCustomError("no_tensor", "the name of a tensor of tensors.safetensors")
-    found: Tensor = info.context[name]
-    return found
+    return tensors[name]
 
 
 def _real(told: Any) -> float:

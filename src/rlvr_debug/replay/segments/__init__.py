@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Literal
 
 from rlvr_debug.blocks import Keyed
@@ -80,60 +81,35 @@ class Segment:
             raise NotSeen(f"no {self.of} were recorded")
 
 
+def _segment(
+    module: ModuleType, of: str = "", *, pairs: bool = False, trains: bool = False
+) -> Segment:
+    return Segment(module.SEGMENT, module.instances, module.KNOBS, of, pairs, trains)
+
+
+_CALLS, _MICROS = "calls of the sampler", "micro-batches"
+_OLD, _REFERENCE = fixed_logprobs.old_instances, fixed_logprobs.reference_instances
 SEGMENTS = (
-    Segment(groups.SEGMENT, groups.instances, groups.KNOBS, of="rows"),
-    Segment(prompt.SEGMENT, prompt.instances, prompt.KNOBS, of="calls of the sampler"),
-    Segment(
-        sampling_settings.SEGMENT,
-        sampling_settings.instances,
-        sampling_settings.KNOBS,
-        of="calls of the sampler",
-    ),
-    Segment(sampler.SEGMENT, sampler.instances, sampler.KNOBS, of="calls of the sampler"),
-    Segment(tool_turns.SEGMENT, tool_turns.instances, tool_turns.KNOBS, of="calls of the sampler"),
-    Segment(tokens.SEGMENT, tokens.instances, tokens.KNOBS, of="calls of the sampler"),
-    Segment(loss_mask.SEGMENT, loss_mask.instances, loss_mask.KNOBS, of="calls of the sampler"),
-    Segment(rewards.SEGMENT, rewards.instances, rewards.KNOBS, of="rollouts"),
-    Segment(advantages.SEGMENT, advantages.instances, advantages.KNOBS, of="rollouts", pairs=True),
-    Segment(fixed_logprobs.OLD, fixed_logprobs.old_instances, fixed_logprobs.KNOBS, of="rollouts"),
-    Segment(
-        fixed_logprobs.REFERENCE,
-        fixed_logprobs.reference_instances,
-        fixed_logprobs.KNOBS,
-        of="rollouts",
-    ),
-    Segment(
-        importance_weights.SEGMENT,
-        importance_weights.instances,
-        importance_weights.KNOBS,
-        of="rollouts",
-    ),
-    Segment(
-        micro_batches.SEGMENT,
-        micro_batches.instances,
-        micro_batches.KNOBS,
-        of="micro-batches",
-        trains=True,
-    ),
-    Segment(
-        model_inputs.SEGMENT,
-        model_inputs.instances,
-        model_inputs.KNOBS,
-        of="micro-batches",
-        trains=True,
-    ),
-    Segment(
-        policy_logprobs.SEGMENT,
-        policy_logprobs.instances,
-        policy_logprobs.KNOBS,
-        of="micro-batches",
-        trains=True,
-    ),
-    Segment(loss.SEGMENT, loss.instances, loss.KNOBS, of="micro-batches", pairs=True, trains=True),
-    Segment(gradient.SEGMENT, gradient.instances, gradient.KNOBS, of="micro-batches", trains=True),
-    Segment(clip.SEGMENT, clip.instances, clip.KNOBS, of="updates", trains=True),
-    Segment(between.SEGMENT, between.instances, between.KNOBS, of="updates", trains=True),
+    _segment(groups, of="rows"),
+    _segment(prompt, of=_CALLS),
+    _segment(sampling_settings, of=_CALLS),
+    _segment(sampler, of=_CALLS),
+    _segment(tool_turns, of=_CALLS),
+    _segment(tokens, of=_CALLS),
+    _segment(loss_mask, of=_CALLS),
+    _segment(rewards, of="rollouts"),
+    _segment(advantages, of="rollouts", pairs=True),
+    Segment(fixed_logprobs.OLD, _OLD, fixed_logprobs.KNOBS, of="rollouts"),
+    Segment(fixed_logprobs.REFERENCE, _REFERENCE, fixed_logprobs.KNOBS, of="rollouts"),
+    _segment(importance_weights, of="rollouts"),
+    _segment(micro_batches, of=_MICROS, trains=True),
+    _segment(model_inputs, of=_MICROS, trains=True),
+    _segment(policy_logprobs, of=_MICROS, trains=True),
+    _segment(loss, of=_MICROS, pairs=True, trains=True),
+    _segment(gradient, of=_MICROS, trains=True),
+    _segment(clip, of="updates", trains=True),
+    _segment(between, of="updates", trains=True),
     Segment(optimizer_step.SEGMENT, optimizer_step.instances, _STEP, of="updates", trains=True),
-    Segment(saved.SEGMENT, saved.instances, saved.KNOBS, trains=True),
-    Segment(effect.SEGMENT, effect.instances, effect.KNOBS, trains=True),
+    _segment(saved, trains=True),
+    _segment(effect, trains=True),
 )

@@ -6,16 +6,26 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
-from rlvr_debug.replay.baseline import against, against_text, annotation_lines, read_baseline
+from rlvr_debug.replay.baseline import (
+    Before,
+    against,
+    against_text,
+    annotation_lines,
+    read_baseline,
+)
 from rlvr_debug.venvs import build_venv
 from tests.in_process import called
 from tests.test_wheel import SCRIPT, environment, tracked
@@ -25,16 +35,23 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 
 def answer(**statuses: str) -> dict[str, Any]:
     def told(segment: str, status: str) -> dict[str, Any]:
-        names = [{"name": f"{segment} by halves", "cause": "c"}] if status == "deviates" else []
-        return {"segment": segment, "status": status, "names": names, "note": f"{segment} is off"}
+        off = status == "deviates"
+        names = [{"name": f"{segment} by halves", "cause": "c"}] if off else []
+        measures = {"share": 4e3, "deviation": 0.5, "total": 2.0, "ratio": 0.5} if off else {}
+        note = f"{segment} is off"
+        return {"segment": segment, "status": status, "names": names, "note": note, **measures}
 
     return {"segments": [told(*each) for each in statuses.items()]}
 
 
+def before(**statuses: str) -> dict[str, Before]:
+    return {each["segment"]: Before(**each) for each in answer(**statuses)["segments"]}
+
+
 def test_only_what_deviates_and_did_not_is_new() -> None:
-    before = {"groups": "deviates", "loss": "agrees", "clip": "deviates", "prompt": "not seen"}
+    known = before(groups="deviates", loss="agrees", clip="deviates", prompt="not seen")
     now = answer(groups="deviates", prompt="deviates", loss="deviates", clip="agrees")
-    found = against(now, before)
+    found = against(now, known)
     assert found.new == ("prompt", "loss")
     assert found.still == ("groups",)
     assert found.mended == ("clip",)
@@ -50,7 +67,7 @@ def test_a_segment_that_the_baseline_has_not_did_not_deviate() -> None:
 
 def test_what_is_not_seen_any_more_is_a_warning_and_no_pass() -> None:
     now = answer(loss="not seen", clip="not seen")
-    found = against(now, {"loss": "deviates", "clip": "not seen"})
+    found = against(now, before(loss="deviates", clip="not seen"))
     assert (found.new, found.mended, found.unseen) == ((), (), ("loss",))
     [line] = annotation_lines(now, found, "train.py")
     assert line == (
@@ -61,7 +78,7 @@ def test_what_is_not_seen_any_more_is_a_warning_and_no_pass() -> None:
 def test_the_first_new_deviation_is_annotated_in_one_line_that_nothing_ends_early() -> None:
     now = answer(groups="deviates", loss="deviates", clip="deviates")
     now["segments"][1]["note"] = "half, 50% off\n::error::not ours"
-    found = against(now, {"groups": "deviates"})
+    found = against(now, before(groups="deviates"))
     [line] = annotation_lines(now, found, "a,b:c.py")
     assert line == (
         "::error file=a%2Cb%3Ac.py,title=rlvr-debug check::loss: loss by halves. "
@@ -69,16 +86,87 @@ def test_the_first_new_deviation_is_annotated_in_one_line_that_nothing_ends_earl
     )
 
 
+sizes = st.floats(1e-6, 1e3)
+known_losses = st.builds(
+    Before, st.just("loss"), st.just("deviates"), st.floats(1e3, 1e9), sizes, sizes, st.floats(-10, 10)
+)  # fmt: skip
+
+
+@given(known_losses, st.lists(st.floats(-1e-4, 1e-4), min_size=3, max_size=3))
+def test_what_equal_runs_differ_in_on_other_processors_is_no_change(
+    known: Before, noise: list[float]
+) -> None:
+    now = answer(loss="deviates")
+    for name, off in zip(("deviation", "total", "ratio"), noise, strict=True):
+        now["segments"][0][name] = float(f"{getattr(known, name) * (1 + off):.6g}")
+    assert against(now, {"loss": known}).still == ("loss",)
+
+
+@given(known_losses, st.sampled_from(["deviation", "total", "ratio"]), st.floats(1.01, 10))
+def test_a_deviation_of_another_size_or_sign_is_not_the_one_that_was_known(
+    known: Before, name: str, times: float
+) -> None:
+    assume(name != "ratio" or abs(known.ratio or 0.0) > 0.2)
+    for factor in (times, 1 / times, *([-1.0] if name == "ratio" else [])):
+        told = asdict(known)
+        found = against({"segments": [{**told, name: told[name] * factor}]}, {"loss": known})
+        assert (found.otherwise, found.still) == (("loss",), ())
+
+
+def test_what_is_right_or_wrong_deviates_otherwise_where_its_words_are_others() -> None:
+    exact = {"share": None, "deviation": 1, "total": 4, "ratio": None}
+    known = {**answer(loss="deviates")["segments"][0], **exact}
+    changes: list[dict[str, Any]] = [
+        {"note": "another"},
+        {"names": []},
+        {"total": 5},
+        {"deviation": 2},
+        {},
+    ]
+    for change in changes:
+        found = against({"segments": [{**known, **change}]}, {"loss": Before(**known)})
+        assert bool(found.otherwise) == bool(change)
+
+
+@pytest.mark.parametrize(("times", "status"), [(0.5, 0), (0.5 + 1e-6, 0), (0.6, 3), (-0.5, 3)])
+def test_a_known_deviation_passes_only_as_it_was(times: float, status: int, folder: Path) -> None:
+    """The loss of one update is half of what it should be, and then something else."""
+    tensors = load_file(folder / "tensors.safetensors")
+    path = folder / "tensors.safetensors"
+
+    def written(factor: float) -> None:
+        path.unlink()
+        changed = {n: t * factor if n.endswith("grad_logprobs") else t for n, t in tensors.items()}
+        save_file(changed, path)
+
+    def check(*words: str) -> subprocess.CompletedProcess[str]:
+        return called(main, "rlvr-debug", "check", "--record", str(folder), *words)
+
+    written(0.5)
+    baseline = folder / "before.json"
+    assert check("--json-out", str(baseline)).returncode == 3
+    written(times)
+    done = check("--baseline", str(baseline), "--annotate")
+    assert done.returncode == status, done.stdout
+    assert ("deviates otherwise than it did: loss" in done.stdout) == bool(status)
+    assert ("::error title=rlvr-debug check::loss: " in done.stdout) == bool(status)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[]", "expected 'segments'"),
         ('{"ranked": []}', "found list ['ranked'], expected 'segments'"),
-        ('{"segments": [1]}', "expected a list with 'segment' and 'status'"),
+        ('{"segments": [1]}', "key 'segments.0' is int 1, expected object"),
         (
             '{"segments": [{"segment": "loss", "status": "Deviates"}]}',
-            "key 'status' of loss: found str 'Deviates', expected agrees, deviates, not seen, none",
+            "key 'segments.0.status' is str 'Deviates', expected one of 'agrees', 'deviates', 'not seen'",
         ),
+        (
+            '{"segments": [{"segment": "loss", "status": "deviates", "share": 2.0}]}',
+            "key 'segments.0.total' is missing, as an earlier version wrote it: write it anew",
+        ),
+        ('{"segments": [{"segment": "loss"}]}', "key 'segments.0.status' is missing"),
         ("{", "expected JSON"),
     ],
 )

@@ -35,6 +35,27 @@ from tests.small_record import SHAPE
         (lambda told: told.update(version=0), f"version is int 0, expected {VERSION}"),
         (lambda told: told.pop("version"), "version is NoneType None"),
         (lambda told: told.update(setings={}), "unknown key 'setings': did you mean 'settings'?"),
+        (lambda told: told.update(tokenizer="evil"), "unknown key 'tokenizer': did you mean"),
+        (
+            lambda told: told["settings"]["sampling"].update(temperature=0),
+            "key 'settings.sampling.temperature' is int 0, expected more than 0",
+        ),
+        (
+            lambda told: told["settings"].update(kl_place="los"),
+            "key 'settings.kl_place' is str 'los', expected one of 'loss' or 'reward'",
+        ),
+        (
+            lambda told: told["settings"].update(betas=[0.9]),
+            "key 'settings.betas.1' is missing",
+        ),
+        (
+            lambda told: told["generations"][0]["messages"][1][0].pop("role"),
+            "expected a message with the key 'role'",
+        ),
+        (
+            lambda told: told["generations"][1]["reward_calls"][0]["returned"].append("nan"),
+            "key 'generations.1.reward_calls.0.returned.4' is str 'nan', expected a number, null,",
+        ),
         (lambda told: told["settings"].pop("loss_type"), "key 'settings.loss_type' is missing"),
         (lambda told: told["settings"].update(group_size=3), "'generations.0' is of 4 rollouts"),
         (

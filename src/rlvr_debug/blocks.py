@@ -7,7 +7,7 @@ import functools
 import inspect
 import itertools
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
@@ -104,6 +104,7 @@ class Block:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", allow_inf_nan=False)
     may_lack: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[tuple[str, ...]] = ()  # fields that no file says
 
     @classmethod
     def required(cls, given: Mapping[str, Any]) -> list[str]:
@@ -114,7 +115,8 @@ class Block:
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         def check(value: Any) -> Any:
             if isinstance(value, dict):
-                _check_keys(value, list(keys_of(cls)), cls.required(value))
+                known = [key for key in keys_of(cls) if key not in cls.elsewhere]
+                _check_keys(value, known, cls.required(value))
             return value
 
         return core_schema.no_info_before_validator_function(check, handler(source))
@@ -154,7 +156,7 @@ def _check_keys(value: Mapping[str, Any], known: list[str], required: list[str])
 class OneOf:
     """Annotates a string that is one of names which are found when the file is read."""
 
-    def __init__(self, names: Callable[[], tuple[str, ...]]) -> None:
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         self.names = names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
@@ -260,10 +262,15 @@ def _default(kind: Any, key: str) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def checked(kind: type[T], value: Any, path: Path | str) -> T:
-    """Return the block that a file says. Raise InputError for the first thing that is wrong. path: as it names the file."""
+def checked(
+    kind: type[T], value: Any, path: Path | str, *, strict: bool | None = None, context: Any = None
+) -> T:
+    """Return the block that a file says. Raise InputError for the first thing that is wrong.
+
+    path: as the error names the file. context: what the types' validators read. strict: whether values of any type are taken as they are, and not only of blocks.
+    """
     try:
-        return cast(T, _adapter(kind).validate_python(value))
+        return cast(T, _adapter(kind).validate_python(value, strict=strict, context=context))
     except ValidationError as error:
         raise InputError(f"{path}: {_explain(error.errors(include_url=False)[0])}") from None
 
@@ -276,6 +283,8 @@ def _explain(error: Any) -> str:
         if kind == "missing_key":
             return f"key '{full}' is missing"
         return f"unknown key '{full}': {hint(context['key'], context['known'])}"
+    if kind == "missing":
+        return f"key '{'.'.join(names)}' is missing"
     if names[-1:] == ["[key]"]:
         full = ".".join(names[:-1])
         return f"key '{full}' is no name for it, expected a match of {context['pattern']}"

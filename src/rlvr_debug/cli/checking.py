@@ -52,7 +52,7 @@ def check(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="An earlier --json. Only what did not deviate in it and does now is status 3."
+            help="An earlier --json. Only what deviates now and did not in it, or otherwise, is status 3."
         ),
     ] = None,
     json_out: Annotated[
@@ -67,8 +67,8 @@ def check(
 
     A few steps are recorded, each segment is computed by a reference, and the first that deviates is where a fault is.
     A script is run by this Python until GRPOTrainer.train has made the steps, and then ended; what it prints goes to
-    stderr. Exit status 0: all agrees; 3: something deviates, with --baseline something that did not before; 2: it
-    could not be run.
+    stderr. Exit status 0: all agrees; 3: something deviates, with --baseline something that did not before, or
+    otherwise; 2: it could not be run, or a segment could not be computed.
     """
     if bool(script) == (record is not None):
         raise InputError(
@@ -82,7 +82,7 @@ def check(
     if record is not None and save is not None:
         raise InputError("--save: found with --record, which is one, expected a script")
     need_extra("check", "torch", "safetensors", "transformers", *(["trl"] if script else []))
-    from rlvr_debug.replay.answer import DEVIATED, answer_text
+    from rlvr_debug.replay.answer import COULD_NOT, DEVIATED, answer_text, status_of
     from rlvr_debug.replay.baseline import against, against_text, annotation_lines, read_baseline
 
     before = {} if baseline is None else read_baseline(baseline)
@@ -111,6 +111,7 @@ def check(
     if annotate:
         for line in annotation_lines(answer, found, script[0] if script else None):
             print(line, file=sys.stderr if as_json else sys.stdout)
-    if found.new:
+    status = COULD_NOT if status_of(answer) == COULD_NOT else DEVIATED if found.fails else 0
+    if status:
         sys.stdout.flush()
-        raise typer.Exit(DEVIATED)
+        raise typer.Exit(status)

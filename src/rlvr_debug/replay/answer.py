@@ -10,12 +10,13 @@ from typing import Any
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.replay.check import Checked
 from rlvr_debug.replay.consequences import consequences_of
-from rlvr_debug.replay.finding import DEVIATES, NONE, NOT_SEEN, Finding
+from rlvr_debug.replay.finding import DEVIATES, FAILED, NONE, NOT_SEEN, Finding, unseen_text
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
 
 __all__ = [
     "AGREED",
+    "COULD_NOT",
     "DEVIATED",
     "answer_of",
     "answer_text",
@@ -25,7 +26,7 @@ __all__ = [
     "timeless",
 ]
 
-AGREED, DEVIATED = 0, 3  # exit statuses
+AGREED, COULD_NOT, DEVIATED = 0, 2, 3  # exit statuses
 _MOST = 3  # names that the sentence has
 
 
@@ -70,11 +71,10 @@ def _in_json(told: Any) -> Any:
 
 def _sentence(checked: Checked) -> str:
     first = checked.first
-    if first is None:
-        unseen = [f.segment for f in checked.findings if f.status == NOT_SEEN]
-        but = f"; not seen: {', '.join(unseen)}" if unseen else ""
-        return f"Every segment that was seen agrees with its reference{but}."
-    return deviation_text(_told(first))
+    if first is not None:
+        return deviation_text(_told(first))
+    but = unseen_text(map(_told, checked.findings))
+    return f"Every segment that was seen agrees with its reference{but}."
 
 
 def deviation_text(each: Mapping[str, Any]) -> str:
@@ -138,14 +138,17 @@ def _tokens(record: Record, first: Finding | None) -> list[dict[str, Any]]:
 
 
 def timeless(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer without seconds, which are others each time."""
+    """Return what a study keeps of an answer: no seconds, which are others each time, and not what a baseline reads."""
     kept = {name: value for name, value in answer.items() if name != "seconds"}
-    segments = [{k: v for k, v in each.items() if k != "seconds"} for each in kept["segments"]]
+    left_out = ("seconds", "total", "ratio")
+    segments = [{k: v for k, v in s.items() if k not in left_out} for s in kept["segments"]]
     return {**kept, "segments": segments}
 
 
 def status_of(answer: Mapping[str, Any]) -> int:
     """Return the exit status."""
+    if any(each["status"] == FAILED for each in answer["segments"]):
+        return COULD_NOT
     return DEVIATED if answer["first"] else AGREED
 
 
@@ -172,8 +175,8 @@ def answer_text(answer: Mapping[str, Any]) -> str:
 
 
 def _row(each: Mapping[str, Any]) -> str:
-    if each["status"] == NOT_SEEN:
-        return f"not seen  {each['note']}"
+    if each["status"] in (NOT_SEEN, FAILED):
+        return f"{each['status']}  {each['note']}"
     if each["status"] == NONE:
         return "none      in these steps"
     share = each["share"]

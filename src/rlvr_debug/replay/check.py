@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from rlvr_debug.replay.consequences import CONSEQUENCES
 from rlvr_debug.replay.delayed import in_time
-from rlvr_debug.replay.finding import NOT_SEEN, Finding, NotSeen, first_deviation
-from rlvr_debug.replay.judge import judge
+from rlvr_debug.replay.finding import FAILED, NOT_SEEN, Finding, NotSeen, first_deviation
+from rlvr_debug.replay.judge import judge, raised
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS, Segment
-from rlvr_debug.replay.variants import check_names
+from rlvr_debug.replay.variants import check_knobs, check_names
 
 __all__ = ["Checked", "check"]
 
@@ -56,7 +56,10 @@ def _timed(segment: Segment, record: Record, network: Network) -> Finding:
         if segment.name in record.unseen:
             raise NotSeen(record.unseen[segment.name])
         segment.check(record)
+        check_knobs(segment.name, segment.knobs)
         found = judge(segment.name, segment.instances(record, network), pairs=segment.pairs)
     except NotSeen as reason:
         found = Finding(segment.name, NOT_SEEN, note=str(reason))
+    except Exception as error:  # the other segments answer nevertheless
+        found = Finding(segment.name, FAILED, note=raised(error))
     return replace(found, seconds=time.perf_counter() - started)

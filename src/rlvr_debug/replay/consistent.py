@@ -1,13 +1,14 @@
 """Whether the parts of a record fit each other: shapes, types and limits of its tensors, numbers that point elsewhere.
 
-What a check computes with must fit, or a segment would fail on it; what a trainer did wrong is not refused here.
+What a check computes with must fit, or a segment would fail on it; what a trainer did wrong is not _refused here.
 Axes as in record.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -15,9 +16,8 @@ from rlvr_debug.errors import InputError, hint, short
 from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.architecture import Architecture
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.limits import check_count, check_ids, check_real, check_whole, refused
-from rlvr_debug.replay.needed import TOKENS
 from rlvr_debug.replay.record import (
+    TOKENS,
     Batch,
     Call,
     Generation,
@@ -31,6 +31,7 @@ from rlvr_debug.replay.segments import SEGMENTS
 
 __all__ = ["check_record"]
 
+Shape = tuple[int | None, ...]  # lengths, of which None may be any
 _LOGPROBS = ("old", "reference", "sampler")
 _MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
@@ -59,7 +60,7 @@ def _check_weights(record: Record, architecture: Architecture | None) -> None:
     for number, weights in enumerate(record.weights):
         place = f"weights.{number}"
         for name, tensor in weights.items():
-            check_real(f"{place}.{name}", tensor, tuple(record.weights[0].get(name, tensor).shape))
+            _check_real(f"{place}.{name}", tensor, tuple(record.weights[0].get(name, tensor).shape))
         _check_names(place, weights, record.trainable, "trainable")
         merged = _merged(weights, record.scalings, place)
         _check_names(place, merged, shapes, "model/config.json")
@@ -68,7 +69,7 @@ def _check_weights(record: Record, architecture: Architecture | None) -> None:
         _check_tied(place, weights, architecture)
     for name, places in record.elements.items():
         weight = record.weights[0].get(name) if record.weights else None
-        check_whole(
+        _check_whole(
             f"elements.{name}", places, None if weight is None else len(weight.flatten()), (None,)
         )
     if record.reference is not None:
@@ -86,13 +87,13 @@ def _check_names(place: str, weights: Weights, names: Iterable[str], source: str
 
 def _check_shapes(place: str, weights: Weights, shapes: Mapping[str, tuple[int, ...]]) -> None:
     for name, tensor in weights.items():
-        check_real(f"{place}.{name}", tensor, shapes.get(name, tuple(tensor.shape)))
+        _check_real(f"{place}.{name}", tensor, shapes.get(name, tuple(tensor.shape)))
 
 
 def _check_tied(place: str, weights: Weights, architecture: Architecture | None) -> None:
     for name, other in ({} if architecture is None else architecture.tied).items():
         if name in weights and weights[name] is not weights[other]:
-            raise refused(f"{place}.{name}", "another tensor", f"that of {other}, its tied one")
+            raise _refused(f"{place}.{name}", "another tensor", f"that of {other}, its tied one")
 
 
 def _merged(weights: Weights, scalings: Mapping[str, Mapping[str, float]], place: str) -> Weights:
@@ -101,7 +102,9 @@ def _merged(weights: Weights, scalings: Mapping[str, Mapping[str, float]], place
         return plain_weights({n: t.to("meta") for n, t in weights.items()}, scalings)
     except (KeyError, RuntimeError, NotSeen) as error:
         said = " ".join(str(error).split())[:80]
-        raise refused(place, f"with adapters that do not fit ({said})", "A and B of each") from None
+        raise _refused(
+            place, f"with adapters that do not fit ({said})", "A and B of each"
+        ) from None
 
 
 # --- generations and updates
@@ -121,10 +124,10 @@ class _Known:
         count = _count(place, generation)
         if count is not None and count % record.settings.group_size:
             wanted = f"a multiple of settings.group_size, {record.settings.group_size}"
-            raise refused(place, f"of {count} rollouts", wanted)
+            raise _refused(place, f"of {count} rollouts", wanted)
         functions = len(record.settings.reward_weights)
         if generation.rewards is not None:
-            check_real(f"{place}.rewards", generation.rewards, (count, functions))
+            _check_real(f"{place}.rewards", generation.rewards, (count, functions))
         if generation.batch is not None:
             self._check_batch(f"{place}.batch", generation.batch, count, count)
         for number, call in enumerate(generation.calls):
@@ -138,17 +141,17 @@ class _Known:
         self._check_number(f"{place}.weights", micro.weights)
         if micro.generation >= len(generations):
             limits = f"one of {len(generations)} generations, from 0"
-            raise refused(f"{place}.generation", str(micro.generation), limits)
+            raise _refused(f"{place}.generation", str(micro.generation), limits)
         whole = generations[micro.generation].batch
         self._check_batch(f"{place}.given", given, None, None if whole is None else _rows(whole))
         if whole is not None and whole.advantages.numel() and given.advantages.numel():
             axes, wanted = given.advantages.dim(), whole.advantages.dim()
-            check_count(f"{place}.given.advantages", axes, wanted, "axes of the generation's")
+            _check_count(f"{place}.given.advantages", axes, wanted, "axes of the generation's")
         shape = tuple(given.completion_ids.shape)
         for name in ("logprobs", "entropies", "grad_logprobs", "grad_entropies"):
             tensor = getattr(micro, name)
             if tensor is not None:
-                check_real(f"{place}.{name}", tensor, shape)
+                _check_real(f"{place}.{name}", tensor, shape)
         if micro.logprobs is not None:
             _check_known(f"{place}.logprobs", micro.logprobs, given)
         self._check_forward(f"{place}.forward", micro, shape)
@@ -166,19 +169,19 @@ class _Known:
                     if key in _MOMENTS:
                         self._check_like(where, tensor, name)
                     elif key == "step" and not _is_step(tensor):
-                        raise refused(where, short(tensor.tolist()), "one number, 0 or more")
+                        raise _refused(where, short(tensor.tolist()), "one number, 0 or more")
 
     def _check_number(self, key: str, number: int) -> None:
         """Check which weights something is of; without weights it says nothing."""
         count = len(self.record.weights)
         if count and number >= count:
-            raise refused(key, str(number), f"one of {count} weights, from 0")
+            raise _refused(key, str(number), f"one of {count} weights, from 0")
 
     def _check_like(self, key: str, tensor: Tensor, name: str) -> None:
         """Check a tensor of a weight's shape, or of those of its numbers that are looked at."""
         weight = self.record.weights[0].get(name, tensor) if self.record.weights else tensor
         some = self.record.elements.get(name)
-        check_real(key, tensor, tuple((weight if some is None else some).shape))
+        _check_real(key, tensor, tuple((weight if some is None else some).shape))
 
     def _check_batch(self, place: str, batch: Batch, count: int | None, whole: int | None) -> None:
         """Check a batch of `count` rows, which are of a generation of `whole`."""
@@ -188,74 +191,76 @@ class _Known:
             for name in TOKENS:
                 most = self.vocabulary if name.endswith("ids") else 2
                 width = prompt if name.startswith("prompt") else completion
-                check_whole(f"{place}.{name}", getattr(batch, name), most, (count, width))
+                _check_whole(f"{place}.{name}", getattr(batch, name), most, (count, width))
         if batch.advantages.numel():
-            check_real(f"{place}.advantages", batch.advantages, (count,), (count, completion))
+            _check_real(f"{place}.advantages", batch.advantages, (count,), (count, completion))
         for name in _LOGPROBS:
             tensor = getattr(batch, name)
             if tensor is not None:
-                check_real(f"{place}.{name}", tensor, (count, completion))
+                _check_real(f"{place}.{name}", tensor, (count, completion))
                 _check_known(f"{place}.{name}", tensor, batch)
         if batch.importance_weights is not None:
             shapes = ((count, completion), (count, 1))
-            check_real(f"{place}.importance_weights", batch.importance_weights, *shapes)
+            _check_real(f"{place}.importance_weights", batch.importance_weights, *shapes)
         if batch.rows is not None:
-            check_whole(f"{place}.rows", batch.rows, whole, (count,))
+            _check_whole(f"{place}.rows", batch.rows, whole, (count,))
 
     def _check_call(self, place: str, call: Call) -> None:
         self._check_number(f"{place}.weights", call.weights)
-        check_count(f"{place}.outputs", len(call.outputs), len(call.prompts), "one for each prompt")
-        check_ids(f"{place}.prompts", call.prompts, self.vocabulary)
-        check_ids(f"{place}.outputs", call.outputs, self.vocabulary)
+        _check_count(
+            f"{place}.outputs", len(call.outputs), len(call.prompts), "one for each prompt"
+        )
+        _check_ids(f"{place}.prompts", call.prompts, self.vocabulary)
+        _check_ids(f"{place}.outputs", call.outputs, self.vocabulary)
         if not call.logprobs:
             return
-        check_count(
+        _check_count(
             f"{place}.logprobs", len(call.logprobs), len(call.outputs), "one for each output"
         )
         for number, (values, output) in enumerate(zip(call.logprobs, call.outputs, strict=True)):
             key = f"{place}.logprobs.{number}"
-            check_count(key, len(values), len(output), "one for each token")
+            _check_count(key, len(values), len(output), "one for each token")
             if any(value != value for value in values):
-                raise refused(key, "null somewhere", "numbers")
+                raise _refused(key, "null somewhere", "numbers")
 
     def _check_reward_call(self, place: str, call: RewardCall, count: int | None) -> None:
         functions = len(self.record.settings.reward_weights)
         if call.index >= functions:
             limits = f"one of {functions} settings.reward_weights, from 0"
-            raise refused(f"{place}.index", str(call.index), limits)
+            raise _refused(f"{place}.index", str(call.index), limits)
         size = len(call.returned) if count is None else count
         for name in ("returned", "again", "backwards", "alone", "evaluated"):
             values = getattr(call, name)
             if values is not None:
-                check_count(f"{place}.{name}", len(values), size, "one for each rollout")
-        check_ids(f"{place}.columns.completion_ids", call.columns.get("completion_ids", ()), None)
+                _check_count(f"{place}.{name}", len(values), size, "one for each rollout")
+        _check_ids(f"{place}.columns.completion_ids", call.columns.get("completion_ids", ()), None)
 
     def _check_forward(self, place: str, micro: MicroBatch, shape: tuple[int, ...]) -> None:
         forward, (rows, width) = micro.forward, shape
         if forward is None:
             return
         key = f"{place}.input_ids"
-        check_whole(key, forward.input_ids, self.vocabulary, (rows, None))
+        _check_whole(key, forward.input_ids, self.vocabulary, (rows, None))
         length = forward.input_ids.shape[1]
         if forward.places is not None:
-            check_whole(f"{place}.places", forward.places, length, (rows, width))
+            _check_whole(f"{place}.places", forward.places, length, (rows, width))
         elif length <= width:
-            raise refused(key, f"of {length} tokens", f"more than the {width} of the completion")
+            raise _refused(key, f"of {length} tokens", f"more than the {width} of the completion")
         if forward.attention_mask is not None:
-            check_whole(f"{place}.attention_mask", forward.attention_mask, 2, (rows, length))
+            _check_whole(f"{place}.attention_mask", forward.attention_mask, 2, (rows, length))
         if forward.position_ids is not None:
             shapes = ((rows, length), (1, length))
-            check_whole(f"{place}.position_ids", forward.position_ids, None, *shapes)
+            _check_whole(f"{place}.position_ids", forward.position_ids, None, *shapes)
 
 
 def _check_rows(key: str, call: Call, first: Call) -> None:
     """Check which rollouts a call is of: of the generation's first one all of them, each once."""
     if not call.rows:
         return
-    check_count(key, len(call.rows), len(call.prompts), "one for each prompt")
+    _check_count(key, len(call.rows), len(call.prompts), "one for each prompt")
     count = len(first.prompts)
     if max(call.rows) >= count:
-        raise refused(key, f"{max(call.rows)} somewhere", f"from 0 to {count - 1}")
+        raise _refused(key, f"{max(call.rows)} somewhere", f"from 0 to {count - 1}")
 
 
 def _check_columns(place: str, generation: Generation) -> None:
@@ -263,7 +268,7 @@ def _check_columns(place: str, generation: Generation) -> None:
     first = generation.rows[0].keys() if generation.rows else ()
     for number, row in enumerate(generation.rows):
         if row.keys() != first:
-            raise refused(
+            raise _refused(
                 f"{place}.{number}", f"a row of {short(sorted(row))}", short(sorted(first))
             )
 
@@ -279,7 +284,7 @@ def _count(place: str, generation: Generation) -> int | None:
     told = {name: count for name, count in found.items() if count is not None}
     first = next(iter(told), "")
     for name, count in told.items():
-        check_count(f"{place}.{name}", count, told[first], f"as {first}")
+        _check_count(f"{place}.{name}", count, told[first], f"as {first}")
     return told.get(first)
 
 
@@ -303,4 +308,65 @@ def _is_step(tensor: Tensor) -> bool:
 def _check_known(key: str, logprobs: Tensor, batch: Batch) -> None:
     """Check that log-probabilities are numbers wherever the loss counts a token."""
     if logprobs[batch.loss_mask.bool()].isnan().any():
-        raise refused(key, "NaN where the loss counts a token", "numbers there")
+        raise _refused(key, "NaN where the loss counts a token", "numbers there")
+
+
+# --- one tensor, or lists of numbers
+
+
+def _refused(key: str, found: str, expected: str) -> InputError:
+    """Return the error that says what is found at a key."""
+    return InputError(f"key '{key}' is {found}, expected {expected}")
+
+
+def _check_real(key: str, tensor: Tensor, *shapes: Shape) -> None:
+    """Check a tensor of floating point numbers, of one of these shapes."""
+    if not tensor.is_floating_point():
+        raise _refused(key, f"of type {tensor.dtype}", "a floating point type")
+    _check_shape(key, tensor, shapes)
+
+
+def _check_whole(key: str, tensor: Tensor, count: int | None, *shapes: Shape) -> None:
+    """Check a tensor of whole numbers from 0, below `count`, of one of these shapes."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        raise _refused(key, f"of type {tensor.dtype}", "an integer type")
+    _check_shape(key, tensor, shapes)
+    if tensor.numel():
+        _check_limits(key, int(tensor.min()), int(tensor.max()), count)
+
+
+def _check_ids(key: str, rows: Sequence[Any], count: int | None) -> None:
+    """Check lists of token ids, each below `count`."""
+    for number, row in enumerate(rows):
+        wrong = row if not isinstance(row, list) else [x for x in row if type(x) is not int]
+        if wrong or not isinstance(row, list):
+            raise _refused(f"{key}.{number}", short(wrong), "a list of token ids")
+        if row:
+            _check_limits(f"{key}.{number}", min(row), max(row), count)
+
+
+def _check_count(key: str, found: int, expected: int, what: str) -> None:
+    """Check that a list is of a length."""
+    if found != expected:
+        raise _refused(key, f"of length {found}", f"{expected}, {what}")
+
+
+def _check_shape(key: str, tensor: Tensor, shapes: Sequence[Shape]) -> None:
+    found = tuple(tensor.shape)
+    for each in shapes:
+        if len(each) == len(found) and all(
+            wanted in (None, got) for got, wanted in zip(found, each, strict=True)
+        ):
+            return
+    said = " or ".join(
+        f"[{', '.join('any' if length is None else str(length) for length in each)}]"
+        for each in shapes
+    )
+    raise _refused(key, f"of shape {list(found)}", said)
+
+
+def _check_limits(key: str, least: int, most: int, count: int | None) -> None:
+    if least < 0 or (count is not None and most >= count):
+        wrong = least if least < 0 else most
+        limits = "0 or more" if count is None else f"from 0 to {count - 1}"
+        raise _refused(key, f"{short(wrong)} somewhere", limits)

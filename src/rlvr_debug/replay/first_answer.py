@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlvr_debug.replay.finding import DEVIATES, NOT_SEEN
+from rlvr_debug.replay.finding import DEVIATES, unseen_text
 
 __all__ = ["first_answer"]
 
@@ -13,9 +13,8 @@ __all__ = ["first_answer"]
 def first_answer(answer: Mapping[str, Any]) -> str:
     """Return which segments of the case's first steps are not what a healthy run computes. answer: as answer_of returns it."""
     segments = answer["segments"]
-    unseen = [each["segment"] for each in segments if each["status"] == NOT_SEEN]
     found = [_named(each) for each in segments if each["status"] == DEVIATES]
-    but = f"; not seen: {', '.join(unseen)}" if unseen else ""
+    but = unseen_text(segments)
     if not found:
         return f"the case's first steps are those of a healthy run{but}"
     return f"the case differs from a healthy run in: {', '.join(found)}{but}"

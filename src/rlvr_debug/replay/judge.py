@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.errors import InputError, reason
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, Finding, Name, NotSeen, Place
-from rlvr_debug.replay.variants import Variant, causes_of, variants_of
+from rlvr_debug.replay.variants import Variant, causes_of, place_of, variants_of
 
 __all__ = [
     "EPSILON",
@@ -23,13 +25,16 @@ __all__ = [
     "Instance",
     "different",
     "elementwise",
+    "fitted",
     "in_bfloat16",
     "judge",
+    "raised",
     "rounding",
     "shaken_by",
     "unit_of",
 ]
 
+_PACKAGE = Path(__file__).resolve().parents[1]
 EPSILON = torch.finfo(torch.float32).eps
 # these four are all that a tolerance knows beside what perturbation makes of the segment itself
 SHAKES = (1.0, -1.0)  # units in the last place that inputs are shaken by
@@ -41,11 +46,15 @@ OWN = "own"  # in the place of a precision: the noise is that of the run's own o
 
 @dataclass(frozen=True)
 class Gap:
-    """How far what was recorded is from a reference. share: of the tolerance, above 1 where it deviates."""
+    """How far what was recorded is from a reference. share: of the tolerance, above 1 where it deviates.
+
+    fit: the products of what was recorded and the reference, and the squares of the reference, summed.
+    """
 
     share: float
     deviation: float = 0.0
     places: tuple[Place, ...] = ()
+    fit: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
     Of several instances that deviate, the names are those that fit all; or, where each has its own, these by turns.
     """
     variants = variants_of(segment)
-    share = deviation = 0.0
+    share = deviation = total = product = square = 0.0
     seen = False
     named: list[dict[Name, float]] = []
     places: list[Place] = []
@@ -87,16 +96,22 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
         assert gap is not None
         # NaN is no agreement
         share = max(share, math.inf if math.isnan(gap.share) else gap.share)
-        deviation = max(deviation, math.inf if math.isnan(gap.deviation) else gap.deviation)
+        off = math.inf if math.isnan(gap.deviation) else gap.deviation
+        deviation = max(deviation, off)
+        product, square = product + gap.fit[0], square + gap.fit[1]
         if gap.share <= 1:
             continue
+        total += off
         note = note or "; ".join(filter(None, [f"first in {instance.where}", instance.describe()]))
         places += gap.places
         named.append(_fitting(instance, variants, pairs))
     names = _agreed(named)
     status = DEVIATES if share > 1 else AGREES if seen else NONE
     causes = _causes(segment, names) if status == DEVIATES else ()
-    return Finding(segment, status, share, deviation, names, note, causes, tuple(places))
+    ratio = product / square if square else None
+    return Finding(
+        segment, status, share, deviation, total, ratio, names, note, causes, tuple(places)
+    )
 
 
 def _fitting(instance: Instance, variants: Sequence[Variant], pairs: bool) -> dict[Name, float]:
@@ -105,25 +120,38 @@ def _fitting(instance: Instance, variants: Sequence[Variant], pairs: bool) -> di
     # a number that is fitted is a weaker name than one that needs none
     for fitted in (False, True):
         for variant in variants if not hits else ():
-            gap = _compared(instance, variant.knobs) if variant.fitted == fitted else None
+            gap = _compared(instance, variant) if variant.fitted == fitted else None
             if gap is not None and gap.share <= 1:
                 hits[Name(variant.name, variant.cause)] = gap.share
     if not hits and pairs:
         for one, other in itertools.combinations(variants, 2):
             if one.knobs.keys().isdisjoint(other.knobs):
-                gap = _compared(instance, {**one.knobs, **other.knobs})
+                both = replace(one, knobs={**one.knobs, **other.knobs})
+                gap = _compared(instance, both)
                 if gap is not None and gap.share <= 1:
                     hits[Name(f"{one.name} and {other.name}", one.cause)] = gap.share
     best = min(hits.values(), default=0.0)
     return {name: share for name, share in hits.items() if share <= 3 * best + 1 / 30}
 
 
-def _compared(instance: Instance, knobs: Mapping[str, Any]) -> Gap | None:
+def _compared(instance: Instance, variant: Variant) -> Gap | None:
     """Return the gap to a variant, None where it reads what the record does not have."""
     try:
-        return instance.compare(**knobs)
+        return instance.compare(**variant.knobs)
     except NotSeen:
         return None
+    except Exception as error:
+        raise InputError(f"{place_of(variant)}: '{variant.name}': {raised(error)}") from None
+
+
+def raised(error: Exception) -> str:
+    """Return a line that says what was raised, and by which line of the package."""
+    if isinstance(error, InputError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if Path(each.filename).is_relative_to(_PACKAGE)]
+    last = (own or frames)[-1]
+    return f"{last.filename}:{last.lineno}: {reason(error)}"
 
 
 def _agreed(named: Sequence[dict[Name, float]]) -> tuple[Name, ...]:
@@ -168,10 +196,17 @@ def elementwise(got: Tensor, expected: Tensor, tolerance: Tensor) -> Gap:
     if got.shape != expected.shape:
         return Gap(math.inf, math.inf)
     same = (got == expected) | (got.isnan() & expected.isnan())
+    known = got.isfinite() & expected.isfinite()
     off = torch.where(same, 0.0, (got - expected).abs().double())
     share = torch.where(same, 0.0, off / tolerance).nan_to_num(nan=math.inf, posinf=math.inf)
     worst, furthest = (float(x.max()) if x.numel() else 0.0 for x in (share, off))
-    return Gap(worst, furthest)
+    return Gap(worst, furthest, fit=fitted(got[known], expected[known]))
+
+
+def fitted(got: Tensor, expected: Tensor) -> tuple[float, float]:
+    """Return what the least squares of one by the other are made of, [n]: see Gap."""
+    wanted = expected.double()
+    return float((got * wanted).sum()), float(wanted.square().sum())
 
 
 def in_bfloat16(exact: Tensor, off: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_debug.replay.finding import DEVIATES, NOT_SEEN
+from rlvr_debug.replay.finding import DEVIATES, FAILED, NOT_SEEN
 from rlvr_debug.replay.variants import causes_of, consequences_for, segments_for
 
 __all__ = ["Mechanism", "mechanism_of"]
@@ -49,6 +49,8 @@ def _observed(slug: str, segment: Mapping[str, Any] | None, name: str) -> tuple[
         return None, f"{name} was not checked"
     if segment["status"] == NOT_SEEN:
         return None, f"{name} was not seen: {segment['note']}"
+    if segment["status"] == FAILED:
+        return None, f"{name} {FAILED}: {segment['note']}"
     if segment["status"] != DEVIATES:
         return False, f"{name} {_agreement(segment)}"
     by = [each["name"] for each in segment["names"] if each["cause"] == slug]

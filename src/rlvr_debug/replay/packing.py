@@ -1,4 +1,4 @@
-"""Data classes of a record <-> JSON, in which a tensor is the name that it has among the tensors.
+"""Data classes of a record -> JSON, in which a tensor is the name that it has among the tensors.
 
 JSON has neither NaN nor infinity: in lists of numbers, null is NaN, and "Infinity" and "-Infinity" are words.
 """
@@ -6,20 +6,13 @@ JSON has neither NaN nor infinity: in lists of numbers, null is NaN, and "Infini
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from rlvr_debug.errors import InputError, typed
-
-__all__ = ["packed", "plain", "unpacked"]
-
-_WORDS = {"Infinity": math.inf, "-Infinity": -math.inf}
+__all__ = ["packed", "plain"]
 
 
 def packed(value: Any, place: str, keep: Callable[[str, Tensor], str]) -> Any:
@@ -70,68 +63,3 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # arrays and scalars of NumPy and torch
         return plain(value.tolist())
     raise TypeError(f"{type(value).__name__} is no JSON")
-
-
-def unpacked(kind: Any, told: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
-    """Return an object of a type from JSON that its schema has let pass; a tensor that is left out is empty.
-
-    Raise InputError, without the file, for the name of a tensor that is not there.
-    """
-    if kind is Tensor:
-        if told not in tensors:
-            raise InputError(
-                f"key '{place}' is {typed(told)}, expected the name of a tensor of tensors.safetensors"
-            )
-        return tensors[told]
-    if kind is float:
-        return _float(told, place)
-    if is_dataclass(kind):
-        return _object(kind, told, place, tensors)
-    inner, many = get_args(kind), get_origin(kind)
-    if many in (Union, types.UnionType):  # of something and None
-        return None if told is None else unpacked(inner[0], told, place, tensors)
-    if many is list and inner[0] is float:
-        return [_float(each, place) for each in told]
-    if many in (list, tuple) and inner[0] in (int, str):
-        return many(told)
-    if many in (list, tuple):
-        kinds = inner if many is tuple and Ellipsis not in inner else (inner[0],) * len(told)
-        each = (
-            unpacked(one, value, f"{place}.{number}", tensors)
-            for number, (one, value) in enumerate(zip(kinds, told, strict=True))
-        )
-        return many(each)
-    if isinstance(told, dict) and inner:
-        return {
-            name: unpacked(inner[1], value, f"{place}.{name}", tensors)
-            for name, value in told.items()
-        }
-    return told
-
-
-def _float(told: Any, place: str) -> float:
-    if told is None:
-        return math.nan
-    found = _WORDS.get(told) if isinstance(told, str) else told
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        words = ", ".join(map(repr, _WORDS))
-        raise InputError(f"key '{place}' is {typed(told)}, expected a number, null, {words}")
-    return float(found)
-
-
-def _object(kind: Any, told: Mapping[str, Any], place: str, tensors: Mapping[str, Tensor]) -> Any:
-    given = {
-        name: unpacked(_hints(kind)[name], value, f"{place}.{name}".lstrip("."), tensors)
-        for name, value in told.items()
-    }
-    tensorless = {
-        field.name: torch.zeros(0)
-        for field in fields(kind)
-        if field.name not in given and _hints(kind)[field.name] is Tensor
-    }
-    return kind(**given, **tensorless)
-
-
-@cache
-def _hints(kind: Any) -> Mapping[str, Any]:
-    return get_type_hints(kind)

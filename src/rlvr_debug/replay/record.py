@@ -6,16 +6,22 @@ of a prompt, C of a completion (all turns after the prompt), K reward functions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Len, MinLen
+from pydantic import AfterValidator, AllowInfNan, BeforeValidator, Field, ValidationInfo
+from pydantic_core import PydanticCustomError, core_schema
 from torch import Tensor
 
-from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.blocks import ONCE, Flag, NonNegative, Text
+from rlvr_debug.replay.settings import Index, Name, Number, Part, Sampling, Settings
 
 __all__ = [
+    "TOKENS",
     "Batch",
     "Call",
     "Forward",
@@ -28,11 +34,67 @@ __all__ = [
     "Weights",
 ]
 
-Weights = Mapping[str, Tensor]
+TOKENS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "loss_mask")
+_WORDS = {"Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class _ByName:
+    """Annotates a tensor, of which a file says the name that it has among the tensors, the context of reading it."""
+
+    def __get_pydantic_core_schema__(self, *_: Any) -> Any:
+        return core_schema.with_info_plain_validator_function(_tensor)
+
+
+def _tensor(name: Any, info: ValidationInfo) -> Tensor:
+    tensors: Mapping[str, Tensor] = info.context or {}
+    if not isinstance(name, str) or name not in tensors:
+        raise PydanticCustomError("no_tensor", "the name of a tensor of tensors.safetensors")
+    return tensors[name]
+
+
+def _real(told: Any) -> float:
+    """Return a number of a list, in which JSON's null is NaN, and infinity a word."""
+    found = math.nan if told is None else _WORDS.get(told) if isinstance(told, str) else told
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise PydanticCustomError("no_real", "a number, null, 'Infinity', '-Infinity'")
+    return float(found)
+
+
+def _object(told: Any) -> Any:
+    if not isinstance(told, dict):
+        raise PydanticCustomError("dict_type", "object")
+    return told
+
+
+def _message(told: Any) -> Any:
+    if not isinstance(_object(told).get("role"), str):
+        raise PydanticCustomError("no_role", "a message with the key 'role'")
+    return told
+
+
+def _row(told: dict[str, Any]) -> dict[str, Any]:
+    prompt = told.get("prompt", "")
+    for message in prompt if isinstance(prompt, list) else ():
+        _message(message)
+    if not isinstance(prompt, str | list):
+        raise PydanticCustomError("no_prompt", "a prompt that is text or messages")
+    return told
+
+
+Held = Annotated[Tensor, _ByName()]
+Weights = Mapping[Text, Held]
+_Real = Annotated[float, AllowInfNan(), BeforeValidator(_real)]
+_Names = Annotated[tuple[Text, ...], ONCE]
+_Row = Annotated[dict[str, Any], AfterValidator(_row)]
+_Message = Annotated[dict[str, Any], BeforeValidator(_message)]
+
+
+def _empty() -> Tensor:
+    return torch.zeros(0)
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(Part):
     """One call of the sampler.
 
     prompts, outputs: token ids without padding; an output has the token that ended it. logprobs: of each output
@@ -41,16 +103,16 @@ class Call:
     which rollout of the generation each is of; empty: a prompt is of the rollout whose tokens it begins with.
     """
 
-    prompts: list[list[int]]
-    outputs: list[list[int]]
-    logprobs: list[list[float]] = field(default_factory=list)
+    prompts: list[Annotated[list[Index], MinLen(1)]]
+    outputs: list[list[Index]]
+    logprobs: list[list[_Real]] = field(default_factory=list)
     used: Sampling | None = None
-    weights: int = 0
-    rows: list[int] = field(default_factory=list)
+    weights: Index = 0
+    rows: Annotated[list[Index], ONCE] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class RewardCall:
+class RewardCall(Part):
     """One reward function's call for a generation, and what the same function says when it is called otherwise.
 
     index: its place among the reward functions. columns: what it was given by name, one entry a row. returned: its rewards, NaN for none. again, backwards, alone:
@@ -58,18 +120,18 @@ class RewardCall:
     called again. evaluated: what evaluation makes of the same rollouts, where that is known.
     """
 
-    name: str
-    index: int
+    name: Text
+    index: Index
     columns: Mapping[str, list[Any]]
-    returned: list[float]
-    again: list[float] | None = None
-    backwards: list[float] | None = None
-    alone: list[float] | None = None
-    evaluated: list[float] | None = None
+    returned: list[_Real]
+    again: list[_Real] | None = None
+    backwards: list[_Real] | None = None
+    alone: list[_Real] | None = None
+    evaluated: list[_Real] | None = None
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Part):
     """What is trained on, padded: prompts on the left, completions on the right.
 
     prompt_ids, prompt_mask: [B, P]; completion_ids, completion_mask (not padding), loss_mask (what the loss counts):
@@ -79,17 +141,17 @@ class Batch:
     that could be followed. Where tokens are not known they are [B, 0], and advantages are [0].
     """
 
-    prompt_ids: Tensor
-    prompt_mask: Tensor
-    completion_ids: Tensor
-    completion_mask: Tensor
-    loss_mask: Tensor
-    advantages: Tensor
-    old: Tensor | None = None
-    reference: Tensor | None = None
-    sampler: Tensor | None = None
-    importance_weights: Tensor | None = None
-    rows: Tensor | None = None
+    prompt_ids: Held = field(default_factory=_empty)
+    prompt_mask: Held = field(default_factory=_empty)
+    completion_ids: Held = field(default_factory=_empty)
+    completion_mask: Held = field(default_factory=_empty)
+    loss_mask: Held = field(default_factory=_empty)
+    advantages: Held = field(default_factory=_empty)
+    old: Held | None = None
+    reference: Held | None = None
+    sampler: Held | None = None
+    importance_weights: Held | None = None
+    rows: Held | None = None
 
     def of_rows(self, index: Tensor) -> Batch:
         """Return these rows, [n]."""
@@ -97,17 +159,17 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Forward:
+class Forward(Part):
     """What the policy was given for the loss, however it was padded.
 
     input_ids, attention_mask, position_ids: [b, T]; None: not given. places: [b, C], where each token of the
     completion stands in its row, 0 for padding; None: they are the last C of every row.
     """
 
-    input_ids: Tensor
-    attention_mask: Tensor | None = None
-    position_ids: Tensor | None = None
-    places: Tensor | None = None
+    input_ids: Held
+    attention_mask: Held | None = None
+    position_ids: Held | None = None
+    places: Held | None = None
 
     def of_rows(self, index: Tensor) -> Forward:
         """Return these rows, [n]."""
@@ -124,24 +186,24 @@ def _rows(value: Batch | Forward, index: Tensor) -> dict[str, Any]:
 
 
 @dataclass
-class Generation:
+class Generation(Part):
     """A batch of rollouts, from its rows to what is trained on.
 
     rows: of the data set, one for each rollout, in the order of the batch. messages: each rollout's completion as
     messages, where the prompts are messages. rewards: [B, K], as they were used, NaN for none. weights: as in Call.
     """
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    weights: int = 0
+    rows: list[_Row] = field(default_factory=list)
+    weights: Index = 0
     calls: list[Call] = field(default_factory=list)
-    messages: list[list[dict[str, Any]]] | None = None
+    messages: list[list[_Message]] | None = None
     reward_calls: list[RewardCall] = field(default_factory=list)
-    rewards: Tensor | None = None
+    rewards: Held | None = None
     batch: Batch | None = None
 
 
 @dataclass
-class MicroBatch:
+class MicroBatch(Part):
     """One forward and backward pass.
 
     generation: which of Record.generations it is of. given: what the loss was computed from. logprobs: the policy's,
@@ -149,29 +211,29 @@ class MicroBatch:
     with respect to each.
     """
 
-    generation: int
+    generation: Index
     given: Batch
-    weights: int = 0
+    weights: Index = 0
     forward: Forward | None = None
-    logprobs: Tensor | None = None
-    entropies: Tensor | None = None
-    grad_logprobs: Tensor | None = None
-    grad_entropies: Tensor | None = None
-    loss: float | None = None
+    logprobs: Held | None = None
+    entropies: Held | None = None
+    grad_logprobs: Held | None = None
+    grad_entropies: Held | None = None
+    loss: Number | None = None
 
 
 @dataclass(frozen=True)
-class ParameterGroup:
+class ParameterGroup(Part):
     """A group of the optimizer: names of its parameters, its own learning rate and weight decay, SGD's momentum."""
 
-    names: tuple[str, ...]
-    learning_rate: float
-    weight_decay: float
-    momentum: float = 0.0
+    names: tuple[Text, ...]
+    learning_rate: Number
+    weight_decay: Number
+    momentum: Number = 0.0
 
 
 @dataclass
-class Update:
+class Update(Part):
     """One optimizer step.
 
     gradients: what the backward passes left, before the clip; clipped: what the optimizer read. before, after: which
@@ -183,20 +245,20 @@ class Update:
     """
 
     micro_batches: list[MicroBatch] = field(default_factory=list)
-    gradients: dict[str, Tensor] | None = None
-    clipped: dict[str, Tensor] | None = None
-    before: int = 0
-    after: int = 0
-    optimizer: str = ""
+    gradients: dict[str, Held] | None = None
+    clipped: dict[str, Held] | None = None
+    before: Index = 0
+    after: Index = 0
+    optimizer: Text = ""
     groups: list[ParameterGroup] = field(default_factory=list)
-    state: dict[str, dict[str, Tensor]] | None = None
-    state_after: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    touched: bool = False
-    norms: tuple[float, ...] | None = None
+    state: dict[str, dict[str, Held]] | None = None
+    state_after: dict[str, dict[str, Held]] = field(default_factory=dict)
+    touched: Flag = False
+    norms: Annotated[tuple[NonNegative, ...], Len(2, 3)] | None = None
 
 
 @dataclass
-class Record:
+class Record(Part):
     """A few steps of somebody's trainer.
 
     Of a large model only a part is looked at. elements: by parameter, which of its numbers, flat, its gradients and
@@ -211,23 +273,29 @@ class Record:
     saves at the end, by plain names. notes: what the recorder changed or could not see.
     """
 
-    trainer: str
+    elsewhere: ClassVar = ("tokenizer", "build")
+
+    trainer: Name
     settings: Settings
-    tokenizer: Any
-    tools: list[Any] | None
-    build: Callable[[], Any]
-    scalings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tokenizer: Annotated[Any, Field(default=None)]
+    tools: Annotated[list[Annotated[Any, AfterValidator(_object)]] | None, Field(default=None)]
+    build: Annotated[Callable[[], Any], Field(default=None)]
+    scalings: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
     weights: list[Weights] = field(default_factory=list)
-    trainable: tuple[str, ...] = ()
-    decayed: tuple[str, ...] | None = None
+    trainable: _Names = ()
+    decayed: _Names | None = None
     reference: Weights | None = None
     saved: Weights | None = None
     generations: list[Generation] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    unseen: Mapping[str, str] = field(default_factory=dict)
-    elements: Mapping[str, Tensor] = field(default_factory=dict)
-    rows: int = 0
+    notes: list[Text] = field(default_factory=list)
+    unseen: Mapping[str, Name] = field(default_factory=dict)
+    elements: Weights = field(default_factory=dict)
+    rows: Index = 0
+
+    @classmethod
+    def required(cls, given: Mapping[str, Any]) -> list[str]:
+        return ["trainer", "settings"]
 
     def part(self, name: str, tensor: Tensor) -> Tensor:
         """Return those numbers of a parameter's tensor that are looked at."""

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any
 
-__all__ = ["Sampling", "Settings"]
+from annotated_types import Ge, Le, MinLen
+from pydantic import BeforeValidator, Strict, WithJsonSchema
+
+from rlvr_debug.blocks import Block, Flag, NonNegative, OneOf, Positive, Share, Text
+
+__all__ = ["Index", "Name", "Number", "Part", "Sampling", "Settings"]
+
+_MOST = 2**31 - 1
+Index = Annotated[int, Strict(), Ge(0), Le(_MOST)]
+Whole = Annotated[int, Strict(), Ge(1), Le(_MOST)]
+Number = Annotated[float, Strict()]
+Name = Annotated[Text, MinLen(1)]
+Options = Annotated[
+    tuple[tuple[str, object], ...],
+    BeforeValidator(lambda told: tuple(told.items()) if isinstance(told, Mapping) else told),
+    WithJsonSchema({"type": "object"}),
+]
+
+
+class Part(Block):
+    """A part of a record. A file leaves out what has a default."""
+
+    @classmethod
+    def required(cls, given: Mapping[str, Any]) -> list[str]:
+        kind: Any = cls
+        return [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        found = super().__get_pydantic_json_schema__(schema, handler)
+        found.pop("description", None)  # what it is where it stands says the field
+        return found
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Part):
     """How tokens are drawn. top_k 0, top_p 1 and min_p 0 cut nothing; repetition_penalty 1 changes nothing.
 
     drawn: not greedy. max_new_tokens: of a reply; 0 where it is not known. min_new_tokens: before which none may end.
@@ -16,88 +49,133 @@ class Sampling:
     words; it has no reference.
     """
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    drawn: bool = True
-    max_new_tokens: int = 0
-    min_new_tokens: int = 0
-    ends: tuple[int, ...] = ()
-    others: tuple[str, ...] = ()
+    temperature: Positive = 1.0
+    top_p: Share = 1.0
+    top_k: Index = 0
+    min_p: Share = 0.0
+    repetition_penalty: Positive = 1.0
+    drawn: Flag = True
+    max_new_tokens: Index = 0
+    min_new_tokens: Index = 0
+    ends: tuple[Index, ...] = ()
+    others: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of GRPO. GRPO's own terms follow TRL's GRPOConfig, in which each is described.
+class Settings(Part):
+    """Settings of GRPO, in the words of TRL's GRPOConfig; kl_beta and clip are its beta and epsilon."""
 
-    tokens_counted: over what dapo, cispo and vespo count tokens where several generations serve one update: all of them
-    (update), or each generation's own, as if the update were of it alone (generation).
-    max_completion_length: tokens of all turns after the prompt, which dr_grpo divides by; cut_at: where what is trained
-    on is cut, None for nowhere. max_prompt_length: where prompts are cut, 0 for nowhere, on truncation_side. max_context: tokens at which a
-    conversation ends, with what tools said, 0 for nowhere. micro_batches: backward passes of an update; steps_per_generation: backward passes of one pass over a generation.
-    kl_beta, clip: TRL's beta and epsilon. kl_place: loss, or reward, from
-    which each completion's sum is taken. reference_every: optimizer steps after which the reference takes over a share of
-    the policy, 0 for never. importance_correction: how the
-    loss is weighted for a sampler that is not the trainer, "" for not at all; correction_max, correction_min: its
-    bounds. precision: float32, bfloat16 (weights and all) or autocast (float32 weights, bfloat16 computation).
-    optimizer: AdamW, Adam or SGD, as torch means them; "": whatever the updates were made by.
-    dropouts: modules whose dropout was switched off for the record. first_step: optimizer steps before the record. data_rows: rows with
-    prompts of their own that the data have at least, 0 where it is not known.
-    """
-
-    group_size: int
+    group_size: Whole
+    """rollouts of one row"""
     sampling: Sampling
-    max_completion_length: int
-    cut_at: int | None = None
-    max_prompt_length: int = 0
-    truncation_side: str = "left"
-    max_context: int = 0
-    num_iterations: int = 1
-    micro_batches: int = 1
-    steps_per_generation: int = 1
-    reward_weights: tuple[float, ...] = (1.0,)
-    scale_rewards: str = "group"
-    advantage_epsilon: float = 1e-4
-    multi_objective_aggregation: str = "sum_then_normalize"
-    mask_truncated_completions: bool = False
-    loss_type: str = "dapo"
-    tokens_counted: str = "update"
-    kl_beta: float = 0.0
-    kl_estimator: str = "k3"
-    kl_place: str = "loss"
-    reference_every: int = 0
-    reference_share: float = 0.0
-    use_bias_correction_kl: bool = False
-    clip: float = 0.2
-    epsilon_high: float = 0.2
-    delta: float | None = None
-    importance_sampling_level: str = "token"
-    importance_correction: str = ""
-    correction_max: float | None = None
-    correction_min: float | None = None
-    off_policy_mask_threshold: float | None = None
-    top_entropy_quantile: float = 1.0
-    entropy_coef: float = 0.0
-    sapo_temperature_pos: float = 1.0
-    sapo_temperature_neg: float = 1.05
-    vespo: tuple[float, float, float, float] = (2.0, 3.0, 3.0, 2.0)
-    optimizer: str = ""
-    learning_rate: float = 1e-6
-    schedule: str = "linear"
-    warmup_steps: int = 0
-    total_steps: int = 1
-    first_step: int = 0
-    data_rows: int = 0
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    adam_epsilon: float = 1e-8
-    max_grad_norm: float = 1.0
-    precision: str = "float32"
-    eos_ids: tuple[int, ...] = ()
-    pad_id: int = 0
-    template_options: tuple[tuple[str, object], ...] = ()
-    dropouts: int = 0
-    auxiliary_loss: bool = False
-    adaptive_entropy: bool = False
+    """what the sampler is asked for"""
+    max_completion_length: Whole
+    """the most tokens after the prompt, of all turns together; dr_grpo divides by it"""
+    cut_at: Whole | None = None
+    """tokens after which what is trained on is cut; null for nowhere"""
+    max_prompt_length: Index = 0
+    """tokens at which prompts are cut; 0 for nowhere"""
+    max_context: Index = 0
+    """tokens at which a conversation ends, with what tools said; 0 for nowhere"""
+    truncation_side: Annotated[str, OneOf(lambda: ("left", "right"))] = "left"
+    """the side that prompts are cut on"""
+    num_iterations: Whole = 1
+    """passes over a generation"""
+    micro_batches: Whole = 1
+    """backward passes of an update"""
+    steps_per_generation: Whole = 1
+    """backward passes of one pass over a generation"""
+    reward_weights: Annotated[tuple[Number, ...], MinLen(1)] = (1.0,)
+    """one for each reward function"""
+    scale_rewards: Annotated[str, OneOf(lambda: ("group", "batch", "none"))] = "group"
+    """the spread that advantages are divided by"""
+    advantage_epsilon: NonNegative = 1e-4
+    """is added to that spread"""
+    multi_objective_aggregation: Annotated[
+        str, OneOf(lambda: ("sum_then_normalize", "normalize_then_sum"))
+    ] = "sum_then_normalize"
+    """how several reward functions become one advantage"""
+    mask_truncated_completions: Flag = False
+    """whether replies that the limit cut are left out of the loss"""
+    loss_type: Name = "dapo"
+    """grpo, bnpo, dr_grpo, dapo, luspo, cispo, sapo or vespo, as TRL means them; the loss of any other is not seen"""
+    tokens_counted: Annotated[str, OneOf(lambda: ("update", "generation"))] = "update"
+    """over what dapo, cispo and vespo count tokens where several generations serve one update: all of them, or each by
+    itself"""
+    kl_beta: Number = 0.0
+    """the weight of the KL term"""
+    kl_estimator: Annotated[str, OneOf(lambda: ("k1", "k2", "k3"))] = "k3"
+    """by which formula it is estimated"""
+    kl_place: Annotated[str, OneOf(lambda: ("loss", "reward"))] = "loss"
+    """where it is added"""
+    reference_every: Index = 0
+    """optimizer steps after which the reference takes over a share of the policy; 0 for never"""
+    reference_share: Share = 0.0
+    """that share"""
+    use_bias_correction_kl: Flag = False
+    """whether it is weighted by the ratio"""
+    clip: NonNegative = 0.2
+    """how far below 1 the ratio may be"""
+    epsilon_high: NonNegative = 0.2
+    """how far above"""
+    delta: Number | None = None
+    """a bound of the ratio on both sides of the clip; null for none"""
+    importance_sampling_level: Annotated[str, OneOf(lambda: ("token", "sequence"))] = "token"
+    """whether each token has a ratio, or each sequence"""
+    importance_correction: Annotated[
+        str,
+        OneOf(lambda: ("", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask")),
+    ] = ""
+    """the weight of a sampler that is not the trainer, as TRL names it; empty for none"""
+    correction_max: Number | None = None
+    """its upper bound; null for none"""
+    correction_min: Number | None = None
+    """its lower bound; null for none"""
+    off_policy_mask_threshold: Number | None = None
+    """from which mean log-ratio on a sequence without gain is left out; null for none"""
+    top_entropy_quantile: Share = 1.0
+    """the share of tokens that count, those of highest entropy"""
+    entropy_coef: Number = 0.0
+    """the weight of the entropy bonus"""
+    sapo_temperature_pos: Positive = 1.0
+    """of sapo, for gains"""
+    sapo_temperature_neg: Positive = 1.05
+    """of sapo, for losses"""
+    vespo: tuple[Number, Number, Number, Number] = (2.0, 3.0, 3.0, 2.0)
+    """of vespo: k and lambda for gains, then for losses"""
+    optimizer: Annotated[str, OneOf(lambda: ("", "AdamW", "Adam", "SGD"))] = ""
+    """what is asked for; empty: whatever class the updates name"""
+    learning_rate: Number = 1e-6
+    """the highest of the schedule"""
+    schedule: Text = "linear"
+    """constant, constant_with_warmup, linear or cosine; of any other, each group's own rate is taken"""
+    warmup_steps: Index = 0
+    """optimizer steps in which the rate rises"""
+    total_steps: Index = 1
+    """optimizer steps of the whole run"""
+    first_step: Index = 0
+    """optimizer steps before the record"""
+    data_rows: Index = 0
+    """rows with prompts of their own that the data have at least; 0 where it is not known"""
+    weight_decay: Number = 0.0
+    """of groups that say nothing else"""
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """of Adam and AdamW"""
+    adam_epsilon: NonNegative = 1e-8
+    """of Adam and AdamW"""
+    max_grad_norm: NonNegative = 1.0
+    """the limit of the gradient's norm; 0 for none"""
+    precision: Annotated[str, OneOf(lambda: ("float32", "bfloat16", "autocast"))] = "float32"
+    """float32, bfloat16 (weights and all) or autocast (weights in float32, computed in bfloat16)"""
+    eos_ids: tuple[Index, ...] = ()
+    """tokens that end a reply"""
+    pad_id: Index = 0
+    """the token of padding"""
+    template_options: Options = ()
+    """further arguments of the chat template"""
+    dropouts: Index = 0
+    """dropouts that were switched off for the record"""
+    auxiliary_loss: Flag = False
+    """whether a router's loss is added, which has no reference"""
+    adaptive_entropy: Flag = False
+    """whether the entropy bonus adapts, which has no reference"""

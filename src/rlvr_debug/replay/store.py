@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -24,6 +25,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from rlvr_debug.blocks import checked
 from rlvr_debug.errors import InputError, reason, typed
 from rlvr_debug.files import read_json
 from rlvr_debug.replay.answer import answer_of
@@ -35,15 +37,12 @@ from rlvr_debug.replay.architecture import (
 )
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.consistent import check_record
-from rlvr_debug.replay.needed import TOKENS, check_needed
-from rlvr_debug.replay.packing import packed, plain, unpacked
-from rlvr_debug.replay.record import Batch, Forward, Generation, Record, Weights
-from rlvr_debug.schemas import check_schema, validator_of
+from rlvr_debug.replay.packing import packed, plain
+from rlvr_debug.replay.record import TOKENS, Batch, Forward, Generation, Record, Weights
 
 __all__ = ["VERSION", "check_folder", "read_record", "write_record"]
 
 VERSION = 1
-_SCHEMA = Path(__file__).parent / "record.schema.yaml"
 _RECORD, _TENSORS, _MODEL, _TOKENIZER = "record.json", "tensors.safetensors", "model", "tokenizer"
 _NARROW = (
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32),
@@ -173,9 +172,9 @@ def read_record(folder: Path) -> Record:
     """Return the record. Raise InputError, one line that names file, key, found and expected, for any other folder."""
     path = folder / _RECORD
     told, tensors = _told(path), _tensors(folder / _TENSORS)
+    record = _completed(checked(Record, told, path, context=tensors))
     with _named(path):
-        check_needed(told)
-        record = _record(told, tensors)
+        _check_needed(told)
     weights = record.weights[0] if record.weights else record.reference or {}
     record.build, architecture = read_model(folder / _MODEL, len(weights))
     record.tokenizer = read_tokenizer(folder / _TOKENIZER)
@@ -208,7 +207,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _told(path: Path) -> dict[str, Any]:
-    """Return what record.json says, which keeps to its schema."""
+    """Return what a record.json of this version says."""
     if not path.parent.is_dir():
         found = "is a file" if path.parent.exists() else "no such folder"
         raise InputError(f"{path.parent}: {found}, expected one with {_RECORD}")
@@ -221,8 +220,7 @@ def _told(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: version is {typed(version)}, expected {VERSION} (docs/record.md)"
         )
-    check_schema(told, validator_of(_SCHEMA), path)
-    return told
+    return {name: value for name, value in told.items() if name != "version"}
 
 
 def _whole_characters(told: dict[str, Any]) -> dict[str, Any]:
@@ -247,27 +245,21 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path}: {reason(error)}, expected safetensors") from None
 
 
-def _record(told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Record:
-    """Return the record without its model and its tokenizer."""
-    options = told["settings"].get("template_options", {})
-    settings = {**told["settings"], "template_options": list(options.items())}
-    rest = {name: value for name, value in told.items() if name != "version"}
-    own = {"tools": None, "tokenizer": None, "build": None}
-    record: Record = unpacked(Record, {**own, **rest, "settings": settings}, "", tensors)
+def _completed(record: Record) -> Record:
+    """Return the record with integers as torch takes them, and tokens that are left out without width."""
     for generation in record.generations:
         if generation.batch is not None:
-            generation.batch = _completed(generation.batch)
+            generation.batch = _with_tokens(generation.batch)
     record.elements = {name: places.long() for name, places in record.elements.items()}
     for update in record.updates:
         for micro in update.micro_batches:
-            micro.given = _completed(micro.given)
+            micro.given = _with_tokens(micro.given)
             if micro.forward is not None:
                 micro.forward = _widened(micro.forward)
     return record
 
 
-def _completed(batch: Batch) -> Batch:
-    """Return the batch with integers as torch takes them; tokens that are left out have no width."""
+def _with_tokens(batch: Batch) -> Batch:
     if not batch.completion_ids.numel() and batch.advantages.dim():
         none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
         batch = replace(batch, **dict.fromkeys(TOKENS, none))
@@ -283,3 +275,90 @@ def _widened(value: _Tensored) -> _Tensored:
         if isinstance(tensor, Tensor) and tensor.dtype in _NARROW
     }
     return replace(value, **wide)
+
+
+# --- what a file must say beside something else that it says: nothing is judged by a default that nobody chose
+
+
+def _check_needed(told: Mapping[str, Any]) -> None:
+    """Raise InputError, without the file, for the first key that is missing."""
+    _check_settings(told)
+    if told.get("weights") and "trainable" not in told:
+        raise InputError("key 'trainable' is missing, expected beside weights")
+    for place, batch, whole in _batches(told):
+        if whole or any(name in batch for name in TOKENS):
+            _check_keys(place, batch, TOKENS, "with the tokens")
+    if told.get("weights"):
+        for place, part, names in _numbered(told):
+            _check_keys(place, part, names, "the number of weights")
+
+
+def _check_keys(place: str, part: Mapping[str, Any], names: tuple[str, ...], why: str) -> None:
+    missing = next((name for name in names if name not in part), None)
+    if missing is not None:
+        raise InputError(f"key '{place}.{missing}' is missing, expected {why}")
+
+
+def _check_settings(told: Mapping[str, Any]) -> None:
+    generations, updates = told.get("generations", ()), told.get("updates", ())
+    micros = [micro for _, micro in _micro_batches(told)]
+    served = Counter(
+        generation
+        for update in updates
+        for generation in {micro["generation"] for micro in update.get("micro_batches", ())}
+    )
+    scheduled = told["settings"].get("schedule", "").startswith("constant")
+    needed = (
+        (told.get("weights"), ("precision",), "weights"),
+        (any(each.get("rewards") for each in generations), ("scale_rewards",), "rewards"),
+        (any(each.get("calls") for each in generations), ("eos_ids", "pad_id"), "calls"),
+        (
+            any(len(each.get("micro_batches", ())) > 1 for each in updates),
+            ("micro_batches", "steps_per_generation"),
+            "several micro-batches",
+        ),
+        (
+            any(count > 1 for count in served.values()),
+            ("num_iterations", "steps_per_generation"),
+            "several updates of one generation",
+        ),
+        (any(each["given"].get("old") for each in micros), ("clip", "epsilon_high"), "old"),
+        (any(each["given"].get("reference") for each in micros), ("kl_beta",), "reference"),
+        (any(each.get("grad_logprobs") for each in micros), ("loss_type",), "grad_logprobs"),
+        (any(each.get("clipped") is not None for each in updates), ("max_grad_norm",), "clipped"),
+        (
+            any(each.get("optimizer") for each in updates),
+            ("learning_rate", "weight_decay", "schedule", *(() if scheduled else ("total_steps",))),
+            "optimizer",
+        ),
+    )
+    for there, names, what in needed:
+        if there:
+            _check_keys("settings", told["settings"], names, f"beside {what}")
+
+
+def _batches(told: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yield each batch with its place, and whether it must have tokens."""
+    for number, generation in enumerate(told.get("generations", ())):
+        if generation.get("batch"):
+            yield f"generations.{number}.batch", generation["batch"], False
+    for place, micro in _micro_batches(told):
+        yield f"{place}.given", micro["given"], True
+
+
+def _micro_batches(told: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, update in enumerate(told.get("updates", ())):
+        for each, micro in enumerate(update.get("micro_batches", ())):
+            yield f"updates.{number}.micro_batches.{each}", micro
+
+
+def _numbered(told: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
+    """Yield what says which weights it is of, with its place and the names of these numbers."""
+    for number, generation in enumerate(told.get("generations", ())):
+        yield f"generations.{number}", generation, ("weights",)
+        for each, call in enumerate(generation.get("calls", ())):
+            yield f"generations.{number}.calls.{each}", call, ("weights",)
+    for number, update in enumerate(told.get("updates", ())):
+        yield f"updates.{number}", update, ("before", "after")
+    for place, micro in _micro_batches(told):
+        yield place, micro, ("weights",)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
+from rlvr_debug.blocks import Keyed, checked
 from rlvr_debug.causes import file_of, hypothesis_names
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_yaml
@@ -16,8 +18,11 @@ from rlvr_debug.schemas import check_schema, validator_of
 __all__ = [
     "Variant",
     "causes_of",
+    "check_knobs",
     "check_names",
     "consequences_for",
+    "knobs_of",
+    "place_of",
     "segments_for",
     "variants_of",
 ]
@@ -28,12 +33,16 @@ _SCHEMA = Path(__file__).parent / "replay.schema.yaml"
 
 @dataclass(frozen=True)
 class Variant:
-    """What another implementation of the segment does: `knobs` of the segment's reference, by name."""
+    """What another implementation of the segment does: `knobs` of the segment's reference, by name.
+
+    number: its place among the variants of its cause.
+    """
 
     segment: str
     name: str
     cause: str
     knobs: Mapping[str, Any]
+    number: int = 0
 
     @property
     def fitted(self) -> bool:
@@ -56,9 +65,9 @@ def _told() -> Mapping[str, Mapping[str, Any]]:
 def variants_of(segment: str) -> tuple[Variant, ...]:
     """Return the variants of this segment, in the order of their causes' slugs."""
     return tuple(
-        Variant(segment, each["name"], slug, each["knobs"])
+        Variant(segment, each["name"], slug, each["knobs"], number)
         for slug, told in _told().items()
-        for each in told.get("variants", ())
+        for number, each in enumerate(told.get("variants", ()))
         if each["segment"] == segment
     )
 
@@ -98,3 +107,34 @@ def check_names(segments: Collection[str], consequences: Collection[str]) -> Non
         for kind, name, known in asked:
             if name not in known:
                 raise InputError(f"{path}: no {kind} '{name}': {hint(name, known)}")
+
+
+def knobs_of(*sources: Callable[..., Any]) -> Keyed:
+    """Return the types of knobs by name: those of keyword-only parameters of functions, and fields of data classes."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        hints = get_type_hints(source, include_extras=True)
+        for name, parameter in inspect.signature(source).parameters.items():
+            if isinstance(source, type) or parameter.kind is parameter.KEYWORD_ONLY:
+                found.setdefault(name, hints[name])
+    return Keyed(found)
+
+
+def check_knobs(segment: str, knobs: Keyed) -> None:
+    """Raise InputError, one line, for the first variant that says what is no knob of the segment, or no value of it."""
+    kind: Any = Annotated[dict[str, Any], knobs]
+    for variant in variants_of(segment):
+        try:
+            checked(kind, variant.knobs, "", strict=True)
+        except InputError as error:
+            raise InputError(f"{place_of(variant)}{error}") from None
+
+
+def place_of(variant: Variant) -> str:
+    """Return the file and the line of a variant."""
+    import yaml
+
+    path = file_of(variant.cause).with_name(_FILE)
+    root: Any = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
+    [each] = (node for key, node in root.value if key.value == "variants")
+    return f"{path}:{each.value[variant.number].start_mark.line + 1}"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
 
+from rlvr_debug.blocks import Keyed
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Instance
 from rlvr_debug.replay.network import Network
@@ -46,15 +49,28 @@ _PARTS: Mapping[str, Callable[[Record], bool]] = {
 }
 
 
+_STEP = Keyed(
+    {
+        **dict.fromkeys(("frozen", "held_only", "own_rate", "first", "state_lost"), bool),
+        **dict.fromkeys(("corrected", "coupled", "own_decay", "own_kind"), bool),
+        "times": float,
+        "decay": float,
+        "stored": Literal["bfloat16"],
+    }
+)
+
+
 @dataclass(frozen=True)
 class Segment:
-    """A segment: its name, and what of it is in a record. of: which parts of a record it looks at.
+    """A segment: its name, and what of it is in a record. knobs: types of what a variant may say, by name.
 
+    of: which parts of a record it looks at.
     pairs: whether two variants at once are tried. trains: whether it is of what is trained on, and not of how that was made.
     """
 
     name: str
     instances: Callable[[Record, Network], Iterator[Instance]]
+    knobs: Keyed
     of: str = ""
     pairs: bool = False
     trains: bool = False
@@ -65,27 +81,35 @@ class Segment:
             raise NotSeen(f"no {self.of} were recorded")
 
 
+def _segment(
+    module: ModuleType, of: str = "", *, pairs: bool = False, trains: bool = False
+) -> Segment:
+    return Segment(module.SEGMENT, module.instances, module.KNOBS, of, pairs, trains)
+
+
+_CALLS, _MICROS = "calls of the sampler", "micro-batches"
+_OLD, _REFERENCE = fixed_logprobs.old_instances, fixed_logprobs.reference_instances
 SEGMENTS = (
-    Segment(groups.SEGMENT, groups.instances, of="rows"),
-    Segment(prompt.SEGMENT, prompt.instances, of="calls of the sampler"),
-    Segment(sampling_settings.SEGMENT, sampling_settings.instances, of="calls of the sampler"),
-    Segment(sampler.SEGMENT, sampler.instances, of="calls of the sampler"),
-    Segment(tool_turns.SEGMENT, tool_turns.instances, of="calls of the sampler"),
-    Segment(tokens.SEGMENT, tokens.instances, of="calls of the sampler"),
-    Segment(loss_mask.SEGMENT, loss_mask.instances, of="calls of the sampler"),
-    Segment(rewards.SEGMENT, rewards.instances, of="rollouts"),
-    Segment(advantages.SEGMENT, advantages.instances, of="rollouts", pairs=True),
-    Segment(fixed_logprobs.OLD, fixed_logprobs.old_instances, of="rollouts"),
-    Segment(fixed_logprobs.REFERENCE, fixed_logprobs.reference_instances, of="rollouts"),
-    Segment(importance_weights.SEGMENT, importance_weights.instances, of="rollouts"),
-    Segment(micro_batches.SEGMENT, micro_batches.instances, of="micro-batches", trains=True),
-    Segment(model_inputs.SEGMENT, model_inputs.instances, of="micro-batches", trains=True),
-    Segment(policy_logprobs.SEGMENT, policy_logprobs.instances, of="micro-batches", trains=True),
-    Segment(loss.SEGMENT, loss.instances, of="micro-batches", pairs=True, trains=True),
-    Segment(gradient.SEGMENT, gradient.instances, of="micro-batches", trains=True),
-    Segment(clip.SEGMENT, clip.instances, of="updates", trains=True),
-    Segment(between.SEGMENT, between.instances, of="updates", trains=True),
-    Segment(optimizer_step.SEGMENT, optimizer_step.instances, of="updates", trains=True),
-    Segment(saved.SEGMENT, saved.instances, trains=True),
-    Segment(effect.SEGMENT, effect.instances, trains=True),
+    _segment(groups, of="rows"),
+    _segment(prompt, of=_CALLS),
+    _segment(sampling_settings, of=_CALLS),
+    _segment(sampler, of=_CALLS),
+    _segment(tool_turns, of=_CALLS),
+    _segment(tokens, of=_CALLS),
+    _segment(loss_mask, of=_CALLS),
+    _segment(rewards, of="rollouts"),
+    _segment(advantages, of="rollouts", pairs=True),
+    Segment(fixed_logprobs.OLD, _OLD, fixed_logprobs.KNOBS, of="rollouts"),
+    Segment(fixed_logprobs.REFERENCE, _REFERENCE, fixed_logprobs.KNOBS, of="rollouts"),
+    _segment(importance_weights, of="rollouts"),
+    _segment(micro_batches, of=_MICROS, trains=True),
+    _segment(model_inputs, of=_MICROS, trains=True),
+    _segment(policy_logprobs, of=_MICROS, trains=True),
+    _segment(loss, of=_MICROS, pairs=True, trains=True),
+    _segment(gradient, of=_MICROS, trains=True),
+    _segment(clip, of="updates", trains=True),
+    _segment(between, of="updates", trains=True),
+    Segment(optimizer_step.SEGMENT, optimizer_step.instances, _STEP, of="updates", trains=True),
+    _segment(saved, trains=True),
+    _segment(effect, trains=True),
 )

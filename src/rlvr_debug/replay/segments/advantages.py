@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise, rounding
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.settings import Settings
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "advantages"
 _SHAKES = 4
+_Fitted = Literal["factor", "factor of each group", "baseline"]
+_GROUPED: Mapping[str, Callable[[Tensor, int], Tensor]] = {
+    "blocks": lambda total, size: total.view(-1, size),
+    "interleaved": lambda total, size: total.view(size, -1).T,
+    "all": lambda total, _: total[None],
+}
+_CENTRED: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": lambda grouped, mean: grouped - mean,
+    "leave one out": lambda grouped, mean: (
+        (grouped - mean) * grouped.shape[1] / (grouped.shape[1] - 1)
+    ),
+    "median": lambda grouped, _: grouped - grouped.nanmedian(1, keepdim=True).values,
+    "first": lambda grouped, _: grouped - grouped[:, :1],
+    "none": lambda grouped, _: grouped.clone(),
+}
+_THEN: Mapping[str, Callable[[Tensor, int], Tensor]] = {
+    "": lambda found, _: found,
+    "negated": lambda found, _: -found,
+    "reversed": lambda found, _: found.flip(0),
+    "shifted": lambda found, _: found.roll(1),
+    "shifted back": lambda found, _: found.roll(-1),
+    "clipped to 1": lambda found, _: found.clamp(-1, 1),
+    "negative ones dropped": lambda found, _: found.clamp(min=0),
+    "zero": lambda found, _: found * 0,
+    "transposed": lambda found, size: found.view(-1, size).T.flatten(),
+    "absolute": lambda found, _: found.abs(),
+    "in bfloat16": lambda found, _: found.bfloat16().to(found.dtype),
+}
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -33,16 +63,18 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         )
 
 
-def _compare(rewards: Tensor, got: Tensor, settings: Settings, **knobs: Any) -> Gap | None:
+def _compare(
+    rewards: Tensor, got: Tensor, settings: Settings, *, fitted: _Fitted | None = None, **knobs: Any
+) -> Gap | None:
     if not _applies(rewards, settings, knobs):
         return None
-    if "fitted" in knobs:
-        return None if len(knobs) > 1 or got.dim() > 1 else _fitted(rewards, got, settings, **knobs)
+    if fitted:
+        return None if knobs or got.dim() > 1 else _fitted(rewards, got, settings, fitted)
     wanted, tolerance = _with_tolerance(rewards, settings, knobs)
     return elementwise(got, *_shaped(got, wanted, tolerance))
 
 
-def _fitted(rewards: Tensor, got: Tensor, settings: Settings, fitted: str) -> Gap | None:
+def _fitted(rewards: Tensor, got: Tensor, settings: Settings, fitted: _Fitted) -> Gap | None:
     """Return the gap to advantages with numbers that are fitted to them; None where these change nothing.
 
     fitted: a factor of all, a factor of each group, or a baseline of each group.
@@ -139,16 +171,16 @@ class Formula:
     by, relative, as rounding does.
     """
 
-    scale: str = ""
+    scale: Literal["", "group", "batch", "none"] = ""
     epsilon: float | None = None
-    groups: str = "blocks"
-    centre: str = "mean"
-    aggregation: str = ""
+    groups: Annotated[str, OneOf(_GROUPED.keys)] = "blocks"
+    centre: Annotated[str, OneOf(_CENTRED.keys)] = "mean"
+    aggregation: Literal["", "sum_then_normalize", "normalize_then_sum"] = ""
     biased: bool = False
     weighted: bool = True
     only: int | None = None
-    missing: str = ""
-    then: str = ""
+    missing: Literal["", "zero"] = ""
+    then: Annotated[str, OneOf(_THEN.keys)] = ""
     mean_off: float = 0.0
 
 
@@ -181,40 +213,15 @@ def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIG
     else:
         total = (rewards * weights).nansum(1)
         total[unknown] = torch.nan
-        size = settings.group_size
-        grouped = {
-            "blocks": lambda: total.view(-1, size),
-            "interleaved": lambda: total.view(size, -1).T,
-            "all": lambda: total[None],
-        }[how.groups]()
-        count = grouped.shape[1]
+        grouped = _GROUPED[how.groups](total, settings.group_size)
         mean = grouped.nanmean(1, keepdim=True) * (1 + how.mean_off)
-        centred = {
-            "mean": lambda: grouped - mean,
-            "leave one out": lambda: (grouped - mean) * count / (count - 1),
-            "median": lambda: grouped - grouped.nanmedian(1, keepdim=True).values,
-            "first": lambda: grouped - grouped[:, :1],
-            "none": lambda: grouped.clone(),
-        }[how.centre]()
+        centred = _CENTRED[how.centre](grouped, mean)
         if scale == "group":
             centred = centred / (_spread(grouped, 1, how.biased) + epsilon)
         elif scale == "batch":
             centred = centred / (_spread(total[None], 1, how.biased)[0] + epsilon)
         found = (centred.T if how.groups == "interleaved" else centred).flatten()
-    found = found.nan_to_num(nan=0.0)
-    return {
-        "": lambda: found,
-        "negated": lambda: -found,
-        "reversed": lambda: found.flip(0),
-        "shifted": lambda: found.roll(1),
-        "shifted back": lambda: found.roll(-1),
-        "clipped to 1": lambda: found.clamp(-1, 1),
-        "negative ones dropped": lambda: found.clamp(min=0),
-        "zero": lambda: found * 0,
-        "transposed": lambda: found.view(-1, settings.group_size).T.flatten(),
-        "absolute": lambda: found.abs(),
-        "in bfloat16": lambda: found.bfloat16().to(found.dtype),
-    }[how.then]()
+    return _THEN[how.then](found.nan_to_num(nan=0.0), settings.group_size)
 
 
 def _spread(values: Tensor, axis: int, biased: bool) -> Tensor:
@@ -222,3 +229,6 @@ def _spread(values: Tensor, axis: int, biased: bool) -> Tensor:
     count = (~values.isnan()).sum(axis, keepdim=True)
     squares = (values - values.nanmean(axis, keepdim=True)).square().nansum(axis, keepdim=True)
     return (squares / (count if biased else (count - 1).clamp(min=1))).sqrt()
+
+
+KNOBS = knobs_of(_compare, Formula)

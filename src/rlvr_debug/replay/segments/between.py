@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Literal
 
 import torch
 
@@ -11,6 +12,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "weights between steps"
 
@@ -45,5 +47,10 @@ def _of(record: Record, number: int, other: int) -> bool:
     return all(torch.equal(one[name], two[name]) for name in record.trainable)
 
 
-def _wrong(count: int, written: Mapping[str, bool], how: str = "") -> Gap:
+def _wrong(
+    count: int, written: Mapping[str, bool], *, how: Literal["", "bfloat16", "beginning"] = ""
+) -> Gap:
     return different(not written[how] if how else count)
+
+
+KNOBS = knobs_of(_wrong)

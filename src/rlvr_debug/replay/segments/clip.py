@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Literal
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import OWN, SHAKES, Gap, Instance, rounding, shaken_by, unit_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments.gradient import Gradient, less, norm, norm_as_summed
+from rlvr_debug.replay.segments.gradient import Gradient, less, norm, norm_as_summed, product
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "clip"
 _SMALL = 1e-6  # torch adds it to the norm
+_How = Literal["", "none", "up too", "to one", "twice", "zero", "further"]
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -38,14 +41,11 @@ def _compare(
     clipped: Gradient,
     norms: Sequence[float],
     limit: float,
-    how: str = "",
+    *,
+    how: _How = "",
 ) -> Gap | None:
-    along = sum(
-        float((clipped[n].double() * gradients[n].double()).sum())
-        for n in clipped
-        if n in gradients
-    )
-    fitted = along / max(norm(gradients) ** 2, 1e-30)
+    along, square = product(clipped, gradients), norm(gradients) ** 2
+    fitted = along / max(square, 1e-30)
     factor_of = partial(_factor, limit=limit, fitted=fitted)
     factor = factor_of(how, norms[0])
     if how and factor == factor_of("", norms[0]):
@@ -55,11 +55,12 @@ def _compare(
         for tensors in ({n: t.double() for n, t in gradients.items()}, gradients)
     )
     size = norm(gradients) * max(factor, _SMALL)
-    off, product = (norm(less(each, wanted)) / size for each in (clipped, rounded))
-    return Gap(off / _tolerance(partial(factor_of, how), gradients, norms, product), off)
+    off, own = (norm(less(each, wanted)) / size for each in (clipped, rounded))
+    share = off / _tolerance(partial(factor_of, how), gradients, norms, own)
+    return Gap(share, off, fit=(along * factor, square * factor**2))
 
 
-def _factor(how: str, size: float, *, limit: float, fitted: float) -> float:
+def _factor(how: _How, size: float, *, limit: float, fitted: float) -> float:
     """Return what a gradient of this norm is multiplied by. fitted: what the recorded one seems to be."""
     whole = limit / (size + _SMALL) if limit else 1.0
     right = min(1.0, whole)
@@ -99,3 +100,6 @@ def _tolerance(
 def _described(_: Gradient, __: Gradient, norms: Sequence[float], limit: float) -> str:
     before, after = norms[:2]
     return f"norm {before:.3g} before, {after:.3g} after, the limit is {limit:g}"
+
+
+KNOBS = knobs_of(_compare)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import Literal
 
 import torch
 
@@ -13,8 +14,17 @@ from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import rollouts
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "effect"
+_Wrong = Literal[
+    "no weight is trainable",
+    "the learning rate is set to 0",
+    "no weight changes in an update",
+    "the loss counts no token",
+    "every advantage is 0",
+    "all rollouts of a group are the same",
+]
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -27,7 +37,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     # where an optimizer was seen, its step says more
     still = [u.before == u.after for u in record.updates if not u.optimizer]
     moves = len(record.weights) > 1 or not still or not all(still)
-    found = {
+    found: dict[_Wrong, bool] = {
         "no weight is trainable": bool(record.weights) and not record.trainable,
         "the learning rate is set to 0": stepped and record.settings.learning_rate == 0,
         "no weight changes in an update": bool(record.weights) and not moves,
@@ -71,5 +81,8 @@ def _alike(record: Record) -> bool:
     return bool(record.generations)
 
 
-def _compare(wrong: list[str], of: str = "") -> Gap:
+def _compare(wrong: list[_Wrong], *, of: _Wrong | None = None) -> Gap:
     return different(of not in wrong if of else len(wrong))
+
+
+KNOBS = knobs_of(_compare)

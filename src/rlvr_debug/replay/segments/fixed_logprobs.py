@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,10 +17,13 @@ from rlvr_debug.replay.record import Batch, Forward, Record, Weights
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.segments.sampler import root_mean_square
 from rlvr_debug.replay.segments.saved import weights_gap
+from rlvr_debug.replay.variants import knobs_of
 
-__all__ = ["changed", "old_instances", "reference_instances"]
+__all__ = ["Attention", "changed", "old_instances", "reference_instances"]
 
 OLD, REFERENCE = "old log-probabilities", "reference log-probabilities"
+Attention = Literal["", "loss mask", "prompt hidden", "tools hidden", "all"]
+_Then = Literal["", "shifted", "shifted back", "in bfloat16", "other rows"]
 
 
 def old_instances(record: Record, network: Network) -> Iterator[Instance]:
@@ -113,10 +116,10 @@ class _Held:
 def _compare(
     held: _Held,
     *,
-    model: str = "",
+    model: Literal["", "policy", "first policy", "reference"] = "",
     updates_ago: int = 0,
     another: bool = False,
-    then: str = "",
+    then: _Then = "",
     **forward: Any,
 ) -> Gap | None:
     if another:
@@ -183,7 +186,7 @@ def batch_logprobs(
     precision: str,
     *,
     temperature: float | None = None,
-    attention: str = "",
+    attention: Attention = "",
 ) -> Tensor:
     """Return log-probabilities of a batch's completions, [B, C]. attention: another mask than the padding's."""
     ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
@@ -196,7 +199,7 @@ def batch_logprobs(
     )
 
 
-def masked(batch: Batch, attention: str = "") -> Tensor:
+def masked(batch: Batch, attention: Attention = "") -> Tensor:
     """Return what a forward pass may attend to, [B, P + C]; `attention` names another mask than the right one."""
     nothing = torch.zeros_like(batch.prompt_mask)
     loss = batch.loss_mask.to(batch.completion_mask.dtype)
@@ -208,3 +211,6 @@ def masked(batch: Batch, attention: str = "") -> Tensor:
         "all": (torch.ones_like(batch.prompt_mask), torch.ones_like(batch.completion_mask)),
     }[attention]
     return torch.cat([prompt, completion.to(prompt.dtype)], 1)
+
+
+KNOBS = knobs_of(_compare, batch_logprobs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,13 +14,15 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, rounding
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
+from rlvr_debug.replay.variants import knobs_of
 
-__all__ = ["Gradient", "instances", "less", "norm", "norm_as_summed"]
+__all__ = ["Gradient", "instances", "less", "norm", "norm_as_summed", "product"]
 
 SEGMENT = "gradient"
 Gradient = Mapping[str, Tensor]
 _Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
 _LAYER = re.compile(r"\.(\d+)\.")
+_Times = Literal["", "micro-batches", "over micro-batches", "minus one", "clip"]
 _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothing of its rounding
 
 
@@ -29,6 +32,12 @@ def norm(gradient: Gradient) -> float:
         (float(tensor.detach().double().square().sum()) for tensor in gradient.values()), 0.0
     )
     return float(squares**0.5)
+
+
+def product(one: Gradient, other: Gradient) -> float:
+    """Return the sum of the products of all numbers that both have."""
+    both = one.keys() & other.keys()
+    return sum(float((one[n].double() * other[n].double()).sum()) for n in sorted(both))
 
 
 def norm_as_summed(gradient: Gradient) -> float:
@@ -99,8 +108,8 @@ def _compare(
     got: Gradient,
     both: Callable[..., _Pair],
     *,
-    times: str = "",
-    only: str = "",
+    times: _Times = "",
+    only: Literal["", "first", "last"] = "",
     missing: bool = False,
 ) -> Gap | None:
     count = len(update.micro_batches)
@@ -140,7 +149,7 @@ def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> 
                 norm({name: noise[name]}) if name in noise else 0.0, norm(noise) * own / size
             )
             share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
-    return Gap(share, norm(off) / size)
+    return Gap(share, norm(off) / size, fit=(product(got, wanted), size**2))
 
 
 def _missing(record: Record, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap | None:
@@ -213,9 +222,9 @@ def _described(got: Gradient, both: Callable[..., _Pair]) -> str:
         if norm(less({name: got[name]} if name in got else {}, {name: wanted[name]}))
         > float(rounding(noise, size, "float32"))
     ]
-    product = sum(
-        float((got[name].double() * wanted[name].double()).sum()) for name in wanted if name in got
-    )
-    cosine = product / max(norm(got) * size, 1e-30)
+    cosine = product(got, wanted) / max(norm(got) * size, 1e-30)
     ratio = norm(got) / max(size, 1e-30)
     return f"{len(off)} of {len(wanted)} tensors; cosine {cosine:.3f}, norm {ratio:.3g} of what it should be"
+
+
+KNOBS = knobs_of(_compare)

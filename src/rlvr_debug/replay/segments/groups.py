@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from typing import Literal
 
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "groups"
+_Layout = Literal["blocks", "interleaved", "cut elsewhere", "another order", "strays"]
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -35,11 +38,11 @@ def _drawn(record: Record) -> Iterator[Instance]:
         yield Instance("all generations", partial(_same, len(set(drawn)) == 1), partial(str, said))
 
 
-def _same(same: bool, layout: str = "blocks") -> Gap | None:
+def _same(same: bool, *, layout: _Layout = "blocks") -> Gap | None:
     return different(same) if layout == "blocks" else None
 
 
-def _compare(prompts: list[str], size: int, layout: str = "blocks") -> Gap:
+def _compare(prompts: list[str], size: int, *, layout: _Layout = "blocks") -> Gap:
     count = len(prompts) // size
     if layout == "cut elsewhere":
         turned = ([*prompts[n:], *prompts[:n]] for n in range(1, size))
@@ -55,3 +58,6 @@ def _compare(prompts: list[str], size: int, layout: str = "blocks") -> Gap:
     ]
     mixed = sum(len(set(group)) > 1 for group in groups)
     return different(mixed + (count * size != len(prompts)))
+
+
+KNOBS = knobs_of(_compare)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import AllowInfNan
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
@@ -17,8 +18,10 @@ from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "importance weights"
+_Mode = Literal["", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -68,9 +71,9 @@ def expected_weights(
     batch: Batch,
     settings: Settings,
     *,
-    mode: str = "",
+    mode: _Mode = "",
     swapped: bool = False,
-    maximum: float | None = None,
+    maximum: Annotated[float, AllowInfNan()] | None = None,
     mean: bool = False,
 ) -> Tensor:
     """Return the weight of each token or sequence, [B, C] or [B, 1].
@@ -136,3 +139,6 @@ def _ratio(one: Tensor, other: Tensor) -> tuple[float, float]:
     ratio = float(one.mean() / other.mean())
     errors = [float(x.std() / x.mean()) / len(x) ** 0.5 if x.any() else 0.0 for x in (one, other)]
     return ratio, ratio * math.hypot(*errors)
+
+
+KNOBS = knobs_of(expected_weights)

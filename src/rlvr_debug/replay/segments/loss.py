@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from rlvr_debug.replay.judge import (
 )
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
-from rlvr_debug.replay.segments.loss_formula import TYPES, expected_loss
+from rlvr_debug.replay.segments.loss_formula import TYPES, Formula, expected_loss
 from rlvr_debug.replay.segments.loss_words import (
     described,
     fit,
@@ -35,8 +35,12 @@ from rlvr_debug.replay.segments.loss_words import (
     places_off,
     seen,
 )
+from rlvr_debug.replay.settings import Settings
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "loss"
+_Factor = Literal["update", "micro-batch", "row", "place"]
+_Fitted = Literal["kl_beta", "entropy_coef"]
 _SAME = torch.tensor(
     1e-3
 )  # numbers by which gradients are multiplied, so near to each other, are one
@@ -62,11 +66,19 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         )
 
 
-def _compare(record: Record, update: Update, got: Tensor, **knobs: Any) -> Gap | None:
+def _compare(
+    record: Record,
+    update: Update,
+    got: Tensor,
+    *,
+    factor: _Factor | None = None,
+    fitted: _Fitted | None = None,
+    **knobs: Any,
+) -> Gap | None:
     if not _applies(record, update, knobs):
         return None
-    if "factor" in knobs or "fitted" in knobs:
-        return _fitted(record, update, got, **knobs)
+    if factor or fitted:
+        return None if knobs else _fitted(record, update, got, factor, fitted)
     if knobs and _far(record, update, got, knobs):
         return Gap(math.inf)
     wanted, tolerance = _with_tolerance(record, update, knobs)
@@ -77,7 +89,7 @@ def _compare(record: Record, update: Update, got: Tensor, **knobs: Any) -> Gap |
 
 
 def _fitted(
-    record: Record, update: Update, got: Tensor, *, factor: str = "", fitted: str = "", **more: Any
+    record: Record, update: Update, got: Tensor, factor: _Factor | None, fitted: _Fitted | None
 ) -> Gap | None:
     """Return the gap to the gradient with a number that is fitted to it; None where that is the right one.
 
@@ -85,7 +97,7 @@ def _fitted(
     row, a place in the completion. fitted: a setting that the gradient is linear in.
     """
     wanted, tolerance = _with_tolerance(record, update, {})
-    if more or not len(wanted):
+    if not len(wanted):
         return None
     if fitted:
         knobs: tuple[dict[str, Any], ...] = ({fitted: 0.0}, {fitted: 1.0})
@@ -96,6 +108,7 @@ def _fitted(
         size = fit(got - zero, one - zero)
         found = zero + size * (one - zero)
         return elementwise(got, found, tolerance)
+    assert factor is not None
     parts = parts_of(update)
     of = numbered(parts[factor])
     sizes = torch.ones(int(of.max()) + 1, dtype=got.dtype)
@@ -189,3 +202,6 @@ def expected_gradient(
 
 def _described(record: Record, update: Update, got: Tensor) -> str:
     return described(update, got, *_with_tolerance(record, update, {}))
+
+
+KNOBS = knobs_of(_compare, Formula, Settings)

@@ -9,39 +9,54 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.record import MicroBatch, Record, Update
+from rlvr_debug.replay.record import Batch, MicroBatch, Record, Update
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
 
-__all__ = ["TYPES", "expected_loss", "kl_estimate"]
+__all__ = ["TYPES", "Formula", "expected_loss", "kl_estimate"]
 
 # TRL's _compute_loss knows no others
 TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
 
 
+# which tokens the loss counts, [b, C], of the loss mask, the micro-batch and the tokens that end a reply
+_MASKS: Mapping[str, Callable[[Tensor, Batch, Tensor], Tensor]] = {
+    "": lambda mask, *_: mask,
+    "without eos": lambda mask, given, eos: mask & ~torch.isin(given.completion_ids, eos),
+    "with tools": lambda _, given, __: given.completion_mask.bool(),
+    "with padding": lambda mask, *_: torch.ones_like(mask),
+    "without the first": lambda mask, *_: mask & (torch.arange(mask.shape[1]) > 0),
+    "without the last": lambda mask, *_: mask & mask.roll(-1, 1),
+    "shifted": lambda mask, *_: torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1),
+}
+
+
 @dataclass(frozen=True)
 class Formula:
     """Where a variant departs from the formula: which tokens count (mask), what old log-probabilities are, whether the
-    ratio is clipped, the less of both counts and there is a ratio at all, signs, whether the KL has a gradient, what the
+    ratio is clipped, the less of both counts and there is a ratio at all, signs, whether the KL is that of the
+    reference to the policy and whether it has a gradient, what the
     whole is multiplied by (times, to the power), whether the sampler is corrected for, and whether tokens are counted over
     the update (window) or over its generation.
     """
 
-    mask: str = ""
-    old: str = ""
+    mask: Annotated[str, OneOf(_MASKS.keys)] = ""
+    old: Literal["", "own", "reference", "sampler", "swapped"] = ""
     clipped: bool = True
     least: bool = True
     ratio: bool = True
     sign: int = 1
     kl_sign: int = 1
+    kl_reversed: bool = False
     kl_detached: bool = False
-    times: str = ""
+    times: Literal["", "micro-batches", "temperature", "two"] = ""
     power: int = 1
     corrected: bool = True
     entropy_sign: int = 1
@@ -73,7 +88,8 @@ def expected_loss(
     given = micro.given
     advantages = given.advantages.to(logprobs.dtype)
     advantages = advantages[:, None] if advantages.dim() == 1 else advantages
-    counted = _counted(record, micro, how.mask).to(logprobs.dtype)
+    eos = torch.tensor(record.settings.eos_ids)
+    counted = _MASKS[how.mask](given.loss_mask.bool(), given, eos).to(logprobs.dtype)
     gap = _log_ratio(micro, logprobs, how.old)
     if settings.importance_sampling_level == "sequence":
         gap = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
@@ -96,7 +112,8 @@ def expected_loss(
             raise NotSeen("the importance weights were not seen")
         per_token = per_token * given.importance_weights.to(logprobs.dtype)
     if settings.kl_beta and settings.kl_place == "loss":
-        kl = kl_estimate(settings.kl_estimator, logprobs, _reference(micro, logprobs))
+        estimator = "reversed" if how.kl_reversed else settings.kl_estimator
+        kl = kl_estimate(estimator, logprobs, _reference(micro, logprobs))
         kl = kl.detach() if how.kl_detached else kl
         kl = kl * weight if settings.use_bias_correction_kl else kl
         per_token = per_token + how.kl_sign * settings.kl_beta * kl
@@ -114,22 +131,6 @@ def expected_loss(
         "two": 2.0,
     }
     return loss * factors[how.times] ** how.power
-
-
-def _counted(record: Record, micro: MicroBatch, how: str) -> Tensor:
-    """Return which tokens the loss counts, [b, C]; `how` names others than the right ones."""
-    given, eos = micro.given, torch.tensor(record.settings.eos_ids)
-    mask = given.loss_mask.bool()
-    found: dict[str, Callable[[], Tensor]] = {
-        "": lambda: mask,
-        "without eos": lambda: mask & ~torch.isin(given.completion_ids, eos),
-        "with tools": lambda: given.completion_mask.bool(),
-        "with padding": lambda: torch.ones_like(mask),
-        "without the first": lambda: mask & (torch.arange(mask.shape[1]) > 0),
-        "without the last": lambda: mask & mask.roll(-1, 1),
-        "shifted": lambda: torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1),
-    }
-    return found[how]()
 
 
 def _log_ratio(micro: MicroBatch, logprobs: Tensor, how: str) -> Tensor:

@@ -6,15 +6,34 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from rlvr_debug.replay.finding import Place
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import Rollout, batch_of, carried, rollouts, trained
+from rlvr_debug.replay.variants import knobs_of
 from rlvr_debug.sampling.alignment import carried as places_in
 
 SEGMENT = "loss mask"
+_Part = Literal["beginning", "kind", "prompt"]
+_How = Literal[
+    "",
+    "cut replies counted",
+    "cut replies not counted",
+    "eos not counted",
+    "tool tokens counted",
+    "padding counted",
+    "all counted",
+    "first token not counted",
+    "last token not counted",
+    "last turn",
+    "shifted",
+    "nothing",
+    "turned round",
+    "first turn",
+]
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -63,15 +82,20 @@ def _aligned(rollout: Rollout, ids: list[int], mask: list[bool]) -> Rollout:
 
 
 def _compare(
-    record: Record, rollout: Rollout, got: list[bool], place: tuple[int, int], how: str = ""
+    record: Record,
+    rollout: Rollout,
+    got: list[bool],
+    place: tuple[int, int],
+    *,
+    how: _How | _Part = "",
 ) -> Gap:
-    if how in ("beginning", "kind", "prompt"):
+    if how == "beginning" or how == "kind" or how == "prompt":
         return different(not _fits(record, rollout, got, how))
     off = _off(got, expected(record, rollout, len(got), how))
     return replace(different(len(off)), places=tuple(Place(*place, token) for token in off))
 
 
-def _fits(record: Record, rollout: Rollout, got: list[bool], how: str) -> bool:
+def _fits(record: Record, rollout: Rollout, got: list[bool], how: _Part) -> bool:
     """Return whether a mask is the right one but for a part: what is behind a token, a kind of token, or the prompt's end."""
     right, own = expected(record, rollout, len(got)), rollout.completion
     off = _off(got, right)
@@ -102,7 +126,7 @@ def _described(record: Record, sampled: list[Rollout], masks: list[list[bool]]) 
     return ", ".join(f"{count} {what}" for what, count in wrong.items())
 
 
-def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> list[bool]:
+def expected(record: Record, rollout: Rollout, width: int, how: _How = "") -> list[bool]:
     """Return which tokens of a completion, [width], the loss is to count; `how` departs from that."""
     settings, own = record.settings, rollout.completion
     wrote = rollout.completion_wrote
@@ -115,7 +139,7 @@ def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> lis
     if masks and not ended:
         wrote = [False] * len(own)
     first, last = (len(rollout.turns[n].output) for n in (0, -1))
-    found = {
+    others: dict[_How, list[bool]] = {
         "eos not counted": [
             w and token not in settings.eos_ids for w, token in zip(wrote, own, strict=True)
         ],
@@ -129,8 +153,8 @@ def expected(record: Record, rollout: Rollout, width: int, how: str = "") -> lis
         "nothing": [False] * len(own),
         "turned round": [not w for w in wrote],
         "first turn": wrote[:first] + [False] * (len(own) - first),
-    }.get(how, wrote)
-    return (found + [False] * width)[:width]
+    }
+    return (others.get(how, wrote) + [False] * width)[:width]
 
 
 def _role(record: Record, rollout: Rollout, place: int) -> str:
@@ -140,3 +164,6 @@ def _role(record: Record, rollout: Rollout, place: int) -> str:
     if not rollout.completion_wrote[place]:
         return "tool" if any(rollout.completion_wrote[:place]) else "prompt"
     return "end-of-turn" if own[place] in record.settings.eos_ids else "assistant"
+
+
+KNOBS = knobs_of(_compare)

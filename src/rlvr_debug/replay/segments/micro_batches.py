@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay.delayed import origins
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.rollouts import batch_of
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "micro-batches"
+_FIELDS = tuple(field.name for field in fields(Batch))
+_CHANGED: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "negated": torch.neg,
+    "zero": torch.zeros_like,
+    "absolute": torch.abs,
+}
+_THEN = (*_CHANGED, "in the order of the generation", "other rows")
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -37,11 +47,11 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
                 raise NotSeen("rows could not be followed into the micro-batches")
             trained.setdefault(micro.generation, Counter()).update(rows.tolist())
             whole = batch_of(record.generations[micro.generation])
-            for field in fields(Batch):
-                kept, given = getattr(whole, field.name), getattr(micro.given, field.name)
-                if field.name != "rows" and _known(kept) and _known(given):
-                    compare = partial(_compare, field.name, kept, given, rows)
-                    said = f"{field.name} are not those of the rows"
+            for name in _FIELDS:
+                kept, given = getattr(whole, name), getattr(micro.given, name)
+                if name != "rows" and _known(kept) and _known(given):
+                    compare = partial(_compare, name, kept, given, rows)
+                    said = f"{name} are not those of the rows"
                     yield Instance(where, compare, partial(str, said))
     yield from _passes(record, trained)
 
@@ -55,7 +65,13 @@ def _wrong(count: int, **_: str) -> Gap:
 
 
 def _compare(
-    name: str, kept: Tensor, given: Tensor, rows: Tensor, *, of: str = "", then: str = ""
+    name: str,
+    kept: Tensor,
+    given: Tensor,
+    rows: Tensor,
+    *,
+    of: Annotated[str, OneOf(lambda: _FIELDS)] = "",
+    then: Annotated[str, OneOf(lambda: _THEN)] = "",
 ) -> Gap | None:
     if of and of != name:
         return None
@@ -71,12 +87,7 @@ def _compare(
             given = given[:, : others.shape[1]]
         pairs = zip(given, wanted, strict=True)
         return different(sum(bool((g != w).any()) and not _any_row(g, others) for g, w in pairs))
-    changed: dict[str, Callable[[Tensor], Tensor]] = {
-        "negated": torch.neg,
-        "zero": torch.zeros_like,
-        "absolute": torch.abs,
-    }
-    wanted = changed.get(then, torch.clone)(wanted)
+    wanted = _CHANGED.get(then, torch.clone)(wanted)
     off = (given != wanted) & ~(given.isnan() & wanted.isnan())
     return different(int(off.reshape(len(rows), -1).any(1).sum()))
 
@@ -101,3 +112,6 @@ def _passes(record: Record, trained: dict[int, Counter[int]]) -> Iterator[Instan
         yield Instance(
             f"generation {number + 1}", partial(_wrong, more + missing), partial(str, said)
         )
+
+
+KNOBS = knobs_of(_compare)

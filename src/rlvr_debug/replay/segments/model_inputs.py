@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,7 +13,8 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Forward, Record
-from rlvr_debug.replay.segments.fixed_logprobs import masked
+from rlvr_debug.replay.segments.fixed_logprobs import Attention, masked
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "model inputs"
 
@@ -27,7 +29,12 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 
 
 def _compare(
-    forward: Forward, batch: Batch, attention: str = "", tokens: str = "", positions: str = ""
+    forward: Forward,
+    batch: Batch,
+    *,
+    attention: Attention | Literal["part of the prompt"] = "",
+    tokens: Literal["", "other"] = "",
+    positions: Literal["", "other"] = "",
 ) -> Gap:
     if attention == "part of the prompt":
         return different(not _in_prompt(forward, batch))
@@ -51,7 +58,7 @@ def _in_prompt(forward: Forward, batch: Batch) -> bool:
     return not bool(added.any()) and not bool(hidden[:, width:].any())
 
 
-def _wrong(forward: Forward, batch: Batch, attention: str) -> str:
+def _wrong(forward: Forward, batch: Batch, attention: Attention) -> str:
     """Return what is not as it should be under this attention mask: tokens, attention or positions; "" for nothing.
 
     Each row's sequence is looked for in what the policy was given, however that is padded.
@@ -101,3 +108,6 @@ def _spread(mask: Tensor, start: int, width: int, outside: bool) -> Tensor:
     row = torch.full((width,), outside)
     row[start : start + len(mask)] = mask
     return row
+
+
+KNOBS = knobs_of(_compare)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,8 +16,10 @@ from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import Forward, MicroBatch, Record, Weights
 from rlvr_debug.replay.segments.fixed_logprobs import changed
 from rlvr_debug.replay.segments.sampler import places, root_mean_square, weights_of
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "policy log-probabilities"
+_Then = Literal["", "shifted", "shifted back", "in bfloat16", "bounded", "times a constant by row"]
 
 
 def instances(record: Record, network: Network) -> Iterator[Instance]:
@@ -39,8 +42,8 @@ def _compare(
     *,
     updates_ago: int = 0,
     power: float = 1.0,
-    then: str = "",
-    attention: str = "",
+    then: _Then = "",
+    attention: Literal["", "all"] = "",
 ) -> Gap | None:
     """rows: of the micro-batch, that are looked at. power: of the temperature that logits are divided by. then: what is done to the log-probabilities."""
     record = network.record
@@ -88,3 +91,6 @@ def _logprobs(
     precision: str,
 ) -> Tensor:
     return network.logprobs(weights, forward, width, temperature, precision)
+
+
+KNOBS = knobs_of(_compare)

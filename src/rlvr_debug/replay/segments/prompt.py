@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal
 
 from rlvr_debug.errors import reason
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "prompt"
 
@@ -92,7 +93,7 @@ def _compare(
     row: int,
     got: list[int],
     *,
-    cut: str = "",
+    cut: Literal["", "left", "right"] = "",
     other: bool = False,
     extra_bos: bool = False,
     **how: Any,
@@ -104,3 +105,6 @@ def _compare(
         part = ids[-len(got) :] if cut == "left" else ids[: len(got)]
         return different(not 0 < len(got) < len(ids) or part != got)
     return different(got != ([ids[0], *ids] if extra_bos else ids))
+
+
+KNOBS = knobs_of(_compare, rendered)

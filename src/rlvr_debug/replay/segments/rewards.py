@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,8 +25,21 @@ from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Generation, Record, RewardCall
 from rlvr_debug.replay.rollouts import Rollout, rollouts
 from rlvr_debug.replay.segments.loss_formula import kl_estimate
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "rewards"
+# how a sentence begins that says what is wrong with a function
+_Wrong = Literal[
+    "is given other tokens than were sampled",
+    "is given other text than was sampled",
+    "is given other messages than the conversation's",
+    "is given the column",
+    "is not deterministic",
+    "returns the rewards in another order than the completions",
+    "depends on the order of the batch",
+    "returns what evaluation does not",
+    "returns what is not used: rewards changed after the call",
+]
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -38,14 +52,13 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             if generation.rewards is None and not sampled and not any(said_again):
                 raise NotSeen("nothing was seen that a reward function's answer is held to")
             found = _wrong(record, generation, sampled, call)
-            said = partial(str, f"{call.name} {' and '.join(found)}")
+            sentences = " and ".join(map("".join, found.items()))
+            said = partial(str, f"{call.name} {sentences}")
             yield Instance(f"generation {number + 1}", partial(_compare, found), said)
 
 
-def _compare(found: list[str], wrong: str = "") -> Gap:
-    # a variant is how one of the sentences begins: it fits where that is what was found
-    fits = any(sentence.startswith(wrong) for sentence in found)
-    return different(not fits if wrong else len(found))
+def _compare(found: Mapping[_Wrong, str], *, wrong: _Wrong | None = None) -> Gap:
+    return different(wrong not in found if wrong else len(found))
 
 
 def _wrong(
@@ -53,19 +66,19 @@ def _wrong(
     generation: Generation,
     sampled: list[Rollout],
     call: RewardCall,
-) -> list[str]:
-    """Return what is wrong with a call, as predicates of its function."""
+) -> dict[_Wrong, str]:
+    """Return what is wrong with a call, as predicates of its function: how each begins, and how it ends."""
     columns, got = call.columns, call.returned
-    found = []
+    found: dict[_Wrong, str] = {}
     ids = columns.get("completion_ids")
     if not sampled:
         pass  # what the sampler wrote was not seen
     elif ids is not None and [list(each) for each in ids] != [each.completion for each in sampled]:
-        found.append("is given other tokens than were sampled")
+        found["is given other tokens than were sampled"] = ""
     elif _other_text(record, sampled, columns.get("completions")):
-        found.append("is given other text than was sampled")
+        found["is given other text than was sampled"] = ""
     elif generation.messages not in (None, columns.get("completions", generation.messages)):
-        found.append("is given other messages than the conversation's")
+        found["is given other messages than the conversation's"] = ""
     for name, values in columns.items():
         kept = name in _columns(generation) and name not in (
             "prompt",
@@ -73,21 +86,21 @@ def _wrong(
             "completion_ids",
         )
         if kept and list(values) != [row[name] for row in generation.rows]:
-            found.append(f"is given the column {name} of other rows")
+            found.setdefault("is given the column", f" {name} of other rows")
     if call.again is not None and not _same(call.again, got):
-        found.append("is not deterministic")
+        found["is not deterministic"] = ""
     elif call.alone is not None and not _same(call.alone, got):
         if _same(sorted(call.alone), sorted(got)):
-            found.append("returns the rewards in another order than the completions")
+            found["returns the rewards in another order than the completions"] = ""
         elif call.backwards is not None and not _same(call.backwards, got):
-            found.append("depends on the order of the batch")
+            found["depends on the order of the batch"] = ""
         # else it is meant: a reward relative to the others, whatever their order
     elif call.backwards is not None and not _same(call.backwards, got):
-        found.append("depends on the order of the batch")
+        found["depends on the order of the batch"] = ""
     if call.evaluated is not None and not _same(call.evaluated, got):
-        found.append("returns what evaluation does not")
+        found["returns what evaluation does not"] = ""
     if generation.rewards is not None and not _used(record, generation, call):
-        found.append("returns what is not used: rewards changed after the call")
+        found["returns what is not used: rewards changed after the call"] = ""
     return found
 
 
@@ -164,3 +177,6 @@ def _same(one: Sequence[float], other: Sequence[float]) -> bool:
         or math.isclose(a, b, rel_tol=LAST_PLACES, abs_tol=LAST_PLACES)
         for a, b in zip(one, other, strict=True)
     )
+
+
+KNOBS = knobs_of(_compare)

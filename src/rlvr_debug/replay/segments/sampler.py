@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen, Place
-from rlvr_debug.replay.judge import Gap, Instance, rounding
+from rlvr_debug.replay.judge import Gap, Instance, fitted, rounding
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import Call, Generation, Record, Weights
+from rlvr_debug.replay.settings import Sampling
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "sampler"
 
@@ -68,6 +70,7 @@ def _compare(
     record: Record,
     network: Network,
     call: Call,
+    *,
     updates_ago: int = 0,
     reference: bool = False,
     begun: str = "",
@@ -128,7 +131,9 @@ def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str
         return float(off.mean().sqrt().nan_to_num(nan=math.inf)) if off.numel() else 0.0
 
     off = distance(got, exact)
-    return Gap(off / float(rounding(distance(rounded, exact), 1.0, precision)), off)
+    known = got.isfinite() & exact.isfinite()
+    share = off / float(rounding(distance(rounded, exact), 1.0, precision))
+    return Gap(share, off, fit=fitted(got[known], exact[known]))
 
 
 def places(generation: int, off: Tensor, rows: Tensor | None) -> tuple[Place, ...]:
@@ -138,3 +143,6 @@ def places(generation: int, off: Tensor, rows: Tensor | None) -> tuple[Place, ..
         Place(generation, int(rows[row]) if rows is not None else row, token)
         for row, token in found
     )
+
+
+KNOBS = knobs_of(_compare, Sampling)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import starmap
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import OWN, Gap, Instance, different, rounding
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record, Weights
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "saved weights"
 
@@ -33,7 +35,7 @@ def _compare(
     first: bool = False,
     reference: bool = False,
     some: bool = False,
-    stored: str = "",
+    stored: Literal["", "bfloat16", "float16", "float8_e4m3fn"] = "",
 ) -> Gap | None:
     """some: whether some tensors are of the beginning. stored: the type that tensors were rounded to."""
     if some or stored:
@@ -93,3 +95,6 @@ def _tied(held: Weights, saved: Weights, name: str) -> bool:
         tensor.shape == held[name].shape and torch.equal(tensor.to(held[name].dtype), held[name])
         for tensor in saved.values()
     )
+
+
+KNOBS = knobs_of(_compare)

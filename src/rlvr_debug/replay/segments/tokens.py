@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from rlvr_debug.replay.finding import Place
 from rlvr_debug.replay.judge import Gap, Instance, different
@@ -14,8 +14,21 @@ from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained_ids
 from rlvr_debug.replay.segments.prompt import template_ids
 from rlvr_debug.replay.segments.tool_turns import blocks, rendered_turn
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "tokens"
+_Completion = Literal[
+    "eos left out",
+    "tools left out",
+    "last turn",
+    "retokenised",
+    "retokenised without special tokens",
+    "retokenised and stripped",
+]
+_How = (
+    Literal["other completion", "other row", "other prompt", "eos added", "cut", "between replies"]
+    | _Completion
+)
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -34,7 +47,8 @@ def _compare(
     sampled: list[Rollout],
     place: tuple[int, int],
     got: list[int],
-    how: str = "",
+    *,
+    how: _How | None = None,
     **built: Any,
 ) -> Gap | None:
     generation, row = place
@@ -89,7 +103,7 @@ def _places(rollout: Rollout, got: list[int], generation: int, row: int) -> tupl
 
 
 def _other(
-    record: Record, sampled: list[Rollout], row: int, how: str, got: list[int]
+    record: Record, sampled: list[Rollout], row: int, how: _How, got: list[int]
 ) -> list[list[int]] | None:
     """Return the sequences that another way of making them gives; None where it is not applicable."""
     rollout, tokenizer = sampled[row], record.tokenizer
@@ -107,7 +121,7 @@ def _other(
         return [got] if _same_replies(rollout, got) else []
     if how == "other prompt":
         return [got] if got[-len(own) :] == own and got != rollout.ids else []
-    completions: dict[str, Any] = {
+    completions: dict[_Completion, Any] = {
         "eos left out": lambda: own[:-1] if own and own[-1] in record.settings.eos_ids else None,
         "tools left out": lambda: (
             [token for token, wrote in zip(own, rollout.completion_wrote, strict=True) if wrote]
@@ -146,3 +160,6 @@ def _again(tokenizer: Any, ids: list[int], skip: bool, strip: bool = False) -> l
         "input_ids"
     ]
     return found
+
+
+KNOBS = knobs_of(_compare, _built, rendered_turn)

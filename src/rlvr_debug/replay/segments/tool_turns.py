@@ -12,6 +12,7 @@ from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.rollouts import Rollout, rollouts
 from rlvr_debug.replay.segments.prompt import template_ids
+from rlvr_debug.replay.variants import knobs_of
 
 SEGMENT = "tool turns"
 
@@ -103,3 +104,6 @@ def rendered_turn(
     head = whole[: len(before)]
     ends = [place for place, token in enumerate(head) if token in record.settings.eos_ids]
     return whole[(ends[-1] if ends else len(before) - 1) + 1 + skipped :]
+
+
+KNOBS = knobs_of(_compare, rendered_turn)

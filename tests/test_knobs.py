@@ -1,0 +1,136 @@
+"""What a cause's folder says of a segment's knobs: a mistake of its author's is a line, and the check goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from rlvr_debug.causes import file_of, hypothesis_names
+from rlvr_debug.cli import main
+from rlvr_debug.replay import variants
+from rlvr_debug.replay.finding import FAILED, NotSeen
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments import SEGMENTS
+from tests.in_process import called
+from tests.record_folders import change
+
+Causes = Callable[..., Path]
+
+
+@pytest.fixture
+def causes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Causes]:
+    """(slug, old, new) -> the cause's replay.yaml with that changed; those of the others are as they are."""
+    for slug in hypothesis_names():
+        file = file_of(slug).with_name("replay.yaml")
+        if file.exists():
+            (tmp_path / "causes" / slug).mkdir(parents=True)
+            shutil.copy(file, tmp_path / "causes" / slug)
+    monkeypatch.setattr(variants, "file_of", lambda slug: tmp_path / "causes" / slug / "cause.yaml")
+
+    def changed(slug: str, old: str, new: str) -> Path:
+        path = tmp_path / "causes" / slug / "replay.yaml"
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        variants._told.cache_clear()
+        return path
+
+    yield changed
+    variants._told.cache_clear()
+
+
+def checked(folder: Path, *words: str) -> CompletedProcess[str]:
+    return called(main, "rlvr-debug", "check", "--record", str(folder), *words)
+
+
+def line_of(path: Path, text: str) -> int:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    [number] = [n for n, line in enumerate(lines, 1) if text in line]
+    return number
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{scale: none}", "{scal: none}", "unknown key 'scal': did you mean 'scale'?"),
+        ("{epsilon: 1.0e-8}", "{epsilon: tiny}", "key 'epsilon' is str 'tiny', expected number"),
+        (
+            "{then: clipped to 1}",
+            "{then: cliped to 1}",
+            "key 'then' is str 'cliped to 1', expected one of",
+        ),
+        ("{biased: true}", "{biased: 1}", "key 'biased' is int 1, expected true or false"),
+    ],
+)  # fmt: skip
+def test_a_knob_that_a_segment_has_not_is_its_finding_and_the_others_answer(
+    old: str, new: str, said: str, folder: Path, causes: Causes
+) -> None:
+    path = causes("advantage-scaling", old, new)
+    done = checked(folder, "--json")
+    assert (done.returncode, done.stderr) == (2, "")
+    segments = {each["segment"]: each for each in json.loads(done.stdout)["segments"]}
+    assert segments["advantages"]["status"] == FAILED
+    assert segments["advantages"]["note"].startswith(f"{path}:{line_of(path, new)}: {said}")
+    others = {each["status"] for name, each in segments.items() if name != "advantages"}
+    assert others <= {"agrees", "none", "not seen"}
+
+
+def test_a_segment_that_could_not_be_computed_is_no_agreement_in_words(
+    folder: Path, causes: Causes
+) -> None:
+    causes("advantage-scaling", "{scale: none}", "{scal: none}")
+    done = checked(folder)
+    assert done.returncode == 2
+    assert "  advantages                   could not be computed  " in done.stdout
+    assert "agrees with its reference; could not be computed: advantages." in done.stdout
+
+
+def test_what_a_reference_raises_is_said_with_its_line_and_that_of_the_variant(
+    folder: Path, causes: Causes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("by nothing")
+
+    path = causes("advantage-scaling", "variants:", "variants:\n")
+    change(folder, lambda told: told["settings"].update(kl_beta=9.0))
+    monkeypatch.setattr("rlvr_debug.replay.segments.loss._far", broken)
+    done = checked(folder, "--json")
+    segments = {each["segment"]: each for each in json.loads(done.stdout)["segments"]}
+    first = next(each for each in variants.variants_of("loss") if not each.fitted)
+    note = segments["loss"]["note"]
+    assert (done.returncode, segments["loss"]["status"]) == (2, FAILED)
+    assert note.startswith(f"{path.parents[1]}/{first.cause}/replay.yaml:")
+    assert f": '{first.name}': " in note
+    assert re.search(r"segments/loss\.py:\d+: ZeroDivisionError: by nothing$", note)
+    assert segments["gradient"]["status"] == "agrees"
+
+
+def test_every_value_that_a_knob_may_have_can_be_computed(record: Record) -> None:
+    """What a type lists and no reference knows would be found by whoever writes it into a cause."""
+    network, tried = Network.of(record), 0
+    for segment in SEGMENTS:
+        kinds: Any = segment.knobs.kinds
+        values = [(name, value) for name, kind in kinds.items() for value in _values(kind)]
+        for instance in segment.instances(record, network):
+            for name, value in values:
+                with suppress(NotSeen):
+                    instance.compare(**{name: value})
+                    tried += 1
+    assert tried > 300
+
+
+def _values(kind: Any) -> list[Any]:
+    """Return what a knob may be, as far as its type lists it."""
+    schema = TypeAdapter(kind).json_schema()
+    listed = [each.get("enum", [each.get("const")]) for each in (schema, *schema.get("anyOf", ()))]
+    return [value for values in listed for value in values if value]

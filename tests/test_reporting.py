@@ -321,7 +321,6 @@ def test_the_answer_tells_all_causes_the_strongest_first(tmp_path: Path) -> None
 
 def test_the_answer_to_a_run_that_learns_is_that_it_learns(tmp_path: Path) -> None:
     found = answered(tmp_path, {"case": 0.5, "attention-mask": 0.5, "null": 0.5, LONG: 0.5})
-    assert found.learns
     assert found.sentences == ("The run learns.",)
     assert found.note.startswith("The case does as well as the healthy control")
 
@@ -354,8 +353,10 @@ def test_two_defects_that_compensate_are_answered_by_a_run_that_learns(tmp_path:
 
 def test_where_only_mending_everything_helps_the_answer_says_so(tmp_path: Path) -> None:
     found = answered(tmp_path, {})
-    assert found.sentences == ("No tested hypothesis explains the failure.",)
-    assert found.note.startswith("Mending everything helps, but no single hypothesis is validated")
+    assert found.sentences == (
+        "The run does not learn, and no tested hypothesis is shown to explain that.",
+    )
+    assert found.note.startswith("Mending everything helps, but no single cause is validated")
 
 
 def test_where_the_control_fails_too_the_answer_blames_no_hypothesis(tmp_path: Path) -> None:
@@ -368,7 +369,7 @@ def test_a_study_of_one_hypothesis_is_told_in_the_singular(finished: Study) -> N
     tables = finished.tables()
     alone = tables["verdicts"].head(1).assign(status="inconclusive", further_seeds=1.0)
     found = answer({**tables, "verdicts": alone}, REPORT_SETTINGS)
-    assert found.sure == ("Of 1 hypothesis: 1 inconclusive. 1 further seed would decide.",)
+    assert found.sure == ("Of 1 hypothesis: 1 inconclusive. 1 further seed per arm would decide.",)
 
 
 def test_a_localiser_is_never_the_cause(tmp_path: Path) -> None:

@@ -1,30 +1,31 @@
-"""The study in words: what the case does, why, how sure that is, and whether what mends it is a fix."""
+"""The study in words: what the case does, why, how sure that is, and whether what mends it is a fix.
+
+A sentence stands beside its condition, which asks of the numbers that the sentence is about.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.files import read_yaml
 from rlvr_debug.replay.finding import DEVIATES
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.verdicts.rule import Bar, in_answer, in_words, learns, unfailing
 
 __all__ = ["Answer", "Criterion", "answer", "fix", "interval", "seed_counts", "success_criteria"]
 
-_TEXTS: dict[str, Any] = read_yaml(Path(__file__).with_name("answer.yaml"))
+Row = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """case, figures: a sentence each. learns: None where the seeds do not tell. causes: slugs of those that are validated
-    or located, the strongest first.
+    """case, figures: a sentence each. causes: slugs of those that are validated or located, the strongest first.
 
     sentences: the answer, one per cause, or the one that says there is none. sure: a line per cause, or one.
     note: what else must be said before anything is made of it; may be empty.
@@ -32,7 +33,6 @@ class Answer:
 
     case: str
     figures: str
-    learns: bool | None
     causes: tuple[str, ...]
     sentences: tuple[str, ...]
     sure: tuple[str, ...]
@@ -48,59 +48,63 @@ def answer(
 
     check: what the case's check says, as JSON.
     """
-    verdicts, arms = tables["verdicts"], tables["arms"]
-    by_arm = arms.set_index("arm")
-    case, control = by_arm.loc["case"].to_dict(), by_arm.loc["control"].to_dict()
-    found = learns(case, settings["minimum_effect"])
-    found_rows = _found(verdicts, "validated", "located_not_explained")
-    ordered = sorted(
-        found_rows.sort_values("effect", ascending=False).to_dict("records"), key=in_answer
-    )
-    slugs = tuple(row["hypothesis"] for row in ordered)
+    runs, verdicts = tables["runs"], tables["verdicts"].to_dict("records")
+    arms: dict[str, Row] = {row["arm"]: row for row in tables["arms"].to_dict("records")}
+    case, control, minimum = arms["case"], arms["control"], settings["minimum_effect"]
+    found = _causes(tables["verdicts"], "validated", "located_not_explained")
+    causes = sorted(found.sort_values("effect", ascending=False).to_dict("records"), key=in_answer)
     ours = load_trainer(settings["trainer"]).ours
+    by = "" if ours else f" with the trainer {settings['trainer']}"
+    does = {True: "learns", False: "does not learn", None: "may or may not learn"}
+    steps = int(runs.loc[runs["arm"] == "case", "steps"].iloc[0])
+    if causes:
+        notes = _each_stops(causes, arms, minimum)
+    else:
+        notes = _without_cause(verdicts, case, control, settings)
     return Answer(
-        case=_TEXTS["case"].format(
-            case=settings["case"],
-            environment=settings["environment"],
-            trainer="" if ours else f" with the trainer {settings['trainer']}",
-            learns=_TEXTS["learns"][found],
-            steps=int(tables["runs"]["steps"].iloc[0]),
-            seeds=seed_counts(case),
-        ),
-        figures=_TEXTS["figures"].format(
-            case=_gain(case), control=_gain(control), seeds=seed_counts(case, control)
-        ),
-        learns=found,
-        causes=slugs,
-        sentences=tuple(map(_sentence, ordered)) or (_TEXTS["without_cause"][found],),
-        sure=tuple(
-            _TEXTS["sure"].format_map(
-                {
-                    **row,
-                    "status": in_words(row["status"]),
-                    "acts": _TEXTS["acts"][by_arm.loc[row["arm"], "design"]],
-                }
-            )
-            for row in ordered
-        )
-        or (_counted(verdicts),),
+        case=f"The case {settings['case']}, GRPO on {settings['environment']}{by}, "
+        f"{does[learns(case, minimum)]} in {steps} steps on {seed_counts(case)}.",
+        figures=f"Held-out reward changes by {_gain(case)} in the case and by {_gain(control)} in the "
+        f"healthy control, over {seed_counts(case, control)}.",
+        causes=tuple(row["hypothesis"] for row in causes),
+        sentences=tuple(map(_cause, causes)) or (_no_cause(verdicts, learns(case, minimum)),),
+        sure=tuple(_sure(row, arms[row["arm"]]) for row in causes) or (_counted(verdicts),),
         note=" ".join(
             [
-                *_notes(slugs, found, control, arms, settings),
-                *([] if ours else _unswapped(check or {}, set(verdicts["hypothesis"]))),
+                *_random_gains(arms, minimum),
+                *notes,
+                *([] if ours else _unswapped(check or {}, verdicts)),
             ]
         ),
     )
 
 
-def _sentence(verdict: Mapping[Any, Any]) -> str:
+def _cause(verdict: Row) -> str:
     """What a validated or a located cause answers."""
     hypothesis = load_hypothesis(verdict["hypothesis"])
     if verdict["status"] == "validated":
         return hypothesis.answer
     if hypothesis.part:
-        return str(_TEXTS["unnamed"].format_map({**verdict, "part": hypothesis.part}))
-    return str(_TEXTS["located"].format_map(verdict))
+        text = (
+            "Something in {part} that no hypothesis names costs {effect:.2f} [{ci_low:.2f}, {ci_high:.2f}] of "
+            "held-out reward."
+        )
+        return text.format_map({**verdict, "part": hypothesis.part})
+    text = (
+        "What {arm} changes is where it goes wrong, as it costs {effect:.2f} of held-out reward; why, the check "
+        "does not say."
+    )
+    return text.format_map(verdict)
+
+
+def _no_cause(verdicts: Sequence[Row], learning: bool | None) -> str:
+    if learning is None:
+        return "Whether the run learns is unclear at this number of seeds."
+    if learning:
+        return "The run learns."
+    if all(row["status"] in ("pending", "not_applicable") for row in verdicts):
+        return "The run does not learn, and no hypothesis was tested."
+    return "The run does not learn, and no tested hypothesis is shown to explain that."
 
 
 def interval(estimate: Sequence[float], digits: int = 3) -> str:
@@ -111,61 +115,111 @@ def interval(estimate: Sequence[float], digits: int = 3) -> str:
     return f"{value} [{low}, {high}]" if math.isfinite(estimate[1]) else f"{value} [one seed]"
 
 
-def _gain(arm: Mapping[Any, Any]) -> str:
+def _gain(arm: Row) -> str:
     sampled = [arm[name] for name in ("gain", "gain_low", "gain_high")]
     return f"{interval(sampled)} (greedy {arm['gain_greedy']:+.3f})"
 
 
-def seed_counts(*arms: Mapping[Any, Any]) -> str:
+def seed_counts(*arms: Row) -> str:
     """Of these arms, such as `3 and 5 seeds`."""
     counts = list(dict.fromkeys(int(arm["seeds"]) for arm in arms))
     return f"{' and '.join(map(str, counts))} seed{'s' if max(counts) > 1 else ''}"
 
 
-def _counted(verdicts: pd.DataFrame) -> str:
-    """Of a study without a cause: how many hypotheses came out how."""
-    counts = verdicts["status"].value_counts()
-    said = ", ".join(f"{count} {in_words(str(status))}" for status, count in counts.items())
-    further = verdicts["further_seeds"].dropna()
-    finite = further[further.map(math.isfinite)]
-    count = int(finite.max()) if len(finite) else 0
-    more = f" {count} further seed{'s' if count > 1 else ''} would decide." if count else ""
+def _sure(cause: Row, arm: Row) -> str:
+    """arm: its strongest one."""
+    if _is_alone(arm):
+        acts = "the healthy control with only this defect loses"
+    elif any(change.startswith("with ") for change in str(arm["changes"]).split("; ")):
+        acts = "the case with this fault gains"
+    else:
+        acts = "the case with only this mended gains"
+    text = (
+        "{hypothesis}: {status}, confidence {confidence}; {acts} {effect:.3f} [{ci_low:.3f}, {ci_high:.3f}] of "
+        "held-out reward, p = {p_holm:.2g} after Holm's correction, and its mechanism is {mechanism}."
+    )
+    return text.format_map({**cause, "status": in_words(cause["status"]), "acts": acts})
+
+
+def _counted(verdicts: Sequence[Row]) -> str:
+    """Of a study without a cause: how many hypotheses came out how, and how many seeds would decide more."""
+    counts = Counter(in_words(row["status"]) for row in verdicts).most_common()
+    said = ", ".join(f"{count} {status}" for status, count in counts) or "none tested"
     of = "hypothesis" if len(verdicts) == 1 else "hypotheses"
-    return f"Of {len(verdicts)} {of}: {said or 'none tested'}.{more}"
+    unsure = [row["further_seeds"] for row in verdicts if row["status"] == "inconclusive"]
+    finite = [int(count) for count in unsure if math.isfinite(count)]
+    what = "" if len(finite) == len(unsure) else f" {len(finite)} of the inconclusive"
+    seeds = f"{max(finite, default=0)} further seed{'s' if max(finite, default=0) > 1 else ''}"
+    more = f" {seeds} per arm would decide{what}." if finite else ""
+    return f"Of {len(verdicts)} {of}: {said}.{more}"
 
 
-def _notes(
-    causes: tuple[str, ...],
-    found: bool | None,
-    control: Mapping[Any, Any],
-    arms: pd.DataFrame,
-    settings: Mapping[str, Any],
-) -> Iterator[str]:
-    notes = _TEXTS["notes"]
-    at_random = arms[arms["design"] == "random_reward"].to_dict("records")
+# --- what must be said before anything is made of it
+
+
+def _random_gains(arms: Mapping[str, Row], minimum: float) -> Iterator[str]:
     # arXiv 2506.10947
-    if any(learns(arm, settings["minimum_effect"]) for arm in at_random):
-        yield notes["random"]
-    repaired = arms[arms["hypothesis"].isin(causes) & (arms["design"] == "repair")]
-    if len(causes) > 1 and not (repaired["status"] == "validated").any():
-        yield notes["each_stops"]
-    if not causes:
-        if unfailing(control, Bar.of(settings["alpha"], settings["minimum_effect"])):
-            yield notes["unfailing"] if found else notes["both_fail"]
-        else:
-            yield notes.get(control["status"], notes["open"])
+    if any(learns(arm, minimum) for arm in arms.values() if arm["design"] == "random_reward"):
+        yield "Random rewards gain as well, so that a gain proves no learning."
 
 
-def _unswapped(check: Mapping[str, Any], tested: Set[str]) -> Iterator[str]:
-    """Say which segments deviate that speak for no hypothesis of the study: no arm changes what another's trainer does there."""
-    found = [
-        each["segment"]
-        for each in check.get("segments", ())
-        if each["status"] == DEVIATES and not tested & set(each["causes"])
+def _each_stops(causes: Sequence[Row], arms: Mapping[str, Row], minimum: float) -> Iterator[str]:
+    strongest = [arms[row["arm"]] for row in causes]
+    slugs = {row["hypothesis"] for row in causes}
+    alone = [name for name, arm in arms.items() if _is_alone(arm) and arm["hypothesis"] in slugs]
+    repairs = [arms.get(name.removesuffix("-alone"), {}) for name in alone]
+    if (
+        len(causes) > 1
+        and learns(arms["control"], minimum)
+        and all(_is_alone(arm) and learns(arm, minimum) is False for arm in strongest)
+        and all(repair.get("status") == "invalidated" for repair in repairs)
+    ):
+        yield "Each stops learning by itself, so that mending one alone changes little."
+
+
+def _is_alone(arm: Row) -> bool:
+    return bool(arm["design"] == "alone")
+
+
+def _without_cause(
+    verdicts: Sequence[Row], case: Row, control: Row, settings: Mapping[str, Any]
+) -> Iterator[str]:
+    """What the control says of a study without a cause."""
+    minimum = settings["minimum_effect"]
+    as_well = unfailing(control, Bar.of(settings["alpha"], minimum))
+    if learns(case, minimum) is False and learns(control, minimum) is False:
+        yield "The healthy control does not learn either: the setting itself may allow no learning."
+    elif as_well:
+        yield "The case does as well as the healthy control, so that there is no failure to explain."
+    if control["status"] == "validated":
+        unsure = [
+            f"{row['hypothesis']} ({in_words(row['status'])})"
+            for row in verdicts
+            if row["kind"] == "cause" and row["status"] in ("partially_validated", "inconclusive")
+        ]
+        look = f": look at {', '.join(unsure)}" if unsure else ""
+        yield f"Mending everything helps, but no single cause is validated{look}."
+    elif not as_well:
+        yield (
+            f"The healthy control is not shown to do better by {minimum:g}, so that no failure is shown: "
+            "train longer or on more seeds."
+        )
+
+
+def _unswapped(check: Mapping[str, Any], verdicts: Sequence[Row]) -> Iterator[str]:
+    """Of another's trainer, of which no stage can be swapped."""
+    tested = {row["hypothesis"] for row in verdicts}
+    names = [
+        segment["segment"]
+        for segment in check.get("segments", ())
+        if segment["status"] == DEVIATES and not tested & set(segment["causes"])
     ]
-    if found:
-        plural = "" if len(found) > 1 else "s"
-        yield _TEXTS["unswapped"].format(segments=", ".join(found), s=plural)
+    if names:
+        said = f"{', '.join(names)} deviate{'' if len(names) > 1 else 's'}"
+        yield f"The check of the case finds that {said}, which no hypothesis of this study is about."
+
+
+# --- whether it is a fix
 
 
 @dataclass(frozen=True)
@@ -178,42 +232,49 @@ class Criterion:
 
 
 def fix(arms: pd.DataFrame) -> str:
-    """The arm that is judged as the fix: the validated repair that gains most, else the control."""
+    """The arm that is judged as the fix: the validated repair of a cause that gains most, else the control."""
     repairs = arms[(arms["design"] == "repair") & (arms["status"] == "validated")]
+    repairs = repairs[[load_hypothesis(slug).kind == "cause" for slug in repairs["hypothesis"]]]
     return "control" if repairs.empty else str(repairs.sort_values("gain")["arm"].iloc[-1])
 
 
 def success_criteria(
     arms: pd.DataFrame, runs: pd.DataFrame, verdicts: pd.DataFrame, settings: Mapping[str, Any]
 ) -> list[Criterion]:
-    """Of the fix that was found. arms, runs, verdicts: as the CSV files; settings: minimum_effect."""
+    """Of the fix. arms, runs, verdicts: as the CSV files; settings: minimum_effect."""
     arm = fix(arms)
     [row] = arms[arms["arm"] == arm].to_dict("records")
     gains = runs[runs["arm"] == arm][["gain", "gain_greedy"]].min(axis=1)
-    minimum = settings["minimum_effect"]
-    causes = ", ".join(_found(verdicts, "validated")["hypothesis"])
-    explained = f"mechanism present and effect shown: {causes}"
-    values = {
-        **row,
-        "gaining": int((gains > 0).sum()),
-        "seeds": len(gains),
-        "slope_said": interval([row[key] for key in ("slope", "slope_low", "slope_high")], 4),
-        "gain_said": interval([row[key] for key in ("gain", "gain_low", "gain_high")]),
-        "explanation": explained if causes else "no cause is validated",
-    }
-    met = (
-        bool(row["slope_low"] > 0),
-        bool(row["gain_low"] > 0 and min(row["gain"], row["gain_greedy"]) >= minimum),
-        bool(len(gains) > 1 and (gains > 0).all()),
-        bool(causes),
-        None,
+    slope, gain = (
+        [row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in ("slope", "gain")
+    )
+    enough = min(row["gain"], row["gain_greedy"]) >= settings["minimum_effect"]
+    causes = _causes(verdicts, "validated")["hypothesis"]
+    # the control mends every cause, a repair its own
+    mended = [slug for slug in causes if arm == "control" or slug == row["hypothesis"]]
+    explained = f"mechanism present and effect shown: {', '.join(mended)}"
+    held_out = f"{interval(gain)} sampled, {row['gain_greedy']:+.3f} greedy"
+    alike = f"{int((gains > 0).sum())} of {len(gains)} seeds gain, sampled and greedy"
+    told = (
+        (
+            "a steady upward trend of the training reward",
+            f"{interval(slope, 4)} per step",
+            slope[1] > 0,
+        ),
+        ("a gain over the baseline on held-out data", held_out, gain[1] > 0 and enough),
+        ("the same over several seeds", alike, len(gains) > 1 and (gains > 0).all()),
+        (
+            "an explanation of why the fix works",
+            explained if mended else "no cause that it mends is validated",
+            mended,
+        ),
     )
     return [
-        Criterion(told["name"], told["measured"].format_map(values), each)
-        for told, each in zip(_TEXTS["criteria"], met, strict=True)
+        *(Criterion(name, measured, bool(met)) for name, measured, met in told),
+        Criterion("confirmed at full scale", "not run here", None),
     ]
 
 
-def _found(verdicts: pd.DataFrame, *statuses: str) -> pd.DataFrame:
+def _causes(verdicts: pd.DataFrame, *statuses: str) -> pd.DataFrame:
     """Those of causes with one of these statuses."""
     return verdicts[(verdicts["kind"] == "cause") & verdicts["status"].isin(statuses)]

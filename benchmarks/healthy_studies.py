@@ -16,13 +16,13 @@ from scipy.stats import binomtest
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_json
-from rlvr_debug.report.tables import run_table
 from rlvr_debug.study.arms import runs, seeds_of
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.running import run_study
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, decide
 from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.tables import run_table
 
 _SEEDS = 3
 _OVERLAY = ROOT / "studies" / "healthy-ten.yaml"

@@ -4,9 +4,8 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.processes import run_main
-from rlvr_debug.report.tables import look_at
-from rlvr_debug.study.looks import read_look, write_look
 from rlvr_debug.study.resolved import read_study
+from rlvr_debug.verdicts.looks import read_look, write_look
 
 
 def main() -> None:
@@ -17,9 +16,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     study = read_study(args.study)
-    looked = study.looked_in(study.results)
-    before = read_look(args.before) if args.before else looked.first(args.gated)
-    write_look(look_at(study, before), args.out)
+    first = study.looked_in(study.results).first(args.gated)
+    before = read_look(args.before) if args.before else first
+    write_look(study.look_at(before), args.out)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.processes import run_main
-from rlvr_debug.report.tables import write_phase
 from rlvr_debug.study.resolved import read_study
+from rlvr_debug.verdicts.tables import write_phase
 
 
 def main() -> None:

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.processes import run_main
-from rlvr_debug.report.tables import write_tables
-from rlvr_debug.study.looks import read_look
 from rlvr_debug.study.resolved import read_study
+from rlvr_debug.verdicts.looks import read_look
+from rlvr_debug.verdicts.tables import write_tables
 
 
 def main() -> None:

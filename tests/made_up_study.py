@@ -13,11 +13,11 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_table, write_json, write_jsonl
 from rlvr_debug.report.charts import study_charts, write_svg
 from rlvr_debug.report.page import report_html
-from rlvr_debug.report.tables import write_tables
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
+from rlvr_debug.verdicts.tables import write_tables
 from tests.check_answer import case_answer
 
 __all__ = [

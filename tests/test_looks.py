@@ -17,10 +17,15 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json, write_text
 from rlvr_debug.report.compare import _parts, read_results
-from rlvr_debug.report.tables import look_at, write_tables
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.checks import check_references
-from rlvr_debug.study.looks import (
+from rlvr_debug.study.params import load_params
+from rlvr_debug.study.plan import Rates, plan_text, planned
+from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
+from rlvr_debug.study.status import ToDo, study_status
+from rlvr_debug.study.tidy import unnamed
+from rlvr_debug.verdicts.arms import arm_table
+from rlvr_debug.verdicts.looks import (
     NOTHING,
     Look,
     last_look,
@@ -28,14 +33,9 @@ from rlvr_debug.study.looks import (
     read_look,
     write_look,
 )
-from rlvr_debug.study.params import load_params
-from rlvr_debug.study.plan import Rates, plan_text, planned
-from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
-from rlvr_debug.study.status import ToDo, study_status
-from rlvr_debug.study.tidy import unnamed
-from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.rule import Bar
 from rlvr_debug.verdicts.sequential import effects_of_all, looked
+from rlvr_debug.verdicts.tables import write_tables
 from tests.made_up_study import CAUSE_FOUND, LONG, SLUGS
 from tests.made_up_study import Study as MadeUp
 from tests.study_file import changed
@@ -258,7 +258,7 @@ def test_tables_are_of_the_chosen_runs_and_the_cause_is_found_with_fewer(
     made, study = made_up
     look = first(study)
     while look.more:
-        look = look_at(study, look)
+        look = study.look_at(look)
         write_look(look, look_file(made.results, look.number))
     path = look_file(made.results, look.number)
     chosen = study.chosen(read_look(path))

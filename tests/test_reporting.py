@@ -15,7 +15,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.report.answer import Answer, answer, fix, success_criteria
 from rlvr_debug.report.charts import curves_chart, learning_chart, study_charts
-from rlvr_debug.report.tables import write_phase, write_tables
+from rlvr_debug.verdicts.tables import write_phase, write_tables
 from tests.made_up_study import (
     BASELINE,
     CAUSE_FOUND,

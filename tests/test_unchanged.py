@@ -13,12 +13,12 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
 from rlvr_debug.files import read_table, write_json, write_jsonl
 from rlvr_debug.study.interventions import filled
-from rlvr_debug.study.looks import look_file, read_look
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, resolve
 from rlvr_debug.study.unchanged import unchanged
 from rlvr_debug.verdicts.decide import Evidence, decide
+from rlvr_debug.verdicts.looks import look_file, read_look
 from rlvr_debug.verdicts.rule import Bar
 from tests.shared import once
 from tests.study_file import changed

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rlvr_debug.study.looks import look_file, read_look
+from rlvr_debug.verdicts.looks import look_file, read_look
 from tests import test_dvc
 from tests.shared import once
 from tests.test_dvc import CLI, Repository

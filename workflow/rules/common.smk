@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(workflow.basedir).parent / "src"))
 
 from rlvr_debug.blocks import told as plain
 from rlvr_debug.study.arms import own_programs, own_rows
-from rlvr_debug.study.looks import look_file, read_look
+from rlvr_debug.verdicts.looks import look_file, read_look
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve, write_study
 from rlvr_debug.errors import InputError

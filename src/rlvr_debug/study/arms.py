@@ -238,7 +238,7 @@ def _seeds(params: Params, arm: Arm) -> Sequence[int]:
     if params.design == "fixed":
         return seeds_of(params, arm.design)
     # parameters are checked without SciPy where nothing asks for it
-    from rlvr_debug.study.looks import most_seeds
+    from rlvr_debug.verdicts.looks import most_seeds
 
     return [params.first_seed + n for n in most_seeds(arm, params.environment)]
 

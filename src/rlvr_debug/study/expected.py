@@ -6,7 +6,7 @@ from statistics import fmean
 
 import numpy as np
 
-from rlvr_debug.study.looks import NOTHING, Looked
+from rlvr_debug.verdicts.looks import NOTHING, Looked
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT
 from rlvr_debug.verdicts.sequential import LARGEST, run_out
 

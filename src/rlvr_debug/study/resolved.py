@@ -23,7 +23,7 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Traced, Trainer
 
 if TYPE_CHECKING:
-    from rlvr_debug.study.looks import Look, Looked
+    from rlvr_debug.verdicts.looks import Look, Looked
 
 __all__ = ["Study", "read_study", "resolve", "server_settings", "write_study"]
 
@@ -227,7 +227,7 @@ class Study:
     def looked(self) -> Looked:
         """The study as its looks see it, with the sequential design."""
         # no training waits for SciPy and pandas
-        from rlvr_debug.study.looks import Looked
+        from rlvr_debug.verdicts.looks import Looked
         from rlvr_debug.verdicts.rule import Bar
 
         told = self.params.verdicts
@@ -237,6 +237,17 @@ class Study:
     def looked_in(self, results: Path) -> Looked:
         """Return the study as its looks see it once the case is checked. results: where that is said, if it is done."""
         return replace(self.looked, unchanged=self.unchanged_in(results))
+
+    def look_at(self, before: Look) -> Look:
+        """Judge the runs that the look before this one chose, and return what follows."""
+        from rlvr_debug.replay.mechanism import mechanism_of
+        from rlvr_debug.verdicts.tables import judge, validated
+
+        slugs, check = self.until(before.phase)[1], read_json(self.results / "check.json")
+        tables, verdicts = judge(self.chosen(before), slugs, self.judged_by, self.results)
+        mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
+        looked = self.looked_in(self.results)
+        return looked.next(before, tables["arms"], mechanisms, validated(verdicts))
 
     def unchanged_in(self, results: Path) -> frozenset[str]:
         """Return the arms that the check of the case has found to change nothing in effect: none is trained."""

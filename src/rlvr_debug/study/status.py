@@ -260,7 +260,7 @@ def _later(study: Study, folder: Path) -> set[str]:
     Of the sequential design, of those that no look has chosen.
     """
     if study.is_sequential:
-        from rlvr_debug.study.looks import last_look
+        from rlvr_debug.verdicts.looks import last_look
 
         look = last_look(folder / "results", study.looked.arms)
         looked = study.looked_in(folder / "results")

@@ -83,7 +83,7 @@ def unnamed(params: Params, folder: Path) -> list[Path]:
     kept, stale = study.runs, list[Path]()
     if study.is_sequential:
         # no other command of this file needs SciPy
-        from rlvr_debug.study.looks import last_look, looks_after
+        from rlvr_debug.verdicts.looks import last_look, looks_after
 
         last = last_look(folder / "results", study.looked.arms)
         if last and not last.more:

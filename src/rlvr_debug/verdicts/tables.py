@@ -12,9 +12,6 @@ import pandas as pd
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
-from rlvr_debug.replay.mechanism import mechanism_of
-from rlvr_debug.study.looks import Look
-from rlvr_debug.study.resolved import Study
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import arm_table
@@ -23,7 +20,7 @@ from rlvr_debug.verdicts.rule import Bar, in_answer
 from rlvr_debug.verdicts.sequential import looked
 from rlvr_debug.verdicts.statistics import slope_estimate
 
-__all__ = ["curve_table", "look_at", "run_table", "write_phase", "write_tables"]
+__all__ = ["curve_table", "judge", "run_table", "validated", "write_phase", "write_tables"]
 
 
 _AGAINST_CONTROL = ("case", "alone", "random_reward")
@@ -120,10 +117,10 @@ def _folder(run: Run, results: Path) -> Path:
     return results / "runs" / run.name
 
 
-def _judge(
+def judge(
     runs: Sequence[Run], slugs: Sequence[str], settings: Mapping[str, Any], results: Path
 ) -> tuple[dict[str, pd.DataFrame], list[Verdict]]:
-    """The tables runs, curves and arms, and the verdicts."""
+    """Return the tables runs, curves and arms, and the verdicts."""
     alpha = settings["alpha"]
     bar = Bar.of(alpha, settings["minimum_effect"])
     if settings.get("design") == "sequential":
@@ -151,22 +148,13 @@ def write_phase(
     out: Path,
 ) -> None:
     """Write the causes that the runs of the phases so far have found."""
-    _, verdicts = _judge(runs, slugs, settings, results)
-    write_json(out, {"phase": phase, "causes": _found(verdicts)})
+    _, verdicts = judge(runs, slugs, settings, results)
+    write_json(out, {"phase": phase, "causes": validated(verdicts)})
 
 
-def _found(verdicts: Sequence[Verdict]) -> list[str]:
-    """The causes that are validated."""
+def validated(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the causes that are validated."""
     return [v.hypothesis for v in verdicts if (v.kind, v.status) == ("cause", "validated")]
-
-
-def look_at(study: Study, before: Look) -> Look:
-    """Judge the runs that the look before this one chose, and return what follows."""
-    slugs = study.until(before.phase)[1]
-    judged, verdicts = _judge(study.chosen(before), slugs, study.judged_by, study.results)
-    check = read_json(study.results / "check.json")
-    mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
-    return study.looked_in(study.results).next(before, judged["arms"], mechanisms, _found(verdicts))
 
 
 def write_tables(
@@ -185,7 +173,7 @@ def write_tables(
     gate = next((each for each in map(read_json, gates) if each["causes"]), None)
     last = gate["phase"] if gate else max(phases.values(), default=0)
     opened = [run for run in runs if phases.get(run.hypothesis, 0) <= last]
-    judged, verdicts = _judge(opened, sorted(phases), settings, results)
+    judged, verdicts = judge(opened, sorted(phases), settings, results)
     arms = judged["arms"]
     if gate:
         why = f"not run: phase {last} found a cause ({', '.join(gate['causes'])})"

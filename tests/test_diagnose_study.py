@@ -9,28 +9,25 @@ import pytest
 
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.diagnosis.overlay import overlay_text, params_of, write_overlay
 from rlvr_debug.diagnosis.rank import diagnose_log
 from rlvr_debug.errors import InputError
+from rlvr_debug.study.diagnosed import overlay_text, params_of, write_overlay, write_study
 from rlvr_debug.study.params import load_params
 from tests.test_diagnose import healthy, log_of, rows_of
 
 
-def test_the_cost_is_that_of_the_studys_runs_at_the_logs_own_pace() -> None:
+def test_the_cost_is_that_of_the_studys_runs_at_the_logs_own_pace(tmp_path: Path) -> None:
     run = {**healthy(0), "truncated": np.full(40, 1.0), "seconds": np.full(40, 90.0)}
     found = diagnose_log(log_of(rows_of(run)), gpus=4)
     assert found.timing.hours == pytest.approx(40 * 90 * 4 / 3600)
-    first = found.ranked[0]
     # case, random rewards and the repair on three seeds, the control and the case's defect alone on five
-    assert first.next.runs == 19
-    assert f"{19 * 4:.2g} GPU-hours" in first.next.study_cost
-
-
-def test_without_timing_the_cost_is_in_multiples_of_one_run() -> None:
-    run = {**healthy(0), "truncated": np.full(40, 1.0)}
+    assert write_study(found, 1, "trl", tmp_path / "one.yaml").endswith(
+        f"a study of {19 * 4:.2g} GPU-hours (19 runs of this length)"
+    )
     del run["seconds"]
-    [first, *_] = diagnose_log(log_of(rows_of(run))).ranked
-    assert "19 runs of this length (no seconds per step are logged" in first.next.study_cost
+    untimed = diagnose_log(log_of(rows_of(run)))
+    said = write_study(untimed, 1, "trl", tmp_path / "other.yaml")
+    assert "19 runs of this length (no seconds per step are logged" in said
 
 
 @pytest.mark.parametrize("trainer", ["trl", "command"])

@@ -1,9 +1,11 @@
-"""The packages point down: each imports from itself and from what is below, nothing from above."""
+"""The packages point down: each imports from itself and from what is below, nothing from above, and no two modules each other."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rlvr_debug.checkout import ROOT
@@ -33,12 +35,12 @@ LAYERS = (
     ("metrics",),
     ("logs",),
     ("causes",),
+    ("diagnosis",),
     ("replay",),
     ("evaluation", "audit", "by_verifiers"),
     ("trainers",),
     ("verdicts",),
     ("study",),
-    ("diagnosis",),
     ("report",),
     ("cli", "tasksets"),
 )
@@ -69,10 +71,10 @@ def level(package: str) -> int:
     raise AssertionError(f"src/rlvr_debug/{package} has no place in LAYERS: give it one")
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    """Yield our packages that are imported anywhere, but for types alone."""
+def imports_of(tree: ast.AST, types: bool = True) -> Iterator[str]:
+    """Yield the names of ours that are imported anywhere. types: also those that are imported for types alone."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -80,35 +82,130 @@ def imported(tree: ast.AST) -> Iterator[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             names = []
-            yield from imported(node)
-        for name in names:
-            first, *rest = name.split(".")
-            if first == "rlvr_debug" and rest:
-                yield rest[0]
+            yield from imports_of(node, types)
+        yield from (name for name in names if name.startswith("rlvr_debug."))
 
 
-def upward(folder: Path) -> set[tuple[str, str]]:
-    """Return the modules that import from above, each with the package that it should not know."""
-    found = set()
-    for path in sorted(folder.rglob("*.py")):
-        module = path.relative_to(folder).with_suffix("")
-        if module.parts == ("__init__",):
-            continue
-        own = level(module.parts[0])
-        tree = ast.parse(path.read_text("utf-8"))
-        found |= {
-            (module.as_posix(), package) for package in imported(tree) if level(package) > own
-        }
+def graph(folder: Path, types: bool = True) -> dict[str, set[str]]:
+    """Return by module of the package in that folder the modules that it imports."""
+    files = {}
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder).with_suffix("").parts
+        files[".".join(part for part in parts if part != "__init__")] = path
+    found = {}
+    for module, path in files.items():
+        names = [name.removeprefix("rlvr_debug.") for name in _imported(path, types)]
+        modules = {name if name in files else name.rpartition(".")[0] for name in names}
+        found[module] = modules & files.keys() - {module, ""}
     return found
 
 
+def _imported(path: Path, types: bool) -> list[str]:
+    return list(imports_of(ast.parse(path.read_text("utf-8")), types))
+
+
+def reached(module: str, graph: Mapping[str, set[str]]) -> set[str]:
+    """Return all modules that are imported where that one is, by way of others, too."""
+    found: set[str] = set()
+    left = [module]
+    while left:
+        new = graph[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def circles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """Return the sets of modules each of which imports, by way of others, all of them."""
+    seen = {module: reached(module, graph) for module in graph}
+    return {
+        frozenset(other for other in seen[module] if module in seen[other])
+        for module in graph
+        if module in seen[module]
+    }
+
+
+def upward(folder: Path, types: bool = True) -> set[tuple[str, str]]:
+    """Return the modules that import from above, each with the package that it should not know."""
+    return {
+        (module, package)
+        for path in sorted(folder.rglob("*.py"))
+        for module in [path.relative_to(folder).with_suffix("").as_posix()]
+        if module != "__init__"
+        for package in (name.split(".")[1] for name in _imported(path, types))
+        if level(package) > level(module.split("/")[0])
+    }
+
+
+# for types alone, and to be fewer
+_TYPES_FROM_ABOVE = {
+    ("models/places", "study"),
+    ("sampling/base", "grpo"),
+    ("sampling/in_process", "grpo"),
+    ("trainers/base", "study"),
+    ("trainers/command/__init__", "study"),
+    ("trainers/own/__init__", "study"),
+    ("trainers/verifiers/__init__", "study"),
+    ("venvs", "study"),
+}
+_CIRCLES = {
+    ("grpo.sync_check", "grpo.training", "grpo.update"),
+    ("study.model", "trainers", "trainers.base"),
+    ("trainers.own", "trainers.own.recorder", "trainers.own.trace", "trainers.own.training"),
+    ("trainers.program", "trainers.program_record", "trainers.recording"),
+}
+
+
 def test_no_package_imports_from_one_above_it() -> None:
-    assert upward(PACKAGE) == set()
+    assert upward(PACKAGE, types=False) == set()
+    assert upward(PACKAGE) == _TYPES_FROM_ABOVE
 
 
-def test_an_import_from_above_is_seen_wherever_it_stands_and_types_are_not_counted(
-    tmp_path: Path,
-) -> None:
+def test_modules_that_import_each_other_are_known_and_no_more() -> None:
+    """Whether within functions, for types or at the top of the file."""
+    assert circles(graph(PACKAGE)) == set(map(frozenset, _CIRCLES))
+
+
+def test_a_log_is_diagnosed_without_the_study_torch_or_the_check_of_a_trainer() -> None:
+    code = (
+        "import sys\n"
+        "from rlvr_debug.cli import app\n"
+        f"app(['diagnose', {str(ROOT / 'tests' / 'logs' / 'kl-blow-up')!r}], standalone_mode=False)\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stderr.split()
+    assert "Worth an experiment" in done.stdout
+    ours = {name.split(".")[1] for name in loaded if name.startswith("rlvr_debug.")}
+    assert not ours & {"study", "replay", "verdicts", "trainers", "report", "serving"}
+    assert "torch" not in loaded
+    # a cause has a module with its checks of logs, which are what is asked for
+    others = [
+        name
+        for name in loaded
+        if name.startswith("rlvr_debug") and not name.startswith("rlvr_debug.causes.")
+        if _has_code(PACKAGE.parent / name.replace(".", "/"))
+    ]
+    assert len(others) <= 25, others
+
+
+def _has_code(module: Path) -> bool:
+    return module.with_suffix(".py").is_file() or bool((module / "__init__.py").stat().st_size)
+
+
+def test_a_trainer_is_checked_without_the_study_its_servers_or_verdicts() -> None:
+    imports = graph(PACKAGE, types=False)
+    # a package is imported with what stands in it
+    imports = {
+        name: own | {name.rpartition(".")[0]} & imports.keys() for name, own in imports.items()
+    }
+    entries = ("replay.baseline", "replay.store", "trainers.trl.check_script", "trainers.trl.live")
+    for entry in (*entries, "trainers.trl.checking", "report.check_page"):
+        rooms = {module.split(".")[0] for module in reached(entry, imports)}
+        assert not rooms & {"study", "serving", "verdicts", "diagnosis", "cli"}, entry
+
+
+def test_an_import_from_above_and_a_circle_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     lines = (
         "from typing import TYPE_CHECKING",
         "if TYPE_CHECKING:",
@@ -122,4 +219,9 @@ def test_an_import_from_above_is_seen_wherever_it_stands_and_types_are_not_count
     )
     (tmp_path / "grpo").mkdir()
     (tmp_path / "grpo" / "x.py").write_text("\n".join(lines), "utf-8")
-    assert upward(tmp_path) == {("grpo/x", "metrics"), ("grpo/x", "study")}
+    assert upward(tmp_path, types=False) == {("grpo/x", "metrics"), ("grpo/x", "study")}
+    assert upward(tmp_path) == {("grpo/x", "metrics"), ("grpo/x", "study"), ("grpo/x", "cli")}
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "__init__.py").write_text("from rlvr_debug.grpo.x import late\n")
+    assert circles(graph(tmp_path)) == {frozenset({"grpo.x", "metrics"})}
+    assert reached("grpo.x", graph(tmp_path)) == {"grpo.x", "metrics"}

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKS",
+    "REPLAY",
     "Hypothesis",
     "cause_of",
     "file_of",
     "hypothesis_names",
     "in_order",
+    "is_checked",
     "load_hypothesis",
     "load_variant",
     "module_of",
@@ -47,6 +49,8 @@ _HERE = Path(__file__).parent
 _PHASES = {"critical": 1, "high": 2, "medium": 3, "low": 3}
 # the key of a cause.yaml, and the file with its functions (check.py)
 CHECKS = "log_checks"
+# the file of a cause that the check of a trainer shows (replay/variants.py)
+REPLAY = "replay.yaml"
 
 
 @cache
@@ -58,6 +62,11 @@ def hypothesis_names() -> tuple[str, ...]:
 def file_of(slug: str) -> Path:
     """Return the cause.yaml of the folder."""
     return _HERE / slug.replace("-", "_") / "cause.yaml"
+
+
+def is_checked(slug: str) -> bool:
+    """Return whether the check of a trainer shows the cause."""
+    return file_of(slug).with_name(REPLAY).is_file()
 
 
 def module_of(slug: str, file: str) -> ModuleType:

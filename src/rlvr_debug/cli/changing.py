@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -67,21 +68,22 @@ def diagnose(
 
     Says which hypotheses it speaks for, and what the cheapest next experiment is. Nothing runs.
     """
-    from rlvr_debug.diagnosis.overlay import trainers_offered
     from rlvr_debug.diagnosis.rank import diagnose as diagnosed
-    from rlvr_debug.diagnosis.rank import write_study
     from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 
-    one_of("trainer", trainer, *trainers_offered())
+    if trainer != "trl":
+        from rlvr_debug.study.diagnosed import trainers_offered
+
+        one_of("trainer", trainer, *trainers_offered())
     if other is not None and overlay_out:
         raise InputError("--overlay-out: found with two logs, expected one, whose study it is")
     if html is not None:
         writable(html, "--html")
-    found = diagnosed(path, gpus, trainer)
+    found = diagnosed(path, gpus)
     if other is not None:
         from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
 
-        both = compare(found, diagnosed(other, gpus, trainer))
+        both = compare(found, diagnosed(other, gpus))
         if html is not None:
             from rlvr_debug.report.diagnosis_page import write_comparison
 
@@ -89,7 +91,10 @@ def diagnose(
         print_answer(comparison_json(both) if as_json else comparison_text(both))
         return
     if overlay_out:
-        write_study(found, limit, trainer, overlay_out)
+        # a log is read without the study
+        from rlvr_debug.study.diagnosed import write_study
+
+        print(write_study(found, limit, trainer, overlay_out), file=sys.stderr)
     if html is not None:
         from rlvr_debug.report.diagnosis_page import write_diagnosis
 

@@ -6,44 +6,75 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr_debug.causes import hypothesis_names, load_hypothesis
+import numpy as np
+
+from rlvr_debug.causes import hypothesis_names, is_checked, load_hypothesis
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, UNSEEN, trend
 from rlvr_debug.causes.sampler_gap import gap
 from rlvr_debug.diagnosis.checks import Finding, run_checks
-from rlvr_debug.diagnosis.cost import Timing, timing
-from rlvr_debug.diagnosis.overlay import overlay_text, params_of, write_overlay
-from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Log, logged_as, read_log
 from rlvr_debug.logs.names import framework_of
-from rlvr_debug.replay.variants import segments_for
-from rlvr_debug.study.arms import runs, unmapped
-from rlvr_debug.study.model import Params
 
 __all__ = [
     "Diagnosis",
     "Next",
     "Ranked",
     "Suspect",
+    "Timing",
     "diagnose",
     "diagnose_log",
     "reward_rises",
     "suspects",
-    "write_study",
 ]
 
 _Z = 3.0
 _RISE = 0.05
 _CEILING = 0.95
+# shares of a gap between two rows that a run was interrupted in are not counted: the median is
+_SECONDS_OF_A_RUN = 3600.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of the logged run: its steps, and seconds per step where they were logged, with their source."""
+
+    steps: int
+    seconds: float | None
+    source: str
+    gpus: int
+
+    @property
+    def hours(self) -> float | None:
+        """GPU-hours of one such run; CPU-hours without a GPU."""
+        return None if self.seconds is None else self._hours(self.steps * self.seconds)
+
+    def _hours(self, seconds: float) -> float:
+        return seconds * max(self.gpus, 1) / _SECONDS_OF_A_RUN
+
+    @property
+    def unit(self) -> str:
+        return "GPU-hours" if self.gpus else "CPU-hours"
+
+    def text(self, count: int) -> str:
+        """What `count` such runs cost."""
+        times = f"{count} runs of this length" if count != 1 else "1 run of this length"
+        if self.hours is None:
+            return f"{times} (no seconds per step are logged: multiples of one run)"
+        return f"{count * self.hours:.2g} {self.unit} ({times})"
+
+    def steps_text(self, count: int) -> str:
+        """What `count` steps cost."""
+        if self.seconds is None:
+            return f"{count} steps"
+        return f"{self._hours(count * self.seconds):.2g} {self.unit} ({count} steps)"
 
 
 @dataclass(frozen=True)
 class Next:
-    """The cheapest experiment: a check of a few steps, or a study. runs: trainings of the study."""
+    """The cheapest experiment, a check of a few steps or a study, and what it costs."""
 
     what: str
     cost: str
-    runs: int
-    study_cost: str
 
 
 @dataclass(frozen=True)
@@ -81,20 +112,17 @@ class Diagnosis:
     notes: tuple[str, ...]
 
 
-def diagnose(path: Path, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
+def diagnose(path: Path, gpus: int = 1) -> Diagnosis:
     """Of a log file or folder. Raises InputError for what is not a log."""
-    return diagnose_log(read_log(path), gpus, trainer)
+    return diagnose_log(read_log(path), gpus)
 
 
-def diagnose_log(log: Log, gpus: int = 1, trainer: str = "trl") -> Diagnosis:
+def diagnose_log(log: Log, gpus: int = 1) -> Diagnosis:
     findings = run_checks(log)
     learns = reward_rises(log)
-    clock = timing(log, gpus)
+    clock = _timing(log, gpus)
     ranked = tuple(
-        Ranked(
-            **vars(each),
-            next=_next(each.slug, params_of(overlay_text(log, [each.slug], trainer)), clock, log),
-        )
+        Ranked(**vars(each), next=_next(each.slug, clock, log))
         for each in _suspects(findings, learns, _at_ceiling(log))
     )
     spoken = {each.check.slug for each in findings if each.status != "unchecked"}
@@ -167,23 +195,33 @@ def _suspects(findings: Sequence[Finding], learns: bool | None, ceiling: bool) -
     return [each for each in found if each.strength >= LARGE or learns is not True]
 
 
-def _next(slug: str, params: Params, clock: Timing, log: Log) -> Next:
-    """params: of the study of this hypothesis alone."""
-    trainings = list(runs(params))
-    missing = unmapped(params).get(slug)
-    if missing and not any(run.hypothesis == slug for run in trainings):
-        count, study = 0, f"none as it is: {missing}"
-    else:
-        count = sum(run.arm == run.trained_as for run in trainings)  # others are told the same
-        study = clock.text(count)
-    hypothesis = load_hypothesis(slug)
-    if not segments_for(slug):
-        return Next(f"the study of {slug} alone", study, count, study)
+def _next(slug: str, clock: Timing, log: Log) -> Next:
+    if not is_checked(slug):
+        return Next(f"the study of {slug} alone", f"{clock.text(1)} for each of its trainings")
     what = "rlvr-debug check, your trainer's first steps computed again (docs/check.md)"
-    if hypothesis.by_sampler and gap(log) is None:
+    if load_hypothesis(slug).by_sampler and gap(log) is None:
         name = logged_as("sampler_gap", framework_of(log.sources))
         what = f"log {name} for two steps, or {what}"
-    return Next(what, clock.steps_text(3), count, study)
+    return Next(what, clock.steps_text(3))
+
+
+def _timing(log: Log, gpus: int) -> Timing:
+    """gpus: that the run had; 0 for a run on processors, each of which is counted as one."""
+    table = log.steps
+    steps = max(round(float(table.index[-1])), len(table)) if len(table) else 0
+    steps = min(steps, 10**9)
+    each, since = log.series("seconds"), log.series("run_seconds")
+    seconds, source = None, "nothing that was logged"
+    if each.size:
+        # where a row stands for several steps it may have their sum or their mean: the mean is what TRL logs
+        seconds, source = float(np.median(each)), f"the median of {log.sources['seconds']}"
+    elif since.size >= 3 and (np.diff(since) > 0).all():
+        known = table["run_seconds"].dropna()
+        rates = np.diff(known.to_numpy()) / np.diff(known.index.to_numpy(dtype=float))
+        seconds, source = float(np.median(rates)), f"differences of {log.sources['run_seconds']}"
+    elif since.size and steps:
+        seconds, source = float(since.max()) / steps, log.sources["run_seconds"]
+    return Timing(steps, seconds, source, gpus)
 
 
 def _notes(log: Log, learns: bool | None) -> list[str]:
@@ -204,14 +242,3 @@ def _notes(log: Log, learns: bool | None) -> list[str]:
             f"Whether the reward rises takes at least 9 rows with a reward; {rows} are logged."
         )
     return notes
-
-
-def write_study(found: Diagnosis, limit: int, trainer: str, out: Path) -> None:
-    """The overlay that tests the first `limit` hypotheses, 0 for all that were ranked.
-
-    Raises InputError where there are none, or where `out` is there already.
-    """
-    slugs = [each.slug for each in found.ranked[: limit or None]]
-    if not slugs:
-        raise InputError(f"{out}: nothing was ranked, expected a hypothesis to test")
-    write_overlay(overlay_text(found.log, slugs, trainer), out)

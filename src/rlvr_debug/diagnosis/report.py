@@ -82,7 +82,6 @@ def _ranking(found: Diagnosis, limit: int) -> Iterator[str]:
         if each.refuted_by:
             yield from wrapped(f"it would be refuted by: {each.refuted_by}", "    ")
         yield from wrapped(f"cheapest next: {each.next.what}: {each.next.cost}", "    ")
-        yield from wrapped(f"its study: {each.next.study_cost}", "    ")
     if rest := [each.slug for each in found.ranked[limit:]]:
         yield from wrapped(f"And then: {', '.join(rest)}.", "  ")
 
@@ -152,8 +151,6 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
                 "refuted_by": each.refuted_by,
                 "next": each.next.what,
                 "cost": each.next.cost,
-                "study_runs": each.next.runs,
-                "study_cost": each.next.study_cost,
             }
             for each in found.ranked
         ],

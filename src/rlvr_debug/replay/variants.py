@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from rlvr_debug.blocks import Keyed, checked
-from rlvr_debug.causes import file_of, hypothesis_names
+from rlvr_debug.causes import REPLAY, file_of, hypothesis_names
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_yaml
 from rlvr_debug.schemas import check_schema, validator_of
@@ -27,7 +27,6 @@ __all__ = [
     "variants_of",
 ]
 
-_FILE = "replay.yaml"
 _SCHEMA = Path(__file__).parent / "replay.schema.yaml"
 
 
@@ -55,7 +54,7 @@ def _told() -> Mapping[str, Mapping[str, Any]]:
     """Return what the causes' files say, by slug."""
     found = {}
     for slug in hypothesis_names():
-        path = file_of(slug).with_name(_FILE)
+        path = file_of(slug).with_name(REPLAY)
         if path.is_file():
             found[slug] = read_yaml(path)
             check_schema(found[slug], validator_of(_SCHEMA), path)
@@ -101,7 +100,7 @@ def consequences_for(slug: str) -> tuple[str, ...]:
 def check_names(segments: Collection[str], consequences: Collection[str]) -> None:
     """Raise InputError, one line, where a cause's file names a segment or a consequence that does not exist."""
     for slug in _told():
-        path = file_of(slug).with_name(_FILE)
+        path = file_of(slug).with_name(REPLAY)
         asked = [("segment", name, segments) for name in segments_for(slug)]
         asked += [("consequence", name, consequences) for name in consequences_for(slug)]
         for kind, name, known in asked:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from rlvr_debug.causes.unnamed import BLOCKS
 from rlvr_debug.data.hub import folders
 from rlvr_debug.environments.settings import DataSettings
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.study.departures import Part, departures, stage_broken, with_part
+from rlvr_debug.study.departures import Arm, Part, departures, stage_broken, with_part
 from rlvr_debug.study.model import Case, InterventionArm, Params, SeedsByDesign
 from rlvr_debug.study.valid import Wrong, check_budget, check_training
 from rlvr_debug.trainers import load_trainer
@@ -38,31 +38,6 @@ __all__ = [
 ]
 
 HEALTHY = "healthy"
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One way to run. `hypothesis` is "" for the case and the controls.
-
-    design: case, as it is; control, healthy; random_reward, the control with a reward that says nothing;
-    repair, the case with one part as in the control; alone, the control with one part as in the case.
-    faults: names of planted ones, or of a user's own reward function, `file.py:name`.
-    rollouts: what its training rollouts change about the environment's settings; evaluation never does.
-    options: settings that only the study's trainer knows.
-    """
-
-    name: str
-    design: str
-    hypothesis: str
-    environment: str
-    faults: tuple[str, ...]
-    rollouts: Mapping[str, Any]
-    options: Mapping[str, Any]
-    training: Mapping[str, Any]
-
-    @property
-    def rollouts_per_step(self) -> int:
-        return int(self.training["prompts_per_step"] * self.training["group_size"])
 
 
 def interventions(params: Params) -> dict[str, InterventionArm]:

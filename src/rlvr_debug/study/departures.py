@@ -1,18 +1,40 @@
-"""In what a case departs from the control: stages, by its faults, and settings. An arm can have each as the other has it."""
+"""An arm, and in what a case departs from the control: stages, by its faults, and settings. Either can have each as the other has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_debug.causes import stage_of
 from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
 
-if TYPE_CHECKING:
-    from rlvr_debug.study.arms import Arm
+__all__ = ["Arm", "Part", "departures", "stage_broken", "with_part"]
 
-__all__ = ["Part", "departures", "stage_broken", "with_part"]
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to run. `hypothesis` is "" for the case and the controls.
+
+    design: case, as it is; control, healthy; random_reward, the control with a reward that says nothing;
+    repair, the case with one part as in the control; alone, the control with one part as in the case.
+    faults: names of planted ones, or of a user's own reward function, `file.py:name`.
+    rollouts: what its training rollouts change about the environment's settings; evaluation never does.
+    options: settings that only the study's trainer knows.
+    """
+
+    name: str
+    design: str
+    hypothesis: str
+    environment: str
+    faults: tuple[str, ...]
+    rollouts: Mapping[str, Any]
+    options: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+    @property
+    def rollouts_per_step(self) -> int:
+        return int(self.training["prompts_per_step"] * self.training["group_size"])
 
 
 @dataclass(frozen=True)

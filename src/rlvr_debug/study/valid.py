@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_debug.errors import typed
 from rlvr_debug.grpo.settings import TrainingSettings
-
-if TYPE_CHECKING:
-    from rlvr_debug.study.arms import Arm
+from rlvr_debug.study.departures import Arm
 
 __all__ = ["Wrong", "check_budget", "check_training"]
 

@@ -15,15 +15,25 @@ import yaml
 
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.diagnosis.rank import Diagnosis
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import replacing
 from rlvr_debug.logs.log import Log
+from rlvr_debug.study.arms import trained_runs, unmapped
 from rlvr_debug.study.interventions import arm_of
 from rlvr_debug.study.model import Case, Params
 from rlvr_debug.study.params import default_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 
-__all__ = ["STUDY", "overlay", "overlay_text", "params_of", "trainers_offered", "write_overlay"]
+__all__ = [
+    "STUDY",
+    "overlay",
+    "overlay_text",
+    "params_of",
+    "trainers_offered",
+    "write_overlay",
+    "write_study",
+]
 
 STUDY = "diagnosed"
 
@@ -116,9 +126,9 @@ def params_of(text: str) -> Params:
         return default_params(path)
 
 
-def write_overlay(text: str, path: Path) -> None:
-    """Write all of it or nothing, and never over what is there."""
-    params_of(text)
+def write_overlay(text: str, path: Path) -> Params:
+    """Write all of it or nothing, and never over what is there. Return the parameters with it."""
+    params = params_of(text)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
         try:
@@ -126,3 +136,17 @@ def write_overlay(text: str, path: Path) -> None:
             os.link(temporary, path)
         except FileExistsError:
             raise InputError(f"{path}: the file exists, expected a name that is free") from None
+    return params
+
+
+def write_study(found: Diagnosis, limit: int, trainer: str, out: Path) -> str:
+    """Write the overlay that tests the first `limit` hypotheses, 0 for all that were ranked, and return what it costs.
+
+    Raises InputError where there are none, or where `out` is there already.
+    """
+    slugs = [each.slug for each in found.ranked[: limit or None]]
+    if not slugs:
+        raise InputError(f"{out}: nothing was ranked, expected a hypothesis to test")
+    params = write_overlay(overlay_text(found.log, slugs, trainer), out)
+    left = "".join(f"; {slug}: {why}" for slug, why in unmapped(params).items())
+    return f"{out}: a study of {found.timing.text(len(trained_runs(params)))}{left}"

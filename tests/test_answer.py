@@ -58,8 +58,8 @@ def ran(mean: float, seeds: int = 3, spread: float = 0.01, greedy: float = 0.0) 
 class Reported:
     """A study's tables, and what is said of it."""
 
-    arms: Mapping[str, Mapping[str, Any]]
-    verdicts: Mapping[str, Mapping[str, Any]]
+    arms: Mapping[str, Mapping[Any, Any]]
+    verdicts: Mapping[str, Mapping[Any, Any]]
     deviating: Mapping[str, set[str]]
     ours: bool
     said: Answer
@@ -74,7 +74,7 @@ class Reported:
         return bool(self.arms[arm]["gain_high"] < MINIMUM and not self.learns(arm))
 
     @property
-    def causes(self) -> list[Mapping[str, Any]]:
+    def causes(self) -> list[Mapping[Any, Any]]:
         return [
             row
             for row in self.verdicts.values()
@@ -107,7 +107,7 @@ class Reported:
             if design == "repair" and owner == slug and f"{name}-alone" in self.arms
         ]
 
-    def with_status(self, *statuses: str) -> list[Mapping[str, Any]]:
+    def with_status(self, *statuses: str) -> list[Mapping[Any, Any]]:
         return [row for row in self.verdicts.values() if row["status"] in statuses]
 
     def sentences(self) -> list[str]:

@@ -151,8 +151,6 @@ _TYPES_FROM_ABOVE = {
 _CIRCLES = {
     ("grpo.sync_check", "grpo.training", "grpo.update"),
     ("study.model", "trainers", "trainers.base"),
-    ("trainers.own", "trainers.own.recorder", "trainers.own.trace", "trainers.own.training"),
-    ("trainers.program", "trainers.program_record", "trainers.recording"),
 }
 
 
@@ -162,7 +160,7 @@ def test_no_package_imports_from_one_above_it() -> None:
 
 
 def test_modules_that_import_each_other_are_known_and_no_more() -> None:
-    """Whether within functions, for types or at the top of the file."""
+    """Whether within functions, for types or at the top of the file; what is loaded by its name is not counted."""
     assert circles(graph(PACKAGE)) == set(map(frozenset, _CIRCLES))
 
 

@@ -133,7 +133,7 @@ def place_of(variant: Variant) -> str:
     """Return the file and the line of a variant."""
     import yaml
 
-    path = file_of(variant.cause).with_name(_FILE)
+    path = file_of(variant.cause).with_name(REPLAY)
     root: Any = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
     [each] = (node for key, node in root.value if key.value == "variants")
     return f"{path}:{each.value[variant.number].start_mark.line + 1}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers.optimization import Adafactor
 
-from rlvr_debug.replay.judge import Instance, in_bfloat16
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.judge import Instance, in_bfloat16, judge
 from rlvr_debug.replay.record import (
     Batch,
     Generation,
-    ParameterGroup,
     Record,
     RewardCall,
     Update,
@@ -24,10 +26,12 @@ from rlvr_debug.replay.record import (
 from rlvr_debug.replay.segments import clip, importance_weights, loss, optimizer_step, rewards
 from rlvr_debug.replay.segments.saved import weights_gap
 from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.replay.store import read_record, write_record
+from rlvr_debug.trainers.keeping import groups_of, kind_of, state_of
 from tests.small_record import small_record
 
 DTYPES = ("float32", "bfloat16")
-SIZE = 2000
+SHAPE = (40, 50)
 
 
 def share(instance: Instance) -> float:
@@ -41,35 +45,36 @@ def normal(seed: int, *shape: int, size: float = 1.0) -> Tensor:
 
 
 def stepped(name: str, dtype: str, rate: float, size: float, **told: Any) -> Record:
-    """Return the record of the third step of torch's optimizer."""
-    parameter = torch.nn.Parameter(normal(0, SIZE, size=0.05).to(getattr(torch, dtype)))
-    optimizer = getattr(torch.optim, name)([parameter], lr=rate, **told)
-    weights, state = [], {}
-    for step in range(3):
-        parameter.grad = normal(1 + step, SIZE, size=size).to(parameter.dtype)
-        weights = [{"w": parameter.detach().clone()}]
-        held = optimizer.state[parameter]
-        state = {key: tensor.clone() for key, tensor in held.items() if tensor is not None}
-        optimizer.step()
-    assert parameter.grad is not None
-    group = ParameterGroup(("w",), rate, told.get("weight_decay", 0.0), told.get("momentum", 0.0))
-    update = Update(
-        clipped={"w": parameter.grad},
-        after=1,
-        optimizer=name,
-        groups=[group],
-        state={"w": state},
-    )
-    return Record(
+    """Return the record of the third step of an optimizer of torch's, or of transformers'."""
+    kind = Adafactor if name == "transformers.Adafactor" else getattr(torch.optim, name)
+    parameter = torch.nn.Parameter(normal(0, *SHAPE, size=0.05).to(getattr(torch, dtype)))
+    optimizer = kind([parameter], lr=None if told.get("relative_step") else rate, **told)
+    record = Record(
         "torch",
         Settings(2, Sampling(), 8, learning_rate=rate, schedule="constant", precision=dtype),
         None,
         None,
         lambda: None,
-        weights=[*weights, {"w": parameter.detach().clone()}],
         trainable=("w",),
-        updates=[update],
     )
+    names = {id(parameter): "w"}
+    for step in range(3):
+        parameter.grad = normal(1 + step, *SHAPE, size=size).to(parameter.dtype)
+        record.weights = [{"w": parameter.detach().clone()}]
+        state = state_of(optimizer, names, record)
+        optimizer.step()
+    assert parameter.grad is not None
+    record.weights.append({"w": parameter.detach().clone()})
+    record.updates = [
+        Update(
+            clipped={"w": parameter.grad},
+            after=1,
+            optimizer=kind_of(kind),
+            groups=groups_of(optimizer, names, {}),
+            state=state,
+        )
+    ]
+    return record
 
 
 OPTIMIZERS: list[tuple[str, Mapping[str, float]]] = [
@@ -98,6 +103,69 @@ def test_a_step_that_is_one_in_a_thousand_too_long_deviates(
     record = stepped(name, "float32", 1e-3, 1e-2, **told)
     before, after = (each["w"] for each in record.weights)
     record.weights[1] = {"w": before + 1.001 * (after - before)}
+    (instance,) = optimizer_step.instances(record, None)  # type: ignore[arg-type]
+    assert share(instance) > 1
+
+
+OPTIONS: list[tuple[str, Mapping[str, Any]]] = [
+    ("SGD", {}),
+    ("SGD", {"momentum": 0.8, "nesterov": True}),
+    ("SGD", {"momentum": 0.8, "dampening": 0.5, "weight_decay": 0.1}),
+    ("SGD", {"momentum": 0.8, "maximize": True, "foreach": True}),
+    ("SGD", {"momentum": 0.8, "fused": True}),
+    ("AdamW", {"amsgrad": True, "betas": (0.5, 0.7), "eps": 1e-4}),
+    ("AdamW", {"maximize": True}),
+    ("AdamW", {"foreach": True}),
+    ("AdamW", {"fused": True}),
+    ("Adam", {"amsgrad": True, "fused": True, "weight_decay": 0.1}),
+    ("RMSprop", {"centered": True, "momentum": 0.5, "alpha": 0.9}),
+    ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.1}),
+    ("NAdam", {"momentum_decay": 0.01, "decoupled_weight_decay": True, "weight_decay": 0.1}),
+    *((name, {}) for name in ("RAdam", "Adamax", "Adadelta", "ASGD", "Rprop", "Adafactor", "Muon")),
+    ("transformers.Adafactor", {"relative_step": False, "scale_parameter": False}),
+    ("transformers.Adafactor", {"relative_step": True, "warmup_init": True, "beta1": 0.9}),
+]
+
+
+@pytest.mark.parametrize(("name", "told"), OPTIONS)
+def test_every_option_of_an_optimizer_is_held_to_its_own_class(
+    name: str, told: Mapping[str, Any], tmp_path: Path
+) -> None:
+    if not hasattr(torch.optim, name.removeprefix("transformers.")):
+        pytest.skip(f"this torch has no {name}")
+    record = stepped(name, "float32", 1e-2, 1e-2, **told)
+    (instance,) = optimizer_step.instances(record, None)  # type: ignore[arg-type]
+    assert share(instance) < 0.5
+    write_record(record, tmp_path / "record")
+    (again,) = optimizer_step.instances(read_record(tmp_path / "record"), None)  # type: ignore[arg-type]
+    assert share(again) == share(instance)
+    before, after = (each["w"] for each in record.weights)
+    record.weights[1] = {"w": before - (after - before)}
+    found = judge("optimizer step", optimizer_step.instances(record, None))  # type: ignore[arg-type]
+    assert "sign reversed" in [name.name for name in found.names]
+    assert found.share > 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("bitsandbytes.AdamW8bit", "has no reference"),
+        ("__main__.AdamW", "has no reference"),
+        ("LBFGS", "has no reference"),
+        ("NAdam", "cannot make the step again"),
+    ],
+)
+def test_an_optimizer_without_a_reference_is_not_seen(kind: str, said: str) -> None:
+    record = stepped("AdamW", "float32", 1e-3, 1e-2)
+    record.updates[0].optimizer = kind
+    with pytest.raises(NotSeen, match=said):
+        [share(each) for each in optimizer_step.instances(record, None)]  # type: ignore[arg-type]
+
+
+def test_an_option_that_was_not_asked_for_deviates() -> None:
+    record = stepped("SGD", "float32", 1e-2, 1e-2, momentum=0.8, nesterov=True)
+    [group] = record.updates[0].groups
+    record.updates[0].groups = [replace(group, options={**group.options, "nesterov": False})]
     (instance,) = optimizer_step.instances(record, None)  # type: ignore[arg-type]
     assert share(instance) > 1
 

@@ -208,7 +208,7 @@ class MicroBatch(Part):
 
     generation: which of Record.generations it is of. given: what the loss was computed from. logprobs: the policy's,
     [b, C], and entropies where the loss reads them; the gradients are those of `loss`, what backward was called on,
-    with respect to each.
+    with respect to each. others: the norm of its gradient with respect to log-probabilities of other sequences.
     """
 
     generation: Index
@@ -220,16 +220,21 @@ class MicroBatch(Part):
     grad_logprobs: Held | None = None
     grad_entropies: Held | None = None
     loss: Number | None = None
+    others: NonNegative = 0.0
 
 
 @dataclass(frozen=True)
 class ParameterGroup(Part):
-    """A group of the optimizer: names of its parameters, its own learning rate and weight decay, SGD's momentum."""
+    """A group of the optimizer: names of its parameters, its own learning rate and weight decay, SGD's momentum.
+
+    options: further ones that are asked for, by the names of the optimizer's class.
+    """
 
     names: tuple[Text, ...]
     learning_rate: Number
     weight_decay: Number
     momentum: Number = 0.0
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -143,7 +143,7 @@ class Settings(Part):
     """of sapo, for losses"""
     vespo: tuple[Number, Number, Number, Number] = (2.0, 3.0, 3.0, 2.0)
     """of vespo: k and lambda for gains, then for losses"""
-    optimizer: Annotated[str, OneOf(lambda: ("", "AdamW", "Adam", "SGD"))] = ""
+    optimizer: Text = ""
     """what is asked for; empty: whatever class the updates name"""
     learning_rate: Number = 1e-6
     """the highest of the schedule"""

@@ -16,7 +16,16 @@ from torch.optim import Optimizer
 from rlvr_debug.replay.record import ParameterGroup, Record
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
-__all__ = ["Snapshots", "gradients_of", "groups_of", "kept", "names_of", "state_of", "whole_norms"]
+__all__ = [
+    "Snapshots",
+    "gradients_of",
+    "groups_of",
+    "kept",
+    "kind_of",
+    "names_of",
+    "state_of",
+    "whole_norms",
+]
 
 
 def kept(tensor: Tensor) -> Tensor:
@@ -80,17 +89,42 @@ def whole_norms(model: Any) -> tuple[float, float]:
     return norm(found), norm_as_summed(found)
 
 
-def groups_of(optimizer: Optimizer, names: Mapping[int, str]) -> list[ParameterGroup]:
-    """Return how the optimizer treats which parameters, of those that have a name."""
+def kind_of(optimizer: type) -> str:
+    """Return the name of an optimizer's class; of one that is not torch's, with its package."""
+    package = optimizer.__module__.partition(".")[0]
+    torchs = optimizer.__module__.startswith("torch.optim")
+    return optimizer.__name__ if torchs else f"{package}.{optimizer.__name__}"
+
+
+def groups_of(
+    optimizer: Optimizer, names: Mapping[int, str], asked: Mapping[str, Any] | None = None
+) -> list[ParameterGroup]:
+    """Return how the optimizer treats which parameters, of those that have a name.
+
+    asked: options that hold whatever a group has; None: options are left out.
+    """
     return [
         ParameterGroup(
             tuple(names[id(p)] for p in group["params"] if id(p) in names),
-            float(group["lr"]),
+            float(group["lr"] or 0.0),
             float(group.get("weight_decay", 0.0)),
             float(group.get("momentum", 0.0)),
+            {} if asked is None else _plain({**group, **asked}),
         )
         for group in optimizer.param_groups
     ]
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options that a record has a place for."""
+    numbers = {
+        k: v.item() if isinstance(v, Tensor) and v.dim() == 0 else v for k, v in options.items()
+    }
+    return {
+        name: value
+        for name, value in numbers.items()
+        if name != "params" and isinstance(value, None | bool | int | float | str | tuple)
+    }
 
 
 def state_of(
@@ -101,9 +135,13 @@ def state_of(
     for parameter, state in optimizer.state.items():
         name = names.get(id(parameter))
         if name is not None:
+            tensors = {
+                key: torch.as_tensor(value)
+                for key, value in state.items()
+                if isinstance(value, Tensor | int | float)
+            }
             found[name] = {
                 key: kept(record.part(name, value) if value.shape == parameter.shape else value)
-                for key, value in state.items()
-                if isinstance(value, Tensor)
+                for key, value in tensors.items()
             }
     return found

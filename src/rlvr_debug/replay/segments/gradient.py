@@ -60,6 +60,8 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
         raise NotSeen("a loss of the router, which has no reference, is added")
     for number, update in enumerate(record.updates):
         parts = [(m.grad_logprobs, m.logprobs, m.forward) for m in update.micro_batches]
+        if any(micro.others for micro in update.micro_batches):
+            raise NotSeen("the loss has a term of other sequences, which is not computed again")
         if any(part is None for each in parts for part in each):
             raise NotSeen("what the gradient is made of was not seen")
         if not update.micro_batches:

@@ -19,6 +19,7 @@ from rlvr_debug.replay.judge import (
     SHAKES,
     Gap,
     Instance,
+    different,
     elementwise,
     shaken_by,
     unit_of,
@@ -41,6 +42,7 @@ from rlvr_debug.replay.variants import knobs_of
 SEGMENT = "loss"
 _Factor = Literal["update", "micro-batch", "row", "place"]
 _Fitted = Literal["kl_beta", "entropy_coef"]
+_ADDED = "log-probabilities of other sequences have a gradient too: a term is added to the loss"
 _SAME = torch.tensor(
     1e-3
 )  # numbers by which gradients are multiplied, so near to each other, are one
@@ -59,11 +61,17 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             continue
         if not all(micro.given.advantages.numel() for micro in update.micro_batches):
             raise NotSeen("the advantages were not seen")
+        added = any(micro.others for micro in update.micro_batches)
+        yield Instance(f"update {number + 1}", partial(_alone, added), partial(str, _ADDED))
         got = torch.cat([seen(micro) for micro in update.micro_batches])
         given = (record, update, got)
         yield Instance(
             f"update {number + 1}", partial(_compare, *given), partial(_described, *given)
         )
+
+
+def _alone(added: bool, **knobs: Any) -> Gap | None:
+    return None if knobs else different(int(added))
 
 
 def _compare(

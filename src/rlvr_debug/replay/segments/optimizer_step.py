@@ -1,4 +1,4 @@
-"""optimizer step: the weights move by what the optimizer's formula makes of the gradient and its own state."""
+"""optimizer step: the weights move by what the optimizer's own class makes of the gradient and of its state."""
 
 from __future__ import annotations
 
@@ -10,15 +10,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_debug.errors import reason
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, OWN, Gap, Instance, in_bfloat16, rounding
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Record, Update
+from rlvr_debug.replay.record import ParameterGroup, Record, Update
 from rlvr_debug.replay.segments.gradient import less, norm
 from rlvr_debug.replay.settings import Settings
 
 SEGMENT = "optimizer step"
-_COUPLED = {"AdamW": False, "Adam": True, "SGD": True}
+_NO_GROUP = ParameterGroup((), 0.0, 0.0)
+_MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+# how it is computed, and not what
+_PLAINLY = dict.fromkeys(("foreach", "fused", "capturable", "differentiable"), False)
+_ASKING = ("LBFGS", "SparseAdam", "Optimizer")  # for what a record does not have
+_WHOLE = ("Muon", "Adafactor", "transformers.Adafactor")  # whose step is no matter of each number
+
+
+def _class_of(kind: str) -> type[torch.optim.Optimizer]:
+    """Return a class of torch's or transformers'. Raise NotSeen for any other."""
+    found = getattr(torch.optim, kind, None)
+    if kind == "transformers.Adafactor":
+        from transformers.optimization import Adafactor as found
+    if kind in _ASKING or not isinstance(found, type):
+        raise NotSeen(f"optimizer {kind} has no reference")
+    return found
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
@@ -26,9 +42,11 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, update in enumerate(record.updates):
         if not update.optimizer or update.clipped is None or not record.weights:
             raise NotSeen("the optimizer, what it reads or the weights were not seen")
-        if update.optimizer not in _COUPLED:
-            raise NotSeen(f"optimizer {update.optimizer} has no reference")
-        moved = any(group.momentum for group in update.groups)
+        for kind in filter(None, (update.optimizer, record.settings.optimizer)):
+            _class_of(kind)
+            if record.elements and kind in _WHOLE:
+                raise NotSeen(f"{kind} reads whole tensors, and a part of them was kept")
+        moved = any(group.momentum or group.options.get("momentum") for group in update.groups)
         if update.state is None and (moved or update.optimizer != "SGD"):
             raise NotSeen("the optimizer's state was not seen")
         rate = learning_rate(record.settings, record.settings.first_step + number)
@@ -128,83 +146,90 @@ def _expected(
 ) -> dict[str, Tensor] | None:
     """Return how far each trainable weight is to move; None where a variant is not applicable.
 
-    AdamW: arXiv 1711.05101, algorithm 2; Adam: arXiv 1412.6980. A weight without gradient stays. exact: in float64; else
-    as the weights, the gradient and the state are held, which tells what rounding makes.
+    The optimizer's own class steps on copies. exact: in float64; else as the weights, the gradient and the state are held,
+    which tells what rounding makes.
     """
-    settings = record.settings
+    settings, kind = record.settings, record.settings.optimizer or update.optimizer
     groups = {name: group for group in update.groups for name in group.names}
     own = knobs.get("own_rate", False)
-    if own and all(
-        abs(g.learning_rate - (rate or 0.0)) <= 1e-3 * abs(rate or 1e-12) for g in update.groups
+    if (
+        (knobs.get("own_kind") and kind == update.optimizer)
+        or (knobs.get("own_decay") and record.decayed is None)
+        or (knobs.get("coupled") and kind != "AdamW")
+        or (not knobs.get("corrected", True) and kind not in ("Adam", "AdamW"))
+        or (knobs.get("held_only") and all(name in groups for name in record.trainable))
+        or (own and all(_near(group.learning_rate, rate or 0.0) for group in update.groups))
     ):
         return None
-    kind = settings.optimizer or update.optimizer
-    if knobs.get("own_kind"):
-        if kind == update.optimizer:
-            return None
-        kind = update.optimizer
-    if knobs.get("own_decay") and record.decayed is None:
-        return None
-    before, found = _parts(record, update.before), {}
-    for name in record.trainable:
+    kind = "Adam" if knobs.get("coupled") else update.optimizer if knobs.get("own_kind") else kind
+    found = {}
+    for name, weight in _parts(record, update.before).items():
         gradient = (update.clipped or {}).get(name)
         if gradient is None or (knobs.get("held_only") and name not in groups):
             found[name] = torch.zeros((), dtype=torch.float64)
             continue
-        group = groups.get(name) or (update.groups[0] if update.groups else None)
-        asked = rate if rate is not None and not own else (group.learning_rate if group else 0.0)
-        decay = settings.weight_decay if group is None else group.weight_decay
+        group = groups.get(name) or (update.groups[0] if update.groups else _NO_GROUP)
+        asked = group.learning_rate if own or rate is None else rate
+        decay = settings.weight_decay if group is _NO_GROUP else group.weight_decay
         if record.decayed is not None and not knobs.get("own_decay"):
             decay = settings.weight_decay if name in record.decayed else 0.0
-        decay = knobs.get("decay", decay)
-        coupled = knobs.get("coupled", _COUPLED[kind])
+        options = {
+            "betas": settings.betas,
+            "eps": settings.adam_epsilon,
+            "momentum": group.momentum,
+            **group.options,
+            "lr": asked,
+            "weight_decay": knobs.get("decay", decay),
+            **_PLAINLY,
+            **({"decoupled_weight_decay": False} if knobs.get("coupled") else {}),
+        }
         state = {} if knobs.get("first") else (update.state or {}).get(name, {})
-        weight, gradient, state = (
-            (before[name].double(), gradient.double(), {k: t.double() for k, t in state.items()})
-            if exact
-            else (before[name], gradient, state)
-        )
-        change = _change(
-            weight,
-            gradient,
-            state,
-            (decay if coupled else 0.0, knobs.get("corrected", True)),
-            settings,
-            (kind, group.momentum if group else 0.0),
-        )
-        asked *= knobs.get("times", 1.0)
-        left = weight if coupled else weight * (1 - asked * decay)
-        found[name] = (left - asked * change).to(weight.dtype).double() - weight.double()
-    if knobs.get("held_only") and all(name in groups for name in record.trainable):
-        return None
+        if not knobs.get("corrected", True):
+            # of a step so late that there is nothing to correct
+            zeros = {key: torch.zeros_like(weight) for key in _MOMENTS}
+            state = {**zeros, **state, "step": torch.tensor(1e9)}
+        tensors = (weight, gradient, state)
+        moved = _moved(kind, options, *(_in_float64(*tensors) if exact else tensors))
+        found[name] = knobs.get("times", 1.0) * moved
     return found
 
 
-def _change(
+def _near(rate: float, expected: float) -> bool:
+    return abs(rate - expected) <= 1e-3 * max(abs(expected), 1e-12)
+
+
+def _in_float64(
+    weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    wide = {key: t.double() if t.is_floating_point() else t for key, t in state.items()}
+    return weight.double(), gradient.double(), wide
+
+
+def _moved(
+    kind: str,
+    options: Mapping[str, Any],
     weight: Tensor,
     gradient: Tensor,
     state: Mapping[str, Tensor],
-    how: tuple[float, bool],
-    settings: Settings,
-    optimizer: tuple[str, float],
 ) -> Tensor:
-    """Return the direction that a step of rate 1 goes against.
-
-    how: decay in the gradient; bias correction. optimizer: its class, and the momentum of SGD.
-    """
-    decay, corrected = how
-    kind, momentum = optimizer
-    gradient = gradient + decay * weight
-    if kind == "SGD":
-        held = state.get("momentum_buffer")
-        return gradient if held is None else gradient + momentum * held
-    one, two = settings.betas
-    step = float(state["step"]) + 1 if "step" in state else 1.0
-    zero = torch.zeros_like(gradient)
-    mean = state.get("exp_avg", zero) * one + (1 - one) * gradient
-    square = state.get("exp_avg_sq", zero) * two + (1 - two) * gradient.square()
-    first, second = (1 - one**step, 1 - two**step) if corrected else (1.0, 1.0)
-    return mean / first / ((square / second).sqrt() + settings.adam_epsilon)
+    """Return how far the optimizer's class moves a weight, in float64. Raise NotSeen where it cannot."""
+    parameter = torch.nn.Parameter(weight.clone())
+    parameter.grad = gradient.to(weight.dtype, copy=True)
+    try:
+        optimizer = _class_of(kind)([parameter])
+        [group] = optimizer.param_groups
+        group.update({name: value for name, value in options.items() if name in group})
+        if state:
+            optimizer.state[parameter] = {
+                key: each.clone() if each.is_floating_point() else each.item()
+                for key, each in state.items()
+            }
+        optimizer.step()
+    except NotSeen:
+        raise
+    except Exception as error:  # whatever it says of options and of a state that are not its own
+        raise NotSeen(f"{kind} cannot make the step again: {reason(error)}") from error
+    return parameter.detach().double() - weight.double()
 
 
 def _described(record: Record, update: Update, rate: float | None, lost: bool) -> str:
@@ -223,7 +248,7 @@ def _described(record: Record, update: Update, rate: float | None, lost: bool) -
     if still and any(norm({name: wanted[name]}) for name in still if name in wanted):
         said.append(f"{_some(still)} not moved")
     rates = sorted({group.learning_rate for group in update.groups})
-    if rate is not None and any(abs(own - rate) > 1e-3 * max(rate, 1e-12) for own in rates):
+    if rate is not None and not all(_near(own, rate) for own in rates):
         said.append(f"learning rate {rates[-1]:.3g}, expected {rate:.3g}")
     return "; ".join(said)
 

@@ -66,9 +66,12 @@ def main() -> None:
 
 def _checked(trainer: Any, told: Mapping[str, Any], run: Callable[[], Any]) -> dict[str, Any]:
     from rlvr_debug.replay.store import write_record
+    from rlvr_debug.trainers.trl.checking import several_text
     from rlvr_debug.trainers.trl.kept import give_back
     from rlvr_debug.trainers.trl.live import checked, recorded
 
+    if trainer.accelerator.num_processes > 1:
+        raise SystemExit(several_text(trainer.accelerator.num_processes))
     record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"])
     if record.elements:
         give_back(trainer)  # the process ends with the check, which has room of its own now

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,11 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.processes import guarded, last_line
 
-__all__ = ["How", "check_script"]
+__all__ = ["How", "check_script", "several_text"]
 
 _PROGRAM = "rlvr_debug.trainers.trl.check_script"
 _PIECE = 1 << 16
+_WAIT = 10.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
 
     What the script says goes to stderr. Raise InputError where it is none, or ends before its steps were recorded.
     """
+    _need_one_process(words)
     script = Path(words[0])
     if not script.is_file():
         found = "is a folder" if script.is_dir() else "no such file"
@@ -53,6 +57,27 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
             answer: Mapping[str, Any] = read_json(out)
             return answer
         raise InputError(_why(script, status, log))
+
+
+def several_text(count: int) -> str:
+    """Return what is said of several processes."""
+    return f"{count} processes train together, and the check records one alone"
+
+
+def _need_one_process(words: Sequence[str]) -> None:
+    """Raise InputError where a launcher started several of these; the first process says so.
+
+    The others wait for it, since a launcher ends all processes when one has ended.
+    """
+    told = (os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK"))
+    count, rank = (int(each) if each.isdecimal() else 0 for each in told)
+    if count < 2:
+        return
+    if rank:
+        time.sleep(_WAIT)
+        raise SystemExit(2)
+    command = shlex.join(["rlvr-debug", "check", *words])
+    raise InputError(f"{several_text(count)} (WORLD_SIZE): run `{command}` without a launcher")
 
 
 def _run(argv: Sequence[str], log: Path) -> int:

@@ -16,8 +16,9 @@ from rlvr_debug.replay.answer import answer_of, answer_text
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.finding import NOT_SEEN
 from rlvr_debug.replay.record import Record
+from rlvr_debug.trainers.trl.checking import several_text
 from rlvr_debug.trainers.trl.recorder import Recorder
-from rlvr_debug.trainers.trl.saving import saved_weights
+from rlvr_debug.trainers.trl.seams import Seams, warn
 
 __all__ = ["LiveCheck", "Steps", "check_trainer", "checked", "recorded", "watched"]
 
@@ -68,7 +69,7 @@ def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[R
         trainer.remove_callback(callback)
         record = recorder.detach()
     ran = time.perf_counter() - started
-    record.saved = saved_weights(trainer, record)
+    recorder.take_saved()
     return record, ran
 
 
@@ -84,8 +85,10 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
     """Train so many optimizer steps, check them, print what was found and return it.
 
     The trainer is as before afterwards: weights, random numbers, and no step made. rewards: whether the reward
-    functions are called again, which costs what they cost.
+    functions are called again, which costs what they cost. Of several processes nothing is checked, and nothing returned.
     """
+    if _several(trainer):
+        return {}
     kept = {name: tensor.detach().clone() for name, tensor in trainer.model.named_parameters()}
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - users' functions draw from it
     with torch.random.fork_rng():
@@ -114,20 +117,32 @@ class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types ar
         trainer.add_callback(LiveCheck(trainer, every=100))
 
     Each time a line is printed and TRL logs `check/deviates` (0 or 1) and `check/share`, the largest share of a tolerance.
-    Reward functions are not called again unless `rewards` says so. A dropout is off in the update that is checked.
+    Reward functions are not called again unless `rewards` says so. Whatever fails here is a warning, and the run goes on.
     """
 
     def __init__(self, trainer: Any, *, every: int = 100, rewards: bool = False) -> None:
         self._trainer, self._every, self._rewards = trainer, every, rewards
+        self._own = trainer.optimizer is not None
         self._recorder: Recorder | None = None
+        self._seams = Seams()
         self.answers: list[dict[str, Any]] = []
+        self._several = _several(trainer)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin to record, where it is time."""
-        if self._recorder is None and state.global_step % self._every == 0:
-            self._recorder = Recorder(self._trainer, steps=1, most=1, rewards=self._rewards)
-            self._recorder.attach()
-            self._started = time.perf_counter()
+        if self._recorder is None and not self._several and state.global_step % self._every == 0:
+            self._seams.safely("weights", self._begin)
+
+    def _begin(self) -> None:
+        recorder = Recorder(
+            self._trainer, steps=1, most=1, rewards=self._rewards, own=self._own, still=False
+        )
+        try:
+            recorder.attach()
+        except Exception:
+            recorder.undo()
+            raise
+        self._recorder, self._started = recorder, time.perf_counter()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         if self._recorder is not None:
@@ -140,21 +155,33 @@ class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types ar
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check what was recorded. Where the update was of an older generation, the next one is waited for."""
         recorder = self._recorder
-        if recorder is None or not recorder.end_step():
-            return
-        self._recorder = None
+        if recorder is not None and recorder.end_step():
+            self._recorder = None
+            self._seams.safely("the check", self._check, recorder, state.global_step)
+
+    def _check(self, recorder: Recorder, step: int) -> None:
         ran = time.perf_counter() - self._started
         answer = checked(recorder.detach(), ran)
         self.answers.append(answer)
-        print(f"check at step {state.global_step}: {answer['answer']}", flush=True)
-        shares = [e["share"] for e in answer["segments"] if e["status"] != NOT_SEEN]
+        print(f"check at step {step}: {answer['answer']}", flush=True)
+        shares = [e["share"] or 0.0 for e in answer["segments"] if e["status"] != NOT_SEEN]
         metrics = getattr(self._trainer, "_metrics", None)
         if metrics is not None:  # averaged and logged with TRL's own
             metrics["train"]["check/deviates"].append(float(bool(answer["first"])))
-            metrics["train"]["check/share"].append(max(x for x in shares if x is not None))
+            metrics["train"]["check/share"].append(max(shares, default=0.0))
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Leave nothing behind where the run ends while an update is recorded."""
         if self._recorder is not None:
-            self._recorder.detach()
+            self._recorder.undo()
             self._recorder = None
+
+
+def _several(trainer: Any) -> bool:
+    """Return whether several processes train, which are not recorded yet; the first one says so."""
+    accelerator = trainer.accelerator
+    if accelerator.num_processes > 1 and accelerator.is_main_process:
+        warn(
+            f"{several_text(accelerator.num_processes)}; nothing is checked, and the training goes on"
+        )
+    return bool(accelerator.num_processes > 1)

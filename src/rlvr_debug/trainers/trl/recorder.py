@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -22,7 +21,6 @@ from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
     Call,
-    Forward,
     Generation,
     MicroBatch,
     Record,
@@ -34,6 +32,7 @@ from rlvr_debug.trainers.keeping import (
     gradients_of,
     groups_of,
     kept,
+    kind_of,
     names_of,
     state_of,
     whole_norms,
@@ -50,37 +49,53 @@ from rlvr_debug.trainers.trl.kept import (
     some_elements,
     without_dropout,
 )
-from rlvr_debug.trainers.trl.reward_calls import RewardWatch
-from rlvr_debug.trainers.trl.sampler_calls import in_one, watch_engine, watch_generate
-from rlvr_debug.trainers.trl.settings import asked_settings, decayed_names
+from rlvr_debug.trainers.trl.losses import LossWatch, Watching
+from rlvr_debug.trainers.trl.reward_calls import RewardWatch, calls_functions
+from rlvr_debug.trainers.trl.sampler_calls import answered, trained_calls, watch_generate
+from rlvr_debug.trainers.trl.saving import saved_weights
+from rlvr_debug.trainers.trl.seams import Hook, Seams, leave_out
+from rlvr_debug.trainers.trl.settings import asked_optimizer, asked_settings, decayed_names
 
 __all__ = ["Recorder"]
 
 # trained weights, from which on a model is large: only a part of it is looked at
 _LARGE = 50_000_000
 _ROWS = 4  # of each batch of a large model
+# segments that a dropout shows in
+_NOISY = (
+    *("sampler", "old log-probabilities", "reference log-probabilities"),
+    *("policy log-probabilities", "gradient"),
+)
 _LOGPROBS = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 
 
-class Recorder:
+class Recorder(LossWatch):
     """Records a trainer's steps from `attach` to `detach`; a callback tells it of each step of the optimizer.
 
     rewards: whether reward functions are called again, at the end. steps: optimizer steps; where a generation serves
-    several, up to the first of the second generation are recorded, and at most `most`.
+    several, up to the first of the second generation are recorded, and at most `most`. own: whether the user made the
+    optimizer; None: if there is one before it trains. still: whether dropout is switched off while it records.
     """
 
     _library = "trl"
 
     def __init__(
-        self, trainer: Any, *, steps: int = 3, most: int = 8, rewards: bool = True
+        self,
+        trainer: Any,
+        *,
+        steps: int = 3,
+        most: int = 8,
+        rewards: bool = True,
+        own: bool | None = None,
+        still: bool = True,
     ) -> None:
+        super().__init__(Seams())
         self._trainer, self._steps, self._most = trainer, steps, most
         self._model = trainer.accelerator.unwrap_model(trainer.model)
-        self._phase = ""
-        self._update = Update()
-        self._micro: MicroBatch | None = None
-        self._undo: list[Callable[[], None]] = []
-        self._rewards = RewardWatch(again=rewards)
+        self._made = 0  # optimizer steps
+        self._still = still
+        self._own = trainer.optimizer is not None if own is None else own
+        self._rewards = RewardWatch(self._seams, again=rewards)
         self._norms: tuple[float, float] | None = None
         self.record = self._begun()
         self._weights = Snapshots(self._model, self.record)
@@ -98,7 +113,7 @@ class Recorder:
             tools=self._tools(),
             build=functools.partial(plain_module, self._model),
             scalings=adapters_of(self._model),
-            decayed=decayed_names(trainer, self._model),
+            decayed=decayed_names(trainer, self._model, own=self._own),
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
         )
         record.notes += filter(None, [version_note(self._library, version(self._library))])
@@ -107,9 +122,12 @@ class Recorder:
             record.elements, record.rows = some_elements(sizes), _ROWS
             record.notes.append(large_note(_ROWS, self._needs()))
         if record.settings.dropouts:
-            record.notes.append(
-                f"{record.settings.dropouts} dropouts are switched off in the recorded steps"
-            )
+            said = f"{record.settings.dropouts} dropouts are"
+            if self._still:
+                record.notes.append(f"{said} switched off in the recorded steps")
+            else:
+                why = f"{said} on, whose noise cannot be drawn again"
+                record.unseen = dict.fromkeys(_NOISY, why)
         return record
 
     def _needs(self) -> Needs:
@@ -122,7 +140,7 @@ class Recorder:
 
     def _asked(self, dropouts: int) -> Settings:
         """Return what the trainer was told."""
-        return asked_settings(self._trainer, self._model, dropouts)
+        return asked_settings(self._trainer, self._model, dropouts, own=self._own)
 
     def _tools(self) -> list[Any] | None:
         return getattr(self._trainer, "tools", None) or None
@@ -149,209 +167,181 @@ class Recorder:
 
     def attach(self) -> None:
         """Begin to watch."""
-        trainer = self._trainer
-        self._undo.append(without_dropout(self._model))
+        trainer, seams = self._trainer, self._seams
+        if self._still:
+            seams.undone_by(without_dropout(self._model))
+        place, name = calls_functions(trainer)
+        seams.around("rewards", place, name, self._scoring)
         # before 0.16 inputs were prepared in one piece, and before 0.15 not even that
         made = "_generate_and_score_completions"
-        self._wrap(made if hasattr(trainer, made) else "_prepare_inputs", self._generation)
-        self._wrap("_calculate_rewards", self._used_rewards)
-        self._wrap("compute_loss", self._loss)
+        self._around(
+            "generations", made if hasattr(trainer, made) else "_prepare_inputs", self._generation
+        )
+        self._around("rewards", "_calculate_rewards", self._used_rewards)
+        self._around("losses", "compute_loss", self._loss)
         found = next((name for name in _LOGPROBS if hasattr(trainer, name)), None)
         if found:
-            self._wrap(found, self._logprobs)
+            self._around("log-probabilities", found, self._logprobs)
         else:
             self.record.notes.append("this release has no method for log-probabilities")
-        functions = list(trainer.reward_funcs)
-        for index, function in enumerate(functions):
-            trainer.reward_funcs[index] = self._rewards.watched(function, index)
-
-        def restore() -> None:
-            trainer.reward_funcs[:] = functions
-
-        self._undo.append(restore)
-        hook = self._model.register_forward_pre_hook(self._forward, with_kwargs=True)
-        self._undo.append(hook.remove)
         ends = self.record.settings.sampling.ends
-        self._undo.append(watch_generate(lambda: "generation" in self._phase, ends, self._called))
+        noted = seams.guarded("samples", self._called)
+        seams.undone_by(watch_generate(lambda: "generation" in self._phase, ends, noted))
         engine = getattr(trainer, "vllm_generation", None)
         if engine is not None:
-            self._undo.append(watch_engine(engine, self._calls, self._called))
-        self._undo.append(self._watch_backward())
+            seams.around("samples", engine, "generate", self._engine)
+        self._watch_passes()
+
+    def _watch_passes(self) -> None:
+        """Watch the policy's forward passes, and backward passes."""
+        forward = self._seams.guarded("forward passes", self._forward)
+        hook = self._model.register_forward_pre_hook(forward, with_kwargs=True)
+        self._seams.undone_by(hook.remove)
+        self._seams.around("gradients", self._trainer.accelerator, "backward", self._backward)
+
+    def _around(self, what: str, name: str, hook: Hook) -> None:
+        if hasattr(self._trainer, name):
+            self._seams.around(what, self._trainer, name, hook)
+        else:
+            self.record.notes.append(f"this release has no {name}")
 
     def begin(self) -> None:
         """Take note of what the first step begins with: a run that is resumed has read it by now."""
+        self._seams.safely("weights", self._begin)
+
+    def _begin(self) -> None:
         record = self.record
         record.settings = replace(record.settings, first_step=self._trainer.state.global_step)
         if self._weights.take():
             del record.weights[0]
             record.reference = self._reference()
 
+    def undo(self) -> None:
+        """Stop watching."""
+        self._seams.undo()
+
     def detach(self) -> Record:
         """Stop watching, and return the record."""
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-        self._rewards.finish(self.record)
+        self._seams.undo()
+        self._seams.safely("rewards", self._rewards.finish, self.record)
         state, args = self._trainer.state, self._trainer.args
         warmup = args.get_warmup_steps(state.max_steps)
         self.record.settings = replace(
             self.record.settings, total_steps=state.max_steps, warmup_steps=warmup
         )
+        leave_out(self.record, self._seams.failed)
         return self.record
 
-    def _wrap(self, name: str, around: Callable[..., Any]) -> None:
-        trainer = self._trainer
-        inner = getattr(trainer, name, None)
-        if inner is None:
-            self.record.notes.append(f"this release has no {name}")
-            return
-        own = name in vars(trainer)
-        setattr(trainer, name, functools.partial(around, inner))
+    def take_saved(self) -> None:
+        """Take note of what the trainer saves."""
+        self.record.saved = self._seams.safely(
+            "saved weights", saved_weights, self._trainer, self.record
+        )
+        leave_out(self.record, self._seams.failed)
 
-        def restore() -> None:
-            if own:
-                setattr(trainer, name, inner)
-            else:
-                delattr(trainer, name)
-
-        self._undo.append(restore)
-
-    def _generation(self, inner: Callable[..., Any], inputs: Any, *given: Any) -> Any:
+    def _generation(self, inputs: Any, *_: Any) -> Watching:
         if not self._trainer.model.training or at_once(self._trainer):
-            return inner(inputs, *given)
-        rows = [kept_row(row) for row in inputs]
-        generation = Generation(rows, self._weights.take())
+            return
+        generation = Generation([kept_row(row) for row in inputs], self._weights.take())
         self.record.generations.append(generation)
         self._rewards.begin()
         with self._in("generation"):
-            out = inner(inputs, *given)
-        count = out["prompt_ids"].shape[0]
-        out[ROW] = torch.arange(
-            count, device=out["prompt_ids"].device
-        )  # it travels through the shuffle
-        generation.calls = in_one(generation.calls, len(rows))
+            out = yield
+        count, device = out["prompt_ids"].shape[0], out["prompt_ids"].device
+        out[ROW] = torch.arange(count, device=device)  # it travels through the shuffle
         generation.batch = kept_batch(out)
         generation.reward_calls = self._rewards.calls
-        return out
+        generation.calls, unused = trained_calls(generation.calls, generation.batch)
+        if unused:
+            self.record.notes.append(f"{unused} rollouts were sampled and not trained on")
 
-    def _used_rewards(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def _scoring(self, trainer: Any, *_: Any, **__: Any) -> Watching:
+        """Have TRL's own method call watched functions. What a user's code can reach are the functions themselves."""
+        if trainer is not self._trainer or "generation" not in self._phase:
+            return
+        functions = trainer.reward_funcs
+
+        def restore() -> None:
+            trainer.reward_funcs = functions
+
+        trainer.reward_funcs = self._rewards.watched(functions, restore)
+        try:
+            yield
+        finally:
+            restore()
+
+    def _used_rewards(self, *given: Any, **named: Any) -> Watching:
         if self._phase != "generation":
-            return inner(*given, **named)
+            return
         generation = self.record.generations[-1]
         completions = named.get("completions", given[2] if len(given) > 2 else None)
         if completions and isinstance(completions[0], list):
             generation.messages = copy.deepcopy(list(completions))
-        rewards = inner(*given, **named)
+        rewards = yield
         generation.rewards = kept(rewards)
-        return rewards
 
-    def _loss(
-        self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
-    ) -> Any:
-        if torch.is_grad_enabled() and at_once(self._trainer):
-            return self._at_once(inner, model, inputs, *given, **named)
-        if not torch.is_grad_enabled() or not self.record.generations:
-            return inner(model, inputs, *given, **named)
-        micro = MicroBatch(
-            len(self.record.generations) - 1, self._given(inputs), self._weights.take()
-        )
-        self._micro = micro
-        self._update.micro_batches.append(micro)
+    def _loss(self, _: Any, inputs: Any, *__: Any, **___: Any) -> Watching:
+        if not torch.is_grad_enabled():
+            return
+        if at_once(self._trainer):
+            yield from self._at_once(inputs)
+        if at_once(self._trainer) or not self.record.generations:
+            return
         # the same inputs as without the check: a method may go through them, or write to them
         rows = inputs.pop(ROW, None)
+        given = self._given(inputs if rows is None else {**inputs, ROW: rows})
+        self._begin_micro(MicroBatch(len(self.record.generations) - 1, given, self._weights.take()))
         try:
             with self._in("loss"):
-                return inner(model, inputs, *given, **named)
+                yield
         finally:
             if rows is not None:
                 inputs[ROW] = rows
 
-    def _at_once(
-        self, inner: Callable[..., Any], model: Any, inputs: Any, *given: Any, **named: Any
-    ) -> Any:
+    def _at_once(self, inputs: Any) -> Watching:
         """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
         generation = Generation(weights=self._weights.take())
         self.record.generations.append(generation)
         micro = MicroBatch(len(self.record.generations) - 1, sampled_batch([]), generation.weights)
-        self._micro = micro
-        self._update.micro_batches.append(micro)
+        self._begin_micro(micro)
         self._rewards.begin()
         with self._in("generation and loss"):
-            loss = inner(model, inputs, *given, **named)
+            yield
         generation.reward_calls = self._rewards.calls
         times = sum(len(call.outputs) for call in generation.calls) // len(inputs)
         generation.rows = [kept_row(row) for row in inputs for _ in range(times)]
         micro.given = sampled_batch(generation.calls, self.record.settings.pad_id)
-        return loss
 
-    def _logprobs(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        out = inner(*given, **named)
-        micro = self._micro
-        if "loss" not in self._phase or micro is None:
-            return out
-        values = (
-            [*out.values()]
-            if isinstance(out, dict)
-            else list(out)
-            if isinstance(out, tuple)
-            else [out]
-        )
-        logprobs = values[0]
-        entropies = values[1] if len(values) > 1 else None
-        if isinstance(logprobs, Tensor) and logprobs.requires_grad:
-            micro.logprobs = kept(logprobs)
-            logprobs.register_hook(lambda gradient: _add(micro, "grad_logprobs", gradient))  # type: ignore[no-untyped-call]
-        if isinstance(entropies, Tensor):
-            micro.entropies = kept(entropies)
-            if entropies.requires_grad:
-                entropies.register_hook(lambda gradient: _add(micro, "grad_entropies", gradient))  # type: ignore[no-untyped-call]
-        return out
+    def _engine(self, *_: Any, **__: Any) -> Watching:
+        """Take note of what an engine answers. What it has from transformers is among the calls by itself."""
+        if "generation" not in self._phase:
+            return
+        calls = self.record.generations[-1].calls
+        before = len(calls)
+        out = yield
+        if len(calls) == before:
+            self._called(answered, *out[:3])
 
-    def _forward(self, _: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        micro = self._micro
-        if "loss" in self._phase and micro is not None and torch.is_grad_enabled():
-            ids = named.get("input_ids", given[0] if given else None)
-            tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
-            micro.forward = Forward(*(None if t is None else kept(t) for t in tensors))  # type: ignore[arg-type]
+    def _called(self, make: Callable[..., Call], *told: Any) -> None:
+        held = self.record.generations[-1].calls
+        held.append(replace(make(*told), weights=self._weights.take()))
 
-    def _calls(self) -> list[Call] | None:
-        return self.record.generations[-1].calls if "generation" in self._phase else None
-
-    def _called(self, call: Call) -> None:
-        self.record.generations[-1].calls.append(replace(call, weights=self._weights.take()))
-
-    def _watch_backward(self) -> Callable[[], None]:
-        accelerator = self._trainer.accelerator
-        inner = accelerator.backward
-
-        def backward(loss: Tensor, *given: Any, **named: Any) -> None:
-            if self._micro is not None:
-                self._micro.loss = float(loss.detach())
-            inner(loss, *given, **named)
-            if self._update.micro_batches:
-                self._update.gradients = gradients_of(self._model, self.record)
-                if self.record.elements and getattr(accelerator, "sync_gradients", True):
-                    self._norms = whole_norms(self._model)
-
-        accelerator.backward = backward
-
-        def restore() -> None:
-            del accelerator.backward
-
-        return restore
-
-    @contextmanager
-    def _in(self, phase: str) -> Iterator[None]:
-        before, self._phase = self._phase, phase
-        try:
-            yield
-        finally:
-            self._phase = before
+    def _backward(self, loss: Tensor, *_: Any, **__: Any) -> Watching:
+        if self._micro is not None:
+            self._micro.loss = float(loss.detach())
+        yield
+        if self._update.micro_batches:
+            self._update.gradients = gradients_of(self._model, self.record)
+            if self.record.elements and getattr(self._trainer.accelerator, "sync_gradients", True):
+                self._norms = whole_norms(self._model)
 
     # --- the optimizer
 
     def before_step(self) -> None:
         """Take note of what the optimizer reads."""
+        self._seams.safely("optimizer's steps", self._before_step)
+
+    def _before_step(self) -> None:
         update = self._update
         update.before = self._weights.take()
         micros = update.micro_batches
@@ -361,19 +351,28 @@ class Recorder:
             before, summed = self._norms
             update.norms, self._norms = (before, whole_norms(self._model)[0], summed), None
         optimizer, names = self._optimizer(), names_of(self._model)
-        update.optimizer = type(optimizer).__name__
-        update.groups = groups_of(optimizer, names)
+        update.optimizer = kind_of(type(optimizer))
+        asked = {} if self._own else {**optimizer.defaults, **asked_optimizer(self._trainer)[1]}
+        update.groups = groups_of(optimizer, names, asked)
         update.state = state_of(optimizer, names, self.record)
 
     def after_step(self) -> None:
         """Take note of what the optimizer left."""
+        self._seams.safely("optimizer's steps", self._after_step)
+
+    def _after_step(self) -> None:
         self._update.after = self._weights.take()
         names = names_of(self._model)
         self._update.state_after = state_of(self._optimizer(), names, self.record)
 
     def end_step(self) -> bool:
-        """Close the update; return whether all that is wanted was recorded."""
-        if self._update.micro_batches:
+        """Close the update; return whether all that is wanted was recorded, or will never be."""
+        self._made += 1
+        wanted = self._seams.safely("updates", self._end_step)
+        return bool(wanted) or (bool(self._seams.failed) and self._made >= self._steps)
+
+    def _end_step(self) -> bool:
+        if self._update.micro_batches or self._seams.failed:
             self.record.updates.append(self._update)
         self._update, self._micro = Update(before=self._update.after), None
         updates = self.record.updates
@@ -384,10 +383,3 @@ class Recorder:
     def _optimizer(self) -> Any:
         optimizer = self._trainer.optimizer
         return getattr(optimizer, "optimizer", optimizer)
-
-
-def _add(micro: MicroBatch, name: str, gradient: Tensor) -> None:
-    """Keep a gradient. Two parts of a loss add up; the same pass made again is none of the loss, but of the gradient."""
-    before, gradient = getattr(micro, name), kept(gradient)
-    if before is None or not torch.equal(before, gradient):
-        setattr(micro, name, gradient if before is None else before + gradient)

@@ -21,8 +21,15 @@ import numpy as np
 import torch
 
 from rlvr_debug.replay.record import Record, RewardCall
+from rlvr_debug.trainers.trl.seams import Seams
 
-__all__ = ["RewardWatch"]
+__all__ = ["RewardWatch", "calls_functions"]
+
+# the first of these that a release has calls reward functions
+_CALLERS = (
+    *("_calculate_rewards", "_generate_and_score_completions"),
+    *("_prepare_inputs", "compute_loss"),
+)
 
 # not of the rows: the trainer's state, and its ways to log
 _OTHERS = ("trainer_state", "log_extra", "log_metric", "environments")
@@ -37,11 +44,19 @@ class _Again:
     rest: Mapping[str, Any]
 
 
+def calls_functions(trainer: Any) -> tuple[type, str]:
+    """Return the release's own method that calls reward functions: its class and its name."""
+    name = next(name for name in _CALLERS if hasattr(trainer, name))
+    owners = [kind for kind in type(trainer).__mro__ if name in vars(kind)]
+    own = [kind for kind in owners if not kind.__module__.startswith("transformers.")]
+    return (own or owners)[-1], name
+
+
 class RewardWatch:
     """Collects the calls of a generation. again: whether functions are called again at the end."""
 
-    def __init__(self, *, again: bool) -> None:
-        self._again = again
+    def __init__(self, seams: Seams, *, again: bool) -> None:
+        self._seams, self._again = seams, again
         self._how: dict[int, _Again] = {}
         self.calls: list[RewardCall] = []
 
@@ -49,38 +64,54 @@ class RewardWatch:
         """Begin a generation."""
         self.calls = []
 
-    def watched(self, function: Any, index: int) -> Any:
-        """Return the same function, watched; a reward model is left as it is."""
-        if isinstance(function, torch.nn.Module) or not callable(function):
-            return function
-        name = getattr(function, "__name__", type(function).__name__)
+    def watched(self, functions: Sequence[Any], restore: Callable[[], None]) -> list[Any]:
+        """Return the same functions, watched; a reward model is left as it is. restore: is called before any of them."""
+        return [
+            function
+            if isinstance(function, torch.nn.Module) or not callable(function)
+            else self._watched(function, index, restore)
+            for index, function in enumerate(functions)
+        ]
 
-        def note(columns: Mapping[str, Any], rest: Mapping[str, Any], returned: Any) -> None:
-            call = RewardCall(name, index, columns, _numbers(returned))
-            self.calls.append(call)
-            self._how[id(call)] = _Again(function, rest)
+    def _watched(
+        self, function: Callable[..., Any], index: int, restore: Callable[[], None]
+    ) -> Callable[..., Any]:
+        def begun(named: Mapping[str, Any]) -> Any:
+            restore()
+            return self._seams.safely("rewards", _copied, named)
 
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - an object whose call is one
-        ):
+        def note(copied: Any, returned: Any) -> None:
+            if copied is not None:
+                self._seams.safely("rewards", self._note, function, index, copied, returned)
 
-            @functools.wraps(function)
-            async def waiting(*given: Any, **named: Any) -> Any:
-                columns, rest = _copied(named)
-                returned = await function(*given, **named)
-                note(columns, rest, returned)
-                return returned
-
-            return waiting
+        @functools.wraps(function)
+        async def waiting(*given: Any, **named: Any) -> Any:
+            copied = begun(named)
+            returned = await function(*given, **named)
+            note(copied, returned)
+            return returned
 
         @functools.wraps(function)
         def watching(*given: Any, **named: Any) -> Any:
-            columns, rest = _copied(named)
+            copied = begun(named)
             returned = function(*given, **named)
-            note(columns, rest, returned)
+            note(copied, returned)
             return returned
 
-        return watching
+        return waiting if _is_async(function) else watching
+
+    def _note(
+        self,
+        function: Callable[..., Any],
+        index: int,
+        copied: tuple[Mapping[str, Any], Mapping[str, Any]],
+        returned: Any,
+    ) -> None:
+        columns, rest = copied
+        name = getattr(function, "__name__", type(function).__name__)
+        call = RewardCall(name, index, columns, _numbers(returned))
+        self.calls.append(call)
+        self._how[id(call)] = _Again(function, rest)
 
     def finish(self, record: Record) -> None:
         """Call the functions of the first generations again, and put what they say into the record."""
@@ -123,6 +154,14 @@ class RewardWatch:
                 f"{call.name} could not be called again: {type(error).__name__}: {error}"
             )
             return call
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Return whether the release waits for what the function returns."""
+    from trl.trainer import utils
+
+    told = getattr(utils, "is_async_callable", inspect.iscoroutinefunction)
+    return bool(told(function))
 
 
 def _copied(named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

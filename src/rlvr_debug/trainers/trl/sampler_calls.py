@@ -11,19 +11,20 @@ from typing import Any
 import torch
 from transformers import GenerationMixin
 
-from rlvr_debug.replay.record import Call
+from rlvr_debug.replay.record import Batch, Call
 from rlvr_debug.trainers.trl.settings import used_sampling
 
-__all__ = ["in_one", "make_watchable", "watch_engine", "watch_generate"]
+__all__ = ["answered", "make_watchable", "trained_calls", "watch_generate"]
 
 
 @dataclass
 class _Watch:
-    """wanted: whether a call is one of the recorded steps. ends: tokens that end a reply. note: is told of each call."""
+    """wanted: whether a call is one of the recorded steps. ends: tokens that end a reply. note: makes a call of what it is
+    told, and never raises."""
 
     wanted: Callable[[], bool]
     ends: Sequence[int]
-    note: Callable[[Call], None]
+    note: Callable[..., None]
     used: list[Any] = field(default_factory=list)
     inside: bool = False
 
@@ -53,8 +54,8 @@ def make_watchable() -> Callable[[], None]:
             out = inner(model, *given, **_with_scores(named))
         finally:
             watch.inside = False
-        watch.note(_call(out, given, named, watch))
-        return out if named.get("return_dict_in_generate") else out.sequences
+        watch.note(_call, out, given, named, watch)
+        return out if _wants_all(model, named) else getattr(out, "sequences", out)
 
     def prepared(model: Any, *given: Any, **named: Any) -> Any:
         assert prepare is not None
@@ -66,7 +67,7 @@ def make_watchable() -> Callable[[], None]:
     generate.watchable = True  # type: ignore[attr-defined]
     GenerationMixin.generate = generate
     if prepare is not None:
-        GenerationMixin._prepare_generation_config = prepared
+        GenerationMixin._prepare_generation_config = functools.wraps(prepare)(prepared)
 
     def restore() -> None:
         GenerationMixin.generate = inner
@@ -76,8 +77,15 @@ def make_watchable() -> Callable[[], None]:
     return restore
 
 
+def _wants_all(model: Any, named: Mapping[str, Any]) -> bool:
+    """Return whether a caller of `generate` is to have all that it makes, and not tokens alone."""
+    own, name = named.get("generation_config"), "return_dict_in_generate"
+    config = getattr(model, "generation_config", None) if own is None else own
+    return bool(named.get(name, getattr(config, name, False)))
+
+
 def watch_generate(
-    wanted: Callable[[], bool], ends: Sequence[int], note: Callable[[Call], None]
+    wanted: Callable[[], bool], ends: Sequence[int], note: Callable[..., None]
 ) -> Callable[[], None]:
     """Watch generation, and return what ends that. The arguments are as in the watch."""
     restore, watch = make_watchable(), _Watch(wanted, ends, note)
@@ -90,36 +98,7 @@ def watch_generate(
     return end
 
 
-def watch_engine(
-    engine: Any, calls: Callable[[], list[Call] | None], note: Callable[[Call], None]
-) -> Callable[[], None]:
-    """Watch an engine of the trainer's, such as vLLM's, and return what ends that.
-
-    calls: those of the generation that is recorded, None outside of one. What the engine has from transformers is among them
-    by itself; of what it samples in another way its answer is noted, without the settings that it worked with.
-    """
-    inner, own = engine.generate, "generate" in vars(engine)
-
-    @functools.wraps(inner)
-    def generate(*given: Any, **named: Any) -> Any:
-        held = calls()
-        before = len(held or ())
-        out = inner(*given, **named)
-        if held is not None and len(held) == before:
-            note(_answered(*out[:3]))
-        return out
-
-    def restore() -> None:
-        if own:
-            engine.generate = inner
-        else:
-            del engine.generate
-
-    engine.generate = generate
-    return restore
-
-
-def _answered(prompts: Any, outputs: Any, logprobs: Any) -> Call:
+def answered(prompts: Any, outputs: Any, logprobs: Any) -> Call:
     """Return an engine's answer as a call. logprobs: of each token a number, or several of which the first is its own."""
     values = [
         [value[0] if isinstance(value, Sequence) else value for value in row]
@@ -156,20 +135,55 @@ def _call(out: Any, given: tuple[Any, ...], named: Mapping[str, Any], watch: _Wa
     return Call(prompts, outputs, values, sampling)
 
 
-def in_one(calls: list[Call], rows: int) -> list[Call]:
-    """Return the calls, of which the first ones are put together where it takes several to sample all rows once."""
-    first, *later = calls or [Call([], [])]
-    while later and len(first.prompts) + len(later[0].prompts) <= rows:
-        more = later.pop(0)
-        if (more.used, more.weights) != (first.used, first.weights):
-            return calls
-        first = replace(
-            first,
-            prompts=first.prompts + more.prompts,
-            outputs=first.outputs + more.outputs,
-            logprobs=first.logprobs + more.logprobs,
+def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int]:
+    """Return the calls with the first replies of all rows in one, in their order, and how many rollouts are none of them.
+
+    It takes several calls where a trainer samples a group in parts, or more than it trains on. Then each row's reply is
+    the last one with its prompt that its tokens begin with. Where a row has none, the calls are returned as they are.
+    """
+    begun = [
+        (tuple(prompt), place, number)
+        for place, call in enumerate(calls)
+        for number, prompt in enumerate(call.prompts)
+    ]
+    rows = [
+        (tuple(prompt[real.bool()].tolist()), completion.tolist())
+        for prompt, real, completion in zip(
+            batch.prompt_ids, batch.prompt_mask, batch.completion_ids, strict=True
         )
-    return [first, *later] if len(first.prompts) == rows else calls
+    ]
+    prompts = {prompt for prompt, _ in rows}
+    free = [each for each in begun if each[0] in prompts]
+    first = sorted({place for _, place, _ in free})
+    if len(free) == len(rows) and len(first) == 1:
+        return calls, 0
+    chosen = []
+    for prompt, completion in rows:
+        fitting = [
+            each
+            for each in free
+            if each[0] == prompt and _begins(completion, calls[each[1]].outputs[each[2]])
+        ]
+        if not fitting:
+            return calls, 0
+        chosen.append(max(fitting, key=lambda each: len(calls[each[1]].outputs[each[2]])))
+        free.remove(chosen[-1])
+    used = [calls[place] for place in dict.fromkeys(place for _, place, _ in chosen)]
+    if any((each.used, each.weights) != (used[0].used, used[0].weights) for each in used):
+        return calls, 0
+    one = replace(
+        used[0],
+        prompts=[calls[place].prompts[number] for _, place, number in chosen],
+        outputs=[calls[place].outputs[number] for _, place, number in chosen],
+        logprobs=[calls[place].logprobs[number] for _, place, number in chosen]
+        if all(each.logprobs for each in used)
+        else [],
+    )
+    return [one, *(call for place, call in enumerate(calls) if place not in first)], len(free)
+
+
+def _begins(completion: Sequence[int], output: Sequence[int]) -> bool:
+    return [*completion[: len(output)]] == [*output]
 
 
 def _with_scores(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,10 @@ import torch
 from packaging.version import Version
 
 from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.trainers.keeping import kind_of
 
 __all__ = [
+    "asked_optimizer",
     "asked_settings",
     "decayed_names",
     "optimizer_settings",
@@ -21,7 +23,6 @@ __all__ = [
 ]
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-_OPTIMIZERS = {"adamw_torch": "AdamW", "adamw_torch_fused": "AdamW", "sgd": "SGD"}
 _DATA_ROWS = 1000  # of which are counted
 _LENGTHS = ("max_new_tokens", "min_new_tokens")
 # of transformers' GenerationConfig, what else changes which tokens are drawn
@@ -35,8 +36,8 @@ _OTHERS = (
 )
 
 
-def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
-    """Return what the trainer was told. dropouts: how many modules of the model have some."""
+def asked_settings(trainer: Any, model: Any, dropouts: int, *, own: bool) -> Settings:
+    """Return what the trainer was told. dropouts: how many modules of the model have some. own: as in optimizer_settings."""
     args = trainer.args
     has = {name: value for name, value in vars(args).items() if value is not None}
     weights = has.get("reward_weights", [1.0] * len(trainer.reward_funcs))
@@ -94,7 +95,7 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
             "vllm_importance_sampling_clip_max", has.get("vllm_importance_sampling_cap")
         ),
         correction_min=has.get("vllm_importance_sampling_clip_min"),
-        **optimizer_settings(trainer),
+        **optimizer_settings(trainer, own=own),
         first_step=trainer.state.global_step,
         data_rows=_data_rows(trainer.train_dataset),
         max_grad_norm=args.max_grad_norm,
@@ -132,26 +133,33 @@ def _own_sampling(trainer: Any) -> dict[str, Any]:
     }
 
 
-def optimizer_settings(trainer: Any) -> dict[str, Any]:
-    """Return what is asked of the optimizer: by the arguments, or by the optimizer that the user made."""
-    args, own = trainer.args, trainer.optimizer
-    if own is None or trainer.state.global_step:
-        kind = str(getattr(args.optim, "value", args.optim))
+def asked_optimizer(trainer: Any) -> tuple[str, dict[str, Any]]:
+    """Return the optimizer's class and its options, as the arguments ask for them; "" where they could not be read."""
+    try:
+        told = getattr(trainer, "optimizer_cls_and_kwargs", None)
+        kind, options = told or trainer.get_optimizer_cls_and_kwargs(trainer.args)
+    except Exception:  # one that needs a package or the model
+        return "", {}
+    return kind_of(kind), {name: value for name, value in options.items() if name != "lr"}
+
+
+def optimizer_settings(trainer: Any, *, own: bool) -> dict[str, Any]:
+    """Return what is asked of the optimizer. own: by the optimizer that the user made, not by the arguments."""
+    args = trainer.args
+    if not own:
         return {
-            "optimizer": _OPTIMIZERS.get(kind, ""),
+            "optimizer": asked_optimizer(trainer)[0],
             "learning_rate": args.learning_rate,
             "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
             "weight_decay": args.weight_decay,
             "betas": (args.adam_beta1, args.adam_beta2),
             "adam_epsilon": args.adam_epsilon,
         }
-    told = own.defaults
+    told = trainer.optimizer.defaults
     return {
-        "learning_rate": float(told["lr"]),
+        "learning_rate": float(told.get("lr") or 0.0),
         "schedule": "the user's",
         "weight_decay": float(told.get("weight_decay", 0.0)),
-        "betas": tuple(told.get("betas", (0.9, 0.999))),
-        "adam_epsilon": float(told.get("eps", 1e-8)),
     }
 
 
@@ -168,9 +176,8 @@ def _listed(ids: Any) -> list[int]:
     return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
 
 
-def decayed_names(trainer: Any, model: Any) -> tuple[str, ...] | None:
+def decayed_names(trainer: Any, model: Any, *, own: bool) -> tuple[str, ...] | None:
     """Return the parameters that weight decay is asked for; None where the optimizer is the user's."""
-    own = trainer.optimizer is not None and not trainer.state.global_step
     if own or not hasattr(trainer, "get_decay_parameter_names"):
         return None
     return tuple(trainer.get_decay_parameter_names(model))

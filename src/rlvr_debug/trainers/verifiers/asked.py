@@ -37,7 +37,7 @@ def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
         clip=args.epsilon,
         epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
         delta=args.delta,
-        **optimizer_settings(trainer),
+        **optimizer_settings(trainer, own=False),
         first_step=trainer.state.global_step,
         max_grad_norm=args.max_grad_norm,
         precision=precision_of(args, model),

@@ -23,6 +23,7 @@ from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.trainers.keeping import kept
 from rlvr_debug.trainers.trl.kept import ROW, without_dropout
 from rlvr_debug.trainers.trl.live import watched
+from rlvr_debug.trainers.trl.losses import Watching
 from rlvr_debug.trainers.trl.recorder import Recorder
 from rlvr_debug.trainers.verifiers.asked import asked_settings
 from rlvr_debug.trainers.verifiers.server import Answered, Server, plain_message
@@ -96,19 +97,17 @@ class StepRecorder(Recorder):
     def attach(self) -> None:
         """Begin to watch."""
         trainer = self._trainer
-        self._undo.append(without_dropout(self._model))
-        self._wrap("_compute_advantages", self._used_rewards)
-        self._wrap("compute_loss", self._loss)
-        self._wrap("_get_per_token_logps", self._logprobs)
-        hook = self._model.register_forward_pre_hook(self._forward, with_kwargs=True)
-        self._undo.append(hook.remove)
-        self._undo.append(self._watch_backward())
+        self._seams.undone_by(without_dropout(self._model))
+        self._around("rewards", "_compute_advantages", self._used_rewards)
+        self._around("losses", "compute_loss", self._loss)
+        self._around("log-probabilities", "_get_per_token_logps", self._logprobs)
+        self._watch_passes()
         module = sys.modules[type(trainer).__module__]
         for place, name, around in (
             (module, "shuffle_tensor_dict", self._batch_made),
             (trainer.async_generator, "submit_batch", self._submitting),
         ):
-            self._undo.append(_around(place, name, around))
+            self._seams.undone_by(_around(place, name, around))
 
     def on_batch(self, made: Generated) -> None:
         """Take note of a batch of rollouts, and of all that was asked for it since the one before."""
@@ -119,9 +118,9 @@ class StepRecorder(Recorder):
         self._submitted.append(self._weights.take())
         return inner(request)
 
-    def _used_rewards(self, inner: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
+    def _used_rewards(self, rewards: Tensor) -> Watching:
         self._rewarded.append(kept(rewards))
-        return inner(rewards)
+        yield
 
     def _batch_made(self, inner: Callable[[Any], Any], tensors: Mapping[str, Any]) -> Any:
         """Take note of a batch before its shuffle, through which a tensor with the rows' numbers travels."""
@@ -181,8 +180,11 @@ class StepRecorder(Recorder):
         own, steps = whole.of_rows(rows), torch.arange(int(whole.lengths.max()))
         return (own.starts[:, None] + steps) * (steps < own.lengths[:, None])
 
-    def _logprobs(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        out = super()._logprobs(inner, *given, **named)
+    def _like(self, *_: Any) -> int:
+        return 1  # they are of whole sequences, and asked for once
+
+    def _logprobs(self, *given: Any, **named: Any) -> Watching:
+        out = yield from super()._logprobs(*given, **named)
         if self._phase == "loss" and not out.requires_grad:
             self._references[id(self._micro)] = kept(out)
         return out

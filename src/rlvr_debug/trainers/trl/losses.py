@@ -32,7 +32,6 @@ class LossWatch:
     def _begin_micro(self, micro: MicroBatch) -> None:
         self._micro, self._likeness = micro, 0
         self._update.micro_batches.append(micro)
-        self._update.micro_batches.append(micro)
 
     @contextmanager
     def _in(self, phase: str) -> Iterator[None]:

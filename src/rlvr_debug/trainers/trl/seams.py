@@ -31,7 +31,7 @@ _READ_BY: Mapping[str, tuple[str, ...]] = {
     "log-probabilities": ("policy log-probabilities", "loss", "gradient"),
     "forward passes": ("model inputs", "policy log-probabilities", "gradient"),
     "gradients": ("loss", "gradient", "clip"),
-    "optimizer's steps": ("updates",),
+    "optimizer's steps": ("updates", "saved weights"),
     "updates": ("updates", "micro-batches"),
     "saved weights": ("saved weights",),
     "the check": (),

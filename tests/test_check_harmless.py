@@ -1,0 +1,323 @@
+"""A check changes nothing of a training and does not end it: whatever fails in it is a warning, and *not seen*."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import MethodType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
+
+import trl
+
+import rlvr_debug
+from rlvr_debug.cli import main
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.trainers.trl import checking, live, losses, recorder, seams
+from tests.in_process import called
+from tests.test_check import built, checked, length_and_answer, same_weights, statuses, train
+
+__all__ = ["built"]
+
+HOOKS = [what for what in seams._READ_BY if what not in ("the check", "saved weights")]
+
+
+@pytest.fixture(scope="module")
+def plain(built: Callable[..., Any]) -> Any:
+    """Return a trainer that has trained without a check."""
+    trainer = built()
+    train(trainer)
+    return trainer
+
+
+def fail(*_: Any, **__: Any) -> None:
+    raise RuntimeError("planted")
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, hook: str, part: str) -> None:
+    """Have all that records this fail: before the call that it is around, or after it."""
+    inner = seams.Seams.safely
+
+    def safely(own: Any, what: str, function: Any, *given: Any, **named: Any) -> Any:
+        ended = function is seams._ended
+        planted = what == hook and ended == (part == "after")
+        return inner(own, what, fail if planted else function, *given, **named)
+
+    monkeypatch.setattr(seams.Seams, "safely", safely)
+
+
+AFTER = ("generations", "rewards", "losses", "log-probabilities", "gradients")
+
+
+@pytest.mark.parametrize(
+    ("hook", "part"),
+    [*((hook, "before") for hook in HOOKS), *((hook, "after") for hook in AFTER)],
+)
+def test_whatever_fails_in_recording_is_not_seen_and_the_run_ends_in_the_same_weights(
+    built: Callable[..., Any],
+    plain: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    hook: str,
+    part: str,
+) -> None:
+    failing(monkeypatch, hook, part)
+    trainer = built()
+    with caplog.at_level(logging.WARNING, "rlvr_debug"):
+        answer = checked(trainer)
+    assert same_weights(plain, trainer)
+    [said] = [line for line in caplog.messages if line.startswith("rlvr-debug: ")]
+    assert f"{hook} could not be recorded, and the training goes on: " in said
+    assert answer["first"] is None, answer["answer"]
+    parts = {*seams._READ_BY[hook]}
+    lost = {s.name for s in SEGMENTS if {s.name, s.of, "all"} & parts}
+    notes = {each["segment"]: each["note"] for each in answer["segments"]}
+    assert lost <= {name for name, status in statuses(answer).items() if status == "not seen"}
+    for name in lost:
+        assert notes[name] == f"could not be recorded: {said.partition('goes on: ')[2]}"
+        assert "test_check_harmless.py:" in notes[name]
+
+
+def test_no_hook_is_put_in_place_without_the_guard() -> None:
+    source = "".join(inspect.getsource(each) for each in (recorder, losses))
+    assert "setattr(" not in source
+    hooks = re.findall(r"register_\w+\((.*?),", source)
+    assert hooks == ["forward", 'self._seams.guarded("gradients"']
+
+
+def test_a_live_check_that_cannot_be_made_does_not_end_the_run(
+    built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, watched = built(max_steps=4), built(max_steps=4)
+    train(plain)
+    for name in ("checked", "Recorder"):
+        callback = live.LiveCheck(watched, every=2)
+        with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "rlvr_debug"):
+            patch.setattr(live, name, fail)
+            watched.add_callback(callback)
+            train(watched)
+            watched.remove_callback(callback)
+        assert watched.state.global_step == 4
+        assert same_weights(plain, watched)
+        assert not callback.answers
+        assert "RuntimeError: planted" in caplog.messages[-1]
+        watched = built(max_steps=4)
+
+
+class Weighted:
+    """A reward with a state, that a subclass looks for by its type."""
+
+    __name__ = "weighted"
+    last: list[float]
+
+    def __call__(self, **columns: Any) -> list[float]:
+        self.last = length_and_answer(**columns)
+        return self.last
+
+
+class Looks(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """A trainer that computes its advantages of what its reward functions kept, wherever it can look at them."""
+
+    seen: set[tuple[Any, ...]]
+
+    def look(self) -> None:
+        kinds = (type(self.compute_loss), type(self._calculate_rewards), type(self.reward_funcs))
+        self.__dict__.setdefault("seen", set()).add((*map(id, self.reward_funcs), *kinds))
+
+    def _calculate_rewards(self, *given: Any, **named: Any) -> Any:
+        self.look()
+        found = super()._calculate_rewards(*given, **named)
+        self.look()
+        return found
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self.look()
+        out = super()._generate_and_score_completions(inputs)
+        kept = [torch.tensor(f.last) for f in self.reward_funcs if isinstance(f, Weighted)]
+        group = (sum(kept) if kept else torch.zeros(len(inputs))).view(-1, self.num_generations)
+        off = group - group.mean(1, keepdim=True)
+        out["advantages"] = (off / (group.std(1, keepdim=True) + 1e-4)).flatten()
+        return out
+
+    def compute_loss(self, *given: Any, **named: Any) -> Any:
+        self.look()
+        return super().compute_loss(*given, **named)
+
+
+def test_reward_functions_and_methods_stay_what_they_are(built: Callable[..., Any]) -> None:
+    class Told(Weighted):
+        def __call__(self, **columns: Any) -> list[float]:
+            watched.look()
+            return super().__call__(**columns)
+
+    function = Told()
+    plain, watched = built(Looks, reward=Weighted()), built(Looks, reward=function)
+    train(plain)
+    answer = checked(watched)
+    assert same_weights(plain, watched)
+    assert watched.seen == {(id(function), MethodType, MethodType, list)}
+    assert answer["first"] is None
+    assert statuses(answer)["rewards"] == statuses(answer)["advantages"] == "agrees"
+
+
+class ReadsMore(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """A trainer whose loss asks for log-probabilities of other sequences too."""
+
+    def compute_loss(self, model: Any, inputs: Any, **named: Any) -> Any:
+        loss = super().compute_loss(model, inputs, **named)
+        ids = inputs["completion_ids"][:, :2]
+        more = self._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 1)
+        return loss - 0.01 * more[0].mean()
+
+
+def test_a_loss_that_reads_other_sequences_too_is_recorded_and_its_term_is_said(
+    built: Callable[..., Any],
+) -> None:
+    plain, watched = built(ReadsMore), built(ReadsMore)
+    train(plain)
+    callback = live.LiveCheck(watched, every=1)
+    watched.add_callback(callback)
+    train(watched)
+    assert same_weights(plain, watched)
+    assert len(callback.answers) == 3
+    for answer in callback.answers:
+        assert answer["first"] == "loss"
+        assert "other sequences have a gradient too" in answer["answer"]
+        others = {name: status for name, status in statuses(answer).items() if name != "loss"}
+        assert "deviates" not in others.values()
+        assert others["model inputs"] == others["policy log-probabilities"] == "agrees"
+        assert others["gradient"] == "not seen"
+
+
+class InHalves(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """A trainer that samples each group in two calls."""
+
+    def _generate_single_turn(self, prompts: Any, *given: Any, **named: Any) -> Any:
+        inner = super()._generate_single_turn
+        places = [[n for n in range(len(prompts)) if n % 4 // 2 == half] for half in (0, 1)]
+        parts = [inner([prompts[n] for n in half], *given, **named) for half in places]
+        ids = dict(zip([*places[0], *places[1]], parts[0][0] + parts[1][0], strict=True))
+        return ([ids[n] for n in range(len(prompts))], None, *parts[0][2:])
+
+
+class Throws(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """A trainer that samples more than it trains on: some first, or all of them twice."""
+
+    more = 4
+    before = True
+
+    def _generate_single_turn(self, prompts: Any, *given: Any, **named: Any) -> Any:
+        inner = super()._generate_single_turn
+        if self.before:
+            inner(prompts[: self.more], *given, **named)
+        out = inner(prompts, *given, **named)
+        if not self.before:
+            inner(prompts[: self.more], *given, **named)
+        return out
+
+
+class ThrowsAll(Throws):
+    more = 8
+
+
+class ThrowsLater(Throws):
+    before = False
+
+
+@pytest.mark.parametrize(
+    ("kind", "unused"), [(InHalves, 0), (Throws, 4), (ThrowsAll, 8), (ThrowsLater, 4)]
+)
+def test_rollouts_that_are_sampled_in_parts_or_thrown_away_are_no_fault(
+    built: Callable[..., Any], kind: Any, unused: int
+) -> None:
+    plain, watched = built(kind), built(kind)
+    train(plain)
+    answer = checked(watched)
+    assert same_weights(plain, watched)
+    assert answer["first"] is None, answer["answer"]
+    assert {statuses(answer)[name] for name in ("prompt", "sampler", "tokens", "loss mask")} == {
+        "agrees"
+    }
+    said = f"{unused} rollouts were sampled and not trained on"
+    assert (said in answer["notes"]) == bool(unused)
+
+
+def test_a_live_check_leaves_dropout_on(built: Callable[..., Any]) -> None:
+    def noisy() -> Any:
+        trainer = built(max_steps=2)
+        for layer in trainer.model.model.layers:
+            layer.self_attn.attention_dropout = 0.3
+        return trainer
+
+    plain, watched = noisy(), noisy()
+    callback = live.LiveCheck(watched, every=1)
+    watched.add_callback(callback)
+    train(plain)
+    train(watched)
+    assert same_weights(plain, watched)
+    assert [answer["first"] for answer in callback.answers] == [None, None]
+    assert statuses(callback.answers[0])["gradient"] == "not seen"
+
+
+# --- several processes
+
+
+def test_of_several_processes_the_first_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checking, "_WAIT", 0.0)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    said = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        done = called(main, "rlvr-debug", "check", "train.py", "--lr", "1", root=tmp_path)
+        assert done.returncode == 2
+        said += done.stderr.splitlines()
+    [line] = said
+    assert "2 processes train together, and the check records one alone" in line
+    assert "run `rlvr-debug check train.py --lr 1` without a launcher" in line
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_trainer_of_several_processes_is_not_checked_and_trains_on(
+    caplog: pytest.LogCaptureFixture, first: bool
+) -> None:
+    accelerator = SimpleNamespace(num_processes=2, is_main_process=first)
+    trainer = SimpleNamespace(accelerator=accelerator, optimizer=None)
+    with caplog.at_level(logging.WARNING, "rlvr_debug"):
+        assert rlvr_debug.check(trainer) == {}
+        live.LiveCheck(trainer).on_step_begin(None, SimpleNamespace(global_step=0), None)
+    assert len(caplog.messages) == (2 if first else 0)
+    assert all("nothing is checked" in line for line in caplog.messages)
+
+
+@pytest.mark.heavy
+def test_two_real_processes_end_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit('never run')\n", encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    command = [*launcher, "-m", "rlvr_debug.cli", "check", "train.py"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=-1, stderr=-1, text=True, start_new_session=True
+    )
+    try:
+        said = process.communicate(timeout=240)[1]
+        assert process.returncode
+        assert said.count("2 processes train together") == 1
+        assert "exitcode  : 2" in said
+        assert "never run" not in said
+        with pytest.raises(ProcessLookupError):  # nothing is left of its group
+            os.killpg(process.pid, 0)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -149,49 +149,65 @@ def _expected(
     The optimizer's own class steps on copies. exact: in float64; else as the weights, the gradient and the state are held,
     which tells what rounding makes.
     """
-    settings, kind = record.settings, record.settings.optimizer or update.optimizer
-    groups = {name: group for group in update.groups for name in group.names}
-    own = knobs.get("own_rate", False)
-    if (
-        (knobs.get("own_kind") and kind == update.optimizer)
-        or (knobs.get("own_decay") and record.decayed is None)
-        or (knobs.get("coupled") and kind != "AdamW")
-        or (not knobs.get("corrected", True) and kind not in ("Adam", "AdamW"))
-        or (knobs.get("held_only") and all(name in groups for name in record.trainable))
-        or (own and all(_near(group.learning_rate, rate or 0.0) for group in update.groups))
-    ):
+    kind = record.settings.optimizer or update.optimizer
+    if not _applies(record, update, kind, rate, knobs):
         return None
     kind = "Adam" if knobs.get("coupled") else update.optimizer if knobs.get("own_kind") else kind
+    held = {name for group in update.groups for name in group.names}
     found = {}
     for name, weight in _parts(record, update.before).items():
         gradient = (update.clipped or {}).get(name)
-        if gradient is None or (knobs.get("held_only") and name not in groups):
+        if gradient is None or (knobs.get("held_only") and name not in held):
             found[name] = torch.zeros((), dtype=torch.float64)
             continue
-        group = groups.get(name) or (update.groups[0] if update.groups else _NO_GROUP)
-        asked = group.learning_rate if own or rate is None else rate
-        decay = settings.weight_decay if group is _NO_GROUP else group.weight_decay
-        if record.decayed is not None and not knobs.get("own_decay"):
-            decay = settings.weight_decay if name in record.decayed else 0.0
-        options = {
-            "betas": settings.betas,
-            "eps": settings.adam_epsilon,
-            "momentum": group.momentum,
-            **group.options,
-            "lr": asked,
-            "weight_decay": knobs.get("decay", decay),
-            **_PLAINLY,
-            **({"decoupled_weight_decay": False} if knobs.get("coupled") else {}),
-        }
         state = {} if knobs.get("first") else (update.state or {}).get(name, {})
         if not knobs.get("corrected", True):
             # of a step so late that there is nothing to correct
             zeros = {key: torch.zeros_like(weight) for key in _MOMENTS}
             state = {**zeros, **state, "step": torch.tensor(1e9)}
         tensors = (weight, gradient, state)
+        options = _options(record, update, name, rate, knobs)
         moved = _moved(kind, options, *(_in_float64(*tensors) if exact else tensors))
         found[name] = knobs.get("times", 1.0) * moved
     return found
+
+
+def _applies(
+    record: Record, update: Update, kind: str, rate: float | None, knobs: Mapping[str, Any]
+) -> bool:
+    """Return whether a variant differs from what is asked for. kind: of optimizer, which is asked for."""
+    held = {name for group in update.groups for name in group.names}
+    rates = [group.learning_rate for group in update.groups]
+    return not (
+        (knobs.get("own_kind") and kind == update.optimizer)
+        or (knobs.get("own_decay") and record.decayed is None)
+        or (knobs.get("coupled") and kind != "AdamW")
+        or (not knobs.get("corrected", True) and kind not in ("Adam", "AdamW"))
+        or (knobs.get("held_only") and held.issuperset(record.trainable))
+        or (knobs.get("own_rate") and all(_near(own, rate or 0.0) for own in rates))
+    )
+
+
+def _options(
+    record: Record, update: Update, name: str, rate: float | None, knobs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options that a parameter's step is to have. rate: of the schedule, None for the group's own."""
+    settings = record.settings
+    first = update.groups[0] if update.groups else _NO_GROUP
+    group = next((each for each in update.groups if name in each.names), first)
+    decay = settings.weight_decay if group is _NO_GROUP else group.weight_decay
+    if record.decayed is not None and not knobs.get("own_decay"):
+        decay = settings.weight_decay if name in record.decayed else 0.0
+    options = {
+        "betas": settings.betas,
+        "eps": settings.adam_epsilon,
+        "momentum": group.momentum,
+        **group.options,
+        "lr": group.learning_rate if rate is None or knobs.get("own_rate") else rate,
+        "weight_decay": knobs.get("decay", decay),
+        **_PLAINLY,
+    }
+    return {**options, "decoupled_weight_decay": False} if knobs.get("coupled") else options
 
 
 def _near(rate: float, expected: float) -> bool:

@@ -126,7 +126,7 @@ class Weighted:
         return self.last
 
 
-class Looks(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+class Looks(trl.GRPOTrainer):  # type: ignore[misc]
     """A trainer that computes its advantages of what its reward functions kept, wherever it can look at them."""
 
     seen: set[tuple[Any, ...]]
@@ -145,7 +145,8 @@ class Looks(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
         self.look()
         out = super()._generate_and_score_completions(inputs)
         kept = [torch.tensor(f.last) for f in self.reward_funcs if isinstance(f, Weighted)]
-        group = (sum(kept) if kept else torch.zeros(len(inputs))).view(-1, self.num_generations)
+        rewards = torch.stack(kept).sum(0) if kept else torch.zeros(len(inputs))
+        group = rewards.view(-1, self.num_generations)
         off = group - group.mean(1, keepdim=True)
         out["advantages"] = (off / (group.std(1, keepdim=True) + 1e-4)).flatten()
         return out
@@ -171,7 +172,7 @@ def test_reward_functions_and_methods_stay_what_they_are(built: Callable[..., An
     assert statuses(answer)["rewards"] == statuses(answer)["advantages"] == "agrees"
 
 
-class ReadsMore(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+class ReadsMore(trl.GRPOTrainer):  # type: ignore[misc]
     """A trainer whose loss asks for log-probabilities of other sequences too."""
 
     def compute_loss(self, model: Any, inputs: Any, **named: Any) -> Any:
@@ -200,7 +201,7 @@ def test_a_loss_that_reads_other_sequences_too_is_recorded_and_its_term_is_said(
         assert others["gradient"] == "not seen"
 
 
-class InHalves(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+class InHalves(trl.GRPOTrainer):  # type: ignore[misc]
     """A trainer that samples each group in two calls."""
 
     def _generate_single_turn(self, prompts: Any, *given: Any, **named: Any) -> Any:
@@ -211,7 +212,7 @@ class InHalves(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
         return ([ids[n] for n in range(len(prompts))], None, *parts[0][2:])
 
 
-class Throws(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+class Throws(trl.GRPOTrainer):  # type: ignore[misc]
     """A trainer that samples more than it trains on: some first, or all of them twice."""
 
     more = 4

@@ -27,11 +27,13 @@ _ASKING = ("LBFGS", "SparseAdam", "Optimizer")  # for what a record does not hav
 _WHOLE = ("Muon", "Adafactor", "transformers.Adafactor")  # whose step is no matter of each number
 
 
-def _class_of(kind: str) -> type[torch.optim.Optimizer]:
+def _class_of(kind: str) -> Any:
     """Return a class of torch's or transformers'. Raise NotSeen for any other."""
-    found = getattr(torch.optim, kind, None)
     if kind == "transformers.Adafactor":
-        from transformers.optimization import Adafactor as found
+        from transformers.optimization import Adafactor
+
+        return Adafactor
+    found = getattr(torch.optim, kind, None)
     if kind in _ASKING or not isinstance(found, type):
         raise NotSeen(f"optimizer {kind} has no reference")
     return found

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.simulate_looks import Study, World, draw
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, decide
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT, REFUTED, UNTESTED, Bar, Measured
@@ -26,6 +25,7 @@ from rlvr_debug.verdicts.sequential import (
 )
 from rlvr_debug.verdicts.statistics import Sample
 from tests.check_answer import case_answer
+from tests.simulated import Study, World, draw
 
 BAR = Bar.of(0.05, 0.1)
 SLUGS = ("hidden-context", "sequence-mismatch", "kl-penalty", "advantage-scaling")

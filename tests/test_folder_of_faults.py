@@ -230,15 +230,6 @@ def test_a_folder_is_planned_with_a_line_for_what_does_not_load(folder: Path) ->
     assert len([line for line in done.stderr.splitlines() if "does not load" in line]) == 8
 
 
-def test_twenty_healthy_cases_differ_in_stages_written_anew_or_in_settings() -> None:
-    with folder_of(ROOT / "benchmarks" / "faults" / "rewritten") as path:
-        cases = load_cases(path / "cases.yaml")
-        stages = [part for case in cases.values() for part in parts_of(case) if part in STAGES]
-    assert len(cases) == 20
-    assert {case.kind for case in cases.values()} == {"healthy"}
-    assert len({*stages}) == 12 < len(stages)
-
-
 @pytest.mark.slow
 def test_a_stage_written_anew_changes_nothing_and_a_changed_setting_does(
     monkeypatch: pytest.MonkeyPatch,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from rlvr_debug.checkout import ROOT
 
@@ -123,3 +127,21 @@ def test_an_import_from_above_is_seen_wherever_it_stands_and_types_are_not_count
     (tmp_path / "grpo").mkdir()
     (tmp_path / "grpo" / "x.py").write_text("\n".join(lines), "utf-8")
     assert upward(tmp_path) == {("grpo/x", "metrics"), ("grpo/x", "study")}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pathlib, rlvr_debug.study.arms as a, rlvr_debug.study.params as p;"
+        "list(a.runs(p.load_params(pathlib.Path('params.yaml'))))",
+        "from rlvr_debug.causes import *; [cause_of(f) for f in variant_names()]",
+        "from rlvr_debug.environments import *; print([task_of(e) for e in environment_names()])",
+        # of the process that waits for a script's check
+        "import rlvr_debug.cli.checking, rlvr_debug.replay.baseline, rlvr_debug.trainers.trl.checking",
+    ],
+    ids=["params", "variants", "environments", "check"],
+)
+def test_what_computes_nothing_loads_no_torch(code: str) -> None:
+    """Its import takes as long as a check."""
+    words = [sys.executable, "-c", f"{code}; import sys; sys.exit('torch' in sys.modules)"]
+    assert subprocess.run(words, cwd=ROOT, check=False).returncode == 0

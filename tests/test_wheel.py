@@ -306,7 +306,7 @@ kind(AutoModelForCausalLM.from_pretrained(TINY), reward, args=config, train_data
 
 @pytest.mark.heavy
 @pytest.mark.releases
-@pytest.mark.parametrize("name", ["trl-0.22.2", "trl-1.0.0", "trl"])
+@pytest.mark.parametrize("name", ["trl-0.22.2", "trl"])
 def test_the_check_is_installed_beside_somebody_s_trl_and_leaves_its_versions(
     name: str, tmp_path: Path
 ) -> None:

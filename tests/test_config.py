@@ -15,14 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr_debug import blocks
-from rlvr_debug.causes import hypothesis_names, load_hypothesis, stage_of, variant_names
-from rlvr_debug.environments.musique.settings import Settings
+from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.study import checks
 from rlvr_debug.study.arms import arms, runs, seeds_of
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.params import load_params, merge
+from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
 from tests.study_file import changed
 
@@ -190,21 +189,6 @@ def test_the_schema_the_settings_and_the_stages_name_the_same_things() -> None:
         "truncation_side": TRUNCATION_SIDES,
     }.items():
         assert sorted(training[key]["enum"]) == sorted(names)
-
-
-def test_every_fault_breaks_a_stage_that_exists() -> None:
-    assert variant_names()
-    assert {stage_of(name) for name in variant_names()} <= set(STAGES)
-
-
-def test_every_hypothesis_has_the_name_of_its_file_and_a_number_of_its_own() -> None:
-    found = [load_hypothesis(slug) for slug in hypothesis_names()]
-    assert len(found) >= 6
-    assert tuple(hypothesis.slug for hypothesis in found) == hypothesis_names()
-    assert {hypothesis.kind for hypothesis in found} == {"cause", "localiser"}
-    for hypothesis in found:
-        texts = [getattr(hypothesis, f.name) for f in fields(hypothesis) if f.type == "str"]
-        assert all(text.strip() for text in texts), hypothesis.slug
 
 
 # --- errors
@@ -409,61 +393,6 @@ def test_a_name_that_does_not_exist_is_an_error_with_the_nearest_one(
     assert said.endswith(f"which does not exist: did you mean '{near}'?")
 
 
-def test_a_name_like_no_other_is_an_error_with_all_names(study: Study) -> None:
-    assert study.error(with_arm(swap=["zzz"])).endswith(f"expected one of {', '.join(STAGES)}")
-
-
-@pytest.mark.parametrize(
-    ("params", "key"),
-    [
-        (put(PARAMS, ("environment",), "musiqe"), "environment"),
-        (with_arm(environment="gsm9k"), "hypotheses.kl-penalty.arms.extra.environment"),
-    ],
-)
-def test_an_environment_that_does_not_exist_is_an_error(
-    params: Any, key: str, study: Study
-) -> None:
-    said = study.error(params)
-    assert said.startswith(f"key '{key}' is str ")
-    assert said.endswith("expected one of 'calculator', 'gsm8k' or 'musique'")
-
-
-OPTIONAL = {
-    "max_context": 0,
-    "retrieval_model": "sentence-transformers/all-MiniLM-L6-v2",
-    "noise_rate": 1.0,
-    "noise_seed": 0,
-    "answer_by": "tags",
-    "hop_factor": False,
-}
-
-
-def test_what_may_be_left_out_of_musique_has_the_default_that_the_schema_tells() -> None:
-    described = SCHEMA["properties"]["environments"]["properties"]["musique"]["properties"]
-    settings = vars(Settings())
-    assert {key: settings[key] for key in Settings.may_lack} == OPTIONAL
-    assert {key: described[key]["default"] for key in OPTIONAL} == OPTIONAL
-    assert set(settings) == set(described)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("retrieval", "dense"),
-        ("retrieval_model", ""),
-        ("noise_rate", 1.5),
-        ("noise_seed", -1),
-        ("answer_by", "call"),
-        ("hop_factor", 1),
-        ("max_turns", 11),
-    ],
-)
-def test_a_musique_setting_out_of_range_is_named(key: str, value: Any, study: Study) -> None:
-    path = ("environments", "musique", key)
-    study.load(put(PARAMS, path, {**PARAMS["environments"]["musique"], **OPTIONAL}[key]))
-    assert study.error(put(PARAMS, path, value)).startswith(f"key '{full(path)}' is ")
-
-
 def test_two_faults_on_one_stage_are_an_error_and_not_the_last_one(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -590,14 +519,6 @@ def test_null_in_an_overlay_removes_the_key(study: Study) -> None:
 def test_null_for_a_misspelt_key_is_not_ignored(study: Study) -> None:
     said = study.error(PARAMS, {"study": "other", "hypotheses": {"kl-penlty": None}})
     assert said == "key 'hypotheses.kl-penlty' is not there to remove: did you mean 'kl-penalty'?"
-
-
-def test_merging_changes_neither_of_the_two() -> None:
-    base, over = {"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": None, "e": {"f": None, "g": 3}}}
-    before = deepcopy((base, over))
-    merged = merge(base, over)
-    assert merged == {"a": {"c": 2, "e": {"g": 3}}, "d": [1]}
-    assert (base, over) == before
 
 
 # --- arms and runs
@@ -794,12 +715,6 @@ def test_an_arm_with_a_larger_budget_than_the_case_is_refused(
     study: Study, training: dict[str, Any]
 ) -> None:
     assert "a larger budget shows nothing" in study.error(with_arm(training=training))
-
-
-def test_every_study_has_a_control_with_random_rewards(study: Study) -> None:
-    for params in (PARAMS, put(PARAMS, ("case",), "healthy")):
-        [random] = {run.arm for run in runs(study.load(params)) if run.design == "random_reward"}
-        assert random == "random-reward"
 
 
 # --- whatever is written there

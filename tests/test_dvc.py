@@ -240,14 +240,6 @@ def test_a_fresh_clone_has_nothing_to_do_once_it_has_pulled(
 
 
 @pytest.mark.heavy
-def test_an_experiment_runs_what_it_changes(recorded: Repository) -> None:
-    old = recorded.bytes()
-    assert ran(recorded.dvc("exp", "run", "-S", f"{KL_BETA}=0.5")) == ONE_RUN
-    assert recorded.nothing_to_do()
-    assert changed_runs(old, recorded.bytes()) == {"kl-beta-0"}
-
-
-@pytest.mark.heavy
 def test_an_experiment_elsewhere_leaves_the_working_tree_alone_until_it_is_applied(
     recorded: Repository,
 ) -> None:

@@ -12,7 +12,6 @@ from benchmarks.mistakes.score import (
     RESULTS,
     Answer,
     answers,
-    log_of,
     read_lines,
     row,
     score,
@@ -20,12 +19,6 @@ from benchmarks.mistakes.score import (
 from rlvr_debug.checkout import ROOT
 
 KINDS = load_kinds()
-
-
-def test_without_the_sampler_a_log_has_nothing_of_it() -> None:
-    line = read_lines()[0]
-    assert log_of(line).has("sampler_gap")
-    assert not log_of(line, sampler=False).has("sampler_gap")
 
 
 def said(kind: Kind, *suspects: tuple[str, str]) -> Answer:

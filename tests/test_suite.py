@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,23 +43,3 @@ def test_make_install_installs_and_runs_nothing_else(copied: Path) -> None:
         "--no-deps --no-build-isolation -e .",
         "-r envs/test.txt",
     ]
-
-
-@pytest.mark.parametrize(
-    ("target", "runs"),
-    [("test", "test_light"), ("test-heavy", "test_heavy"), ("test-deep", "test_deep")],
-)
-def test_each_test_is_run_by_one_target(
-    target: str, runs: str, original: Path, tmp_path: Path
-) -> None:
-    marked = [f"@pytest.mark.{name}\ndef test_{name}(): pass\n" for name in ("heavy", "deep")]
-    text = "\n".join(["import pytest\n", *marked, "def test_light(): pass\n"])
-    (tmp_path / "test_some.py").write_text(text, encoding="utf-8")
-    (tmp_path / "pyproject.toml").write_bytes((original / "pyproject.toml").read_bytes())
-    asked = re.findall(r"pytest (-m \w+)?", dry(target, original))[0].split()
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "--collect-only", *asked, "."]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env=clean, check=True
-    )
-    assert re.findall(r"::(\w+)", done.stdout) == [runs]

@@ -15,7 +15,6 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 from rlvr_debug.checkout import ROOT
@@ -214,12 +213,6 @@ def test_the_sdist_makes_the_same_wheel_as_the_checkout(tmp_path: Path) -> None:
     assert names_in(of_sdist) == names_in(wheel_of(project, tmp_path / "of-checkout"))
     with ZipFile(of_sdist) as made:
         assert made.read("rlvr_debug/study/params.yaml") == (ROOT / "params.yaml").read_bytes()
-
-
-def test_the_citation_is_of_this_version_and_license() -> None:
-    told = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert {"cff-version", "message", "title", "authors"} <= set(told)
-    assert (told["version"], told["license"]) == (PROJECT["version"], PROJECT["license"])
 
 
 def environment(folder: Path, beside: Path | None = None) -> tuple[Path, Call]:

@@ -116,6 +116,7 @@ def observed(case: Case, folder: Path) -> dict[str, Any]:
     return {"check": answer, "outcome": outcome, **logs}
 
 
+@pytest.mark.heavy
 def test_the_name_of_a_fault_does_not_leak(
     short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def test_halves_are_searched_until_each_part_that_changes_something_is_named() -
     assert differing("", same) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "found"),
     [("empty-optimizer", "optimizer_step"), ("lora-at-the-full-rate", "training.lora_r")],

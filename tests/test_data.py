@@ -689,7 +689,7 @@ def test_splits_of_synthetic_rows_are_apart_for_any_seed(
     assert sorted(ids(splits.train + splits.heldout)) == sorted(ids(rows))
 
 
-@pytest.mark.parametrize("heldout", [1, 256, 5000])
+@pytest.mark.parametrize("heldout", [256])
 def test_twenty_thousand_synthetic_rows_share_so_much_and_can_be_split_all_the_same(
     heldout: int,
 ) -> None:

@@ -374,7 +374,7 @@ def stage_of(folder: Path) -> Any:
     return yaml.safe_load((folder / "dvc.yaml").read_text(encoding="utf-8"))["stages"]["study"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_user_s_own_rows_beside_the_splits_outlive_every_command(fresh: Repository) -> None:
     """Of a study whose results are made up: what DVC takes away and brings back is what dvc.yaml names."""
     fresh.dvc("remote", "add", "--default", "local", "../remote")

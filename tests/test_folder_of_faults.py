@@ -206,14 +206,14 @@ def snakemake(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_folder_is_planned_with_a_line_for_what_does_not_load(folder: Path) -> None:
     done = snakemake(folder, "--dry-run", "--quiet", "rules")
     assert done.returncode == 0, done.stderr
     assert len([line for line in done.stderr.splitlines() if "does not load" in line]) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_stage_written_anew_changes_nothing_and_a_changed_setting_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

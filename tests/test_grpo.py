@@ -458,6 +458,7 @@ def test_the_sampler_gap_is_of_every_sampled_token_whatever_the_loss_counts(
         assert (row["trained_tokens"] > row["sampled_tokens"]) == (name == "all")
 
 
+@pytest.mark.heavy
 def test_a_model_without_training_learns_by_grpo_alone_and_not_through_a_stale_sampler(
     trained: Callable[..., TrainingResult],
 ) -> None:

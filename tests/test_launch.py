@@ -250,6 +250,7 @@ def test_a_hub_that_cannot_be_reached_ends_a_study_with_one_line(
     assert not (project.root / ".models" / "owner--model-main" / "manifest.json").exists()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["qwen2.5-7b", "qwen2.5-0.5b"])
 def test_the_study_of_a_real_model_is_planned_without_a_network(
     launched: Callable[[dict[str, Any]], Project], name: str

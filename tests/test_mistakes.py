@@ -57,14 +57,14 @@ def test_the_page_has_the_table_as_it_was_written() -> None:
     assert written in (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_held_out_figure_is_that_of_the_logs() -> None:
     held_out = [line for line in read_lines() if KINDS[line["kind"]].fold == HELD_OUT]
     found = row("held out, with the sampler's log-probabilities", answers(held_out))
     assert found in RESULTS.read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_log_is_made_again_as_it_stands() -> None:
     [line] = [
         each for each in read_lines() if (each["kind"], each["run"]) == ("sampler-never-synced", 0)

@@ -593,7 +593,7 @@ TEMPERATURES = (0.0, 0.5, 1.0, 2.0)
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @given(turns, st.sampled_from(TEMPERATURES), st.integers(1, 9), st.integers(0, 3))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_ids_and_log_probabilities_are_those_of_transformers_over_turns(
     random_model: RandomModel,
     shape: dict[str, Any],

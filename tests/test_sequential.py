@@ -291,11 +291,9 @@ def tables(study: Study, seeds: Ints, n: int) -> tuple[pd.DataFrame, Ints]:
     "world",
     [
         World("one cause", 8, 0.2),
-        World("one cause", 8, 0.15, "wide"),
         World("two, each enough", 8, 0.2, sees=False),
         World("two that compensate", 8, 0.2),
         World("two that hurt together", 8, 0.2, blames=0),
-        World("none, fails", 8, 0, unknown=0.3, blames=1),
     ],
     ids=str,
 )

@@ -109,6 +109,7 @@ def test_a_wide_interval_below_the_minimum_clears_nothing() -> None:
     assert verdict.status == "inconclusive"
 
 
+@pytest.mark.heavy
 @settings(max_examples=40)
 @given(levels, spreads, levels, spreads)
 def test_further_seeds_are_those_at_which_the_same_means_and_spreads_decide(

@@ -183,6 +183,7 @@ def names_in(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
+@pytest.mark.heavy
 def test_the_wheel_has_the_data_files_and_the_license_and_nothing_beside_the_library(
     tmp_path: Path,
 ) -> None:
@@ -198,7 +199,7 @@ def test_the_wheel_has_the_data_files_and_the_license_and_nothing_beside_the_lib
     assert any(name.endswith("/licenses/LICENSE") for name in others)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_sdist_makes_the_same_wheel_as_the_checkout(tmp_path: Path) -> None:
     code = "import setuptools.build_meta as b, sys; b.build_sdist(sys.argv[1])"
     project = tracked(tmp_path / "copy")

@@ -143,7 +143,11 @@ def test_a_fault_is_found_where_it_is(recorded: Recorded, fault: str) -> None:
     if checked.first.names:
         assert cause_of(fault) in checked.first.causes
     present = mechanism_of(cause_of(fault), answer_of(record, checked)).present
-    assert present == (fault not in NAMELESS)
+    assert bool(present) == (fault not in NAMELESS)
+
+
+def test_a_prompt_of_plain_text_is_read_without_a_template(healthy: Record) -> None:
+    assert rendered(healthy, {"prompt": "1 + 1"}) == healthy.tokenizer("1 + 1")["input_ids"]
 
 
 def test_every_planted_fault_of_the_library_is_among_those_that_are_found() -> None:

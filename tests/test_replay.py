@@ -23,6 +23,7 @@ from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS, loss_mask
+from rlvr_debug.replay.segments.prompt import rendered
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.own.recorder import record_training

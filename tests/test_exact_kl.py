@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from lab.exact_kl import agreement, kl_gradient, random_policies, term_gradient
+from lab.exact_kl import kl_gradient, random_policies, term_gradient
 from lab.kl import (
     direction_report,
     directions,
     importance_sampling_report,
     kl,
-    sequence_gradients,
     terms,
 )
 from rlvr_debug.checkout import ROOT
@@ -83,19 +82,6 @@ def test_a_penalty_on_the_reward_has_the_gradient_of_a_score_function(
     expected = gradient((score * penalty).sum(), logits)
     found = term_gradient(POLICY, OLD, REFERENCE, settings, Stages(), weighted=weighted)
     assert torch.allclose(found, expected, atol=1e-12)
-
-
-def test_of_sequences_a_token_s_own_kl_is_a_part_only() -> None:
-    reference, policy = random_policies([0.5], states=5, tokens=4)
-    logits = policy.clone().requires_grad_()
-    p = logits.log_softmax(-1)
-    pairs = p[0][:, None] + p[1:]  # log-probabilities of sequences, [first, second]
-    right = reference[0][:, None] + reference[1:]
-    whole = (pairs.exp() * (pairs - right)).sum()
-    found, by_token = sequence_gradients(0.5, tokens=4)
-    assert torch.allclose(found, gradient(whole, logits)[0])
-    assert torch.allclose(by_token, kl_gradient(policy, reference)[0])
-    assert agreement(by_token, found).relative_error > 0.01
 
 
 def test_the_formula_is_right_one_way_only() -> None:

@@ -262,8 +262,10 @@ def test_an_effect_is_shown_in_moderated_standard_deviations_over_seeds() -> Non
     assert found == pytest.approx(0.4 / math.sqrt((0.03**2 + 0.04**2) / 2))
 
 
-@pytest.mark.parametrize("fails", [True, False, None])
-@pytest.mark.parametrize("slug", hypothesis_names())
+@pytest.mark.parametrize(
+    ("slug", "fails"),
+    [("kl-penalty", True), ("kl-penalty", False), *((slug, None) for slug in hypothesis_names())],
+)
 def test_one_seed_shows_nothing(slug: str, fails: bool | None) -> None:
     study = Study(case=[0.0], control=[0.9])
     study.add("mend", "repair", slug, [0.9]).add("mend-alone", "alone", slug, [0.0])

@@ -139,7 +139,6 @@ _MAKE: Mapping[str, Account] = {
 }
 
 _PYTHON: Mapping[str, Account] = {
-    "python -m benchmarks.bench_diagnose": _SLOW_HELP,
     "python -m benchmarks.mistakes.make": _SLOW_HELP,
     "python -m benchmarks.mistakes.score": _HELP,
     "python -m benchmarks.check.run": NotHere("runs 386 trainings under the check"),
@@ -148,7 +147,6 @@ _PYTHON: Mapping[str, Account] = {
     ),
     "python -m benchmarks.check.seeds": _HELP,
     "python -m benchmarks.check.cost --threads 1": _HELP,
-    "python -m benchmarks.bench_learning": _SLOW_HELP,
     "python -m benchmarks.same_bytes": _HELP,
     "python -m benchmarks.bench_workflow": Here(
         says="no finished study, expected that of `make run`", status=2
@@ -160,26 +158,12 @@ _PYTHON: Mapping[str, Account] = {
     "git worktree add ../rlvr-debug-0.1 330fc7b": NotHere("a checkout of that version"),
     "cd ../rlvr-debug-0.1": NotHere("a checkout of that version"),
     "python -m benchmarks.faults.page": _SLOW_HELP,
-    "python -m benchmarks.healthy_studies": _HELP,
-    "python -m benchmarks.default_studies": _HELP,
-    "python -m benchmarks.make_logs": _SLOW_HELP,
-    "python -m benchmarks.make_logs --reseed 100 --out DIR --only exploding-gradients truncation "
-    "hidden-prompt healthy-gsm8k healthy-musique": _SLOW_HELP,
-    "python -m benchmarks.scaling": Here(says="cache beside 16 adapters"),
-    "python -m benchmarks.mid_run": Here(says="generation-prompt-alone"),
-    "python -m benchmarks.simulate_looks": Here(
-        leaves="out/looks.csv", adds="--studies 10 --out out", heavy=True
-    ),
-    "python -m benchmarks.simulate_verdicts": Here(
-        leaves="out/simulation.csv", adds="--studies 40 --out out", heavy=True
-    ),
     "python -m pytest -m slurm": Here(
         says="tests/test_slurm.py::", adds="--collect-only tests/test_slurm.py"
     ),
     "python -m tests.openai_server": Elsewhere(
         "tests/test_tasksets.py::test_vf_eval_gives_our_rewards", ("tests.openai_server",)
     ),
-    "python benchmarks/bench_data.py": Here(says="musique", heavy=True),
     "python -m lab.releases.fixes --unpacked .envs/verifiers-0.1.3/lib/python3.11/site-packages "
     "--out .run/patched": Elsewhere(
         "tests/test_fixes.py::test_all_patches_apply_together_to_a_copy",

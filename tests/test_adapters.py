@@ -30,7 +30,6 @@ from rlvr_debug.models.base_model import load_model, load_weights, read_tensors,
 from rlvr_debug.serving.model_folder import model_folder
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.plan import planned, rates
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.trainers.program import Program
@@ -217,15 +216,3 @@ def test_a_program_s_adapter_is_kept_as_it_is_where_it_only_adds(
     for name, tensor in base.items():
         added = factor * (expected[name] - tensor)
         assert torch.allclose(whole[name] - tensor, added, atol=1e-6)
-
-
-def test_the_original_s_study_fits_on_a_disk() -> None:
-    params = load_params(ROOT / "params.yaml", ROOT / "studies" / "qwen2.5-7b.yaml")
-    found = planned(params, {}, 1, rates({}, TINY), 0)
-    # adapters of 114 runs, and 7.6 and 3.1 billion weights of two bytes, fetched once
-    assert 18e9 + 21e9 < found.disk < 50e9
-    here = replace(params, base_model="models/tiny", base_models={})
-    assert planned(here, {}, 1, rates({}, TINY), 0).disk < 1e9
-    # all weights of one run of it: 7.6 billion of four bytes
-    whole = replace(params, training=replace(params.training, lora_r=0, lora_alpha=32))
-    assert planned(whole, {}, 1, rates({}, TINY), 0).disk > 100 * 30e9

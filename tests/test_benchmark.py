@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
-import subprocess
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.faults import case as cases_module
 from benchmarks.faults import jobs, planted, run, score, study
-from benchmarks.faults.case import Case, Task, Told, aliases, load_cases, module_of, parts_of, told
+from benchmarks.faults.case import Case, Task, Told, load_cases, module_of, told
 from benchmarks.faults.located import cases_to_locate, differing, located
 from benchmarks.faults.noise import noisy
 from benchmarks.faults.page import PAGES, read_results, written
@@ -29,15 +23,12 @@ from benchmarks.faults.run import Place, recorded
 from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
 from rlvr_debug.causes import hypothesis_names, load_hypothesis, variant_names
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.replay.answer import answer_of, timeless
 from rlvr_debug.replay.check import check
-from rlvr_debug.study.arms import runs
-from rlvr_debug.study.params import load_params
 from tests.check_answer import CAUSES as CHECKED_CAUSES
 from tests.check_answer import case_answer
 from tests.in_process import called
@@ -51,65 +42,7 @@ def planted_names() -> list[str]:
     return [f.stem.replace("_", "-") for f in sorted((HERE / "planted").glob("[a-z]*.py"))]
 
 
-# --- one version's results
-
-
-def test_the_results_are_of_a_version_that_was_frozen_before_the_test_faults() -> None:
-    kept = yaml.safe_load((HERE / "frozen.yaml").read_text(encoding="utf-8"))
-
-    def git(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-
-    there = git("ls-tree", "-r", "--name-only", kept["freeze"])
-    if there.returncode or git("cat-file", "-e", kept["results"]).returncode:
-        pytest.skip("no history here: a shallow clone, or no clone")
-    assert not re.search(r"(?m)^benchmarks/faults/planted/[a-z]", there.stdout)
-    changed = git("diff", "--name-only", kept["freeze"], kept["results"], "--", *kept["paths"])
-    assert (changed.returncode, changed.stdout) == (0, "")
-
-
 # --- the cases
-
-
-def test_the_cases_are_as_many_and_of_as_many_kinds_as_promised() -> None:
-    found = load_cases().values()
-    planted_cases = [c for c in found if c.kind == "planted"]
-    new = [c for c in planted_cases if c.after_freeze]
-    assert len(planted_cases) >= 24
-    assert len(new) >= 8
-    assert len([c for c in new if not c.causes]) >= 3
-    assert len([c for c in new if len(c.faults) == 2]) >= 2
-    assert len([c for c in found if c.kind == "healthy"]) >= 10
-    assert all(set(c.causes) <= set(CAUSES) for c in found)
-    # over the causes: each of them
-    assert {slug for c in planted_cases for slug in c.causes} == set(CAUSES)
-
-
-def test_every_planted_case_has_its_source_and_a_row_of_the_list_of_known_bugs() -> None:
-    notes = ROOT.parent / "shared" / "notes" / "known-bugs.md"
-    rows = (
-        set(re.findall(r"^\| (\w+) \|", notes.read_text(encoding="utf-8"), re.M))
-        if notes.is_file()
-        else None
-    )
-    for case in load_cases().values():
-        if case.kind == "planted":
-            assert case.source
-            # the list has causes only; what matches none has a source of its own
-            named = [row for row in case.rows.split(", ") if row]
-            assert bool(named) == bool(case.causes)
-            assert rows is None or set(named) <= rows
-
-
-def test_every_test_fault_is_used_and_those_of_the_library_are_no_test_faults() -> None:
-    used = {fault for c in load_cases().values() for fault in c.faults}
-    assert set(planted_names()) <= used
-    assert not set(planted_names()) & set(variant_names())
-    for name, case in load_cases().items():
-        if set(case.faults) & set(planted_names()):
-            assert case.after_freeze, name
 
 
 def test_an_unknown_fault_is_one_line(tmp_path: Path) -> None:
@@ -117,16 +50,6 @@ def test_an_unknown_fault_is_one_line(tmp_path: Path) -> None:
     path.write_text("planted: {x: {what: x, faults: [no-such]}}", encoding="utf-8")
     with pytest.raises(InputError, match="found fault no-such"):
         load_cases(path)
-
-
-def test_seeds_that_say_what_counts_are_used_for_nothing_else() -> None:
-    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-    counting = set(config["count_seeds"])
-    assert len(counting) == len(config["count_seeds"]) == 10
-    assert not counting & set(config["study_seeds"])
-    for overlay in [None, *(ROOT / "studies").glob("*.yaml")]:
-        params = load_params(ROOT / "params.yaml", overlay)
-        assert not counting & {run.seed for run in runs(params)}, overlay
 
 
 # --- what arms are told
@@ -173,20 +96,6 @@ def test_trainings_that_are_told_the_same_are_one() -> None:
     assert Told.from_json(asdict(told(BROKEN, CASE))) == told(BROKEN, CASE)
 
 
-def test_swaps_name_stages_and_knobs_name_settings() -> None:
-    from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-
-    for arm in all_arms():
-        assert set(arm.swap) <= set(STAGES)
-        assert set(arm.training) <= set(TrainingSettings.__dataclass_fields__)
-        assert bool(arm.swap) != bool(arm.training or arm.rollouts)
-    assert {arm.hypothesis for arm in all_arms()} == set(CAUSES)
-
-
-def test_no_knob_changes_reward_parts_which_not_every_environment_has() -> None:
-    assert not [arm.name for arm in all_arms() if "weights" in arm.rollouts]
-
-
 # --- blind
 
 
@@ -207,6 +116,7 @@ def observed(case: Case, folder: Path) -> dict[str, Any]:
     return {"check": answer, "outcome": outcome, **logs}
 
 
+@pytest.mark.heavy
 def test_the_name_of_a_fault_does_not_leak(
     short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,44 +144,6 @@ def test_the_name_of_a_fault_does_not_leak(
         assert word.replace("-", "_") not in text
 
 
-def test_stages_that_are_checked_have_no_name() -> None:
-    stages = vars(run._veiled(cases_module.stages_of(BROKEN.faults)))
-    assert {(s.__name__, s.__module__) for s in stages.values()} == {
-        ("<lambda>", "benchmarks.faults.run")
-    }
-    assert len({str(s).split(" at ")[0] for s in stages.values()}) == 1
-
-
-def test_the_study_imports_nothing_of_who_plants() -> None:
-    tree = ast.parse((HERE / "study.py").read_text(encoding="utf-8"))
-    modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
-    modules |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    assert not [m for m in modules if m.startswith("benchmarks") or "causes.variant" in m]
-    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
-    assert not names & {"load_variant", "stages_with", "variant_file"}
-    text = (HERE / "study.py").read_text(encoding="utf-8")
-    assert not [n for n in (*variant_names(), *load_cases()) if n in text]
-
-
-def test_choosing_and_judging_are_given_a_number_and_no_name() -> None:
-    rules = (HERE / "Snakefile").read_text(encoding="utf-8")
-    for name in ("checkpoint choose", "rule judge"):
-        body = rules.partition(f"{name}:")[2].partition("\nrule ")[0]
-        assert "told" not in body
-        assert "CASES" not in body
-    numbers = aliases(load_cases())
-    assert sorted(numbers.values()) == [f"case-{n:02}" for n in range(1, len(numbers) + 1)]
-    # the order says nothing: that of the file is neither kept nor turned round
-    order = [int(numbers[name].removeprefix("case-")) for name in load_cases()]
-    steps = Counter((b > a) for a, b in pairwise(order))
-    assert min(steps.values()) > len(order) // 4
-
-
-def test_numbers_do_not_depend_on_the_order_of_the_file() -> None:
-    names = list(load_cases())
-    assert aliases(names) == aliases(names[::-1])
-
-
 # --- where, without training
 
 
@@ -289,6 +161,7 @@ def test_halves_are_searched_until_each_part_that_changes_something_is_named() -
     assert differing("", same) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "found"),
     [("empty-optimizer", "optimizer_step"), ("lora-at-the-full-rate", "training.lora_r")],
@@ -299,15 +172,6 @@ def test_a_fault_is_located_in_its_stage_or_setting_without_training(
     row = located(cases_to_locate()[name])
     assert (row.planted, row.found) == (found, found)
     assert row.steps < len(STAGES)
-
-
-def test_every_fault_of_the_library_and_of_the_benchmark_is_to_be_located() -> None:
-    cases = cases_to_locate()
-    assert {f for case in cases.values() for f in case.faults} == {
-        *planted_names(),
-        *variant_names(),
-    }
-    assert all(parts_of(case) for case in cases.values())
 
 
 # --- which arms
@@ -395,32 +259,6 @@ def test_an_arm_whose_runs_are_to_the_byte_the_cases_changes_nothing() -> None:
     assert answer.ranked["experiments"] == ()
 
 
-def test_a_fault_at_saving_shows_in_the_held_out_reward_and_in_no_log() -> None:
-    checked = case_answer("eval-train-mismatch")
-    arms = choose(checked, [])
-    mended = [
-        Outcome(run.seed, run.sampled + 0.5, run.greedy + 0.5, run.log) for run in RUNS["case"]
-    ]
-    runs = RUNS | {a.name: RUNS["case"] if a.design == "alone" else mended for a in arms}
-    assert judge(checked, [], arms, runs).validated == ("eval-train-mismatch",)
-
-
-def test_an_effect_that_the_check_does_not_explain_is_located_and_ranked() -> None:
-    arms = choose(case_answer(), ["kl-penalty"])
-    runs = RUNS | {a.name: outcomes(LOW, a.name) for a in arms}
-    runs["kl-penalty-swap"] = outcomes(HIGH, "mended")
-    answer = judge(case_answer(), ["kl-penalty"], arms, runs)
-    assert (answer.validated, answer.ranked["all"]) == ((), ("kl-penalty",))
-
-
-def test_where_no_mechanism_is_found_nothing_is_blamed() -> None:
-    arms = choose(case_answer(), ["kl-penalty"])
-    runs = RUNS | {a.name: outcomes(LOW, a.name) for a in arms}
-    answer = judge(case_answer(), ["kl-penalty"], arms, runs)
-    assert (answer.validated, answer.inconclusive, answer.ranked["all"]) == ((), False, ())
-    assert answer.ranked["logs"] == ("kl-penalty",)
-
-
 # --- scores
 
 
@@ -496,24 +334,6 @@ def test_a_noisy_judge_judges_the_same_transcript_alike() -> None:
     assert judge_.max_new_tokens == 8
 
 
-def test_the_log_is_read_as_one_of_trls(short: None, tmp_path: Path) -> None:
-    place = Place(
-        told(replace(BROKEN, faults=("tool-output-scored",), task=Task("gsm8k")), CASE), tmp_path
-    )
-    run.run(place, 5, tmp_path / "log")
-    found = diagnose(tmp_path / "log", gpus=0).log
-    for quantity in ("reward", "kl", "grad_norm", "entropy", "completions", "completions.reward"):
-        assert found.has(quantity), quantity
-    state = json.loads((tmp_path / "log/trainer_state.json").read_text(encoding="utf-8"))
-    real = json.loads(
-        (ROOT / "tests/logs/healthy-musique/trainer_state.json").read_text(encoding="utf-8")
-    )
-    known = {key for line in real["log_history"] for key in line}
-    ours = {key for line in state["log_history"] for key in line}
-    # those of vLLM's sampler, which the real log's run had not
-    assert {key for key in ours - known if not key.startswith("sampling/")} == set()
-
-
 def test_a_job_goes_on_with_the_seed_that_is_missing(short: None, tmp_path: Path) -> None:
     out = tmp_path / "outcomes.json"
     (tmp_path / "7.json").write_text('{"seed": 7, "sampled": 0.123}', encoding="utf-8")
@@ -534,15 +354,6 @@ def results() -> pd.DataFrame:
 def test_the_committed_scores_follow_from_the_committed_cases(results: pd.DataFrame) -> None:
     expected = pd.DataFrame(score.score_rows(results)).to_csv(index=False, float_format="%.4g")
     assert (HERE / "results" / "scores.csv").read_text(encoding="utf-8") == expected
-
-
-def test_the_committed_results_are_of_the_cases_as_they_are(results: pd.DataFrame) -> None:
-    cases = load_cases()
-    assert list(results["case"]) == list(cases)
-    for found in results.to_dict("records"):
-        case = cases[found["case"]]
-        assert found["causes"].split() == list(case.causes)
-        assert found["number"] == aliases(cases)[case.name]
 
 
 def test_the_pages_show_the_committed_results() -> None:

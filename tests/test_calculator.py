@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from fractions import Fraction
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lab.model.calculator import demonstration, operations
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
@@ -18,7 +16,6 @@ from rlvr_debug.environments.base import ToolCall, Transcript, refused
 from rlvr_debug.environments.calculator.environment import (
     MAX_DEPTH,
     MAX_DIGITS,
-    SYSTEM,
     TOOL,
     evaluate,
 )
@@ -26,7 +23,7 @@ from rlvr_debug.environments.calculator.rows import CalculatorRow
 from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
 from rlvr_debug.environments.rewards import numbers_equal
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, write_jsonl
+from rlvr_debug.files import write_jsonl
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.serving.choose import base_sampler
@@ -43,30 +40,6 @@ Tree = tuple[str, Fraction | None]  # an expression and its value, None where th
 
 
 # --- the tiny model that knows it
-
-
-def test_a_demonstration_computes_step_by_step_or_by_habit_once() -> None:
-    chat = Chat(MODEL)
-    for row in synthetic_calculator(40, steps=STEPS, seed=3):
-        first, *rest = operations(row.question)
-        assert len(rest) == 2 * row.steps
-        for lazy in (False, True):
-            ids, trained = demonstration(row, lazy, chat, ENVIRONMENT)
-            written = chat.tokenizer.decode([i for i, on in zip(ids, trained, strict=True) if on])
-            calls = written.count("<tool_call>")
-            assert calls == (1 if lazy else row.steps)
-            assert f'"expression": "{first} {rest[0]} {rest[1]}"' in written
-            right = f"<answer>{row.answer}</answer>" in written
-            assert right or (lazy and row.steps > 1)
-
-
-def test_the_shipped_model_has_a_token_for_the_prompt_and_the_tool_after_the_tiny_one_s() -> None:
-    own, tiny = (
-        [t["content"] for t in read_json(folder / "tokenizer.json")["added_tokens"]]
-        for folder in (MODEL, ROOT / "models" / "tiny")
-    )
-    assert own[: len(tiny)] == tiny
-    assert {SYSTEM, json.dumps(TOOL)} <= set(own[len(tiny) :])
 
 
 def test_the_shipped_model_calls_the_tool_and_stops_after_the_first_computation() -> None:
@@ -281,12 +254,6 @@ def test_every_answer_is_that_of_its_question_and_every_form_comes_up() -> None:
     assert min(signs[sign] for sign in "+-*/") > 20
     by_steps = Counter(row.steps for row in rows)
     assert all(100 < by_steps[steps] < 200 for steps in STEPS)
-
-
-def test_the_same_arguments_give_the_same_rows_and_another_seed_others() -> None:
-    once = list(synthetic_calculator(20, steps=STEPS, seed=0))
-    assert once == list(synthetic_calculator(20, steps=dict(reversed(STEPS.items())), seed=0))
-    assert once != list(synthetic_calculator(20, steps=STEPS, seed=1))
 
 
 @pytest.mark.parametrize("steps", [{5: 1.0}, {0: 1.0}, {1: 0.0}, {}])

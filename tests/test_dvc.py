@@ -240,14 +240,6 @@ def test_a_fresh_clone_has_nothing_to_do_once_it_has_pulled(
 
 
 @pytest.mark.heavy
-def test_an_experiment_runs_what_it_changes(recorded: Repository) -> None:
-    old = recorded.bytes()
-    assert ran(recorded.dvc("exp", "run", "-S", f"{KL_BETA}=0.5")) == ONE_RUN
-    assert recorded.nothing_to_do()
-    assert changed_runs(old, recorded.bytes()) == {"kl-beta-0"}
-
-
-@pytest.mark.heavy
 def test_an_experiment_elsewhere_leaves_the_working_tree_alone_until_it_is_applied(
     recorded: Repository,
 ) -> None:
@@ -382,7 +374,7 @@ def stage_of(folder: Path) -> Any:
     return yaml.safe_load((folder / "dvc.yaml").read_text(encoding="utf-8"))["stages"]["study"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_user_s_own_rows_beside_the_splits_outlive_every_command(fresh: Repository) -> None:
     """Of a study whose results are made up: what DVC takes away and brings back is what dvc.yaml names."""
     fresh.dvc("remote", "add", "--default", "local", "../remote")

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,16 +77,6 @@ def test_a_mistake_in_an_environments_block_of_params_yaml_is_one_line(
     with pytest.raises(InputError) as error:
         checked(block, {**told(block()), **change}, "params.yaml")
     assert str(error.value) == f"params.yaml: {said}"
-
-
-def test_environments_are_the_folders_beside_each_other_and_are_known_without_torch() -> None:
-    program = (
-        "import sys; from rlvr_debug.environments import environment_names, task_of; "
-        "print(*environment_names()); [task_of(name) for name in environment_names()]; "
-        "sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "calculator gsm8k musique\n"), done.stderr
 
 
 # --- what the tiny model has learned

@@ -247,6 +247,7 @@ def test_a_new_environment_is_prepared_and_audited(copied: Path) -> None:
     assert found["copy the question"]["reward"]["mean"] == 0
 
 
+@pytest.mark.heavy
 def test_a_new_environment_has_a_study_with_the_defaults_of_its_settings(copied: Path) -> None:
     reverse(copied)
     done = call(f"rlvr-debug plan --cores 2 --overlay {overlay_of(copied)}", copied)
@@ -263,6 +264,7 @@ def test_a_new_environment_has_a_study_with_the_defaults_of_its_settings(copied:
     )
 
 
+@pytest.mark.heavy
 def test_a_new_environment_is_a_taskset_of_verifiers_by_the_module_that_the_page_shows(
     copied: Path,
 ) -> None:

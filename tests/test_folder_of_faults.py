@@ -19,7 +19,7 @@ from benchmarks.faults import case as cases_module
 from benchmarks.faults import jobs, planted
 from benchmarks.faults.case import Case, Task, load_cases, parts_of, readable_cases, told
 from benchmarks.faults.located import located
-from benchmarks.faults.places import place_row, summary
+from benchmarks.faults.places import place_row
 from benchmarks.faults.study import CASE, Outcome, choose, judge, part_arms
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
@@ -157,29 +157,12 @@ def test_what_no_hypothesis_names_is_in_the_right_place_and_no_silence() -> None
     assert f"{MENDED}:+0.500[" in row["effects"]
 
 
-def test_silence_on_a_run_that_fails_is_never_right() -> None:
-    still = answered(MENDED, PARTS, outcomes(LOW, "mended"))
-    row = place_row(TURNED, still, COST)
-    assert (row["silent"], row["place_right"], row["cause_right"]) == (True, False, False)
-    assert not place_row(TURNED, still, FREE)["silent"]
-
-
 def test_a_place_beside_the_planted_ones_is_wrong_and_in_a_healthy_case_blame() -> None:
     answer = answered("unnamed-training-clip", ["training.clip"], outcomes(HIGH, "mended"))
     row = place_row(TURNED, answer, COST)
     assert (row["located"], row["place_right"]) == ("training.clip", False)
     row = place_row(HEALTHY, answer, FREE)
     assert (row["blamed"], row["place_right"]) == (True, False)
-
-
-def test_a_suspicion_has_a_column_of_its_own() -> None:
-    answer = answered(MENDED, PARTS, outcomes(LOW, "mended"))
-    open_ = {"hypothesis": "kl-penalty", "status": "inconclusive", "mechanism": "present"}
-    row = place_row(HEALTHY, {**answer, "verdicts": [open_]}, FREE)
-    assert (row["suspected"], row["blamed"]) == ("kl-penalty", False)
-    text = summary(pd.DataFrame([row]), ["a line"])
-    assert "of healthy ones: blamed 0, suspected 1" in text
-    assert text.endswith("\na line")
 
 
 # --- faults that raise
@@ -223,23 +206,14 @@ def snakemake(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_folder_is_planned_with_a_line_for_what_does_not_load(folder: Path) -> None:
     done = snakemake(folder, "--dry-run", "--quiet", "rules")
     assert done.returncode == 0, done.stderr
     assert len([line for line in done.stderr.splitlines() if "does not load" in line]) == 8
 
 
-def test_twenty_healthy_cases_differ_in_stages_written_anew_or_in_settings() -> None:
-    with folder_of(ROOT / "benchmarks" / "faults" / "rewritten") as path:
-        cases = load_cases(path / "cases.yaml")
-        stages = [part for case in cases.values() for part in parts_of(case) if part in STAGES]
-    assert len(cases) == 20
-    assert {case.kind for case in cases.values()} == {"healthy"}
-    assert len({*stages}) == 12 < len(stages)
-
-
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_stage_written_anew_changes_nothing_and_a_changed_setting_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

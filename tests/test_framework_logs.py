@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.make_logger_files import ROWS, value
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.logs.log import Log, read_log
@@ -18,10 +17,16 @@ from rlvr_debug.logs.names import framework_of, known_names
 from tests.in_process import called
 
 PLACE = ROOT / "tests" / "loggers"
+ROWS = 12  # of each file
 TOLD: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
     (PLACE / "names.yaml").read_text(encoding="utf-8")
 )
 NOT_READ = {None, "part", "shadowed"}
+
+
+def value(step: int) -> float:
+    """Return a made-up value, another one at each step."""
+    return 0.1 + 0.05 * step
 
 
 def written(framework: str, folder: Path) -> Path:

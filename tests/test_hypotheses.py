@@ -19,14 +19,6 @@ from tests.in_process import called
 FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
 
 
-def test_there_are_the_sixteen_of_the_original_notes() -> None:
-    assert len(hypothesis_names()) == 16
-    kinds = {slug: load_hypothesis(slug).kind for slug in hypothesis_names()}
-    localisers = {slug for slug, kind in kinds.items() if kind == "localiser"}
-    assert localisers == {"library-functionality", "multi-step"}
-    assert set(kinds.values()) == {"cause", "localiser"}
-
-
 @pytest.mark.parametrize("slug", hypothesis_names())
 def test_a_hypothesis_says_everything(slug: str) -> None:
     hypothesis = load_hypothesis(slug)

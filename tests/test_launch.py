@@ -23,7 +23,6 @@ from rlvr_debug.launch import launch, launch_command
 from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.serving.vllm import vllm_variables
-from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from tests.test_workflow import MINI, Project, copy
 
@@ -251,6 +250,7 @@ def test_a_hub_that_cannot_be_reached_ends_a_study_with_one_line(
     assert not (project.root / ".models" / "owner--model-main" / "manifest.json").exists()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["qwen2.5-7b", "qwen2.5-0.5b"])
 def test_the_study_of_a_real_model_is_planned_without_a_network(
     launched: Callable[[dict[str, Any]], Project], name: str
@@ -265,15 +265,3 @@ def test_the_study_of_a_real_model_is_planned_without_a_network(
     assert jobs["fetch_model"] == len(models)
     assert jobs["train"] == jobs["evaluate_run"] > 30
     assert not (project.study / "results").exists()
-
-
-def test_the_full_study_has_the_hypotheses_of_the_full_one() -> None:
-    full = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
-
-    def arms(params: Params) -> dict[str, set[str]]:
-        return {slug: set(each) for slug, each in params.arms.items()}
-
-    # of its size, all weights do not fit
-    left_out = {"lora-weight-sync": {"full-fine-tuning"}}
-    assert arms(FULL) == {slug: own - left_out.get(slug, set()) for slug, own in arms(full).items()}
-    assert len(FULL.arms) == 16

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 from rlvr_debug.checkout import ROOT
 
 PACKAGE = ROOT / "src" / "rlvr_debug"
@@ -223,3 +225,21 @@ def test_an_import_from_above_and_a_circle_are_seen_wherever_they_stand(tmp_path
     (tmp_path / "metrics" / "__init__.py").write_text("from rlvr_debug.grpo.x import late\n")
     assert circles(graph(tmp_path)) == {frozenset({"grpo.x", "metrics"})}
     assert reached("grpo.x", graph(tmp_path)) == {"grpo.x", "metrics"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pathlib, rlvr_debug.study.arms as a, rlvr_debug.study.params as p;"
+        "list(a.runs(p.load_params(pathlib.Path('params.yaml'))))",
+        "from rlvr_debug.causes import *; [cause_of(f) for f in variant_names()]",
+        "from rlvr_debug.environments import *; print([task_of(e) for e in environment_names()])",
+        # of the process that waits for a script's check
+        "import rlvr_debug.cli.checking, rlvr_debug.replay.baseline, rlvr_debug.trainers.trl.checking",
+    ],
+    ids=["params", "variants", "environments", "check"],
+)
+def test_what_computes_nothing_loads_no_torch(code: str) -> None:
+    """Its import takes as long as a check."""
+    words = [sys.executable, "-c", f"{code}; import sys; sys.exit('torch' in sys.modules)"]
+    assert subprocess.run(words, cwd=ROOT, check=False).returncode == 0

@@ -6,49 +6,19 @@ import math
 
 import pytest
 
-from benchmarks.mistakes.kinds import AREAS, HELD_OUT, Kind, load_kinds
+from benchmarks.mistakes.kinds import HELD_OUT, Kind, load_kinds
 from benchmarks.mistakes.make import make
-from benchmarks.mistakes.plants import PLANTS
 from benchmarks.mistakes.score import (
     RESULTS,
     Answer,
     answers,
-    log_of,
     read_lines,
     row,
     score,
 )
-from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT
 
 KINDS = load_kinds()
-
-
-def test_kinds_are_as_many_as_are_claimed_and_name_what_there_is() -> None:
-    mistakes = [kind for kind in KINDS.values() if kind.causes]
-    healthy = [kind for kind in KINDS.values() if not kind.causes]
-    held_out = [kind for kind in healthy if kind.fold == HELD_OUT]
-    assert (len(mistakes), len(healthy), len(held_out)) == (84, 44, 25)
-    assert {cause for kind in mistakes for cause in kind.causes} <= set(AREAS)
-    assert set(AREAS) <= set(hypothesis_names())
-    for kind in KINDS.values():
-        assert all(set(told.get("plants", {})) <= set(PLANTS) for told in kind.runs)
-    used = {
-        plant for kind in KINDS.values() for told in kind.runs for plant in told.get("plants", {})
-    }
-    assert used == set(PLANTS)
-
-
-def test_each_kind_s_runs_are_in_the_file_and_each_kind_is_in_one_fold() -> None:
-    kept = [(line["kind"], line["run"]) for line in read_lines()]
-    assert kept == [(kind.name, n) for kind in KINDS.values() for n in range(len(kind.runs))]
-    assert {kind.fold for kind in KINDS.values()} == {0, 1, 2}
-
-
-def test_without_the_sampler_a_log_has_nothing_of_it() -> None:
-    line = read_lines()[0]
-    assert log_of(line).has("sampler_gap")
-    assert not log_of(line, sampler=False).has("sampler_gap")
 
 
 def said(kind: Kind, *suspects: tuple[str, str]) -> Answer:
@@ -87,14 +57,14 @@ def test_the_page_has_the_table_as_it_was_written() -> None:
     assert written in (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_held_out_figure_is_that_of_the_logs() -> None:
     held_out = [line for line in read_lines() if KINDS[line["kind"]].fold == HELD_OUT]
     found = row("held out, with the sampler's log-probabilities", answers(held_out))
     assert found in RESULTS.read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_log_is_made_again_as_it_stands() -> None:
     [line] = [
         each for each in read_lines() if (each["kind"], each["run"]) == ("sampler-never-synced", 0)

@@ -16,6 +16,7 @@ from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, read_yaml
 from rlvr_debug.venvs import build_venv
+from scripts.train_flags import overlay_of, parser_of
 from tests.copies import call, project
 from tests.hub import Hub, serving, variables_of
 from tests.test_processes import CPU, needs_deepspeed
@@ -24,8 +25,6 @@ SCALING, UNSCALED, NO_KL, MUSIQUE, GSM8K = (
     (ROOT / "tests" / "original" / "commands.txt").read_text(encoding="utf-8").splitlines()
 )
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
-
-pytestmark = pytest.mark.heavy
 
 
 def dataset(config: str, rows: list[Any]) -> dict[str, bytes]:
@@ -77,22 +76,30 @@ def train(command: str, hub: Hub, checkout: Path, out: str, home: Path) -> dict[
     return training
 
 
+@pytest.mark.heavy
+def test_a_command_for_one_process_trains(hub: Hub, checkout: Path, tmp_path: Path) -> None:
+    training = train(SCALING, hub, checkout, "outputs/debug-h0X-test", tmp_path)
+    assert (training["steps"], training["kl_beta"]) == (50, 0.04)
+    assert training["group_size"] == training["prompts_per_step"] == 8
+
+
 @pytest.mark.parametrize(
-    ("command", "out", "meant"),
+    ("command", "meant"),
     [
-        (SCALING, "outputs/debug-h0X-test", {"steps": 50, "kl_beta": 0.04}),
-        (UNSCALED, "outputs/musique", {"steps": 50, "scale_rewards": "none"}),
-        (NO_KL, "outputs/musique", {"steps": 100, "kl_beta": 0.0}),
+        (UNSCALED, {"steps": 50, "scale_rewards": "none", "kl_beta": 0.04}),
+        (NO_KL, {"steps": 100, "scale_rewards": "none", "kl_beta": 0.0}),
     ],
 )
-def test_a_command_for_one_process_trains(
-    command: str, out: str, meant: dict[str, Any], hub: Hub, checkout: Path, tmp_path: Path
+def test_the_other_commands_for_one_process_mean_other_settings(
+    command: str, meant: dict[str, Any]
 ) -> None:
-    training = train(command, hub, checkout, out, tmp_path)
+    args = parser_of("musique").parse_args(shlex.split(command)[2:])
+    training = overlay_of("musique", args)["training"]
     assert {key: training[key] for key in meant} == meant
     assert training["group_size"] == training["prompts_per_step"] == 8
 
 
+@pytest.mark.heavy
 @needs_deepspeed
 def test_a_command_for_three_gpus_trains_on_musique_in_two_processes(
     hub: Hub, checkout: Path, tmp_path: Path
@@ -105,6 +112,7 @@ def test_a_command_for_three_gpus_trains_on_musique_in_two_processes(
     assert (training["prompts_per_step"], training["bf16"]) == (8, True)
 
 
+@pytest.mark.heavy
 @needs_deepspeed
 def test_a_command_for_three_gpus_trains_on_gsm8k_in_two_processes(
     hub: Hub, checkout: Path, tmp_path: Path
@@ -116,6 +124,7 @@ def test_a_command_for_three_gpus_trains_on_gsm8k_in_two_processes(
     assert (training["prompts_per_step"], training["num_iterations"]) == (32, 2)
 
 
+@pytest.mark.heavy
 @pytest.mark.vllm
 def test_vllm_s_server_rolls_out(hub: Hub, checkout: Path, tmp_path: Path) -> None:
     try:

@@ -43,6 +43,7 @@ def test_a_record_that_is_read_again_has_the_same_findings(
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_the_record_of_a_script_says_what_the_script_s_check_said(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT, encoding="utf-8")
@@ -250,6 +251,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_a_plain_loop_that_records_itself_agrees_and_its_mistake_is_found_and_named(
     example: Callable[..., Path],
 ) -> None:

@@ -10,29 +10,24 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bench_releases
 from lab.releases.checked import checked_release, release_job
 from lab.releases.checks import (
-    CSV,
     PAIRS,
-    SUBJECTS,
     Release,
     Subject,
     checks_of,
     checks_text,
-    in_order,
     missing,
     read_checks,
     write_checks,
 )
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
-from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.recording import record
 from rlvr_debug.trainers.verifiers.fixes import fix_names
-from rlvr_debug.venvs import build_venv, venv_names
+from rlvr_debug.venvs import build_venv
 
 V_0_1_3 = Release("verifiers", "0.1.3")
 FIXES = tuple(fix_names("verifiers-0.1.3"))
@@ -43,19 +38,6 @@ OF_THE_MASK = "the loss mask is the attention mask"
 
 
 # --- the table that is shipped
-
-
-def test_every_known_bug_deviates_where_it_is_broken_and_agrees_where_it_is_mended() -> None:
-    assert missing(read_checks()) == []
-
-
-def test_the_table_has_a_line_for_each_segment_of_each_release() -> None:
-    found = read_checks()
-    assert in_order(found) == found
-    for subject in SUBJECTS:
-        assert subject.release.environment in venv_names()
-        own = [each.segment for each in found if each.of(subject)]
-        assert own == [segment.name for segment in SEGMENTS]
 
 
 def test_a_release_that_cannot_be_run_is_said_to_be_so(tmp_path: Path) -> None:
@@ -72,18 +54,6 @@ def test_a_release_that_cannot_be_run_is_said_to_be_so(tmp_path: Path) -> None:
 def test_fixes_that_no_run_has_by_themselves_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a run has none, expected old-logprobs"):
         release_job(Subject(V_0_1_3, ("old-logprobs",)), tmp_path)
-
-
-def test_releases_that_are_not_asked_for_keep_their_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = tmp_path / "releases.csv"
-    own.write_bytes(CSV.read_bytes())
-    words = ["bench_releases", "--only", "no such release", "--out", str(own)]
-    monkeypatch.setattr("sys.argv", words)
-    bench_releases.main()
-    assert own.read_bytes() == CSV.read_bytes()
-    assert checks_text() in capsys.readouterr().out
 
 
 # --- the releases at work

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.results import KEPT, STUDIES, _commit, keep
-from rlvr_debug.checkout import ROOT
+from lab.results import KEPT, _commit, keep
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.study.params import load_params
 
 
 @pytest.fixture
@@ -21,17 +19,6 @@ def results(tmp_path: Path) -> Path:
         write_text(tmp_path / "results" / (name if "." in name else f"{name}/one"), name)
     write_text(tmp_path / "results" / "runs" / "weights", "are not kept")
     return tmp_path / "results"
-
-
-def test_every_committed_study_ships_under_its_own_name_and_every_folder_of_results_is_one() -> (
-    None
-):
-    for name, study in STUDIES.items():
-        overlay = ROOT / "studies" / f"{name}.yaml" if study.place else None
-        assert load_params(ROOT / "params.yaml", overlay).study == name
-    places = {study.place for study in STUDIES.values()}
-    for readme in (ROOT / "results").rglob("README.md"):
-        assert str(readme.parent.relative_to(ROOT / "results")) in places
 
 
 def test_what_a_reader_opens_replaces_what_was_there(results: Path, tmp_path: Path) -> None:

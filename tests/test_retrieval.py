@@ -273,6 +273,7 @@ def test_a_real_model_stays_within_the_row(model: str, strategy: str) -> None:
             assert set(found) <= {p.idx for p in row.paragraphs}
 
 
+@pytest.mark.heavy
 def test_a_real_model_finds_more_of_what_supports_real_questions_than_chance_does(
     model: str, real: Path
 ) -> None:

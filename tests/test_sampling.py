@@ -116,33 +116,6 @@ def test_a_conversation_in_pieces_is_the_template_s_rendering_of_the_whole(
     assert ids == chat.encode(chat.render(messages, tools, generate=True))
 
 
-def test_the_template_renders_qwen2_5_s_format(chat: Chat) -> None:
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-    messages = messages_of("Do.", "Wer ist <Ü>?", [("Well.", "one\n\ntwo")])
-    messages.append({"role": "tool", "content": "three"})
-    assert chat.render(messages, [tool, TOOL], generate=True) == (
-        "<|im_start|>system\nDo.\n\n# Tools\n\n"
-        "You may call one or more functions to assist with the user query.\n\n"
-        "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
-        '{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}\n'
-        '{"type": "function", "function": {"name": "retrieve_documents", '
-        '"description": "Find the documents that best match a query.", '
-        '"parameters": {"type": "object", "properties": {"query": {"type": "string", '
-        '"description": "What to look for."}}, "required": ["query"]}}}\n</tools>\n\n'
-        "For each function call, return a json object with function name and arguments within "
-        '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, '
-        '"arguments": <args-json-object>}\n</tool_call><|im_end|>\n'
-        "<|im_start|>user\nWer ist <Ü>?<|im_end|>\n"
-        "<|im_start|>assistant\nWell.<|im_end|>\n"
-        "<|im_start|>user\n<tool_response>\none\n\ntwo\n</tool_response>\n"
-        "<tool_response>\nthree\n</tool_response><|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    assert chat.render(messages[:2], [], generate=False) == (
-        "<|im_start|>system\nDo.<|im_end|>\n<|im_start|>user\nWer ist <Ü>?<|im_end|>\n"
-    )
-
-
 @given(
     st.text(min_size=1, max_size=5),
     st.text(max_size=5),
@@ -593,7 +566,7 @@ TEMPERATURES = (0.0, 0.5, 1.0, 2.0)
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @given(turns, st.sampled_from(TEMPERATURES), st.integers(1, 9), st.integers(0, 3))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_ids_and_log_probabilities_are_those_of_transformers_over_turns(
     random_model: RandomModel,
     shape: dict[str, Any],

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.simulate_looks import Study, World, draw
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, decide
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT, REFUTED, UNTESTED, Bar, Measured
@@ -26,6 +25,7 @@ from rlvr_debug.verdicts.sequential import (
 )
 from rlvr_debug.verdicts.statistics import Sample
 from tests.check_answer import case_answer
+from tests.simulated import Study, World, draw
 
 BAR = Bar.of(0.05, 0.1)
 SLUGS = ("hidden-context", "sequence-mismatch", "kl-penalty", "advantage-scaling")
@@ -291,11 +291,9 @@ def tables(study: Study, seeds: Ints, n: int) -> tuple[pd.DataFrame, Ints]:
     "world",
     [
         World("one cause", 8, 0.2),
-        World("one cause", 8, 0.15, "wide"),
         World("two, each enough", 8, 0.2, sees=False),
         World("two that compensate", 8, 0.2),
         World("two that hurt together", 8, 0.2, blames=0),
-        World("none, fails", 8, 0, unknown=0.3, blames=1),
     ],
     ids=str,
 )

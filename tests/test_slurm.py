@@ -274,6 +274,7 @@ def test_an_unknown_profile_ends_a_study_with_one_line_that_names_those_there_ar
     assert not project.study.exists()
 
 
+@pytest.mark.heavy
 def test_without_a_profile_snakemake_takes_all_cores(tmp_path: Path) -> None:
     done = copy(ROOT, tmp_path).snakemake("data/splits/musique/manifest.json")
     assert done.returncode == 0

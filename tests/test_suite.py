@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.copies import dry
 
@@ -19,18 +16,15 @@ def test_another(): pass
 """
 
 
-@pytest.mark.parametrize(("seconds", "ending"), [("600", "2 passed"), ("-1", "2 skipped")])
-def test_a_test_that_would_begin_too_late_is_skipped_and_named(
-    seconds: str, ending: str, tmp_path: Path
-) -> None:
+def test_a_test_that_would_begin_too_late_is_skipped_and_named(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(SUITE, encoding="utf-8")
     conftest = Path(__file__).with_name("conftest.py")
     (tmp_path / "conftest.py").write_bytes(conftest.read_bytes())
-    command = [sys.executable, "-m", "pytest", "-rs", "-v", "--seconds", seconds, str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-rs", "-v", "--seconds", "-1", str(tmp_path)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(command, capture_output=True, text=True, env=clean, check=True)
-    assert ending in done.stdout.splitlines()[-1]
-    assert ("no time left: it would have begun after more than" in done.stdout) == (seconds == "-1")
+    assert "2 skipped" in done.stdout.splitlines()[-1]
+    assert "no time left: it would have begun after more than" in done.stdout
 
 
 def test_make_install_installs_and_runs_nothing_else(copied: Path) -> None:
@@ -44,23 +38,3 @@ def test_make_install_installs_and_runs_nothing_else(copied: Path) -> None:
         "--no-deps --no-build-isolation -e .",
         "-r envs/test.txt",
     ]
-
-
-@pytest.mark.parametrize(
-    ("target", "runs"),
-    [("test", "test_light"), ("test-heavy", "test_heavy"), ("test-deep", "test_deep")],
-)
-def test_each_test_is_run_by_one_target(
-    target: str, runs: str, original: Path, tmp_path: Path
-) -> None:
-    marked = [f"@pytest.mark.{name}\ndef test_{name}(): pass\n" for name in ("heavy", "deep")]
-    text = "\n".join(["import pytest\n", *marked, "def test_light(): pass\n"])
-    (tmp_path / "test_some.py").write_text(text, encoding="utf-8")
-    (tmp_path / "pyproject.toml").write_bytes((original / "pyproject.toml").read_bytes())
-    asked = re.findall(r"pytest (-m \w+)?", dry(target, original))[0].split()
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "--collect-only", *asked, "."]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env=clean, check=True
-    )
-    assert re.findall(r"::(\w+)", done.stdout) == [runs]

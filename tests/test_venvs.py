@@ -86,6 +86,7 @@ def test_an_installation_that_was_killed_starts_again(project: Path, tmp_path: P
     subprocess.run([python, "-c", "import asked"], env={}, check=True)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("uv_s", [{}, {"UV_FIND_LINKS": "no-such-folder"}], ids=["uv", "pip"])
 def test_uv_looks_where_pip_does_and_pip_is_asked_where_uv_fails(
     uv_s: dict[str, str],

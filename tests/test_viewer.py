@@ -48,6 +48,7 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.heavy
 def test_the_template_draws_a_line_per_arm_the_mean_over_seeds(dvc: Path) -> None:
     said = run(dvc, "plots", "show", "--show-vega", "results/tables/curves.csv")
     spec = json.loads(said)

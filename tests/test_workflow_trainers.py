@@ -71,6 +71,7 @@ def test_the_study_says_which_run_went_wrong_and_why_and_once_mended_runs_that_a
     assert (project.results / "tables" / "verdicts.csv").exists()
 
 
+@pytest.mark.heavy
 def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
     """A folder is all of it: the study is accepted, and its runs are in the plan of the workflow."""
     project = copy(ROOT, tmp_path)

@@ -184,7 +184,7 @@ def _as_json(answer: Answer) -> dict[str, Any]:
 
 
 def _peers(out: Path, observed: str) -> None:
-    from benchmarks.bench_diagnose import rldoctor, rlprobe
+    from benchmarks.peers import rldoctor, rlprobe
     from rlvr_debug.venvs import build_venv
 
     python, said = build_venv("peers"), {}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.bench_diagnose import between
 from benchmarks.faults.case import load_cases
 from benchmarks.faults.score import NEW, expense
 from rlvr_debug.checkout import ROOT
@@ -154,6 +153,13 @@ def written(page: Path) -> str:
     for mark in PAGES[page]:
         text = between(text, mark, parts[mark])
     return text
+
+
+def between(page: str, mark: str, text: str) -> str:
+    """The page with this text between its two marks."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}"
 
 
 def main() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from benchmarks.bench_diagnose import hypotheses_of
 from benchmarks.faults.case import Case, load_cases, told
 from benchmarks.faults.chart import confusion_chart
 from benchmarks.faults.study import CASE, CONTROL, MODES, all_arms
+from benchmarks.peers import hypotheses_of
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_text
 from rlvr_debug.processes import run_main

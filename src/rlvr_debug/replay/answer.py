@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.replay.check import Checked
-from rlvr_debug.replay.consequences import consequences_of
 from rlvr_debug.replay.finding import DEVIATES, FAILED, NONE, NOT_SEEN, Finding, unseen_text
-from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments import SEGMENTS
+
+# an answer is printed by a process that needs no torch, whose import takes as long as a check
+if TYPE_CHECKING:
+    from rlvr_debug.replay.check import Checked
+    from rlvr_debug.replay.record import Record
 
 __all__ = [
     "AGREED",
@@ -32,6 +33,8 @@ _MOST = 3  # names that the sentence has
 
 def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
     """Return all that is told of a check, as JSON."""
+    from rlvr_debug.replay.consequences import consequences_of
+
     first, consequences = checked.first, consequences_of(record)
     told = {
         "trainer": checked.trainer,
@@ -104,6 +107,8 @@ def _next(first: Finding | None) -> str:
 
 def _file(segment: str) -> str:
     """Return the file that computes a segment again."""
+    from rlvr_debug.replay.segments import SEGMENTS
+
     module = next(each for each in SEGMENTS if each.name == segment).instances.__module__
     return f"{module.replace('.', '/')}.py"
 

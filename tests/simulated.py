@@ -164,7 +164,8 @@ def _noise(kind: str, gains: Floats, rng: np.random.Generator) -> Floats:
     wide = (gains >= LEARNS) | (kind == "wide")
     spread = rng.uniform(*(np.where(wide, SPREADS[True][n], SPREADS[False][n]) for n in range(2)))
     one, other = rng.normal(size=(2, *gains.shape, LARGEST))
-    return spread[..., None, None] * np.stack([one, 0.7 * one + 0.71 * other], -1)
+    noise: Floats = spread[..., None, None] * np.stack([one, 0.7 * one + 0.71 * other], -1)
+    return noise
 
 
 def rates(study: Study, seeds: Ints, bar: Bar) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Write those parts of the pages in docs/ that are made from the code, between marks.
+"""Write those parts of README.md and docs/ that are made from the code and from results, between marks.
 
 Run it as `python -m lab.pages`.
 """
@@ -7,28 +7,32 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
+from lab.figures import FIGURES
 from lab.parameters import parameters_text, schema_text
 from lab.record_format import settings_text
-from lab.releases.checks import checks_text
+from lab.releases.checks import pairs_text
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
     Hypothesis,
+    cause_of,
     hypothesis_names,
     load_hypothesis,
+    load_variant,
     phase_of,
+    stage_of,
+    variant_names,
 )
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml, write_text
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.logs.names import known_names
 from rlvr_debug.processes import run_main
 from rlvr_debug.replay.segments import SEGMENTS
-from rlvr_debug.replay.variants import causes_of, consequences_for, segments_for, variants_of
+from rlvr_debug.replay.variants import causes_of, consequences_for
 from rlvr_debug.study.params import load_params
 
 __all__ = ["PAGES", "SCHEMA", "written"]
@@ -39,76 +43,49 @@ _PRIORITIES = _CAUSE["properties"]["priority"]["enum"]
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
-    for name in PAGES:
-        page = ROOT / "docs" / name
-        write_text(page, written(page))
+    for page in PAGES:
+        write_text(ROOT / page, written(page))
         print(page)
     write_text(SCHEMA, schema_text())
-    print(SCHEMA)
+    print(SCHEMA.relative_to(ROOT))
 
 
 def hypotheses_text() -> str:
-    """Return a table of all hypotheses, and what each claims, how it is tested and what follows."""
+    """Return what each hypothesis claims, how it is tested and what follows, the most urgent first."""
     all_of_them = sorted(
         map(load_hypothesis, hypothesis_names()),
         key=lambda each: (_PRIORITIES.index(each.priority), each.slug),
     )
     arms = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml").arms
-    rows = [
-        "| hypothesis | number | kind | priority | phase | mechanism shown by |",
-        "| --- | --- | --- | --- | --- | --- |",
-        *map(_row, all_of_them),
-    ]
-    parts = [_described(each, told(arms[each.slug])) for each in all_of_them]
-    return "\n\n".join(["\n".join(rows), *parts])
-
-
-def _row(hypothesis: Hypothesis) -> str:
-    cells = (
-        f"[`{hypothesis.slug}`](#{hypothesis.slug})",
-        hypothesis.number,
-        hypothesis.kind,
-        hypothesis.priority,
-        str(phase_of(hypothesis.slug, hypothesis_names())),
-        ", ".join([*segments_for(hypothesis.slug), *consequences_for(hypothesis.slug)])
-        or "its own gain",
-    )
-    return f"| {' | '.join(cells)} |"
+    return "\n\n".join(_described(each, told(arms[each.slug])) for each in all_of_them)
 
 
 def _described(hypothesis: Hypothesis, arms: Mapping[str, object]) -> str:
-    others = ", ".join(f"[`{slug}`](#{slug})" for slug in hypothesis.alternatives)
+    others = ", ".join(f"`{slug}`" for slug in hypothesis.alternatives)
+    # where somebody's code has it; most causes have no line of the release that the case comes from
+    place = hypothesis.root_cause.removeprefix("None known in verifiers 0.1.3. Elsewhere: ")
+    phase = phase_of(hypothesis.slug, hypothesis_names())
     lines = (
         f"### {hypothesis.slug}",
-        hypothesis.claim,
-        f"- **Why it would explain the run.** {hypothesis.explanation}",
-        f"- **Where.** {hypothesis.root_cause}",
-        f"- **Tested by.** {hypothesis.methods} Arms of the full study: "
-        f"{', '.join(f'`{name}`' for name in arms)}.",
-        f"- **Its own diagnostic.** {hypothesis.diagnostics}",
+        "",
+        f"*{hypothesis.number}, {hypothesis.kind}, {hypothesis.priority}, phase {phase}.* "
+        f"{hypothesis.claim} {hypothesis.explanation}",
+        "",
+        *([] if place.startswith("None claimed") else [f"- **Where.** {place}"]),
+        f"- **Tested by.** {hypothesis.methods} Arms: {', '.join(f'`{name}`' for name in arms)}.",
         f"- **Validated when.** {hypothesis.success}",
         f"- **Cleared when.** {hypothesis.invalidation}",
-        f"- **Then.** {hypothesis.next_steps}"
-        + (f" If it is cleared, look at {others}." if others else ""),
+        f"- **Then.** {hypothesis.next_steps}" + (f" If cleared, see {others}." if others else ""),
     )
-    return "\n".join([lines[0], "", lines[1], "", *lines[2:]])
-
-
-def checks_table() -> str:
-    """Return a table of every check, in the order of equal findings."""
-    lines = ["| check | speaks for | fine while | why |", "| --- | --- | --- | --- |"]
-    return "\n".join(
-        [*lines, *(f"| {c.name} | `{c.slug}` | {c.threshold} | {c.reason} |" for c in log_checks())]
-    )
-
-
-def names_table() -> str:
-    """Return a table of every quantity with its unit, and its names by framework."""
-    lines = ["| quantity | unit | names |", "| --- | --- | --- |"]
-    for name, entry in known_names()["quantities"].items():
-        known = [f"{k}: {', '.join(f'`{n}`' for n in v)}" for k, v in entry["names"].items() if v]
-        lines.append(f"| {name} | {entry['unit']} | {'; '.join(known)} |")
     return "\n".join(lines)
+
+
+def log_checks_table() -> str:
+    """Return a table of every check of a log, in the order of equal findings."""
+    lines = ["| check | speaks for | fine while |", "| --- | --- | --- |"]
+    return "\n".join(
+        [*lines, *(f"| {c.name} | `{c.slug}` | {c.threshold} |" for c in log_checks())]
+    )
 
 
 def stages_table() -> str:
@@ -121,50 +98,66 @@ def stages_table() -> str:
     return "\n".join(lines)
 
 
-def segments_table() -> str:
-    """Return a table of a step's segments: what each is held to, by which names, and what it speaks for."""
+def faults_table() -> str:
+    """Return a table of every variant of a stage: what it does wrong, and where such a bug was reported."""
     lines = [
-        "| segment | what must hold | names that are tried | speaks for |",
-        "| --- | --- | --- | --- |",
+        "| fault | stage | cause | what it does | reported |",
+        "| --- | --- | --- | --- | --- |",
     ]
+    for name in variant_names():
+        what, _, rest = str(load_variant(name).__doc__).strip().partition("\n\n")
+        [source] = re.findall(r"(.*?)[;.]\s+(?:rows?\s.*?|None)\sof\s+known bugs", rest, re.DOTALL)
+        cells = (f"`{name}`", f"`{stage_of(name)}`", cause_of(name), what, source)
+        said = " | ".join(" ".join(cell.split()).replace("|", r"\|") for cell in cells)
+        lines.append(f"| {said} |")
+    return "\n".join(lines)
+
+
+def segments_table() -> str:
+    """Return a table of a step's segments: what each is held to, and what it speaks for."""
+    lines = ["| segment | what must hold | speaks for |", "| --- | --- | --- |"]
     for segment in SEGMENTS:
         own = segment.instances.__doc__ or inspect.getmodule(segment.instances).__doc__ or ""
         does = (
             own.splitlines()[0].removeprefix("Yield ").removeprefix(f"{segment.name}: ").rstrip(".")
         )
         causes = ", ".join(f"`{slug}`" for slug in causes_of(segment.name)) or "what it says"
-        lines.append(f"| {segment.name} | {does} | {len(variants_of(segment.name))} | {causes} |")
+        lines.append(f"| {segment.name} | {does} | {causes} |")
     return "\n".join(lines)
 
 
 def consequences_table() -> str:
     """Return a table of what is measured of how steps are set, with bounds and what it speaks for."""
     file = ROOT / "src" / "rlvr_debug" / "replay" / "consequences" / "texts.yaml"
-    lines = ["| consequence | bound | why this bound | speaks for |", "| --- | --- | --- | --- |"]
+    lines = ["| consequence | bound | speaks for |", "| --- | --- | --- |"]
     for name, text in read_yaml(file).items():
         causes = [slug for slug in hypothesis_names() if name in consequences_for(slug)]
         says = ", ".join(f"`{slug}`" for slug in causes) or "what it says"
-        lines.append(f"| {name} | {text['bound']} | {text['reason']} | {says} |")
+        lines.append(f"| {name} | {text['bound']} | {says} |")
     return "\n".join(lines)
 
 
-# by page: the marks, and what stands between the two ends of each
+# by page, and by the mark that begins and ends the part
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "hypotheses.md": {"hypotheses": hypotheses_text},
-    "diagnose.md": {"checks": checks_table, "names": names_table},
-    "releases.md": {"checked": checks_text},
-    "trainer.md": {"stages": stages_table},
-    "check.md": {"segments": segments_table, "consequences": consequences_table},
-    "record.md": {"settings": settings_text},
-    "parameters.md": {"parameters": parameters_text},
+    "docs/hypotheses.md": {"hypotheses": hypotheses_text},
+    "docs/checks.md": {
+        "log-checks": log_checks_table,
+        "segments": segments_table,
+        "consequences": consequences_table,
+    },
+    "docs/releases.md": {"checked": pairs_text},
+    "docs/trainer.md": {"stages": stages_table, "faults": faults_table},
+    "docs/record.md": {"settings": settings_text},
+    "docs/parameters.md": {"parameters": parameters_text},
+    **FIGURES,
 }
 SCHEMA = ROOT / "docs" / "params.schema.json"
 
 
-def written(page: Path) -> str:
+def written(page: str) -> str:
     """Return the page as it should be. Raise InputError where a mark is missing."""
-    text = page.read_text(encoding="utf-8")
-    for mark, part in PAGES[page.name].items():
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for mark, part in PAGES[page].items():
         begin, end = f"<!-- {mark}: begin -->\n", f"\n<!-- {mark}: end -->"
         before, found, rest = text.partition(begin)
         _, ended, after = rest.partition(end)

@@ -11,8 +11,9 @@ from rlvr_debug.study.model import Params
 
 __all__ = ["parameters_text", "schema_text"]
 
-# what cases and arms change is described where it stands in full
-_ELSEWHERE = ("training", "rollouts")
+# what cases and arms change is described where it stands in full; shares of hops and steps need no row each
+_ELSEWHERE = ("training", "rollouts", "hops", "steps")
+_BY_ENVIRONMENT = ("data", "environments")
 _LIMITS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -47,11 +48,30 @@ def parameters_text() -> str:
     """Return a table of the plain keys of params.yaml, and one for each block of it."""
     schema = json_schema(Params)
     plain = {k: v for k, v in schema["properties"].items() if not list(_inside(v))}
-    parts = [_table(_rows(plain, schema["required"]))]
+    parts = [_table(_rows(plain))]
     for key, node in schema["properties"].items():
         if key not in plain:
-            parts += [f"## {key}", node["description"], _table(_all_rows(node, ""))]
+            rows = _all_rows(node, "")
+            shown = _shared(list(rows)) if key in _BY_ENVIRONMENT else rows
+            parts += [f"## {key}", node["description"], _table(shown)]
     return "\n\n".join(parts)
+
+
+def _shared(rows: list[list[str]]) -> Iterator[list[str]]:
+    """Yield the rows of environments; those that all of them have once, with `<environment>` for the name."""
+    split = [(*row[0].strip("`").partition("."), row) for row in rows]
+    environments = {name for name, dot, _, _ in split if not dot}
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for _, _, key, row in split:
+        alike.setdefault((key, row[1], row[3]), []).append(row)
+    apart = []
+    for (key, values, said), group in alike.items():
+        if key and len(group) == len(environments):
+            defaults = " or ".join(dict.fromkeys(row[2] for row in group))
+            yield [f"`<environment>.{key}`", values, defaults, said]
+        else:
+            apart += group
+    yield from sorted(apart)
 
 
 def _inside(node: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -63,28 +83,21 @@ def _inside(node: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield "<name>", below
 
 
-def _required(node: Mapping[str, Any]) -> list[str]:
-    return [name for one in (node, *node.get("oneOf", ())) for name in one.get("required", ())]
-
-
 def _all_rows(node: Mapping[str, Any], above: str) -> Iterator[list[str]]:
     """Yield the rows of everything that is inside of a value, by its key in full."""
     for key, below in _inside(node):
         full = f"{above}{key}"
         deeper = key not in _ELSEWHERE and list(_inside(below))
         if not deeper:
-            yield from _rows({key: below}, _required(node), above)
+            yield from _rows({key: below}, above)
         else:
             yield [f"`{full}`", "", _shown(below), _said(below)]
             yield from _all_rows(below, f"{full}.")
 
 
-def _rows(
-    keys: Mapping[str, Mapping[str, Any]], required: list[str], above: str = ""
-) -> Iterator[list[str]]:
+def _rows(keys: Mapping[str, Mapping[str, Any]], above: str = "") -> Iterator[list[str]]:
     for key, node in keys.items():
-        said = _said(node) + ("" if key in required or key == "<name>" else " Optional.")
-        yield [f"`{above}{key}`", _values(node), _shown(node), said]
+        yield [f"`{above}{key}`", _values(node), _shown(node), _said(node)]
 
 
 def _said(node: Mapping[str, Any]) -> str:

@@ -18,7 +18,6 @@ from benchmarks.faults import jobs, planted, run, score, study
 from benchmarks.faults.case import Case, Task, Told, load_cases, module_of, told
 from benchmarks.faults.located import cases_to_locate, differing, located
 from benchmarks.faults.noise import noisy
-from benchmarks.faults.page import PAGES, read_results, written
 from benchmarks.faults.run import Place, recorded
 from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
 from rlvr_debug.causes import hypothesis_names, load_hypothesis, variant_names
@@ -348,16 +347,10 @@ def test_a_job_goes_on_with_the_seed_that_is_missing(short: None, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def results() -> pd.DataFrame:
-    return read_results()[0]
+    costs = {name: [""] for name in ("cost", "cost_low", "cost_high")}
+    return pd.read_csv(HERE / "results" / "cases.csv", keep_default_na=False, na_values=costs)
 
 
 def test_the_committed_scores_follow_from_the_committed_cases(results: pd.DataFrame) -> None:
     expected = pd.DataFrame(score.score_rows(results)).to_csv(index=False, float_format="%.4g")
     assert (HERE / "results" / "scores.csv").read_text(encoding="utf-8") == expected
-
-
-def test_the_pages_show_the_committed_results() -> None:
-    for page, marks in PAGES.items():
-        text = page.read_text(encoding="utf-8")
-        assert marks
-        assert written(page) == text, "python -m benchmarks.faults.page"

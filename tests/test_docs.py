@@ -1,18 +1,16 @@
-"""README.md and docs/: the site builds, links lead somewhere, and what is written there is so. Figures: test_docs_figures.py.
+"""README.md and docs/: the site builds, links lead somewhere, what is shown is so, and commands do what is said.
 
-Every command is accounted for in tests/docs_commands.py, and those that are cheap are run here, in a copy.
+Commands are those of tests/docs_commands.yaml; parts that are made from code and results are those of lab/pages.py.
 """
 
 from __future__ import annotations
 
-import ast
+import csv
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +19,17 @@ import pytest
 from lab.pages import PAGES, written
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.causes.check import log_checks
-from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.files import read_yaml
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.study.params import load_params, parse_params
-from tests.copies import call, dry
-from tests.docs_accounts import BLOCK, INLINE, Elsewhere, Here, InCI, NotHere, commands_of
-from tests.docs_commands import COMMANDS, TABLES
+from tests.copies import call
 from tests.made_up_study import CAUSE_FOUND, Study
-from tests.pages import DOCS, ROOT, pages
+from tests.pages import BLOCK, DOCS, INLINE, ROOT, commands_of, pages
 
-LOG = ROOT / "tests" / "logs" / "zero-rate"
+COMMANDS = read_yaml(ROOT / "tests" / "docs_commands.yaml")
+RUN: Mapping[str, Mapping[str, Any]] = COMMANDS["run"]
+NAMED: Mapping[str, list[str]] = COMMANDS["named"]
 
 
 # --- the site
@@ -79,9 +77,7 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
         ("docs/verdicts.md", "[gone](gone.md)"),
         ("docs/verdicts.md", "[gone](check.md#gone)"),
         ("docs/verdicts.md", "[outside](../results/metrics.json)"),
-        ("docs/verdicts.md", "![gone](gone.svg)"),
         ("docs/studies.md", "![gone](../results/charts/gone.svg)"),
-        ("README.md", "[gone](docs/gone.md)"),
         ("README.md", "[gone](docs/check.md#gone)"),
         ("README.md", "![gone](docs/gone.svg)"),
     ],
@@ -99,36 +95,39 @@ def test_a_page_that_the_table_of_contents_leaves_out_fails_the_build(tmp_path: 
     assert build(tmp_path).returncode != 0
 
 
-def test_every_link_of_the_readme_leads_somewhere_on_a_git_host() -> None:
-    text = pages()["README.md"]
-    links = re.findall(r"\]\(([^)\s#]+)", text)
-    assert len(links) > 20
-    for link in links:
-        assert link.startswith("https://") or (ROOT / link).is_file(), link
+def links(page: str) -> set[str]:
+    """Return the files that a page links to, from the project's root, without images."""
+    found = re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s#]+)", pages()[page])
+    inside = {link for link in found if not link.startswith("https://")}
+    return {str((ROOT / page).parent.joinpath(link).relative_to(ROOT)) for link in inside}
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    text = pages()["README.md"]
-    assert [name for name in pages() if name.startswith("docs/") and f"({name}" not in text] == []
+def test_the_readme_leads_to_every_page_by_at_most_25_links() -> None:
+    first = links("README.md")
+    assert len(re.findall(r"(?<!!)\[[^\]]*\]\(", pages()["README.md"])) <= 25
+    assert [link for link in first if not (ROOT / link).is_file()] == []
+    reached, to_do = {"README.md"}, first & pages().keys()
+    while to_do := to_do - reached:
+        reached |= to_do
+        to_do = {link for page in to_do for link in links(page)} & pages().keys()
+    assert pages().keys() - reached == set()
 
 
 # --- paths
 
-TREES = {
-    *(
-        "benchmarks",
-        "ci",
-        "configs",
-        "docs",
-        "envs",
-        "examples",
-        "fixes",
-        "lab",
-        "models",
-        "results",
-    ),
-    *("scripts", "src", "studies", "tests", "workflow"),
-}
+TREES = [
+    "benchmarks",
+    "ci",
+    "configs",
+    "docs",
+    "envs",
+    "examples",
+    "fixes",
+    "lab",
+    "models",
+    "results",
+]
+TREES += ["scripts", "src", "studies", "tests", "workflow"]
 # of what is not this project, or is there only once something was run or added
 NOT_OURS = re.compile(
     r"envs/environment\.py|verifiers/(?:trainers|envs|utils)/\w+\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse|tables/verifiers\.csv).*"
@@ -179,126 +178,95 @@ def test_a_path_that_is_not_there_is_found() -> None:
     ]
 
 
+def test_every_page_that_the_code_names_is_there() -> None:
+    command = [
+        "git",
+        "grep",
+        "-hoE",
+        r"docs/[a-z-]+\.md",
+        "--",
+        ".",
+        ":!CHANGELOG.md",
+        ":!tests/test_docs.py",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert {name for name in done.stdout.split() if not (ROOT / name).is_file()} == set()
+
+
 # --- commands
 
 
 def unknown(texts: Mapping[str, str]) -> list[str]:
-    """A line for each command that no test is known to run, and for each block of no known language."""
+    """A line for each command that is in no table, and for each block of no known language."""
+    known = {*RUN, *(command for commands in NAMED.values() for command in commands)}
+    begins = tuple(command.removesuffix("*") for command in known if command.endswith("*"))
     lines = []
     for name, text in texts.items():
-        for language, body in BLOCK.findall(text):
-            if language not in ("sh", "yaml", "python", "text"):
-                lines.append(
-                    f"{name}: the block that begins with {body.partition(chr(10))[0]!r} is of language "
-                    f"{language!r}, expected sh, yaml, python or text"
-                )
         lines += [
-            f"{name}: no test runs `{command}`, expected it in tests/docs_commands.py: Here, or where it is run"
+            f"{name}: a block of language {language!r}, expected sh, yaml, python or text"
+            for language, _ in BLOCK.findall(text)
+            if language not in ("sh", "yaml", "python", "text")
+        ]
+        lines += [
+            f"{name}: no test runs `{command}`, expected it in tests/docs_commands.yaml"
             for command in commands_of(text)
-            if command not in COMMANDS
+            if command not in known and not command.startswith(begins)
         ]
     return lines
 
 
-def test_every_command_is_accounted_for_and_no_other() -> None:
+def test_every_command_is_run_or_named_and_no_other_is() -> None:
     texts = pages()
     assert unknown(texts) == []
-    written_down = {command for text in texts.values() for command in commands_of(text)}
-    assert set(COMMANDS) - written_down == set()
-    assert sum(map(len, TABLES)) == len(COMMANDS), "a command has two accounts"
+    shown = {command for text in texts.values() for command in commands_of(text)}
+    named = [command for commands in NAMED.values() for command in commands]
+    assert [command for command in RUN if command not in shown] == []
+    assert [c for c in named if not any(s == c or s.startswith(c.rstrip("*")) for s in shown)] == []
+    assert len(named) == len({*named} - {*RUN}), "a command stands twice"
 
 
-def test_a_command_that_nobody_runs_is_named_with_what_to_do() -> None:
-    texts = {
-        **pages(),
-        "docs/new.md": "```sh\nmake coffee \\\n  MILK=1    # hot\n```\nor `dvc brew`\n",
-    }
-    ending = "expected it in tests/docs_commands.py: Here, or where it is run"
-    assert unknown(texts) == [
-        f"docs/new.md: no test runs `make coffee MILK=1`, {ending}",
-        f"docs/new.md: no test runs `dvc brew`, {ending}",
+def test_a_command_that_nobody_runs_is_said() -> None:
+    text = "```sh\nmake coffee \\\n  MILK=1    # hot\n```\nor `dvc brew`\n```\nmake tea\n```\n"
+    assert [line.partition(", expected")[0] for line in unknown({"docs/new.md": text})] == [
+        "docs/new.md: a block of language ''",
+        "docs/new.md: no test runs `make coffee MILK=1`",
+        "docs/new.md: no test runs `dvc brew`",
     ]
-    [line] = unknown({"docs/new.md": "```\nmake coffee\n```\n"})
-    assert line.endswith("is of language '', expected sh, yaml, python or text")
 
 
-def of_kind(kind: type) -> Iterator[Any]:
-    for command, how in COMMANDS.items():
-        if isinstance(how, kind):
-            marks = [pytest.mark.heavy] if isinstance(how, Here) and how.heavy else []
-            yield pytest.param(command, how, id=command, marks=marks)
+def to_run() -> Iterator[Any]:
+    for command, how in RUN.items():
+        yield pytest.param(command, how, id=command, marks=[pytest.mark.heavy] * ("heavy" in how))
 
 
-@pytest.mark.parametrize(("command", "how"), list(of_kind(Here)))
-def test_a_command_does_what_its_page_says(command: str, how: Here, copied: Path) -> None:
-    done = call(f"{command} {how.adds}", copied)
-    assert done.returncode == how.status, done.stdout
+@pytest.mark.parametrize(("command", "how"), list(to_run()))
+def test_a_command_does_what_its_page_says(
+    command: str, how: Mapping[str, Any], copied: Path
+) -> None:
+    done = call(f"{command} {how.get('adds', '')}", copied)
+    assert done.returncode == how.get("status", 0), done.stdout
     assert "Traceback" not in done.stdout
-    assert how.says in done.stdout
-    assert not how.leaves or (copied / how.leaves).is_file()
+    assert how.get("says", "") in done.stdout
+    assert (copied / how.get("leaves", "")).exists()
 
 
 def test_the_diagnosis_that_the_readme_shows_is_what_is_said(original: Path) -> None:
-    [shown] = [body for language, body in BLOCK.findall(pages()["README.md"]) if language == "text"]
-    done = call("rlvr-debug diagnose tests/logs/truncation --gpus 0", original)
-    assert shown in done.stdout
+    text = pages()["README.md"]
+    [log] = re.findall(r"Of a shipped log, `([^`]+)`", text)
+    done = call(f"rlvr-debug diagnose {log}", original)
+    assert next(body for language, body in BLOCK.findall(text) if language == "text") in done.stdout
 
 
-def plain(text: str) -> str:
-    return re.sub(r"""["',\[\]]""", "", text)
-
-
-@cache
-def functions_of(file: str) -> set[str]:
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-
-
-def lost(command: str, how: Elsewhere, runs: str) -> list[str]:
-    """What does not hold of a command that another test is said to run. runs: what make makes of it."""
-    file, _, test = how.test.partition("::")
-    text = plain((ROOT / file).read_text(encoding="utf-8"))
-    said = plain(f"{command}\n{runs}")
-    return [
-        *([] if test in functions_of(file) else [f"{file} has no {test}"]),
-        *(f"{file} has no {word!r}" for word in how.words if word not in text),
-        *(f"`{command}` has no {word!r}" for word in how.words if word not in said),
-    ]
-
-
-def test_what_other_tests_are_said_to_run_they_do(original: Path) -> None:
-    for command, how in COMMANDS.items():
-        if isinstance(how, Elsewhere):
-            runs = (
-                dry(command.removeprefix("make "), original) if command.startswith("make ") else ""
-            )
-            assert lost(command, how, runs) == []
-    wrong = Elsewhere("tests/test_docs.py::test_gone", ("--no-such-flag",))
-    assert lost("make tea", wrong, "") == [
-        "tests/test_docs.py has no test_gone",
-        "`make tea` has no '--no-such-flag'",
-    ]
-
-
-def test_what_ci_is_said_to_run_it_does(original: Path) -> None:
-    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    lines = re.findall(r"^timed make (.+)$", text, re.MULTILINE)
-    runs = [dry(target, original) for target in lines]
-    for command, how in COMMANDS.items():
-        if isinstance(how, InCI):
-            target = command.removeprefix("make ")
-            same = command.startswith("make ") and dry(target, original).split() in map(
-                str.split, runs
-            )
-            assert target in lines or same or any(command in each for each in runs), command
-
-
-def test_what_is_not_run_says_why_and_names_targets_that_exist(original: Path) -> None:
-    for command, how in COMMANDS.items():
-        if isinstance(how, NotHere):
-            assert len(how.why.split()) > 1
-            if command.startswith("make "):
-                assert dry(command.removeprefix("make "), original)
+def test_the_tests_and_lines_of_ci_that_run_commands_are_there() -> None:
+    for why, commands in NAMED.items():
+        file, _, test = why.partition("::")
+        if file == ".ci/run":
+            lines = (ROOT / file).read_text("utf-8").replace(" &\n", "\n").splitlines()
+            assert {f"timed {command}" for command in commands} <= {*lines}
+        elif test:
+            assert f"def {test}(" in (ROOT / file).read_text("utf-8"), why
+        else:
+            assert " " in why
 
 
 # --- overlays
@@ -330,26 +298,7 @@ def test_an_overlay_that_is_shown_is_a_study(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_what_pages_have_from_the_code_is_up_to_date(name: str) -> None:
-    assert written(DOCS / name) == pages()[f"docs/{name}"], "python -m lab.pages"
-
-
-def test_the_page_of_the_trainer_has_every_stage() -> None:
-    page = pages()["docs/trainer.md"]
-    assert [field.name for field in fields(Stages) if f"`{field.name}`" not in page] == []
-
-
-def test_every_metric_has_a_unit_and_the_file_that_computes_it() -> None:
-    page = pages()["docs/diagnostics.md"].partition("\n## Metrics")[2].partition("\n## ")[0]
-    units = "reward|share|advantage|correlation|tokens|replies|calls per rollout|nats per token|ratio|loss"
-    units += "|loss per weight|loss per nat|relative|weight|weight per step|batches|optimizer steps"
-    sections = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
-    assert len(sections) > 5
-    for section in sections:
-        [source] = re.findall(r"^`(\w+\.py)`", section, re.MULTILINE)
-        assert (ROOT / "src" / "rlvr_debug" / "metrics" / source).is_file()
-        rows = re.findall(r"^\| `[^`]+` \| (.*?) \|", section, re.MULTILINE)
-        assert rows
-        assert [unit for unit in rows if not re.fullmatch(units, unit)] == []
+    assert written(name) == pages()[name], "python -m lab.pages"
 
 
 def test_every_column_of_the_tables_is_explained(tmp_path: Path) -> None:
@@ -361,30 +310,17 @@ def test_every_column_of_the_tables_is_explained(tmp_path: Path) -> None:
         assert sorted(said) == sorted(map(str, tables[name])), name
 
 
-def test_every_page_opens_with_the_question_that_it_answers() -> None:
-    for name, text in pages().items():
-        if name != "README.md":
-            opening = text.partition("\n\n")[2].partition("\n\n")[0]
-            assert "?" in opening, (
-                f"{name} opens with {opening!r}, expected the question that it answers"
-            )
-
-
-def test_the_threads_are_forty_and_name_segments_and_checks_that_there_are() -> None:
-    rows = re.findall(
-        r"^\| \[[^\]]+\]\((\S+)\) \|(.*)\|$", pages()["docs/threads.md"], re.MULTILINE
-    )
-    assert len({link for link, _ in rows}) == len(rows) == 40
-    assert all(link.startswith("https://github.com/") for link, _ in rows)
+def test_the_threads_name_segments_and_checks_that_there_are() -> None:
     known = {
         *(segment.name for segment in SEGMENTS),
-        *(each.name for each in log_checks()),
+        *(variant.name for segment in SEGMENTS for variant in variants_of(segment.name)),
+        *(check.name for check in log_checks()),
         *hypothesis_names(),
-        "tool_calls",
+        *("tool_calls", "as it is set"),
     }
-    variants = {each.name for segment in SEGMENTS for each in variants_of(segment.name)}
-    for link, cells in rows:
-        ours = cells.rsplit(" | ", 2)[1]
-        assert set(INLINE.findall(ours)) <= known, link
-        for name in re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", ours):
-            assert name in variants | {"as it is set"}, link
+    with (DOCS / "threads.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["thread"] for row in rows}) == len(rows) == 40
+    for row in rows:
+        ours = row["would have found it"]
+        assert {*re.findall(r"[`*]([^`*]+)[`*]", ours)} <= known, row["thread"]

@@ -20,8 +20,8 @@ from rlvr_debug.cli import main
 from rlvr_debug.files import read_table
 from rlvr_debug.report.charts import study_charts
 from tests.copies import call
-from tests.docs_accounts import BLOCK
 from tests.in_process import called
+from tests.pages import BLOCK
 
 
 def section(title: str) -> str:
@@ -270,7 +270,7 @@ def test_a_new_environment_is_a_taskset_of_verifiers_by_the_module_that_the_page
 ) -> None:
     pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
     reverse(copied)
-    page = (ROOT / "docs" / "tasksets.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
     [module] = [body for _, body in BLOCK.findall(page) if "TASKSETS[" in body]
     (copied / "rlvr_debug_reverse.py").write_text(module, encoding="utf-8")
     shown = (

@@ -229,7 +229,7 @@ def _same(trace: Any, expected: Rollout) -> None:
 def test_a_call_that_cannot_be_read_ends_a_rollout_of_verifiers_only(
     reply: str, qwen3: Path
 ) -> None:
-    """Where the two differ: ours answers it with an error. See docs/tasksets.md."""
+    """Where the two differ: ours answers it with an error. See docs/environments.md."""
     tasks, chat = tasks_of("musique", 1), Chat(qwen3)
     [trace] = trace_rollouts(tasks, qwen3, CutSampler([reply, ANSWER], chat))
     [expected] = our_rollouts(tasks, chat, CutSampler([reply, ANSWER], chat))

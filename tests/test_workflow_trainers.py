@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rlvr_debug.study.params import load_params
-from tests.docs_accounts import BLOCK
+from tests.pages import BLOCK
 from tests.test_workflow import ROOT, Project, copy
 
 PROGRAM = str(ROOT / "tests" / "programs" / "misbehaving.py")

@@ -1,1 +1,1 @@
-"""The blind benchmark: cases with a planted fault or none, studied by who cannot know which. docs/benchmark.md."""
+"""The blind benchmark: cases with a planted fault or none, studied by who cannot know which. docs/evidence.md."""

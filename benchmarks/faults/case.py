@@ -49,7 +49,7 @@ __all__ = [
 
 CASES = Path(__file__).with_name("cases.yaml")
 ROWS = "rows"
-# of every run, healthy ones too, by environment: as short as a healthy run's gain allows (docs/benchmark.md)
+# of every run, healthy ones too, by environment: as short as a healthy run's gain allows (docs/evidence.md)
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "gsm8k": {"prompts_per_step": 8, "steps": 10},
     "musique": {"prompts_per_step": 8, "steps": 22},

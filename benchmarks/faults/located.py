@@ -3,8 +3,8 @@
     python -m benchmarks.faults.located [--only CASE ...] [--cases FOLDER] [--out FILE]
 
 Half of the stages at a time, so that few steps are run; then, with the right stages, each setting of the case. Of every
-fault of the blind benchmark and of the library, into benchmarks/faults/located.csv, from which `python -m
-benchmarks.faults.page` makes the table of docs/benchmark.md; or of a folder's cases, the healthy ones too, as `make bench-faults
+fault of the blind benchmark and of the library, into benchmarks/faults/located.csv (docs/evidence.md); or of a
+folder's cases, the healthy ones too, as `make bench-faults
 CASES=folder` takes it.
 """
 
@@ -32,7 +32,6 @@ from benchmarks.faults.case import (
     stages_of,
     told,
 )
-from benchmarks.faults.page import LOCATED
 from benchmarks.faults.run import Place, first_steps
 from benchmarks.faults.study import CASE
 from rlvr_debug.causes import cause_of, variant_names
@@ -48,6 +47,8 @@ from rlvr_debug.trainers.own.trace import traced
 from rlvr_debug.trainers.own.training import load_policy
 
 __all__ = ["Located", "cases_to_locate", "differing", "located", "parts_found"]
+
+LOCATED = Path(__file__).with_name("located.csv")
 
 
 @dataclass(frozen=True)

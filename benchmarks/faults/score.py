@@ -22,9 +22,9 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_text
 from rlvr_debug.processes import run_main
 from rlvr_debug.report.charts import write_svg
-from rlvr_debug.verdicts.statistics import mean_estimate, welch
+from rlvr_debug.verdicts.statistics import welch
 
-__all__ = ["NEW", "PEERS", "case_row", "cost_of", "expense", "score_rows"]
+__all__ = ["NEW", "PEERS", "case_row", "cost_of", "score_rows"]
 
 PEERS = ("rldoctor", "rlprobe")
 COUNTS = 0.1  # held-out reward that a fault costs
@@ -132,24 +132,6 @@ def score_rows(cases: pd.DataFrame) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def expense(cases: pd.DataFrame) -> str:
-    """In a sentence: how many verdicts are open, and what a case takes, as means with Student's t intervals."""
-    counting = cases[cases["counts"]]
-    open_ = _share("open", list(counting["inconclusive"]))
-
-    def mean(name: str) -> str:
-        found = mean_estimate(cases[name].to_numpy(float), _ALPHA)
-        return f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
-
-    return (
-        f"Of the faults that count, {open_['open']} of {open_['open_of']} [{open_['open_low']:.0%}, "
-        f"{open_['open_high']:.0%}] end inconclusive. A case asks for {mean('runs')} runs beside the shared control's; "
-        f"{mean('trainings')} of them are trainings of their own, and these and the check take {mean('minutes')} "
-        f"minutes of one core. The check alone takes {mean('check_seconds')} seconds, reading a log less than one, and "
-        f"neither asks for a run (means over {len(cases)} cases, 95 %)."
-    )
 
 
 def _ranked(row: Mapping[Any, Any], mode: str) -> list[str]:

@@ -27,6 +27,7 @@ __all__ = [
     "checks_text",
     "in_order",
     "missing",
+    "pairs_text",
     "read_checks",
     "write_checks",
 ]
@@ -240,10 +241,12 @@ def _of(found: Iterable[Checked], subject: Subject, segment: str) -> Checked:
 def checks_text(found: Iterable[Checked] | None = None) -> str:
     """Return the table of bugs, and what deviates in each subject."""
     found = list(read_checks() if found is None else found)
-    return "\n\n".join([_pairs(found), _subjects(found)])
+    return "\n\n".join([pairs_text(found), _subjects(found)])
 
 
-def _pairs(found: list[Checked]) -> str:
+def pairs_text(found: Iterable[Checked] | None = None) -> str:
+    """Return the table of bugs: what the check says in the broken release, and in the mended one."""
+    found = list(read_checks() if found is None else found)
     rows = ["| bug | what | segment | broken | mended |", "| --- | --- | --- | --- | --- |"]
     for pair in PAIRS:
         sides = (

@@ -1,7 +1,17 @@
 """What a study would take of GPUs, by arithmetic: memory, tokens, hours. Estimates; nothing here was measured.
 
-docs/scaling.md has every formula and where it comes from. Bytes, tokens, floating-point operations (FLOPs)
-and seconds throughout; K trainer GPUs, N weights, T tokens.
+Bytes, tokens, floating-point operations (FLOPs) and seconds throughout; N weights, N_t of them trained, K trainer GPUs, L
+blocks of width h, V tokens in the vocabulary, w bytes of a weight as it lies there, a of an activation.
+
+    on a GPU      ZeRO-3 (a copy each): weights w N / K (w N), gradients 4 N_t / K (4 N_t, twice with DDP's buckets),
+                  optimizer 12 N_t / K (8 N_t), reference 4 N without an adapter, gathered 2 w times the largest of a block
+                  and the output layer, sync w N gathered and 4 N merged
+    activations   per token L (a (7 h + 3 kv + 4 i) + 16 h), with recomputation L w h and one block; logits 4 V per token
+                  whose log-probability is computed, and V (2 a + 8) per token of the chunk at hand
+    forward pass  2 FLOPs per weight and token, 2 L h per token and token of its length, 2 V h per wanted token
+    update        3 forward passes in full, 2 with an adapter, 1 more with recomputation; times the iterations
+    decoding      per token of all conversations: bytes of weights and cache over bandwidth, or FLOPs if these take longer
+    a step        sampling, then training; a run 180 s of loading more; held-out evaluation on the server's GPUs
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     -> optimizer step -> weight sync -> saved weights
 
 A variant is another implementation of one stage (causes/); an intervention may swap the right one back.
-docs/trainer.md lists every stage with its keys and its source. Axes: B sequences, T tokens.
+docs/trainer.md lists every stage, and the sources of the settings. Axes: B sequences, T tokens.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ __all__ = ["Against", "Before", "against", "against_text", "annotation_lines", "
 Answer = Mapping[str, Any]
 _TITLE = "rlvr-debug check"
 _MEASURES = ("deviation", "total", "ratio")
-# relative. On another processor sums are rounded otherwise, which training then multiplies: see docs/ci.md
+# relative. On another processor sums are rounded otherwise, which training then multiplies: see docs/check.md
 _NOISE = 1e-3
 
 

@@ -109,7 +109,7 @@ def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
     say = [
         f"# Written from {short(log.place.rsplit('/', 1)[-1])} by diagnose, which ranked, most likely first:",
         *(f"#   {slug}" for slug in slugs),
-        "# Fill in: data, environment and base_model of your run (docs/data.md), and",
+        "# Fill in: data, environment and base_model of your run (docs/environments.md), and",
         f"#   {load_trainer(trainer).to_fill_in}",
     ]
     body = yaml.safe_dump(

@@ -242,7 +242,7 @@ class HeldoutEvaluation(Block):
     """Of sampled held-out rollouts."""
     verifiers_rows: Natural = 0
     """Held-out rows that verifiers' own harness, vf-eval, evaluates too, greedily, with the base model on the server of
-    sampler vllm; results/tables/verifiers.csv has what each earned there and here (docs/tasksets.md). 0: none."""
+    sampler vllm; results/tables/verifiers.csv has what each earned there and here (docs/environments.md). 0: none."""
 
     may_lack: ClassVar = ("verifiers_rows",)
 
@@ -277,7 +277,7 @@ class Params(Block):
     """The program of trainer command, and how long trainers that are not ours may be silent."""
     sampler: Literal["in-process", "server", "vllm"] = "in-process"
     """Who answers rollouts: in-process, the job itself; server, in held-out evaluation a small server of this project
-    in a process of its own, that speaks vLLM's protocol (docs/serving.md); vllm, in training and held-out evaluation
+    in a process of its own, that speaks vLLM's protocol (docs/vllm.md); vllm, in training and held-out evaluation
     vLLM's server in an environment of its own (docs/vllm.md)."""
     server: Server
     """Of a sampler that is a server."""
@@ -291,7 +291,7 @@ class Params(Block):
     """The environment of the case and of its control."""
     design: Literal["fixed", "sequential"] = "sequential"
     """fixed: every arm has the runs of `seeds`; sequential: the study is looked at after two to six runs of an arm, and
-    only what is not decided yet has more, with the seeds from `first_seed` on (docs/hypotheses.md)."""
+    only what is not decided yet has more, with the seeds from `first_seed` on (docs/verdicts.md)."""
     first_seed: Natural = 0
     """Of the sequential design: its runs have this seed and those after it, so that a study can be repeated on seeds of
     its own. Left out: 0."""

@@ -133,7 +133,8 @@ def half_as_steep(stage: str) -> Callable[..., Any]:
 @pytest.mark.parametrize("stage", ["importance_ratio", "clipped_objective", "kl", "aggregate"])
 def test_the_same_values_with_another_gradient_part(stage: str, trained: Train) -> None:
     other = HEALTHY.with_fault(stage, half_as_steep(stage))
-    assert trained(HEALTHY, other, steps=1).parted == {stage: 1}
+    # the first update has a rate of 0
+    assert {*trained(HEALTHY, other).parted} == {stage}
 
 
 def test_a_kl_of_the_reward_is_compared_too(trained: Train) -> None:
@@ -143,7 +144,7 @@ def test_a_kl_of_the_reward_is_compared_too(trained: Train) -> None:
 
 
 def test_what_would_cost_a_pass_or_copies_of_the_model_is_not_compared() -> None:
-    others = {name: (lambda *given: None) for name in STAGES}
+    others: dict[str, Any] = {name: (lambda *given: None) for name in STAGES}
     # nor several stages of the loss: none of them alone shows what all do
     assert {*Shadow(HEALTHY, Stages(**others)).compared} == {*COMPARED} - {*IN_LOSS}
     for stage in IN_LOSS:

@@ -104,8 +104,8 @@ class Shadow:
         for name in (_IN_LOSS & self._others.keys()) - self.parted:
             leaf, copies = logprobs.detach().clone().requires_grad_(), deepcopy(targets)
             swapped = self._own.with_fault(name, self._others[name])
-            other = policy_loss, leaf, copies, totals, settings, swapped
-            self._compare_loss(name, found, logprobs, leaf, partial(*other))
+            other = partial(policy_loss, leaf, copies, totals, settings, swapped)
+            self._compare_loss(name, found, logprobs, leaf, other)
         return found
 
     def _compare_loss(
@@ -165,7 +165,7 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, float):
-        return one.hex() == other.hex()
+        return one.hex() == float(other).hex()
     # on a policy nothing follows: its weights are saved last
     return isinstance(one, Policy) or bool(one == other)
 

@@ -129,9 +129,9 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
         if arm["hypothesis"] == hypothesis.slug and arm["arm"] not in set(own["arm"])
     ]
     if own.empty:
-        said = _BETWEEN.join(proved)
-        found = {"status": "invalidated", "confidence": "high", "evidence": said} if said else {}
-        return replace(pending, **found)
+        why = _BETWEEN.join(proved)
+        shown = replace(pending, status="invalidated", confidence="high", evidence=why)
+        return shown if proved else pending
     members = [family.index(arm) for arm in own["arm"]]
     now, later = (each.of(members) for each in effects_of(arms, family, bar))
     mechanism = _MECHANISMS[seen.present]

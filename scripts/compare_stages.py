@@ -4,19 +4,18 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.files import write_json
+from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.resolved import read_study
+from rlvr_debug.study.unchanged import Comparing, unchanged
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
-    parser.add_argument("--runs", nargs="+", required=True, help="environment/arm/seed of each")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    study = read_study(args.study)
-    runs = [run for run in study.runs if run.name in args.runs]
-    write_json(args.out, study.unchanged(runs))
+    told = read_job(args.study, "compare_stages", Comparing)
+    write_json(args.out, unchanged(told, args.study.parent))
 
 
 if __name__ == "__main__":

@@ -263,11 +263,6 @@ def sure_runs():
     return STUDY.chosen(fewest.first(GATED))
 
 
-def first_runs():
-    """Those of them that others are compared with."""
-    return [run for run in sure_runs() if run.arm in ("case", "control")]
-
-
 def first_seeds(found):
     """Of each arm, the run of its least seed."""
     return {run.arm: run for run in sorted(found, key=lambda run: -run.seed)}.values()

@@ -105,7 +105,7 @@ checkpoint compare_stages:
     # before the first look: arms that are to the byte the case or the control have no runs
     input:
         script=script("compare_stages"),
-        shadows=run_files("shadow.json", first_runs()),
+        shadows=run_files("shadow.json", STUDY.comparing().runs),
     output:
         "results/tables/unchanged.json",
     log:
@@ -113,9 +113,8 @@ checkpoint compare_stages:
     conda:
         "../../envs/train.yaml"
     params:
-        code=code("compare_stages", *SETTINGS, f"trainers/{TRAINER.name}/__init__.py"),
-        told=told(COMPARED),
-        runs=sorted({run.name for run in first_runs()}),
+        code=code("compare_stages"),
+        told=told(STUDY.comparing()),
     shell:
-        "python {input.script} --study results/study.json --runs {params.runs} --out {output}"
+        "python {input.script} --study results/study.json --out {output}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -18,7 +18,7 @@ from rlvr_debug.models.places import BaseModel, base_model_of
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.unchanged import compared, unchanged
+from rlvr_debug.study.unchanged import Comparing, compared, unchanged
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
 
@@ -29,6 +29,8 @@ __all__ = ["UNCHANGED", "Study", "read_study", "resolve", "server_settings", "wr
 
 # the file, among results, that says which arms change nothing in the runs that every study begins with
 UNCHANGED = Path("tables", "unchanged.json")
+# runs of the case and of the control that are there before the first look
+_BEGUN = 2
 
 
 def server_settings(params: Params) -> dict[str, Any]:
@@ -166,16 +168,25 @@ class Study:
 
     def unchanged(self, runs: Iterable[Run]) -> list[dict[str, Any]]:
         """Return the arms that change nothing, by those of the case and the control among these runs."""
-        there, pairs = list(runs), self.compared
+        return unchanged(self.comparing(runs), self.results)
+
+    def comparing(self, runs: Iterable[Run] | None = None) -> Comparing:
+        """Return what the comparison of these runs is told, by default of those that every study begins with."""
+        own = (
+            run for run in (self.runs if runs is None else runs) if run.arm in ("case", "control")
+        )
+        begun = runs is not None or not self.is_sequential
+        there = [run for run in own if begun or self.is_among(run, _BEGUN)]
+        pairs = self.compared
         if not self.is_sequential:
             # the fixed design may have more seeds of an arm than of what it is compared with
-            own, seen = ({(r.arm, r.seed) for r in found} for found in (self.runs, there))
+            seeds, seen = ({(r.arm, r.seed) for r in found} for found in (self.runs, there))
             pairs = {
                 name: pair
                 for name, pair in pairs.items()
-                if all((pair[1].arm, seed) in seen for arm, seed in own if arm == name)
+                if all((pair[1].arm, seed) in seen for arm, seed in seeds if arm == name)
             }
-        return unchanged(pairs, there, self.results)
+        return Comparing(pairs, there)
 
     def checking(self) -> Job:
         """Return what the check of the case is told: the case with as few prompts a step as show what it does."""
@@ -245,6 +256,7 @@ class Study:
                 found[f"serve/{endpoint}"] = self.serving_policies(endpoint)
         if self.runs:
             found |= {"check_case": self.checking(), "judged_by": self.judged_by}
+            found["compare_stages"] = self.comparing()
         return found
 
     @property

@@ -6,7 +6,8 @@ their stages are computed as the other one has them too (grpo/shadow.py); what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ from rlvr_debug.causes.unnamed import BLOCKS
 from rlvr_debug.files import read_json
 from rlvr_debug.trainers.base import SHADOW, Run
 
-__all__ = ["compared", "unchanged"]
+__all__ = ["Comparing", "compared", "unchanged"]
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """What is told whoever compares. pairs: as `compared` returns them; runs: of the case and the control."""
+
+    pairs: Mapping[str, tuple[Run, Run]]
+    runs: Sequence[Run]
 
 
 def compared(runs: Sequence[Run]) -> dict[str, tuple[Run, Run]]:
@@ -39,21 +48,16 @@ def compared(runs: Sequence[Run]) -> dict[str, tuple[Run, Run]]:
     }
 
 
-def unchanged(
-    pairs: Mapping[str, tuple[Run, Run]], runs: Iterable[Run], results: Path
-) -> list[dict[str, Any]]:
-    """Return the arms that are to the byte those of the case and the control among these runs, each with its hypothesis.
-
-    pairs: as `compared` returns them.
-    """
-    there, found = list(runs), []
-    for name, (run, other) in sorted(pairs.items()):
-        others = [each for each in there if each.arm == other.arm]
+def unchanged(told: Comparing, results: Path) -> list[dict[str, Any]]:
+    """Return the arms that are to the byte those of the case and the control in these runs, each with its hypothesis."""
+    found = []
+    for name, (run, other) in sorted(told.pairs.items()):
+        others = [each for each in told.runs if each.arm == other.arm]
         swapped = {*run.faults} ^ {*other.faults}
         if others and all(_same_in(results / "runs" / each.name, swapped) for each in others):
             steps = other.training.steps
-            told = {"arm": name, "hypothesis": run.hypothesis, "as": other.arm}
-            found.append({**told, "steps": steps, "runs": len(others)})
+            arm = {"arm": name, "hypothesis": run.hypothesis, "as": other.arm}
+            found.append({**arm, "steps": steps, "runs": len(others)})
     return found
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from rlvr_debug.files import write_json
 from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.unchanged import Checking, unchanged
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import CHECKED_STEPS
+from rlvr_debug.trainers.base import CHECKED_STEPS, Job
 
 
 def main() -> None:
@@ -21,12 +20,10 @@ def main() -> None:
     from rlvr_debug.replay.answer import answer_of, answer_text, timeless
     from rlvr_debug.replay.check import check
 
-    told = read_job(args.study, "check_case", Checking)
-    job, trainer = replace(told.job, out=args.out), load_trainer(told.job.run.trainer)
-    record = trainer.record(job, CHECKED_STEPS)
+    job = replace(read_job(args.study, "check_case", Job), out=args.out)
+    record = load_trainer(job.run.trainer).record(job, CHECKED_STEPS)
     found = timeless(answer_of(record, check(record)))
-    same = unchanged(told.compared, trainer)
-    write_json(job.out, {**found, **({"unchanged": same} if same else {})})
+    write_json(job.out, found)
     print(answer_text(found))
 
 

@@ -16,7 +16,7 @@ def main() -> None:
     args = parser.parse_args()
     study = read_study(args.study)
     runs, slugs = study.trained_in(study.results, args.phase), study.until(args.phase)[1]
-    write_phase(args.phase, runs, slugs, study.judged_by, study.results, args.out)
+    write_phase(args.phase, runs, slugs, study.judging(runs), study.results, args.out)
 
 
 if __name__ == "__main__":

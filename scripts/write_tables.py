@@ -19,7 +19,8 @@ def main() -> None:
     runs = study.trained_in(study.results)
     if args.look:
         runs, gates = study.chosen(read_look(args.look)), [args.look]
-    write_tables(runs, study.phases, study.unmapped, gates, study.judged_by, study.results)
+    told = study.judging(runs)
+    write_tables(runs, study.phases, study.unmapped, gates, told, study.results)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training, TrainingResult
@@ -45,7 +46,10 @@ def small_environment() -> Environment:
 
 
 def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
-    """(stages, checkpoints, diagnostics, log, **settings) -> some steps, always from the same model."""
+    """(stages, checkpoints, diagnostics, log, other, **settings) -> some steps, always from the same model.
+
+    other: stages with which those of the run are compared.
+    """
     environment = small_environment()
 
     def run(
@@ -53,12 +57,16 @@ def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
         checkpoints: Checkpoints | None = None,
         diagnostics: DiagnosticSettings = NO_ROLLOUTS,
         log: Callable[[Mapping[str, Any]], None] = lambda row: None,
+        other: Stages | None = None,
         **changes: Any,
     ) -> TrainingResult:
         model, reference = talkative(0), talkative(0)
         sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
         settings = replace(SETTINGS, **changes)
         training = Training(chat, environment, ROWS, settings, 0, stages or Stages())
+        if other:
+            shadow = Shadow(training.stages, other)
+            training = replace(training, stages=shadow.stages, shadow=shadow)
         observer = RunObserver(diagnostics, log)
         return train(training, model, reference, sampler, checkpoints, observer)
 

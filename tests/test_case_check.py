@@ -63,7 +63,7 @@ def test_the_default_case_deviates_where_its_three_defects_are(
 
 def test_a_check_is_told_the_case_with_few_rollouts_a_step() -> None:
     study = resolve(PARAMS, ROOT)
-    told = study.checking().job.run.training
+    told = study.checking().run.training
     case = study.runs[0].training
     assert (
         told.prompts_per_step * told.group_size
@@ -90,7 +90,7 @@ def test_the_case_of_a_study_of_trl_is_checked_as_a_user_s_script_is(
     build_venv("trl")
     params = load_params(ROOT / "params.yaml", ROOT / "studies" / f"{overlay}.yaml")
     study = replace(resolve(params, ROOT), results=tmp_path)
-    job: Job = replace(study.checking().job, out=tmp_path / "check.json")
+    job: Job = replace(study.checking(), out=tmp_path / "check.json")
     prepare(job.run.environment, study.data_settings(job.run.environment), job.rows.parent)
     record = load_trainer("trl").record(job, CHECKED_STEPS)
     answer = answer_of(record, check(record))

@@ -37,6 +37,8 @@ from tests.study_file import study_file
 PARAMS = load_params(ROOT / "params.yaml")
 SMALL: dict[str, Any] = {"steps": 6, "save_steps": 2, "prompts_per_step": 2, "group_size": 3}
 SETTINGS = replace(small.SETTINGS, **SMALL)
+# with which those of each run are compared: they part in the first step
+OTHER = stages_with(["attention-from-loss-mask"])
 
 Interrupted = Callable[..., TrainingResult]
 
@@ -71,6 +73,7 @@ def interrupted(chat: Chat, talkative: Callable[[int], Any], tmp_path: Path) -> 
                 used,
                 Checkpoints(tmp_path / "checkpoint", fingerprint, settings.save_steps),
                 DiagnosticSettings(rollouts_every=1, rollouts_kept=2),
+                other=OTHER,
                 **asdict(settings),
             )
 
@@ -84,6 +87,7 @@ def interrupted(chat: Chat, talkative: Callable[[int], Any], tmp_path: Path) -> 
 
 def assert_same(one: TrainingResult, other: TrainingResult) -> None:
     assert json.dumps(one.metrics) == json.dumps(other.metrics)
+    assert one.parted == other.parted == {"attention_mask": 1}
     assert json.dumps(one.rollouts) == json.dumps(other.rollouts)
     assert len(one.seconds) == len(other.seconds) == len(one.metrics)
     assert one.weights.keys() == other.weights.keys()

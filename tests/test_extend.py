@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from rlvr_debug import causes
@@ -19,6 +21,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.files import read_table
 from rlvr_debug.report.charts import study_charts
+from rlvr_debug.study.params import load_params
 from tests.copies import call
 from tests.in_process import called
 from tests.pages import BLOCK
@@ -69,6 +72,21 @@ def test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant(copied: Pa
     assert (
         call(f'python -c "{shown}"', copied).stdout == "clip-tenfold every-step every-step-alone\n"
     )
+
+
+def test_the_example_s_repairs_make_the_steps_that_its_variant_leaves_out() -> None:
+    told = runpy.run_path(str(ROOT / "examples" / "skipped_steps" / "clipped_steps_skipped.py"))
+    usual = load_params(ROOT / "params.yaml").training.max_grad_norm
+    skipped = {}
+    for norm in (0.5, 5.0, 50.0):
+        for bound in (usual, 10 * usual):
+            weight = torch.nn.Parameter(torch.zeros(2))
+            weight.grad = torch.tensor([0.0, norm])
+            torch.nn.utils.clip_grad_norm_([weight], bound)
+            told["implementation"](torch.optim.SGD([weight], lr=1.0))
+            skipped[norm, bound / usual] = not weight.any()
+    # with ten times the bound no step is left out
+    assert {key for key, left in skipped.items() if left} == {(5.0, 1.0), (50.0, 1.0)}
 
 
 def log_of_skipped_steps(path: Path) -> None:

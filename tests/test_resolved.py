@@ -16,7 +16,7 @@ from rlvr_debug.jobs import Evaluation, Serving, read_job, told
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
-from rlvr_debug.study.unchanged import Checking
+from rlvr_debug.study.unchanged import Comparing
 from rlvr_debug.trainers.base import Job
 from tests.study_file import changed
 
@@ -40,7 +40,8 @@ KINDS: dict[str, Any] = {
     "serve": Serving,
     "train": Job,
     "evaluate": Evaluation,
-    "check_case": Checking,
+    "check_case": Job,
+    "compare_stages": Comparing,
     "ahead": bool,
     "evaluate_by_verifiers": int,
 }

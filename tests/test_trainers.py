@@ -119,7 +119,7 @@ def test_a_program_that_does_as_told_leaves_what_our_own_trainer_leaves(
     rows: Path, tmp_path: Path
 ) -> None:
     misbehave("", rows, tmp_path)
-    names = ["metrics.jsonl", "model.safetensors", "rollouts.jsonl", "timings.jsonl"]
+    names = ["metrics.jsonl", "model.safetensors", "rollouts.jsonl", "shadow.json", "timings.jsonl"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert [row["step"] for _, row in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 2, 3]
 

@@ -1,4 +1,4 @@
-"""A stage that changes nothing in effect is known before any training, and is not trained."""
+"""A stage that changes nothing in any step of the case and the control is not trained, and the verdict says so."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
-from rlvr_debug.files import read_table, write_json, write_jsonl
+from rlvr_debug.files import read_json, read_table, write_json, write_jsonl
 from rlvr_debug.study.interventions import filled
-from rlvr_debug.study.model import Params
+from rlvr_debug.study.model import Case, Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.resolved import Study, resolve
-from rlvr_debug.study.unchanged import unchanged
+from rlvr_debug.study.resolved import UNCHANGED, Study, resolve
+from rlvr_debug.trainers.base import SHADOW
+from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.verdicts.decide import Evidence, decide
 from rlvr_debug.verdicts.looks import look_file, read_look
 from rlvr_debug.verdicts.rule import Bar
@@ -25,8 +26,8 @@ from tests.study_file import changed
 from tests.test_workflow import Project, copy
 
 PARAMS = load_params(ROOT / "params.yaml")
-# the second one changes nothing, since the case samples at temperature 1
-FAULTS = ["empty-optimizer", "temperature-ignored"]
+# the second one changes nothing, since a batch is one micro-batch
+FAULTS = ["empty-optimizer", "per-micro-batch-denominator"]
 HYPOTHESES: dict[str, Any] = {
     **dict.fromkeys(PARAMS.arms),
     "kl-penalty": {"arms": {"kl-beta-0": {}}},
@@ -59,8 +60,17 @@ def study(tmp_path: Path) -> Study:
 
 
 def test_only_what_differs_in_stages_alone_is_compared(study: Study) -> None:
-    stages = {"unnamed-optimizer-step", "unnamed-logprobs"}
+    stages = {"unnamed-optimizer-step", "unnamed-aggregate"}
     assert set(study.compared) == {*stages, *(f"{name}-alone" for name in stages)}
+
+
+def test_arms_that_are_the_case_or_the_control_have_their_runs(tmp_path: Path) -> None:
+    """With one fault, what mends it is the control, and it alone is the case."""
+    params = filled(
+        replace(study_of(["empty-optimizer"]), cases={"sick": Case(faults=("empty-optimizer",))}),
+        Path("params.yaml"),
+    )
+    assert resolve(params, ROOT).compared == {}
 
 
 @pytest.mark.parametrize(
@@ -76,34 +86,96 @@ def test_nothing_is_compared_where_runs_are_not_as_the_comparison_is(over: dict[
     assert resolve(study_of(faults, **over), ROOT).compared == {}
 
 
-def test_a_stage_that_changes_nothing_is_told_from_one_that_does(study: Study) -> None:
-    same = unchanged(study.checking().compared, study.trainer)
-    found = {each["arm"]: each["hypothesis"] for each in same}
-    assert found == dict.fromkeys(
-        ("unnamed-logprobs", "unnamed-logprobs-alone"), "unnamed-logprobs"
-    )
+def parted(study: Study, arm: str, seed: int, **stages: int | None) -> None:
+    """What the training of that run left of the stages."""
+    run = study.run(f"gsm8k/{arm}/{seed}")
+    faults = dict(zip(("optimizer_step", "aggregate"), FAULTS, strict=True))
+    told = {faults[stage]: step for stage, step in stages.items()}
+    found = {"steps": run.training.steps, "parted": told}
+    write_json(study.results / "runs" / run.name / SHADOW, found)
+
+
+def found_in(study: Study, count: int) -> set[str]:
+    runs = [run for run in study.runs if run.arm in ("case", "control") and run.seed < count]
+    return {each["arm"] for each in study.unchanged(runs)}
+
+
+def test_an_arm_is_unchanged_only_where_no_step_of_any_run_parts(study: Study) -> None:
+    for seed in range(2):
+        parted(study, "control", seed, aggregate=None, optimizer_step=4)
+        parted(study, "case", seed, aggregate=None, optimizer_step=None)
+    same = {"unnamed-aggregate", "unnamed-aggregate-alone", "unnamed-optimizer-step"}
+    assert found_in(study, 2) == same
+    # a third run of which nothing is known, then one whose last step parts
+    assert found_in(study, 3) == set()
+    parted(study, "control", 2, aggregate=SMALL["steps"], optimizer_step=None)
+    assert found_in(study, 3) == set()
+    parted(study, "case", 2, aggregate=None, optimizer_step=None)
+    assert found_in(study, 3) == same - {"unnamed-aggregate-alone"}
+
+
+def test_a_stage_that_was_not_compared_is_trained(study: Study) -> None:
+    for arm in ("case", "control"):
+        parted(study, arm, 0, optimizer_step=1)
+    assert found_in(study, 1) == set()
+
+
+def test_an_arm_with_a_seed_that_the_other_has_not_is_trained(tmp_path: Path) -> None:
+    seeds = {"control": [0], "alone": [0], "others": [0, 1]}
+    found = resolve(replace(study_of(seeds=seeds), design="fixed"), ROOT)
+    study = replace(found, results=tmp_path / "results")
+    for run in study.trained.values():
+        if run.arm in ("case", "control"):
+            parted(study, run.arm, run.seed, aggregate=None, optimizer_step=None)
+    runs = [run for run in study.runs if run.arm in ("case", "control")]
+    other = {each["arm"] for each in study.unchanged(r for r in runs if r.seed == 0)}
+    assert {each["arm"] for each in study.unchanged(runs)} - other == {
+        "unnamed-aggregate",
+        "unnamed-optimizer-step",
+    }
+
+
+def test_only_the_case_and_the_control_are_told_with_what_their_stages_are_compared(
+    study: Study,
+) -> None:
+    told = {run.arm: study.training(name).shadow for name, run in study.trained.items()}
+    assert (told.pop("case"), told.pop("control")) == ((), tuple(FAULTS))
+    assert {*told.values()} == {None}
+
+
+def test_a_training_writes_in_which_step_its_stages_part(study: Study, tmp_path: Path) -> None:
+    job = study.training("gsm8k/control/0")
+    train_run(replace(job, out=tmp_path / "run"))
+    found = read_json(tmp_path / "run" / SHADOW)
+    # the rate of the first update is 0
+    assert found == {"steps": 4, "parted": {FAULTS[0]: 1, FAULTS[1]: None}}
+
+
+TOLD = {"arm": "unnamed-aggregate-alone", "hypothesis": "unnamed-aggregate"}
 
 
 def test_looks_have_no_runs_of_what_changes_nothing(study: Study) -> None:
-    told = [{"arm": "unnamed-logprobs-alone", "hypothesis": "unnamed-logprobs"}]
     before = study.looked_in(study.results).first(gated=False)
-    assert before.seeds["unnamed-logprobs-alone"] == 2
-    write_json(study.results / "check.json", {"unchanged": told})
+    assert before.seeds["unnamed-aggregate-alone"] == 2
+    write_json(study.results / UNCHANGED, [TOLD, {**TOLD, "arm": "kl-beta-0"}])
     after = study.looked_in(study.results).first(gated=False)
-    assert after.seeds["unnamed-logprobs-alone"] == 0
-    # a changed setting is trained, whatever it does in the first steps
+    assert after.seeds["unnamed-aggregate-alone"] == 0
+    # a changed setting is trained, whatever an earlier study left
     for arm in ("unnamed-optimizer-step-alone", "unnamed-training-clip-alone", "kl-beta-0"):
         assert after.seeds[arm] == before.seeds[arm] == 2
 
 
 def test_what_was_not_trained_for_it_is_invalidated_and_says_why() -> None:
-    check = {"unchanged": [{"arm": "unnamed-kl", "hypothesis": "unnamed-kl"}]}
+    same = {**TOLD, "as": "control", "steps": 90, "runs": 2}
     columns = ("arm", "design", "hypothesis", "environment")
     rows = pd.DataFrame([dict.fromkeys(columns, "case")])
-    slugs = ["unnamed-kl", "kl-penalty"]
-    [found, other] = decide(slugs, Evidence(check, rows), Bar.of(0.05, 0.1))
-    assert (found.status, found.confidence) == ("invalidated", "medium")
-    assert found.evidence.startswith("unnamed-kl: not trained, since the first steps are")
+    slugs = ["unnamed-aggregate", "kl-penalty"]
+    evidence = Evidence({}, rows, unchanged=[same])
+    [found, other] = decide(slugs, evidence, Bar.of(0.05, 0.1))
+    assert (found.status, found.confidence) == ("invalidated", "high")
+    assert found.evidence == (
+        "unnamed-aggregate-alone: not trained, since it is the control to the byte, identical in all 90 steps of 2 runs"
+    )
     assert other.status == "pending"
 
 
@@ -175,10 +247,10 @@ def test_a_study_whose_fault_no_hypothesis_is_about_ends_with_that_fault_located
 def test_a_study_trains_nothing_for_a_stage_that_changes_nothing(whole: Project) -> None:
     last = read_look(look_file(whole.results, len(list(whole.results.glob("tables/look_*.json")))))
     assert not last.more
-    assert last.seeds["unnamed-logprobs-alone"] == 0 < last.seeds["unnamed-optimizer-step-alone"]
-    assert not (whole.results / "runs" / "gsm8k" / "unnamed-logprobs-alone").exists()
+    assert last.seeds["unnamed-aggregate-alone"] == 0 < last.seeds["unnamed-optimizer-step-alone"]
+    assert not (whole.results / "runs" / "gsm8k" / "unnamed-aggregate-alone").exists()
     verdicts = read_table(whole.results / "tables" / "verdicts.csv").set_index("hypothesis")
-    assert verdicts.loc["unnamed-logprobs", "status"] == "invalidated"
+    assert verdicts.loc["unnamed-aggregate", "status"] == "invalidated"
 
 
 @pytest.mark.heavy
@@ -192,20 +264,19 @@ def test_a_study_with_such_arms_has_nothing_to_do_once_it_is_done(whole: Project
 def test_the_fixed_design_trains_nothing_for_it_either(fixed: Project) -> None:
     trained = {path.name for path in (fixed.results / "runs" / "gsm8k").iterdir()}
     assert trained >= {"case", "control", "unnamed-optimizer-step", "unnamed-optimizer-step-alone"}
-    assert not trained & {"unnamed-logprobs", "unnamed-logprobs-alone"}
+    assert not trained & {"unnamed-aggregate", "unnamed-aggregate-alone"}
     verdicts = read_table(fixed.results / "tables" / "verdicts.csv").set_index("hypothesis")
-    assert verdicts.loc["unnamed-logprobs", "status"] == "invalidated"
-    assert "not trained" in str(verdicts.loc["unnamed-logprobs", "evidence"])
+    assert verdicts.loc["unnamed-aggregate", "status"] == "invalidated"
+    assert "not trained" in str(verdicts.loc["unnamed-aggregate", "evidence"])
     again = fixed.run()
     assert again.returncode == 0, again.stderr
     assert "nothing to do" in again.stderr
 
 
 def test_status_does_not_wait_for_what_the_fixed_design_leaves_out(study: Study) -> None:
-    told = [{"arm": "unnamed-logprobs", "hypothesis": "unnamed-logprobs"}]
-    seeds = {run.name for run in study.runs if run.arm == "unnamed-logprobs"}
+    seeds = {run.name for run in study.runs if run.arm == "unnamed-aggregate"}
     assert seeds <= {run.name for run in study.trained_in(study.results)}
-    write_json(study.results / "check.json", {"unchanged": told})
+    write_json(study.results / UNCHANGED, [{**TOLD, "arm": "unnamed-aggregate"}])
     left = {run.name for run in study.trained_in(study.results)}
     assert {run.name for run in study.runs} - left == seeds
-    assert not {run.arm for run in study.trained_in(study.results, 0)} & {"unnamed-logprobs"}
+    assert not {run.arm for run in study.trained_in(study.results, 0)} & {"unnamed-aggregate"}

@@ -34,6 +34,7 @@ from benchmarks.faults.case import (
 )
 from benchmarks.faults.run import Place, first_steps
 from benchmarks.faults.study import CASE
+from benchmarks.faults.trace import traced
 from rlvr_debug.causes import cause_of, variant_names
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import write_text
@@ -43,7 +44,6 @@ from rlvr_debug.models.base_model import one_thread
 from rlvr_debug.processes import run_main
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.trainers.base import CHECKED_STEPS
-from rlvr_debug.trainers.own.trace import traced
 from rlvr_debug.trainers.own.training import load_policy
 
 __all__ = ["Located", "cases_to_locate", "differing", "located", "parts_found"]

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 # before an installed one: DVC runs experiments in copies of the checkout, each with its own code
@@ -111,6 +112,11 @@ CAUSES = [
 SETTINGS = [f"environments/{name}/settings.py" for name in environment_names()]
 
 
+def faults_of(run):
+    """Those that it has, and those of the run that its stages are compared with."""
+    return (*run.faults, *(STUDY.shadow(run) or ()))
+
+
 # thousands of runs have a few digests
 @functools.cache
 def training_code(environment_name, faults):
@@ -121,12 +127,8 @@ def training_code(environment_name, faults):
 
 
 def checking_code():
-    told = STUDY.checking()
-    runs = [job.run for job in (told.job, *itertools.chain(*told.compared.values()))]
-    planted = variants(itertools.chain(*(run.faults for run in runs)))
-    traced = TRAINER.traces_by if told.compared else ()
-    own = (*TRAINER.records_by, *traced, environment(PARAMS.environment))
-    return code("check_case", *own, *planted, *CAUSES)
+    own = (*TRAINER.records_by, environment(PARAMS.environment))
+    return code("check_case", *own, *variants(STUDY.checking().run.faults), *CAUSES)
 
 
 @functools.cache
@@ -202,20 +204,20 @@ def row_files(wildcards):
     return [str(Path(ROOT, name)) for name in rows]
 
 
-# arms of which the check of the case says whether they change anything in effect
+# arms that the runs of the case and the control may show to change nothing
 COMPARED = STUDY.compared
 
 
-def checked():
-    """Results, where the check of the case says which arms change nothing: none of them is trained."""
-    # a dry run before the check counts all that it may leave
+def results():
+    """Results, where it is said which arms change nothing: none of them is trained."""
+    # a dry run before that counts all that there may be
     if COMPARED and not workflow.dryrun:
-        checkpoints.check_case.get()
+        checkpoints.compare_stages.get()
     return Path("results")
 
 
 def runs_until(phase):
-    return STUDY.trained_in(checked(), phase)
+    return STUDY.trained_in(results(), phase)
 
 
 def last_phase():
@@ -231,7 +233,7 @@ def last_phase():
 def look_after(number):
     """What that look decided, which is asked for; of 0, what every study begins with."""
     if not number:
-        return STUDY.looked_in(checked()).first(GATED)
+        return STUDY.looked_in(results()).first(GATED)
     return read_look(Path(checkpoints.decide_look.get(look=number).output[0]))
 
 
@@ -253,17 +255,12 @@ def chosen():
 
 
 def sure_runs():
-    """Runs that no look or phase is needed for: they need not wait for the check either."""
+    """Runs that no look or phase is needed for, whichever arms change nothing."""
     if not STUDY.is_sequential:
         opened = STUDY.until(GATES[0])[0] if GATES else STUDY.runs
         return [run for run in opened if run.arm not in COMPARED]
-    shared = (STUDY.looked.arms[arm] for arm in ("case", "control"))
-    names = {run.trained_as for run in shared}
-    return [
-        run
-        for run in STUDY.trained.values()
-        if run.arm in names and STUDY.is_among(run, 2)
-    ]
+    fewest = replace(STUDY.looked, unchanged=frozenset(COMPARED))
+    return STUDY.chosen(fewest.first(GATED))
 
 
 def first_seeds(found):

@@ -4,6 +4,7 @@
 # the package index may be out of the reach of a cluster's nodes
 localrules:
     build_environment,
+    compare_stages,
 
 
 rule build_environment:
@@ -59,13 +60,14 @@ rule train:
         metrics="results/runs/{environment}/{arm}/{seed}/metrics.jsonl",
         rollouts="results/runs/{environment}/{arm}/{seed}/rollouts.jsonl",
         timings="results/runs/{environment}/{arm}/{seed}/timings.jsonl",
+        shadow="results/runs/{environment}/{arm}/{seed}/shadow.json",
     log:
         "logs/train/{environment}/{arm}/{seed}.log",
     conda:
         "../../envs/train.yaml"
     threads: LAUNCH.processes
     params:
-        code=lambda w: training_code(w.environment, STUDY.run(name_of(w)).faults),
+        code=lambda w: training_code(w.environment, faults_of(STUDY.run(name_of(w)))),
         model=by_environment(digest_of),
         told=lambda w: told(STUDY.training(name_of(w))),
     shell:
@@ -76,8 +78,7 @@ rule train:
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
-checkpoint check_case:
-    # before any look at the sequential design: what changes nothing in the first steps has no runs
+rule check_case:
     input:
         script=script("check_case"),
         needed=TRAINER_FILES,
@@ -98,3 +99,22 @@ checkpoint check_case:
     shell:
         "python {input.script} --study results/study.json --out {output}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+
+
+checkpoint compare_stages:
+    # before the first look: arms that are to the byte the case or the control have no runs
+    input:
+        script=script("compare_stages"),
+        shadows=run_files("shadow.json", STUDY.comparing().runs),
+    output:
+        "results/tables/unchanged.json",
+    log:
+        "logs/compare_stages.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        code=code("compare_stages"),
+        told=told(STUDY.comparing()),
+    shell:
+        "python {input.script} --study results/study.json --out {output}"
+        " 2> {log} || {{ cat {log} >&2; exit 1; }}"

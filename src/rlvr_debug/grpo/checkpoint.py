@@ -45,6 +45,7 @@ class Checkpoints:
             {
                 "fingerprint": self.fingerprint,
                 "step": state.step,
+                "parted": progress.parted,
                 "rng": state.rng.getstate(),
                 "param_groups": state.optimizer.state_dict()["param_groups"],
                 # its functions are made anew with it
@@ -76,7 +77,8 @@ class Checkpoints:
         state.rng.setstate((version, tuple(internal), gauss))
         names = ("metrics", "timings", "rollouts")
         records = (read_jsonl(whole[-1] / f"{name}.jsonl") for name in names)
-        progress = Progress(*([row for _, row in rows] for rows in records))
+        metrics, seconds, rollouts = ([row for _, row in rows] for rows in records)
+        progress = Progress(metrics, seconds, rollouts, kept["parted"])
         return replace(state, step=kept["step"]), progress
 
     def remove(self) -> None:

@@ -56,6 +56,8 @@ def train(
     while state.step < settings.steps:
         state, record = train_step(training, state, observer)
         progress.add(record)
+        if training.shadow:
+            progress.part(training.shadow.parted)
         if checkpoints and processes.main and state.step % checkpoints.every == 0:
             checkpoints.save(state, progress)
     with processes.whole(state.policy):
@@ -64,7 +66,9 @@ def train(
         adapter = state.policy.adapter_state() if is_adapter(weights) else None
     if adapter:
         adapter = replace(adapter, weights=weights)
-    return TrainingResult(weights, adapter, progress.metrics, progress.seconds, progress.rollouts)
+    if training.shadow:
+        progress.part(training.shadow.parted)
+    return TrainingResult(weights, adapter, **vars(progress))
 
 
 def start(training: Training, policy: Policy, sampler: PolicySampler) -> TrainerState:
@@ -110,7 +114,9 @@ def train_step(
     max_tokens = training.environment.max_new_tokens * training.environment.max_turns
     totals = batch_totals(batch, settings, max_tokens, processes)
     experience = Experience(batch, targets, totals)
-    update = update_policy(state, experience, settings, stages, processes, observer)
+    update = update_policy(
+        state, experience, settings, stages, processes, observer, training.loss_of
+    )
     observer.end_stage("update")
 
     processes.on_main(policy, lambda: stages.sync(policy, state.sampler))

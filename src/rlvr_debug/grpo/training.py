@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from rlvr_debug.data.rows import Row
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.loss import Experience
+from rlvr_debug.grpo.loss import Experience, Loss, policy_loss
 from rlvr_debug.grpo.policy import Adapter, Policy
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.settings import TrainingSettings
@@ -22,6 +22,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
 if TYPE_CHECKING:
+    from rlvr_debug.grpo.shadow import Shadow
     from rlvr_debug.grpo.sync_check import SyncCheck
 
 __all__ = [
@@ -41,7 +42,7 @@ class Training:
     """What a training is given, and what stays the same from step to step.
 
     `seed` fixes the rows, the sampling and an adapter's first weights. `check` holds a server's weights to
-    the trainer's after each update; a sampler in process needs none.
+    the trainer's after each update; a sampler in process needs none. `shadow` compares its stages with another run's.
     """
 
     chat: Chat
@@ -52,6 +53,11 @@ class Training:
     stages: Stages = field(default_factory=Stages)
     processes: Processes = field(default_factory=Processes)
     check: SyncCheck | None = None
+    shadow: Shadow | None = None
+
+    @property
+    def loss_of(self) -> Loss:
+        return self.shadow.loss if self.shadow else policy_loss
 
 
 @dataclass(frozen=True)
@@ -110,17 +116,24 @@ class StepRecord:
 
 @dataclass
 class Progress:
-    """What was recorded up to now: metrics and seconds of each step, rollouts of some."""
+    """What was recorded up to now: metrics and seconds of each step, rollouts of some, and by stage in which step
+    another run would have parted from this one.
+    """
 
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[dict[str, float]] = field(default_factory=list)
     rollouts: list[dict[str, Any]] = field(default_factory=list)
+    parted: dict[str, int] = field(default_factory=dict)
 
     def add(self, record: StepRecord) -> None:
         """Append a step's record."""
         self.metrics.append(record.metrics)
         self.seconds.append(record.seconds)
         self.rollouts.extend(record.rollouts)
+
+    def part(self, stages: Iterable[str]) -> None:
+        """Take note of stages that have parted by the last step."""
+        self.parted = {**dict.fromkeys(sorted(stages), len(self.metrics)), **self.parted}
 
 
 class Observer:
@@ -150,7 +163,8 @@ class Observer:
 class TrainingResult:
     """What a training returns: the weights that are saved, and what its observer recorded.
 
-    adapter: these weights and their config, where they are an adapter's; None where they are the model's.
+    adapter: these weights and their config, where they are an adapter's; None where they are the model's. parted: as
+    in Progress.
     """
 
     weights: dict[str, Tensor]
@@ -158,3 +172,4 @@ class TrainingResult:
     metrics: list[dict[str, Any]]
     seconds: list[dict[str, float]]
     rollouts: list[dict[str, Any]]
+    parted: dict[str, int]

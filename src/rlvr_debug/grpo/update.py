@@ -109,6 +109,7 @@ def update_policy(
     stages: Stages,
     processes: Processes,
     observer: Observer,
+    loss_of: Loss = policy_loss,
 ) -> Update:
     """Make all optimizer steps of a batch.
 
@@ -124,7 +125,7 @@ def update_policy(
     losses, grad_norms, passes = [], [], []
     for _ in range(settings.num_iterations):
         optimizer.zero_grad()
-        loss, logprobs = accumulate(policy.shared, mine, settings, stages, processes)
+        loss, logprobs = accumulate(policy.shared, mine, settings, stages, processes, loss_of)
         if mine.targets.old is None:  # no step has been made: these are the old policy's
             mine = replace(mine, targets=replace(mine.targets, old=logprobs))
         losses.append(processes.total(loss))

@@ -156,7 +156,9 @@ def _update_metrics(
         if step.policy.adapter is not None:
             moved["lora/norm"] = lora_norm(step.policy)
     logprobs, stages = update.logprobs, step.training.stages
-    terms = loss_terms(logprobs, given.targets, given.totals, settings, stages)
+    terms = loss_terms(
+        logprobs, given.targets, given.totals, settings, stages, step.training.loss_of
+    )
     right_terms = loss_terms(logprobs, *_right_targets(step, right), settings, Stages())
     return {
         "loss": fmean(update.losses),

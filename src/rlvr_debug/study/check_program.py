@@ -33,7 +33,7 @@ def check_program(overlay: Path) -> Recording:
     for name in trainer.venvs(told(study.params.command)):
         build_venv(name)
     shutil.rmtree(place, ignore_errors=True)
-    job = study.checking().job
+    job = study.checking()
     name = job.run.environment
     prepare(name, study.data_settings(name), job.rows.parent)
     run = replace(job.run, training=replace(job.run.training, steps=1))

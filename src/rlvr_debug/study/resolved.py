@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +18,19 @@ from rlvr_debug.models.places import BaseModel, base_model_of
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.unchanged import Checking, compared
+from rlvr_debug.study.unchanged import Comparing, compared, unchanged
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Traced, Trainer
+from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
 
 if TYPE_CHECKING:
     from rlvr_debug.verdicts.looks import Look, Looked
 
-__all__ = ["Study", "read_study", "resolve", "server_settings", "write_study"]
+__all__ = ["UNCHANGED", "Study", "read_study", "resolve", "server_settings", "write_study"]
+
+# the file, among results, that says which arms change nothing in the runs that every study begins with
+UNCHANGED = Path("tables", "unchanged.json")
+# runs of the case and of the control that are there before the first look
+_BEGUN = 2
 
 
 def server_settings(params: Params) -> dict[str, Any]:
@@ -136,21 +141,56 @@ class Study:
         sampling = Sampling()
         if self.trains_on_vllm:
             sampling = Sampling(self.params.sampler, self._server, self.shared_server(run))
-        return self._job(run, self.results / "runs" / name, sampling)
+        job = self._job(run, self.results / "runs" / name, sampling)
+        return replace(job, shadow=self.shadow(run))
+
+    def shadow(self, run: Run) -> tuple[str, ...] | None:
+        """Return the faults with whose stages that run's are compared: of the case's the control's, and the other way
+        round.
+
+        None of other runs, and where bytes of equal trainings may differ, or another trainer would have to compare.
+        """
+        return self._shadows.get(run.trained_as)
+
+    @cached_property
+    def _shadows(self) -> dict[str, tuple[str, ...]]:
+        first = {run.arm: run for run in reversed(self.runs)}
+        several = self.trains_on_vllm or self.params.launch.processes > 1
+        if several or not self.trainer.shadows or not {"case", "control"} <= first.keys():
+            return {}
+        pairs = (("control", "case"), ("case", "control"))
+        return {first[own].trained_as: first[other].faults for own, other in pairs}
 
     @cached_property
     def compared(self) -> dict[str, tuple[Run, Run]]:
-        """The arms whose first steps are compared (unchanged.py), where the trainer takes them as its runs do."""
-        alone = self.params.launch.processes == 1 and not self.trains_on_vllm
-        return compared(self.runs) if alone and isinstance(self.trainer, Traced) else {}
+        """The arms that the runs of the case and the control may show to change nothing (unchanged.py)."""
+        return compared(self.runs) if self._shadows else {}
 
-    def checking(self) -> Checking:
-        """Return what the check of the case is told."""
-        pairs = {arm: (self._few(a), self._few(b)) for arm, (a, b) in self.compared.items()}
-        return Checking(self._few(self.runs[0]), pairs)
+    def unchanged(self, runs: Iterable[Run]) -> list[dict[str, Any]]:
+        """Return the arms that change nothing, by those of the case and the control among these runs."""
+        return unchanged(self.comparing(runs), self.results)
 
-    def _few(self, case: Run) -> Job:
-        """Return the job of a run with as few prompts a step as show what it does."""
+    def comparing(self, runs: Iterable[Run] | None = None) -> Comparing:
+        """Return what the comparison of these runs is told, by default of those that every study begins with."""
+        own = (
+            run for run in (self.runs if runs is None else runs) if run.arm in ("case", "control")
+        )
+        begun = runs is not None or not self.is_sequential
+        there = [run for run in own if begun or self.is_among(run, _BEGUN)]
+        pairs = self.compared
+        if not self.is_sequential:
+            # the fixed design may have more seeds of an arm than of what it is compared with
+            seeds, seen = ({(r.arm, r.seed) for r in found} for found in (self.runs, there))
+            pairs = {
+                name: pair
+                for name, pair in pairs.items()
+                if all((pair[1].arm, seed) in seen for arm, seed in seeds if arm == name)
+            }
+        return Comparing(pairs, there)
+
+    def checking(self) -> Job:
+        """Return what the check of the case is told: the case with as few prompts a step as show what it does."""
+        case = self.runs[0]
         settings = case.training
         few = max(1, CHECKED_ROLLOUTS // settings.group_size)
         told = replace(settings, prompts_per_step=min(few, settings.prompts_per_step))
@@ -216,6 +256,7 @@ class Study:
                 found[f"serve/{endpoint}"] = self.serving_policies(endpoint)
         if self.runs:
             found |= {"check_case": self.checking(), "judged_by": self.judged_by}
+            found["compare_stages"] = self.comparing()
         return found
 
     @property
@@ -235,7 +276,7 @@ class Study:
         return Looked(self.runs, self.phases, self.params.environment, bar)
 
     def looked_in(self, results: Path) -> Looked:
-        """Return the study as its looks see it once the case is checked. results: where that is said, if it is done."""
+        """Return the study as its first look sees it. results: where it is said which arms change nothing."""
         return replace(self.looked, unchanged=self.unchanged_in(results))
 
     def look_at(self, before: Look) -> Look:
@@ -244,19 +285,22 @@ class Study:
         from rlvr_debug.verdicts.tables import judge, validated
 
         slugs, check = self.until(before.phase)[1], read_json(self.results / "check.json")
-        tables, verdicts = judge(self.chosen(before), slugs, self.judged_by, self.results)
+        runs = self.chosen(before)
+        tables, verdicts = judge(runs, slugs, self.judging(runs), self.results)
         mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
-        looked = self.looked_in(self.results)
+        same = frozenset(each["arm"] for each in self.unchanged(runs))
+        looked = replace(self.looked, unchanged=same)
         return looked.next(before, tables["arms"], mechanisms, validated(verdicts))
 
     def unchanged_in(self, results: Path) -> frozenset[str]:
-        """Return the arms that the check of the case has found to change nothing in effect: none is trained."""
-        check = results / "check.json"
-        found = read_json(check).get("unchanged", ()) if check.is_file() else ()
-        return frozenset(each["arm"] for each in found)
+        """Return the arms that change nothing in the runs that every study begins with (unchanged.py)."""
+        file = results / UNCHANGED
+        found = read_json(file) if file.is_file() else []
+        # what an earlier study left may be of other arms
+        return frozenset(each["arm"] for each in found) & self.compared.keys()
 
     def trained_in(self, results: Path, phase: int | None = None) -> list[Run]:
-        """Return the runs of the fixed design, once the case is checked: all, or those up to that phase."""
+        """Return the runs of the fixed design, without arms that change nothing: all, or those up to that phase."""
         left = self.unchanged_in(results)
         opened = self.runs if phase is None else self.until(phase)[0]
         return [run for run in opened if run.arm not in left]
@@ -269,6 +313,10 @@ class Study:
     def is_among(self, run: Run, count: int) -> bool:
         """Return whether a run of the sequential design is one of the first so many of its arm."""
         return run.seed - self.params.first_seed < count
+
+    def judging(self, runs: Iterable[Run]) -> dict[str, Any]:
+        """Return what the tables of these runs are told."""
+        return {**self.judged_by, "unchanged": self.unchanged(runs)}
 
     @property
     def judged_by(self) -> dict[str, Any]:

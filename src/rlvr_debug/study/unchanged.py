@@ -1,70 +1,68 @@
-"""Which arms change nothing in effect, known before any of them is trained: their first steps are to the byte those of
-what they are compared with.
+"""Which arms change nothing, and need not be trained: to the byte each would be the runs of the case or of the control.
 
-Only of arms that differ in stages alone: a changed setting is always trained. And only where the trainer's first steps
-can be taken in one process as its runs take them.
+Only arms that differ in stages alone: a changed setting is always trained. While the case and the control are trained,
+their stages are computed as the other one has them too (grpo/shadow.py); what is not compared there is trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlvr_debug.causes.unnamed import BLOCKS
-from rlvr_debug.trainers.base import CHECKED_STEPS, Job, Run, Traced, Trainer
+from rlvr_debug.files import read_json
+from rlvr_debug.trainers.base import SHADOW, Run
 
-__all__ = ["Checking", "compared", "unchanged"]
+__all__ = ["Comparing", "compared", "unchanged"]
 
 
 @dataclass(frozen=True)
-class Checking:
-    """What the check of a case is told. compared: by arm, its job and that of what it is compared with."""
+class Comparing:
+    """What is told whoever compares. pairs: as `compared` returns them; runs: of the case and the control."""
 
-    job: Job
-    compared: Mapping[str, tuple[Job, Job]]
+    pairs: Mapping[str, tuple[Run, Run]]
+    runs: Sequence[Run]
 
 
 def compared(runs: Sequence[Run]) -> dict[str, tuple[Run, Run]]:
-    """Return by arm that differs in stages alone: its first run, and that of the case or, of one alone, of the control."""
+    """Return by arm that may change nothing: its first run, and that of the case or, of one alone, of the control."""
     first: dict[str, Run] = {}
     for run in runs:
         first.setdefault(run.arm, run)
-    return {name: pair for name, pair in _pairs(first) if _in_stages_alone(*pair)}
+    if not {"case", "control"} <= first.keys():
+        return {}
+    found = {
+        name: (run, first["control" if run.design == "alone" else "case"])
+        for name, run in first.items()
+        # of the case and the control the runs are there anyway
+        if run.design in ("alone", "repair")
+        and run.trained_as not in {first[each].trained_as for each in ("case", "control")}
+    }
+    return {
+        name: (run, other)
+        for name, (run, other) in found.items()
+        if {*run.faults} <= {*first["case"].faults}
+        and all(getattr(run, each) == getattr(other, each) for each in ("environment", *BLOCKS))
+    }
 
 
-def _pairs(first: Mapping[str, Run]) -> Iterator[tuple[str, tuple[Run, Run]]]:
-    main = first["case"].environment if "case" in first else ""
-    for name, run in first.items():
-        if run.design in ("alone", "repair") and run.environment == main:
-            yield name, (run, first["control" if run.design == "alone" else "case"])
+def unchanged(told: Comparing, results: Path) -> list[dict[str, Any]]:
+    """Return the arms that are to the byte those of the case and the control in these runs, each with its hypothesis."""
+    found = []
+    for name, (run, other) in sorted(told.pairs.items()):
+        others = [each for each in told.runs if each.arm == other.arm]
+        swapped = {*run.faults} ^ {*other.faults}
+        if others and all(_same_in(results / "runs" / each.name, swapped) for each in others):
+            steps = other.training.steps
+            arm = {"arm": name, "hypothesis": run.hypothesis, "as": other.arm}
+            found.append({**arm, "steps": steps, "runs": len(others)})
+    return found
 
 
-def _in_stages_alone(run: Run, other: Run) -> bool:
-    return run.faults != other.faults and all(
-        getattr(run, block) == getattr(other, block) for block in BLOCKS
-    )
-
-
-def unchanged(pairs: Mapping[str, tuple[Job, Job]], trainer: Trainer) -> list[dict[str, Any]]:
-    """Return the arms whose first steps are those of what they are compared with, each with its hypothesis.
-
-    Where a part alone changes something in the control, what mends it is taken to change something in the case.
-    """
-    digests: dict[str, str] = {}
-
-    def digest(job: Job) -> str:
-        assert isinstance(trainer, Traced)
-        # what is told the same is run once
-        if job.run.trained_as not in digests:
-            digests[job.run.trained_as] = trainer.trace(job, CHECKED_STEPS)
-        return digests[job.run.trained_as]
-
-    found: dict[str, Run] = {}
-    for name, (job, other) in sorted(pairs.items(), key=lambda each: each[1][0].run.design):
-        tried = pairs.get(f"{name}-alone")
-        if tried and f"{name}-alone" not in found:
-            continue
-        if digest(job) == digest(other):
-            found[name] = job.run
-    return [{"arm": name, "hypothesis": run.hypothesis} for name, run in sorted(found.items())]
+def _same_in(folder: Path, faults: set[str]) -> bool:
+    """Return whether these faults, planted or mended, came to something else in no step of a run."""
+    path = folder / SHADOW
+    parted = read_json(path)["parted"] if path.is_file() else {}
+    return all(fault in parted and parted[fault] is None for fault in faults)

@@ -18,12 +18,22 @@ if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
     from rlvr_debug.study.model import Params
 
-__all__ = ["CHECKED_ROLLOUTS", "CHECKED_STEPS", "Job", "Run", "Traced", "Trainer", "all_options"]
+__all__ = [
+    "CHECKED_ROLLOUTS",
+    "CHECKED_STEPS",
+    "SHADOW",
+    "Job",
+    "Run",
+    "Trainer",
+    "all_options",
+]
 
 # optimizer steps that a case is checked in: a third is sampled with weights that two have moved, past a warm-up's first
 CHECKED_STEPS = 3
 # and the rollouts of a step, at most, where a group has no more
 CHECKED_ROLLOUTS = 16
+# the file of a run that says of stages in which step it would have gone another way with another run's
+SHADOW = "shadow.json"
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,8 @@ class Job:
 
     environment: the run's block of `environments` in params.yaml. rows: the file of training rows. out: the
     folder that a training writes to, or the file that the check writes. diagnostics, command: as in params.yaml.
-    sampling: who answers its rollouts; of servers only vLLM's do in training.
+    sampling: who answers its rollouts; of servers only vLLM's do in training. shadow: the faults of another run, with
+    whose stages this one's are compared; None: with none.
     """
 
     run: Run
@@ -86,6 +97,7 @@ class Job:
     diagnostics: DiagnosticSettings = NO_ROLLOUTS
     command: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
+    shadow: tuple[str, ...] | None = None
 
     @property
     def trained_in(self) -> dict[str, Any]:
@@ -115,6 +127,8 @@ class Trainer(ABC):
     # with them trains what it would without
     taken_options: frozenset[str] = frozenset()
     watching: frozenset[str] = frozenset()
+    # whether it compares a run's stages with those of another, `shadow` of a job
+    shadows = False
     # whether max_context ends its training rollouts
     takes_context = False
     # whether the process of a training can do something more with what it wrote, `then` of train
@@ -187,7 +201,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
-        """Write model.safetensors, timings.jsonl, rollouts.jsonl and metrics.jsonl to job.out.
+        """Write model.safetensors, timings.jsonl, rollouts.jsonl, shadow.json and metrics.jsonl to job.out.
 
         then: only of a trainer that evaluates; called once these files are there, while the run, if it is killed,
         still goes on from where it was.
@@ -201,19 +215,6 @@ class Trainer(ABC):
 
         What it needs to write goes beside job.out. Raises InputError, in one line that names the run, where it cannot.
         """
-
-
-class Traced(ABC):
-    """A trainer of which first steps that are the same to the byte show two trainings to be the same.
-
-    traces_by: the files of this package that `trace` imports by name.
-    """
-
-    traces_by: tuple[str, ...]
-
-    @abstractmethod
-    def trace(self, job: Job, steps: int) -> str:
-        """Return a digest of all that the run's first optimizer steps make, which are run for it."""
 
 
 def _contexts(params: Params) -> Iterator[str]:

@@ -27,7 +27,7 @@ from rlvr_debug.processes import guarded, last_line, variables_apart
 from rlvr_debug.sampling.alignment import carried
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers.base import SHADOW, Job
 from rlvr_debug.trainers.conversation import rebuilt
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
@@ -56,7 +56,7 @@ class Recording:
 
 
 def train_with_program(job: Job, program: Program) -> None:
-    """Write what our own trainer writes: model.safetensors, timings, rollouts and, last, metrics.jsonl.
+    """Write what our own trainer writes: model.safetensors, timings, rollouts, shadow.json and, last, metrics.jsonl.
 
     Raises InputError, in one line that names the run, for a program that fails, hangs or writes what is
     not as docs/trainers.md says; nothing is written then.
@@ -69,6 +69,7 @@ def train_with_program(job: Job, program: Program) -> None:
     else:
         save_weights(found.weights, job.out / "model.safetensors")
     write_jsonl(job.out / "timings.jsonl", [{"seconds": round(found.seconds, 3)}])
+    write_json(job.out / SHADOW, {"steps": job.run.training.steps, "parted": {}})
     write_jsonl(job.out / "rollouts.jsonl", _rows(found, job.run.training.group_size))
     if (own := job.out / "attempt" / "out" / RECORD).exists():
         os.replace(own, job.out / RECORD)

@@ -72,12 +72,13 @@ _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  #
 class Evidence:
     """check: what the check says of the case, as JSON (replay/answer.py); arms: one row per arm, as arm_table returns them; runs: as
     runs.csv, for the figures that a hypothesis takes for its symptom; training: the case's settings, for
-    preconditions."""
+    preconditions; unchanged: arms that need no runs, as study/unchanged.py returns them."""
 
     check: Mapping[str, Any]
     arms: pd.DataFrame
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     training: Mapping[str, Any] = field(default_factory=dict)
+    unchanged: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,15 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
     arms = evidence.arms
     family = tested_causes(arms)
     own = arms[arms["arm"].isin(family) & (arms["hypothesis"] == hypothesis.slug)]
+    proved = [
+        _PROVED.format(**arm)
+        for arm in evidence.unchanged
+        if arm["hypothesis"] == hypothesis.slug and arm["arm"] not in set(own["arm"])
+    ]
     if own.empty:
-        return _untrained(pending, evidence.check)
+        why = _BETWEEN.join(proved)
+        shown = replace(pending, status="invalidated", confidence="high", evidence=why)
+        return shown if proved else pending
     members = [family.index(arm) for arm in own["arm"]]
     now, later = (each.of(members) for each in effects_of(arms, family, bar))
     mechanism = _MECHANISMS[seen.present]
@@ -139,7 +147,7 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
     rows = own.to_dict("records")
     best = max(rows, key=lambda arm: (_RISING.index(arm["status"]), arm["effect"]))
     planting = {arm.name for arm in hypothesis.arms if arm.faults}
-    said = [*(_sentence(arm, arm["arm"] in planting) for arm in rows), seen.text]
+    said = [*(_sentence(arm, arm["arm"] in planting) for arm in rows), *proved, seen.text]
     if fails != SHOWN and (now.large.any() or found == "explained_costs_nothing"):
         said.append(_unfailing(int(fails), arms.set_index("arm").loc["control"].to_dict()))
     if found == "inconclusive":
@@ -181,15 +189,7 @@ def _pending(hypothesis: Hypothesis, mechanism: str = "not tested") -> Verdict:
     return Verdict(hypothesis.slug, hypothesis.kind, "pending", "low", mechanism=mechanism)
 
 
-def _untrained(pending: Verdict, check: Mapping[str, Any]) -> Verdict:
-    """Return what is said of a hypothesis without runs: of arms whose first steps change nothing none is trained."""
-    arms = [e["arm"] for e in check.get("unchanged", ()) if e["hypothesis"] == pending.hypothesis]
-    if not arms:
-        return pending
-    said = f"{', '.join(arms)}: not trained, since the first steps are to the byte those without it"
-    return replace(pending, status="invalidated", confidence="medium", evidence=said)
-
-
+_PROVED = "{arm}: not trained, since it is the {as} to the byte, identical in all {steps} steps of {runs} runs"
 _ELSEWHERE = "its interventions change nothing about the case, so that what the check found is a symptom of another cause"
 
 

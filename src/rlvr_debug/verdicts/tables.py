@@ -134,7 +134,8 @@ def judge(
     for name, end in (("slope", "value"), ("slope_low", "low"), ("slope_high", "high")):
         arms[name] = [float(getattr(slopes[arm], end)) for arm in arms["arm"]]
     arms["trained_as"] = arms["arm"].map({run.arm: run.trained_as for run in runs})
-    evidence = Evidence(read_json(results / "check.json"), arms, run_rows, settings["training"])
+    check, same = read_json(results / "check.json"), settings.get("unchanged", ())
+    evidence = Evidence(check, arms, run_rows, settings["training"], same)
     verdicts = decide(slugs, evidence, bar)
     return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
 
@@ -168,7 +169,8 @@ def write_tables(
     """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
 
     unmapped: by slug, why arms of it are not run (arms.unmapped). phases: by slug of hypothesis; gates: files of write_phase, after the first of which that names a
-    cause no later phase was run. settings: params.yaml's `verdicts`, and the case's `environment` and `training`.
+    cause no later phase was run. settings: params.yaml's `verdicts`, the case's `environment` and `training`, and the arms
+    that are `unchanged` (study/unchanged.py).
     """
     gate = next((each for each in map(read_json, gates) if each["causes"]), None)
     last = gate["phase"] if gate else max(phases.values(), default=0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.trainers.base import Job, Traced, Trainer, all_options
+from rlvr_debug.trainers.base import Job, Trainer, all_options
 
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
@@ -21,16 +21,16 @@ __all__ = ["SYNC_BOUND", "TRAINER"]
 SYNC_BOUND = "sync_bound"
 
 
-class _Own(Trainer, Traced):
+class _Own(Trainer):
     name = "own"
     stages = STAGES
     takes_launch = True
     takes_sampler = True
     takes_context = True
+    shadows = True
     evaluates = True
     watching = frozenset({SYNC_BOUND})
     ours = True
-    traces_by = ("trainers/own/trace.py",)
 
     @property
     def trains_by(self) -> tuple[str, ...]:
@@ -52,10 +52,6 @@ class _Own(Trainer, Traced):
 
     def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
         import_module(f"{__name__}.training").train_run(job, then)
-
-    def trace(self, job: Job, steps: int) -> str:
-        found: str = import_module(f"{__name__}.trace").trace_of(job, steps)
-        return found
 
     def record(self, job: Job, steps: int) -> Record:
         found: Record = import_module(f"{__name__}.recorder").record_case(job, steps)

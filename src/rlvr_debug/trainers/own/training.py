@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 
-from rlvr_debug.causes import stages_with
+from rlvr_debug.causes import stage_of, stages_with
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import sha256, write_jsonl
+from rlvr_debug.files import sha256, write_json, write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.processes import Processes, current_processes
 from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.sync_check import SyncCheck
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
@@ -31,7 +32,7 @@ from rlvr_debug.models.base_model import load_model, one_thread, save_weights
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.choose import SERVED, base_sampler
-from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.base import SHADOW, Job, Run
 from rlvr_debug.trainers.own import SYNC_BOUND
 
 __all__ = ["load_policy", "train_run", "training_of"]
@@ -64,7 +65,7 @@ def training_of(job: Job) -> Training:
 
 
 def train_run(job: Job, then: Callable[[], None] | None = None) -> None:
-    """Train one arm with one seed. Write model.safetensors, metrics.jsonl, rollouts.jsonl and, apart,
+    """Train one arm with one seed. Write model.safetensors, metrics.jsonl, rollouts.jsonl, shadow.json and, apart,
     timings.jsonl; with LoRA the weights are the adapter's, and `adapter` has them as peft does.
 
     job.out holds a `checkpoint` until the run is done, and so is `then`, of which the main process sees to: the same
@@ -92,6 +93,11 @@ def _train(job: Job, processes: Processes, checkpoints: Checkpoints | None) -> N
         open_trackers(trackers, out / "trackers", name, _flat(run)) as log,
         _sampling(job, name, training.chat, processes) as (sampler, check),
     ):
+        shadow = None
+        # several processes, or a GPU, may add in another order each time
+        if job.shadow is not None and type(processes) is Processes:
+            shadow = Shadow(training.stages, stages_with(job.shadow))
+            training = replace(training, stages=shadow.stages, shadow=shadow)
         training = replace(training, processes=processes, check=check)
         model, reference = load_policy(job.base_model, run.training)
         observer = RunObserver(diagnostics, log)
@@ -105,6 +111,11 @@ def _train(job: Job, processes: Processes, checkpoints: Checkpoints | None) -> N
         save_weights(result.weights, out / "model.safetensors")
     write_jsonl(out / "timings.jsonl", result.seconds)
     write_jsonl(out / "rollouts.jsonl", result.rollouts)
+    # by fault: whoever reads it need not import variants
+    swapped = {*run.faults} ^ {*(job.shadow or ())} if shadow else set[str]()
+    stages = {fault: stage_of(fault) for fault in sorted(swapped)}
+    parted = {f: result.parted.get(s) for f, s in stages.items() if shadow and s in shadow.compared}
+    write_json(out / SHADOW, {"steps": run.training.steps, "parted": parted})
     write_jsonl(out / "metrics.jsonl", result.metrics)
 
 
@@ -137,7 +148,7 @@ def _checkpoints(job: Job) -> Checkpoints | None:
         return None
     weights = weight_files(job.base_model / "model.safetensors")
     files = [*weights, job.base_model / "tokenizer.json", job.rows]
-    told = [job.run.to_json(), job.environment, asdict(job.diagnostics)]
+    told = [job.run.to_json(), job.environment, asdict(job.diagnostics), job.shadow]
     given = json.dumps([*told, *map(sha256, files)], sort_keys=True)
     fingerprint = hashlib.sha256(given.encode()).hexdigest()
     return Checkpoints(job.out / "checkpoint", fingerprint, every)

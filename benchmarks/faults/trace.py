@@ -12,22 +12,10 @@ from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.rollouts import sample_rollouts
 from rlvr_debug.grpo.trainer import start, train_step
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, Training
-from rlvr_debug.models.base_model import one_thread
 from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.serving.choose import base_sampler
-from rlvr_debug.trainers.base import Job
-from rlvr_debug.trainers.own.training import load_policy, training_of
 
-__all__ = ["trace_of", "traced"]
-
-
-def trace_of(job: Job, steps: int) -> str:
-    """Return the digest of the job's first steps, from the base model on."""
-    one_thread()
-    training = training_of(job)
-    model, reference = load_policy(job.base_model, training.settings)
-    return traced(training, model, reference, base_sampler(job.base_model, training.chat), steps)
+__all__ = ["traced"]
 
 
 def traced(

@@ -67,7 +67,7 @@ bench: $(TEST_ENV)  ## sampling and training steps beside Hugging Face generate 
 	@$(BIN)/python -m benchmarks.bench_sampling
 	@$(BIN)/python -m benchmarks.bench_step
 
-bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes or more on two cores; SUBSET=1: six of its cases; CASES=folder: yours
+bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes or more on two cores; SUBSET=1: four of its cases; CASES=folder: yours
 	@mkdir -p $(FAULTS_WORK)
 	@$(BIN)/snakemake --snakefile $(FAULTS)/Snakefile --directory $(FAULTS_WORK) \
 	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml $(if $(CASES),--config folder=$(abspath $(CASES))) \

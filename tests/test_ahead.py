@@ -82,7 +82,7 @@ CHANGES: dict[str, Callable[[Evaluation], Evaluation]] = {
     "seed": lambda job: replace(job, seed=1),
     "temperature": lambda job: replace(job, temperature=0.7),
     "settings": lambda job: replace(job, settings={**job.settings, "top_n": 2}),
-    "sampler": lambda job: replace(job, sampling=Sampling("server")),
+    "sampler": lambda job: replace(job, sampling=Sampling("vllm")),
     "code": lambda job: replace(job, code="0123456789ab"),
 }
 
@@ -130,7 +130,7 @@ def test_rows_that_cannot_be_evaluated_do_not_end_a_training_and_their_job_says_
     ("overlay", "ahead"),
     [
         ("", True),
-        ("sampler: server\n", False),
+        ("sampler: vllm\n", False),
         ("trainer: trl\ncase: healthy\nhypotheses: {}\n", False),
         ("launch: {config: configs/zero3.yaml, processes: 2}\ntraining: {lora_r: 0}\n", False),
     ],

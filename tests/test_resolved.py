@@ -97,7 +97,7 @@ def test_an_edit_reaches_the_jobs_that_it_touches_and_no_others() -> None:
 
 
 def test_an_environment_with_another_base_model_has_it_in_every_job_and_no_shared_server() -> None:
-    params = changed(DEFAULT, base_models={"gsm8k": "models/other"}, sampler="server")
+    params = changed(DEFAULT, base_models={"gsm8k": "models/other"}, sampler="vllm")
     study = resolve(params, Path("../.."))
     assert {"musique", "gsm8k"} <= set(study.environments)
     for name, run in study.trained.items():

@@ -19,18 +19,19 @@ import psutil
 import pytest
 
 from tests.shared import once
+from tests.small_server import install
 from tests.test_workflow import MINI, ROOT, Project, copy, end, error_line, finished_mini
 
 # one hypothesis, whose only arm is the case
 SMALL: dict[str, Any] = {**MINI, "hypotheses": {**MINI["hypotheses"], "kl-penalty": None}}
-SERVED: dict[str, Any] = {**SMALL, "sampler": "server"}
+SERVED: dict[str, Any] = {**SMALL, "sampler": "vllm", "vllm": {"environment": "vllm-cpu"}}
 # what is compared: the charts and the report are made of it
 TABLES = ("--", "results/metrics.json")
 # what is killed, by a word of its command line; the group is that of `make run`
 TARGETS = {
     "snakemake": r"-m snakemake .*--snakefile",
     "trainer": r"scripts/train\.py",
-    "server": r"rlvr_debug\.serving\.small_server|scripts/serve\.py|rlvr_debug/processes\.py",
+    "server": r"small_server\.py|scripts/serve\.py|rlvr_debug/processes\.py",
     "group": "",
 }
 
@@ -96,6 +97,7 @@ def test_a_study_killed_at_random_moments_ends_with_the_same_tables(
 def served_copy(root: Path) -> Project:
     root.mkdir(exist_ok=True)
     project = copy(ROOT, root)
+    install(root)
     project.overlay(SERVED)
     return project
 
@@ -192,7 +194,7 @@ def test_a_file_where_results_should_be_is_one_line(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
     undisturbed: Project, tmp_path: Path
 ) -> None:
-    project = copy(ROOT, tmp_path)
+    project = served_copy(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         project.overlay({**SERVED, "server": {"port": port}})
@@ -213,8 +215,7 @@ def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
 
 @pytest.mark.heavy
 def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path: Path) -> None:
-    project = copy(ROOT, tmp_path)
-    project.overlay(SERVED)
+    project = served_copy(tmp_path)
     text = (project.root / "mini.yaml").read_text(encoding="utf-8")
     (project.root / "other.yaml").write_text(text.replace("study: mini", "study: other"))
     first = project.start("--cores", "1", *TABLES)

@@ -73,7 +73,7 @@ def test_an_environment_that_is_not_built_is_one_line(
 
 
 def test_only_a_study_with_vllm_needs_its_environment() -> None:
-    assert sampler_venvs(PARAMS) == sampler_venvs(replace(PARAMS, sampler="server")) == []
+    assert sampler_venvs(PARAMS) == []
     assert sampler_venvs(replace(PARAMS, sampler="vllm")) == ["vllm"]
     assert sampler_venvs(changed(PARAMS, sampler="vllm", vllm=CPU)) == ["vllm-cpu"]
 

@@ -62,8 +62,8 @@ def _plain(value: Any) -> Any:
 class Sampling:
     """Who answers the rollouts of a job.
 
-    sampler: that of params.yaml. server: its settings, `server` and, for vllm, `vllm` in it. endpoint: the file
-    of a server that several jobs share; without, a job whose sampler is a server starts one of its own.
+    sampler: that of params.yaml. server: its settings, `server` and `vllm` in it. endpoint: the file of a server
+    that several jobs share; without, a job whose sampler is a server starts one of its own.
     """
 
     sampler: str = "in-process"

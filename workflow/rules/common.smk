@@ -100,8 +100,7 @@ def variants(faults):
 TRAINER = STUDY.trainer
 TRAINED_ON_VLLM = STUDY.trains_on_vllm
 # of a sampler that is a server
-SERVED = ["serving/served.py", "serving/small_server.py"]
-SERVED = SERVED if Sampling(PARAMS.sampler).served else []
+SERVED = ["serving/served.py"] if Sampling(PARAMS.sampler).served else []
 # what tables, verdicts and pages read and ask
 CAUSES = [
     *sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("causes/*/*.yaml")),

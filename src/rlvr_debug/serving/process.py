@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import socket
@@ -50,18 +49,13 @@ class Server:
 
 
 def server_of(asked: Sampling, trained: Trained | None = None) -> Server:
-    """Return how the server is started that answers, which is not in-process.
+    """Return how vLLM's server is started.
 
-    trained: what policies it follows, which only vLLM's does. Raise InputError where vLLM is not installed.
+    trained: what policies it follows. Raise InputError where vLLM is not installed.
     """
-    settings = asked.server
-    if asked.sampler == "vllm":
-        own = settings["vllm"]
-        argv = (str(built_python(own["environment"])), *vllm_arguments(own, trained))
-        variables = {**variables_apart(), **vllm_variables(own, trained)}
-    else:
-        argv = (sys.executable, "-m", "rlvr_debug.serving.small_server")
-        variables = dict(os.environ)
+    settings, own = asked.server, asked.server["vllm"]
+    argv = (str(built_python(own["environment"])), *vllm_arguments(own, trained))
+    variables = {**variables_apart(), **vllm_variables(own, trained)}
     return Server(argv, variables, settings["port"], settings["start_seconds"])
 
 

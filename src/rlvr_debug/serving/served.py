@@ -35,7 +35,7 @@ def served_sampler(
             f"{asked.endpoint}: that server has the base model, expected none for {weights}"
         )
     adapter = adapter_of(weights) if weights else None
-    if adapter and asked.sampler == "vllm":
+    if adapter:
         with _server(asked, base_model, Trained(rank_of(adapter), 1)) as start:
             yield ServedAdapter(start(), chat.ends, adapter, start)
         return

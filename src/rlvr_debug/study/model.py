@@ -98,7 +98,7 @@ class Command(Block):
 
 @dataclass(frozen=True, kw_only=True)
 class Server(Block):
-    """Of a sampler that is a server."""
+    """Of the server of sampler vllm."""
 
     port: Annotated[int, Strict(), Ge(0), Le(65535)] = 0
     """Of 127.0.0.1, for the server that the study's jobs share; 0: a socket in a folder that only its owner can enter,
@@ -275,12 +275,11 @@ class Params(Block):
     GRPOConfig; of command, whatever the program takes."""
     command: Command
     """The program of trainer command, and how long trainers that are not ours may be silent."""
-    sampler: Literal["in-process", "server", "vllm"] = "in-process"
-    """Who answers rollouts: in-process, the job itself; server, in held-out evaluation a small server of this project
-    in a process of its own, that speaks vLLM's protocol (docs/vllm.md); vllm, in training and held-out evaluation
-    vLLM's server in an environment of its own (docs/vllm.md)."""
+    sampler: Literal["in-process", "vllm"] = "in-process"
+    """Who answers rollouts: in-process, the job itself; vllm, in training and held-out evaluation vLLM's server in an
+    environment of its own (docs/vllm.md)."""
     server: Server
-    """Of a sampler that is a server."""
+    """Of the server of sampler vllm."""
     vllm: Vllm
     """Of sampler vllm. Keys are flags of vLLM's server, but for the two that say otherwise."""
     case: Text = "verifiers-0.1.3"

@@ -34,11 +34,10 @@ _BEGUN = 2
 
 
 def server_settings(params: Params) -> dict[str, Any]:
-    """Return the settings of a server, where the sampler is one."""
+    """Return the settings of vLLM's server, where the sampler is one."""
     if not Sampling(params.sampler).served:
         return {}
-    vllm = {"vllm": told(params.vllm)} if params.sampler == "vllm" else {}
-    return {**told(params.server), **vllm}
+    return {**told(params.server), "vllm": told(params.vllm)}
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Study:
     @property
     def trains_on_vllm(self) -> bool:
         """Whether vLLM answers in training, too: other trainers have samplers of their own."""
-        return self.params.sampler == "vllm" and self.trainer.takes_sampler
+        return Sampling(self.params.sampler).served and self.trainer.takes_sampler
 
     @property
     def trainer(self) -> Trainer:

@@ -126,7 +126,7 @@ def _sampling(
     """Yield the sampler of the process that rolls out, and the check of every update: of a server, and where the
     options ask for it.
     """
-    if job.sampling.sampler != "vllm":
+    if not job.sampling.served:
         sampler, bound = base_sampler(job.base_model, chat), job.run.options.get(SYNC_BOUND)
         check = SyncCheck(sampler.logprobs, bound, f"options.{SYNC_BOUND}") if bound else None
         yield sampler, check

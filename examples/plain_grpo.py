@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_model
+from safetensors.torch import save_file, save_model
 from transformers import AutoModelForCausalLM
 
 from rlvr_debug.data.prepare import read_rows
@@ -45,8 +45,38 @@ def write(name, lines):
         file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
+tensors, record = {}, {"version": 1, "trainer": "plain_grpo.py", "weights": [], "generations": []}
+record["trainable"] = [name for name, _ in policy.named_parameters()]
+record["settings"] = {name: given[name] for name in ("group_size", "scale_rewards")} | {
+    "sampling": {"temperature": heat, "max_new_tokens": environment.max_new_tokens},
+    "max_completion_length": environment.max_new_tokens,
+    "eos_ids": [chat.eos_id],
+    "pad_id": 0,
+    "precision": "float32",
+}
+
+
+def hold(place, found):  # in record.json, the name of a tensor stands for it
+    tensors.update({f"{place}/{name}": each.detach().clone() for name, each in found.items()})
+    return {name: f"{place}/{name}" for name in found}
+
+
+def generation(lines, advantages):  # what the step sampled and earned, before the update
+    held = len(record["weights"])
+    record["weights"].append(hold(f"weights/{held}", dict(policy.named_parameters())))
+    starts = [line["sampled"].count(0) for line in lines]
+    call = {"weights": held, "logprobs": [line["logprobs"] for line in lines]}
+    parts = [(line["ids"][:n], line["ids"][n:]) for line, n in zip(lines, starts, strict=True)]
+    call["prompts"], call["outputs"] = map(list, zip(*parts, strict=True))
+    asked = {row.id: environment.messages(row) for row in rows}
+    found = hold(held, {"rewards": torch.tensor([[line["reward"]] for line in lines])})
+    found["batch"] = hold(f"batch/{held}", {"advantages": torch.cat(advantages)[:, 0]})
+    found |= {"rows": [{"prompt": asked[line["row"]]} for line in lines], "calls": [call]}
+    return found | {"weights": held}
+
+
 for step in range(1, given["steps"] + 1):
-    loss, kept = torch.zeros(()), []
+    loss, kept, advantages = torch.zeros(()), [], []
     for row in order.sample(rows, given["prompts_per_step"]):
         prompt = chat.prompt(environment.messages(row), environment.tools)
         start, group = len(prompt), torch.tensor([prompt] * given["group_size"])
@@ -57,6 +87,7 @@ for step in range(1, given["steps"] + 1):
         rewards = torch.tensor([reward(row, reply) for reply in replies])
         spread = rewards.std() + 1e-4 if given["scale_rewards"] == "group" else 1.0
         gains = ((rewards - rewards.mean()) / spread)[:, None]
+        advantages.append(gains)
         with torch.no_grad():
             old = logprobs(sampler, ids, start)
         # one update per batch, at which the ratio to the old policy is 1: nothing to clip
@@ -66,6 +97,8 @@ for step in range(1, given["steps"] + 1):
             line |= {"sampled": [0] * start + [1] * len(reply), "logprobs": values[: len(reply)]}
             kept.append(line)
     tokens = sum(sum(line["sampled"]) for line in kept)
+    if told["record"]:
+        record["generations"].append(generation(kept, advantages))
     optimizer.zero_grad()
     (loss / tokens).backward()
     norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), given["max_grad_norm"]))
@@ -78,3 +111,8 @@ for step in range(1, given["steps"] + 1):
     if told["rollouts_every"] and (step == 1 or step % told["rollouts_every"] == 0):
         write("rollouts.jsonl", kept[: told["rollouts_kept"] or None])
 save_model(policy, str(out / "model.safetensors"))
+if told["record"]:  # docs/record.md: what the check computes again
+    policy.config.save_pretrained(out / "record" / "model")
+    chat.tokenizer.save_pretrained(out / "record" / "tokenizer")
+    save_file(tensors, out / "record" / "tensors.safetensors")
+    (out / "record" / "record.json").write_text(json.dumps(record))

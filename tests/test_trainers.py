@@ -32,6 +32,7 @@ from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
+from rlvr_debug.replay.first_answer import first_answer
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
@@ -375,7 +376,7 @@ def example() -> Program:
 
 
 @pytest.mark.heavy
-def test_the_example_s_stale_sampler_alone_deviates_in_what_its_files_hold(
+def test_the_example_s_stale_sampler_alone_deviates_in_its_record(
     example: Program, rows: Path, tmp_path: Path
 ) -> None:
     found = {}
@@ -389,7 +390,24 @@ def test_the_example_s_stale_sampler_alone_deviates_in_what_its_files_hold(
     assert found["case"]["first"] == "sampler"
     assert mechanism_of("lora-weight-sync", found["case"]).present is True
     seen = {s["segment"] for s in found["case"]["segments"] if s["status"] == "agrees"}
-    assert {"groups", "prompt", "rewards"} <= seen
+    assert seen == {"groups", "prompt", "advantages", "effect"}
+
+
+def test_of_a_program_that_writes_no_record_nothing_is_seen(rows: Path, tmp_path: Path) -> None:
+    run, environment = told()
+    run = replace(run, options={"fault": ""})
+    job = Job(run, environment, TINY, rows, tmp_path / "check.json")
+    record = record_program(job, Program((sys.executable, MISBEHAVING), 60), CHECKED_STEPS)
+    answer = answer_of(record, check(record))
+    found = {(each["status"], each["note"]) for each in answer["segments"]}
+    assert found == {("not seen", "the program wrote no record")}
+    assert answer["first"] is None
+    assert answer["answer"] == "No segment was seen: the program wrote no record."
+    assert (
+        first_answer(answer) == "the case's first steps were not seen: the program wrote no record"
+    )
+    assert mechanism_of("lora-weight-sync", answer).present is None
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.heavy

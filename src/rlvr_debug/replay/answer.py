@@ -44,7 +44,7 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "answer": _sentence(checked),
         "names": [asdict(name) for name in first.names] if first else [],
         "hypotheses": list(first.causes) if first else [],
-        "next": _next(first),
+        "next": _next(checked),
         "segments": [_told(finding) for finding in checked.findings],
         "consequences": [asdict(each) for each in consequences],
         "remarks": [each.said for each in consequences if not each.passed],
@@ -76,6 +76,8 @@ def _sentence(checked: Checked) -> str:
     first = checked.first
     if first is not None:
         return deviation_text(_told(first))
+    if _nothing_seen(checked):
+        return f"No segment was seen: {checked.findings[0].note}."
     but = unseen_text(map(_told, checked.findings))
     return f"Every segment that was seen agrees with its reference{but}."
 
@@ -92,7 +94,14 @@ def later_text(segments: Sequence[str]) -> str:
     return f"After it, and maybe because of it: {', '.join(segments)}."
 
 
-def _next(first: Finding | None) -> str:
+def _nothing_seen(checked: Checked) -> bool:
+    return all(finding.status == NOT_SEEN for finding in checked.findings)
+
+
+def _next(checked: Checked) -> str:
+    if _nothing_seen(checked):
+        return "have the trainer write a record of its steps (docs/record.md)."
+    first = checked.first
     if first is None:
         return (
             "These steps compute what they are asked for. What is as it is set may still be wrong: "

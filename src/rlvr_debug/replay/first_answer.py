@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlvr_debug.replay.finding import DEVIATES, unseen_text
+from rlvr_debug.replay.finding import DEVIATES, NOT_SEEN, unseen_text
 
 __all__ = ["first_answer"]
 
@@ -13,6 +13,8 @@ __all__ = ["first_answer"]
 def first_answer(answer: Mapping[str, Any]) -> str:
     """Return which segments of the case's first steps are not what a healthy run computes. answer: as answer_of returns it."""
     segments = answer["segments"]
+    if all(each["status"] == NOT_SEEN for each in segments):
+        return f"the case's first steps were not seen: {segments[0]['note']}"
     found = [_named(each) for each in segments if each["status"] == DEVIATES]
     but = unseen_text(segments)
     if not found:

@@ -32,7 +32,7 @@ class Program:
 
 
 class ProgramTrainer(Trainer):
-    """A subclass says which program; what it writes is checked, and probed as far as its files tell."""
+    """A subclass says which program; what it writes is checked."""
 
     command_keys: tuple[str, ...] = ("stall_seconds",)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.causes import phase_of
@@ -21,9 +21,8 @@ from rlvr_debug.study.model import Params
 from rlvr_debug.study.unchanged import Comparing, compared, unchanged
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
-
-if TYPE_CHECKING:
-    from rlvr_debug.verdicts.looks import Look, Looked
+from rlvr_debug.verdicts.looks import Look, Looked
+from rlvr_debug.verdicts.rule import Bar
 
 __all__ = ["UNCHANGED", "Study", "read_study", "resolve", "server_settings", "write_study"]
 
@@ -266,10 +265,6 @@ class Study:
     @cached_property
     def looked(self) -> Looked:
         """The study as its looks see it, with the sequential design."""
-        # no training waits for SciPy and pandas
-        from rlvr_debug.verdicts.looks import Looked
-        from rlvr_debug.verdicts.rule import Bar
-
         told = self.params.verdicts
         bar = Bar.of(told.alpha, told.minimum_effect)
         return Looked(self.runs, self.phases, self.params.environment, bar)

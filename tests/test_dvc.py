@@ -112,10 +112,14 @@ class Repository:
         return not jobs
 
     def bytes(self) -> dict[str, str]:
-        """Digests of the default study's splits and results, and of what Snakemake knows of them."""
+        """Digests of the default study's splits and results, and of what Snakemake knows of them.
+
+        Not of jobs.json, which each run of Snakemake writes for its jobs and nothing keeps.
+        """
         places = [self.root / place for place in ("data/splits", "results", ".snakemake/metadata")]
         files = (path for place in places for path in place.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.root)): sha256(path) for path in files}
+        kept = (path for path in files if path.name != "jobs.json")
+        return {str(path.relative_to(self.root)): sha256(path) for path in kept}
 
     def clone(self) -> Repository:
         """As somebody else has it, without any results that git does not keep."""

@@ -21,15 +21,13 @@ import numpy as np
 import torch
 
 from rlvr_debug.replay.record import Record, RewardCall
+from rlvr_debug.trainers.trl.first_releases import at_once
 from rlvr_debug.trainers.trl.seams import Seams
 
 __all__ = ["RewardWatch", "calls_functions"]
 
 # the first of these that a release has calls reward functions
-_CALLERS = (
-    *("_calculate_rewards", "_generate_and_score_completions"),
-    *("_prepare_inputs", "compute_loss"),
-)
+_CALLERS = ("_calculate_rewards", "_generate_and_score_completions", "_prepare_inputs")
 
 # not of the rows: the trainer's state, and its ways to log
 _OTHERS = ("trainer_state", "log_extra", "log_metric", "environments")
@@ -46,7 +44,8 @@ class _Again:
 
 def calls_functions(trainer: Any) -> tuple[type, str]:
     """Return the release's own method that calls reward functions: its class and its name."""
-    name = next(name for name in _CALLERS if hasattr(trainer, name))
+    callers = ("compute_loss",) if at_once(trainer) else _CALLERS
+    name = next(name for name in callers if hasattr(trainer, name))
     owners = [kind for kind in type(trainer).__mro__ if name in vars(kind)]
     own = [kind for kind in owners if not kind.__module__.startswith("transformers.")]
     return (own or owners)[-1], name

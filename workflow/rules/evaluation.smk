@@ -92,7 +92,9 @@ rule evaluate_by_verifiers:
         "../../envs/train.yaml"
     threads: 0
     params:
-        code=code("evaluate_by_verifiers", "tasksets.py", environment(PARAMS.environment)),
+        code=code(
+            "evaluate_by_verifiers", "tasksets.py", environment(PARAMS.environment)
+        ),
         model=digest_of(MAIN_MODEL),
         told=told(
             STUDY.evaluation(PARAMS.environment), PARAMS.evaluation.verifiers_rows

@@ -81,7 +81,7 @@ def same_weights(one: Any, other: Any) -> bool:
 
 
 def checked(trainer: Any) -> dict[str, Any]:
-    from rlvr_debug.trainers.trl.live import checked, recorded
+    from rlvr_debug.recorders.trl.live import checked, recorded
 
     return checked(*recorded(trainer, lambda: train(trainer), steps=3, rewards=True))
 
@@ -307,7 +307,7 @@ def test_a_training_that_runs_a_generation_behind_is_placed_in_its_micro_batches
 
 
 def test_a_release_that_nobody_tried_is_said() -> None:
-    from rlvr_debug.trainers.trl.beforehand import NEWEST, version_note
+    from rlvr_debug.recorders.trl.beforehand import NEWEST, version_note
 
     pins = (ROOT / "envs" / "trl.txt").read_text(encoding="utf-8")
     assert f"trl=={NEWEST['trl']}" in pins.split()
@@ -319,9 +319,9 @@ def test_a_release_that_nobody_tried_is_said() -> None:
 def test_a_large_model_s_check_says_before_it_begins_what_it_needs(
     built: Callable[..., Any], capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlvr_debug.trainers.trl import recorder
-    from rlvr_debug.trainers.trl.live import checked as judged
-    from rlvr_debug.trainers.trl.live import recorded
+    from rlvr_debug.recorders.trl import recorder
+    from rlvr_debug.recorders.trl.live import checked as judged
+    from rlvr_debug.recorders.trl.live import recorded
 
     monkeypatch.setattr(recorder, "_LARGE", 1)
     trainer = built()
@@ -338,11 +338,11 @@ def test_a_large_model_s_check_says_before_it_begins_what_it_needs(
 def test_a_large_model_is_checked_after_its_trainer_gave_back_what_it_held(
     built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from rlvr_debug.recorders.trl import recorder
+    from rlvr_debug.recorders.trl.kept import give_back
+    from rlvr_debug.recorders.trl.live import checked as judged
+    from rlvr_debug.recorders.trl.live import recorded
     from rlvr_debug.replay.answer import timeless
-    from rlvr_debug.trainers.trl import recorder
-    from rlvr_debug.trainers.trl.kept import give_back
-    from rlvr_debug.trainers.trl.live import checked as judged
-    from rlvr_debug.trainers.trl.live import recorded
 
     monkeypatch.setattr(recorder, "_LARGE", 1)
     trainer = built(gradient_accumulation_steps=2)
@@ -358,7 +358,7 @@ def test_a_large_model_is_checked_after_its_trainer_gave_back_what_it_held(
 def test_of_a_large_model_the_first_gradient_that_is_not_0_is_looked_at(
     built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlvr_debug.trainers.trl import recorder
+    from rlvr_debug.recorders.trl import recorder
 
     def alike_at_first(completions: Any, trainer_state: Any, **_: Any) -> list[float]:
         return [trainer_state.global_step * len(c[0]["content"]) for c in completions]
@@ -371,7 +371,7 @@ def test_of_a_large_model_the_first_gradient_that_is_not_0_is_looked_at(
 
 
 def test_what_a_large_model_s_check_needs_is_the_reference_in_float64_and_a_state_a_step() -> None:
-    from rlvr_debug.trainers.trl.beforehand import needs_of
+    from rlvr_debug.recorders.trl.beforehand import needs_of
 
     needs = needs_of(weights=1000, trained=10, logits=0, steps=3)
     assert (needs.memory, needs.disk) == (8000, 160)
@@ -393,7 +393,7 @@ def test_a_reward_that_is_drawn_is_called_so(built: Callable[..., Any]) -> None:
 def test_reward_functions_that_cost_or_act_are_called_once_where_that_is_asked_for(
     built: Callable[..., Any], again: bool
 ) -> None:
-    from rlvr_debug.trainers.trl.live import recorded
+    from rlvr_debug.recorders.trl.live import recorded
 
     calls: list[int] = []
 
@@ -410,7 +410,7 @@ def test_reward_functions_that_cost_or_act_are_called_once_where_that_is_asked_f
 
 
 def test_a_long_run_is_checked_every_so_many_steps(built: Callable[..., Any]) -> None:
-    from rlvr_debug.trainers.trl.live import LiveCheck
+    from rlvr_debug.recorders.trl.live import LiveCheck
 
     trainer, plain = built(max_steps=5, logging_steps=1), built(max_steps=5, logging_steps=1)
     callback = LiveCheck(trainer, every=2)

@@ -10,13 +10,13 @@ from peft import IA3Config, LoraConfig, VeraConfig, get_peft_model
 from torch.func import functional_call
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from rlvr_debug.recorders.keeping import kept
+from rlvr_debug.recorders.trl.kept import adapters_of, plain_module
 from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.settings import Sampling, Settings
-from rlvr_debug.trainers.keeping import kept
-from rlvr_debug.trainers.trl.kept import adapters_of, plain_module
 
 LAYERS = ["k_proj", "v_proj", "down_proj"]
 ADAPTERS: dict[str, Any] = {

@@ -52,7 +52,7 @@ def test_a_healthy_run_of_another_architecture_is_checked_and_not_flagged(
     from datasets import Dataset
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
-    from rlvr_debug.trainers.trl.live import checked, recorded
+    from rlvr_debug.recorders.trl.live import checked, recorded
 
     def reward(completions: Any, **_: Any) -> list[float]:
         texts = [completion[0]["content"] for completion in completions]

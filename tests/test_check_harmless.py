@@ -23,8 +23,8 @@ import trl
 
 import rlvr_debug
 from rlvr_debug.cli import main
+from rlvr_debug.recorders.trl import checking, live, losses, recorder, seams
 from rlvr_debug.replay.segments import SEGMENTS
-from rlvr_debug.trainers.trl import checking, live, losses, recorder, seams
 from tests.in_process import called
 from tests.test_check import built, checked, length_and_answer, same_weights, statuses, train
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from rlvr_debug.recorders.keeping import whole_norms
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.record import Record, Update
 from rlvr_debug.replay.segments import clip
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 from rlvr_debug.replay.settings import Sampling, Settings
-from rlvr_debug.trainers.keeping import whole_norms
 
 LIMIT = 0.1
 

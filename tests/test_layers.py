@@ -39,6 +39,7 @@ LAYERS = (
     ("causes",),
     ("diagnosis",),
     ("replay",),
+    ("recorders",),
     ("evaluation", "audit", "by_verifiers"),
     ("trainers",),
     ("verdicts",),
@@ -199,8 +200,13 @@ def test_a_trainer_is_checked_without_the_study_its_servers_or_verdicts() -> Non
     imports = {
         name: own | {name.rpartition(".")[0]} & imports.keys() for name, own in imports.items()
     }
-    entries = ("replay.baseline", "replay.store", "trainers.trl.check_script", "trainers.trl.live")
-    for entry in (*entries, "trainers.trl.checking", "report.check_page"):
+    entries = (
+        "replay.baseline",
+        "replay.store",
+        "recorders.trl.check_script",
+        "recorders.trl.live",
+    )
+    for entry in (*entries, "recorders.trl.checking", "report.check_page"):
         rooms = {module.split(".")[0] for module in reached(entry, imports)}
         assert not rooms & {"study", "serving", "verdicts", "diagnosis", "cli"}, entry
 
@@ -235,7 +241,7 @@ def test_an_import_from_above_and_a_circle_are_seen_wherever_they_stand(tmp_path
         "from rlvr_debug.causes import *; [cause_of(f) for f in variant_names()]",
         "from rlvr_debug.environments import *; print([task_of(e) for e in environment_names()])",
         # of the process that waits for a script's check
-        "import rlvr_debug.cli.checking, rlvr_debug.replay.baseline, rlvr_debug.trainers.trl.checking",
+        "import rlvr_debug.cli.checking, rlvr_debug.replay.baseline, rlvr_debug.recorders.trl.checking",
     ],
     ids=["params", "variants", "environments", "check"],
 )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.optimization import Adafactor
 
+from rlvr_debug.recorders.keeping import groups_of, kind_of, state_of
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Instance, in_bfloat16, judge
 from rlvr_debug.replay.record import (
@@ -27,7 +28,6 @@ from rlvr_debug.replay.segments import clip, importance_weights, loss, optimizer
 from rlvr_debug.replay.segments.saved import weights_gap
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import read_record, write_record
-from rlvr_debug.trainers.keeping import groups_of, kind_of, state_of
 from tests.small_record import small_record
 
 DTYPES = ("float32", "bfloat16")

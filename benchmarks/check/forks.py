@@ -27,7 +27,7 @@ __all__ = ["Forks"]
 # what a script and its check import when they are needed
 _USED = (
     *("datasets", "peft", "safetensors.torch", "benchmarks.check.script", "trl.data_utils"),
-    *("rlvr_debug.replay.store", "rlvr_debug.trainers.trl.live", "trl.trainer.grpo_trainer"),
+    *("rlvr_debug.replay.store", "rlvr_debug.recorders.trl.live", "trl.trainer.grpo_trainer"),
     *("transformers.models.auto.modeling_auto", "transformers.models.qwen2.modeling_qwen2"),
     *("transformers.models.llama.modeling_llama", "torch._dynamo", "trl.models.utils"),
 )
@@ -115,7 +115,7 @@ def _forked(asked: Mapping[str, Any], answers: IO[str]) -> int:
 
 
 def _checked(asked: Mapping[str, Any]) -> int:
-    from rlvr_debug.trainers.trl import check_script
+    from rlvr_debug.recorders.trl import check_script
 
     sys.argv = ["check_script", asked["told"], *asked["argv"]]
     try:

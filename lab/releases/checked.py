@@ -52,7 +52,7 @@ def _trl(subject: Subject, python: Path, scratch: Path) -> Mapping[str, Any]:
     told, out = scratch / "told.json", scratch / "answer.json"
     write_json(told, {"out": str(out), "steps": _STEPS, "rewards": True, "record": None})
     command = [
-        *(str(python), "-m", "rlvr_debug.trainers.trl.check_script", str(told)),
+        *(str(python), "-m", "rlvr_debug.recorders.trl.check_script", str(told)),
         *(str(ROOT / "lab" / "releases" / "trl_script.py"), str(scratch / "out")),
         *(f"{name}={value}" for name, value in subject.settings),
     ]

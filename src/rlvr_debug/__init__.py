@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["check"]
+__all__ = ["LiveCheck", "check"]
 
 
 def check(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapping[str, Any]:
@@ -18,7 +18,17 @@ def check(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapping[str,
 
     The trainer is as before afterwards. steps: of the optimizer. rewards: whether the reward functions are called again.
     """
+    answer: Mapping[str, Any] = _live().check_trainer(trainer, steps=steps, rewards=rewards)
+    return answer
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch and transformers when it is asked for."""
+    if name == "LiveCheck":
+        return _live().LiveCheck
+    raise AttributeError(f"module 'rlvr_debug' has no attribute {name!r}")
+
+
+def _live() -> Any:
     # by name: no job of a study depends on it
-    live = import_module("rlvr_debug.trainers.trl.live")
-    found: Mapping[str, Any] = live.check_trainer(trainer, steps=steps, rewards=rewards)
-    return found
+    return import_module("rlvr_debug.recorders.trl.live")

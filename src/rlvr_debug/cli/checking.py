@@ -92,7 +92,7 @@ def check(
 
         answer = check_folder(record)
     else:
-        from rlvr_debug.trainers.trl.checking import How, check_script
+        from rlvr_debug.recorders.trl.checking import How, check_script
 
         assert script is not None
         answer = check_script(script, How(steps, rewards, save))

@@ -22,6 +22,14 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import start, train_step
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState, Training
 from rlvr_debug.models.base_model import one_thread
+from rlvr_debug.recorders.keeping import (
+    Snapshots,
+    gradients_of,
+    groups_of,
+    kept,
+    names_of,
+    state_of,
+)
 from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
@@ -38,14 +46,6 @@ from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.trainers.asked import settings_of
 from rlvr_debug.trainers.base import Job
-from rlvr_debug.trainers.keeping import (
-    Snapshots,
-    gradients_of,
-    groups_of,
-    kept,
-    names_of,
-    state_of,
-)
 from rlvr_debug.trainers.own.completions import Split, gathered, joined
 from rlvr_debug.trainers.own.training import load_policy, training_of
 

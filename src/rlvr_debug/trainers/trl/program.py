@@ -87,8 +87,8 @@ def train(told: Told) -> None:
     )
     recorder.attach(trainer)
     if told.record:
+        from rlvr_debug.recorders.trl import live
         from rlvr_debug.replay.store import write_record
-        from rlvr_debug.trainers.trl import live
 
         record, _ = live.recorded(trainer, trainer.train, steps=config.max_steps, rewards=True)
         write_record(_evaluated(record, judge), out / RECORDED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlvr_debug.recorders.trl.settings import optimizer_settings, precision_of, sampling_of
 from rlvr_debug.replay.settings import Settings
-from rlvr_debug.trainers.trl.settings import optimizer_settings, precision_of, sampling_of
 
 __all__ = ["asked_settings"]
 

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.recorders.keeping import kept
+from rlvr_debug.recorders.trl.kept import ROW, without_dropout
+from rlvr_debug.recorders.trl.live import watched
+from rlvr_debug.recorders.trl.losses import Watching
+from rlvr_debug.recorders.trl.recorder import Recorder
 from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record, RewardCall
 from rlvr_debug.replay.settings import Sampling, Settings
-from rlvr_debug.trainers.keeping import kept
-from rlvr_debug.trainers.trl.kept import ROW, without_dropout
-from rlvr_debug.trainers.trl.live import watched
-from rlvr_debug.trainers.trl.losses import Watching
-from rlvr_debug.trainers.trl.recorder import Recorder
 from rlvr_debug.trainers.verifiers.asked import asked_settings
 from rlvr_debug.trainers.verifiers.server import Answered, Server, plain_message
 from rlvr_debug.trainers.verifiers.task import Generated

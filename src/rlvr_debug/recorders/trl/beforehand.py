@@ -9,7 +9,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from rlvr_debug.trainers.trl.kept import ELEMENTS
+from rlvr_debug.recorders.trl.kept import ELEMENTS
 
 __all__ = ["NEWEST", "Needs", "changed_note", "large_note", "needs_of", "version_note"]
 

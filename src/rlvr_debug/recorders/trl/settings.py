@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from packaging.version import Version
 
+from rlvr_debug.recorders.keeping import kind_of
 from rlvr_debug.replay.settings import Sampling, Settings
-from rlvr_debug.trainers.keeping import kind_of
 
 __all__ = [
     "asked_optimizer",

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_debug.recorders.keeping import kept
+from rlvr_debug.recorders.trl.seams import Seams
 from rlvr_debug.replay.record import Forward, MicroBatch, Update
-from rlvr_debug.trainers.keeping import kept
-from rlvr_debug.trainers.trl.seams import Seams
 
 __all__ = ["LossWatch", "Watching"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from transformers import GenerationMixin
 
+from rlvr_debug.recorders.trl.settings import used_sampling
 from rlvr_debug.replay.record import Batch, Call
-from rlvr_debug.trainers.trl.settings import used_sampling
 
 __all__ = ["answered", "make_watchable", "trained_calls", "watch_generate"]
 

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from rlvr_debug.recorders.keeping import kept
 from rlvr_debug.replay.adapters import is_adapter, plain_weights
 from rlvr_debug.replay.record import Record
-from rlvr_debug.trainers.keeping import kept
 
 __all__ = ["saved_weights"]
 

@@ -1,4 +1,4 @@
-"""A user's script under the check: `python -m rlvr_debug.trainers.trl.check_script told.json script.py ARGS`.
+"""A user's script under the check: `python -m rlvr_debug.recorders.trl.check_script told.json script.py ARGS`.
 
 The script runs as it would by itself until it calls GRPOTrainer.train: a few steps are recorded there, the record is
 checked, and the process ends. told.json says how, and where the answer goes.
@@ -33,8 +33,8 @@ def main() -> None:
     started = time.perf_counter()
     from trl import GRPOTrainer
 
-    from rlvr_debug.trainers.trl.beforehand import changed_note
-    from rlvr_debug.trainers.trl.sampler_calls import make_watchable
+    from rlvr_debug.recorders.trl.beforehand import changed_note
+    from rlvr_debug.recorders.trl.sampler_calls import make_watchable
 
     make_watchable()  # before the script takes hold of a method
     imported = time.perf_counter() - started
@@ -65,10 +65,10 @@ def main() -> None:
 
 
 def _checked(trainer: Any, told: Mapping[str, Any], run: Callable[[], Any]) -> dict[str, Any]:
+    from rlvr_debug.recorders.trl.checking import several_text
+    from rlvr_debug.recorders.trl.kept import give_back
+    from rlvr_debug.recorders.trl.live import checked, recorded
     from rlvr_debug.replay.store import write_record
-    from rlvr_debug.trainers.trl.checking import several_text
-    from rlvr_debug.trainers.trl.kept import give_back
-    from rlvr_debug.trainers.trl.live import checked, recorded
 
     if trainer.accelerator.num_processes > 1:
         raise SystemExit(several_text(trainer.accelerator.num_processes))

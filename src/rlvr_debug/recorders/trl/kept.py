@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_debug.recorders.keeping import kept
 from rlvr_debug.replay.adapters import Scalings
 from rlvr_debug.replay.architecture import compute_plainly
 from rlvr_debug.replay.record import Batch
-from rlvr_debug.trainers.keeping import kept
 
 __all__ = [
     "ELEMENTS",

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlvr_debug.recorders.trl.first_releases import at_once
+from rlvr_debug.recorders.trl.seams import Seams
 from rlvr_debug.replay.record import Record, RewardCall
-from rlvr_debug.trainers.trl.first_releases import at_once
-from rlvr_debug.trainers.trl.seams import Seams
 
 __all__ = ["RewardWatch", "calls_functions"]
 

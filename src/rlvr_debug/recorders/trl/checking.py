@@ -18,7 +18,7 @@ from rlvr_debug.processes import guarded, last_line
 
 __all__ = ["How", "check_script", "several_text"]
 
-_PROGRAM = "rlvr_debug.trainers.trl.check_script"
+_PROGRAM = "rlvr_debug.recorders.trl.check_script"
 _PIECE = 1 << 16
 _WAIT = 10.0  # seconds
 

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from transformers import TrainerCallback, TrainerState
 
+from rlvr_debug.recorders.trl.checking import several_text
+from rlvr_debug.recorders.trl.recorder import Recorder
+from rlvr_debug.recorders.trl.seams import Seams, warn
 from rlvr_debug.replay.answer import answer_of, answer_text
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.finding import NOT_SEEN
 from rlvr_debug.replay.record import Record
-from rlvr_debug.trainers.trl.checking import several_text
-from rlvr_debug.trainers.trl.recorder import Recorder
-from rlvr_debug.trainers.trl.seams import Seams, warn
 
 __all__ = ["LiveCheck", "Steps", "check_trainer", "checked", "recorded", "watched"]
 

@@ -17,6 +17,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_debug.recorders.keeping import (
+    Snapshots,
+    gradients_of,
+    groups_of,
+    kept,
+    kind_of,
+    names_of,
+    state_of,
+    whole_norms,
+)
+from rlvr_debug.recorders.trl.beforehand import Needs, large_note, needs_of, version_note
+from rlvr_debug.recorders.trl.first_releases import at_once, sampled_batch
+from rlvr_debug.recorders.trl.kept import (
+    ROW,
+    adapters_of,
+    dropouts_of,
+    kept_batch,
+    kept_row,
+    plain_module,
+    some_elements,
+    without_dropout,
+)
+from rlvr_debug.recorders.trl.losses import LossWatch, Watching
+from rlvr_debug.recorders.trl.reward_calls import RewardWatch, calls_functions
+from rlvr_debug.recorders.trl.sampler_calls import answered, trained_calls, watch_generate
+from rlvr_debug.recorders.trl.saving import saved_weights
+from rlvr_debug.recorders.trl.seams import Hook, Seams, leave_out
+from rlvr_debug.recorders.trl.settings import asked_optimizer, asked_settings, decayed_names
 from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
@@ -27,34 +55,6 @@ from rlvr_debug.replay.record import (
     Update,
 )
 from rlvr_debug.replay.settings import Settings
-from rlvr_debug.trainers.keeping import (
-    Snapshots,
-    gradients_of,
-    groups_of,
-    kept,
-    kind_of,
-    names_of,
-    state_of,
-    whole_norms,
-)
-from rlvr_debug.trainers.trl.beforehand import Needs, large_note, needs_of, version_note
-from rlvr_debug.trainers.trl.first_releases import at_once, sampled_batch
-from rlvr_debug.trainers.trl.kept import (
-    ROW,
-    adapters_of,
-    dropouts_of,
-    kept_batch,
-    kept_row,
-    plain_module,
-    some_elements,
-    without_dropout,
-)
-from rlvr_debug.trainers.trl.losses import LossWatch, Watching
-from rlvr_debug.trainers.trl.reward_calls import RewardWatch, calls_functions
-from rlvr_debug.trainers.trl.sampler_calls import answered, trained_calls, watch_generate
-from rlvr_debug.trainers.trl.saving import saved_weights
-from rlvr_debug.trainers.trl.seams import Hook, Seams, leave_out
-from rlvr_debug.trainers.trl.settings import asked_optimizer, asked_settings, decayed_names
 
 __all__ = ["Recorder"]
 

@@ -1,0 +1,1 @@
+"""The recorder of TRL's GRPOTrainer and its subclasses."""

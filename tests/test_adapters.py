@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -88,6 +89,14 @@ def test_a_run_with_an_adapter_saves_the_adapter_alone_and_once(saved: Path) -> 
     assert adapter_of(weights) == adapter
     assert adapter_of(TINY / "model.safetensors") is None
     assert weights.stat().st_size < (TINY / "model.safetensors").stat().st_size / 10
+
+
+def test_a_run_says_which_kernels_computed_it(saved: Path) -> None:
+    """Its bytes are those of these kernels: on another processor jobs may take others."""
+    kernels = read_json(saved / "kernels.json")
+    assert kernels["aten"] == torch.backends.cpu.get_cpu_capability()
+    assert kernels["ONEDNN_MAX_CPU_ISA"] == os.environ.get("ONEDNN_MAX_CPU_ISA")
+    assert (kernels["torch"], kernels["device"]) == (torch.__version__, "cpu")
 
 
 def test_the_whole_weights_of_an_adapter_are_the_policy_s_and_peft_s() -> None:

@@ -18,6 +18,7 @@ from rlvr_debug.models.architectures import family_of
 from rlvr_debug.models.places import index_of, shards, weight_files
 
 __all__ = [
+    "kernels",
     "load_model",
     "load_weights",
     "model_config",
@@ -37,6 +38,16 @@ def one_thread() -> None:
     torch.set_deterministic_debug_mode("error")
     # else every new tensor is filled with NaN first, which tells only who reads what was never written
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def kernels() -> dict[str, Any]:
+    """Return what the bytes of a result depend on beside code and data: torch, and the kernels that it takes here."""
+    return {
+        "torch": torch.__version__,
+        "aten": torch.backends.cpu.get_cpu_capability(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        **{name: os.environ.get(name) for name in ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR")},
+    }
 
 
 def model_config(path: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.trackers import open_trackers
 from rlvr_debug.models.adapters import ADAPTER, link_adapter
-from rlvr_debug.models.base_model import load_model, one_thread, save_weights
+from rlvr_debug.models.base_model import kernels, load_model, one_thread, save_weights
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.choose import SERVED, base_sampler
@@ -66,7 +66,7 @@ def training_of(job: Job) -> Training:
 
 def train_run(job: Job, then: Callable[[], None] | None = None) -> None:
     """Train one arm with one seed. Write model.safetensors, metrics.jsonl, rollouts.jsonl, shadow.json and, apart,
-    timings.jsonl; with LoRA the weights are the adapter's, and `adapter` has them as peft does.
+    timings.jsonl and kernels.json; with LoRA the weights are the adapter's, and `adapter` has them as peft does.
 
     job.out holds a `checkpoint` until the run is done, and so is `then`, of which the main process sees to: the same
     run, interrupted, goes on from there. Of the samplers that are servers only vLLM's answers in training. Several
@@ -109,6 +109,7 @@ def _train(job: Job, processes: Processes, checkpoints: Checkpoints | None) -> N
         link_adapter(out)
     else:
         save_weights(result.weights, out / "model.safetensors")
+    write_json(out / "kernels.json", kernels())
     write_jsonl(out / "timings.jsonl", result.seconds)
     write_jsonl(out / "rollouts.jsonl", result.rollouts)
     # by fault: whoever reads it need not import variants

@@ -168,6 +168,16 @@ def in_project(project: Project, *words: str) -> subprocess.CompletedProcess[str
     )
 
 
+def test_a_command_is_that_of_the_checkout_it_is_started_in(project: Project) -> None:
+    """It read the overlay there, and all else where the package was installed from: studies were written there too."""
+    elsewhere = {**project.environment, "PYTHONPATH": str(ROOT / "src")}
+    inner = project.root / "workflow"
+    found = call("plan", "--overlay", "../mini.yaml", "--json", root=inner, environment=elsewhere)
+    assert json.loads(found.stdout)["study"] == "mini", found.stderr
+    assert not (ROOT / "studies" / "mini").exists()
+    assert (project.root / "studies" / "mini").is_dir()
+
+
 def test_plan_says_the_same_in_words_and_in_json(project: Project) -> None:
     text = in_project(project, "plan", "--cores", "2").stdout
     found = json.loads(in_project(project, "plan", "--cores", "2", "--json").stdout)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
+from pathlib import Path
 
 from rlvr_debug.cli.app import app
 from rlvr_debug.processes import run_main
 
 __all__ = ["app", "main"]
+
+_SOURCE = Path(__file__).resolve().parents[2]
 
 # in the order in which --help lists their commands
 for _file in ("running", "checking", "looking", "changing"):
@@ -15,8 +20,24 @@ for _file in ("running", "checking", "looking", "changing"):
 
 
 def main() -> None:
-    """Run the command that the words of this process name."""
+    """Run the command that the words of this process name, by the code of the checkout that it is started in."""
+    here = Path.cwd()
+    sources = (folder / "src" for folder in (here, *here.parents) if _is_checkout(folder))
+    source = next(sources, _SOURCE)
+    if source.resolve() != _SOURCE:
+        _run_from(source)
     run_main(_main)
+
+
+def _is_checkout(folder: Path) -> bool:
+    return (folder / "params.yaml").is_file() and (folder / "src" / "rlvr_debug").is_dir()
+
+
+def _run_from(source: Path) -> None:
+    """Go on as the same command of another checkout: this package may have been installed from elsewhere."""
+    paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]
+    words = [sys.executable, "-m", "rlvr_debug.cli", *sys.argv[1:]]
+    os.execve(words[0], words, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
 
 
 def _main() -> None:

@@ -138,7 +138,7 @@ def assert_what_needs_a_checkout_says_so(alone: Call) -> None:
         done = alone(*words.split())
         assert (done.returncode, done.stdout) == (2, ""), words
         assert done.stderr.startswith("error: ")
-        assert "expected a checkout of rlvr-debug" in done.stderr
+        assert done.stderr.endswith("expected a folder of studies: `rlvr-debug init` makes one\n")
         assert len(done.stderr.splitlines()) == 1
 
 
@@ -188,14 +188,15 @@ def test_the_wheel_has_the_data_files_and_the_license_and_nothing_beside_the_lib
     tmp_path: Path,
 ) -> None:
     wheel = built(tmp_path)
-    assert wheel.stat().st_size < 3e6
+    assert wheel.stat().st_size < 4e6
     with ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         others = set(archive.namelist()) - names
         assert archive.read("rlvr_debug/study/params.yaml") == (ROOT / "params.yaml").read_bytes()
     copy = tmp_path / "copy" / "src"
     files = (str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file())
-    assert names == {name for name in files if ".egg-info/" not in name}
+    listed = {name for name in files if ".egg-info/" not in name}
+    assert names == {*listed, "rlvr_debug/checkout.tar.gz"}
     assert any(name.endswith("/licenses/LICENSE") for name in others)
 
 
@@ -206,7 +207,7 @@ def test_the_sdist_makes_the_same_wheel_as_the_checkout(tmp_path: Path) -> None:
     sdist = [sys.executable, "-c", code, str(tmp_path)]
     subprocess.run(sdist, cwd=project, capture_output=True, check=True)
     [archive] = tmp_path.glob("rlvr_debug-*.tar.gz")
-    assert archive.stat().st_size < 3e6
+    assert archive.stat().st_size < 4e6
     with tarfile.open(archive) as opened:
         opened.extractall(tmp_path / "unpacked", filter="data")
     [unpacked] = (tmp_path / "unpacked").iterdir()
@@ -261,6 +262,30 @@ def test_the_wheel_in_an_empty_environment_diagnoses_a_log(tmp_path: Path) -> No
         assert done.stderr == (
             "error: torch is not installed, expected what this needs: pip install 'rlvr-debug[check]'\n"
         )
+
+
+@pytest.mark.heavy
+def test_an_empty_folder_becomes_a_folder_of_studies_with_the_shipped_one(tmp_path: Path) -> None:
+    wheel = built(tmp_path)
+    programs, pip = environment(tmp_path, Path(pytest.__file__).parents[1])
+    assert pip("install", "-q", "--no-deps", "--no-index", str(wheel)).returncode == 0
+    here, program = tmp_path / "mine", [str(programs / "rlvr-debug")]
+    alone = caller(here, program)
+    (here / "notes.txt").touch()
+    done = alone("init")
+    assert (done.returncode, [path.name for path in here.iterdir()]) == (2, ["notes.txt"])
+    assert done.stderr == "error: .: is not empty, expected an empty folder, or a new one\n"
+    assert alone("init", "studies").returncode == 0
+    inner = caller(here / "studies" / "inner", program)
+    of_checkout = caller(tmp_path / "beside", program, PYTHONPATH=str(ROOT / "src"))
+    plans = [json.loads(call("plan", "--json").stdout) for call in (inner, of_checkout)]
+    assert plans[0]["whole"]["trainings"] == plans[1]["whole"]["trainings"] > 0
+    assert inner("init").stderr.count("is a checkout") == 1
+    for name in ("params.yaml", "workflow/Snakefile", "models/tiny/model.safetensors", "src"):
+        place = ROOT / name
+        assert (here / "studies" / name).is_dir() == place.is_dir()
+        if place.is_file():
+            assert (here / "studies" / name).read_bytes() == place.read_bytes()
 
 
 @pytest.mark.heavy

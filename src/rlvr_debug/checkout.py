@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tarfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rlvr_debug.errors import InputError
 
-__all__ = ["ROOT", "checkout", "has_checkout"]
+__all__ = ["ROOT", "checkout", "has_checkout", "lay_out"]
 
 # an installed wheel has none: then no file is found below it
 ROOT = Path(__file__).resolve().parents[2]
+_SHIPPED = Path(__file__).with_name("checkout.tar.gz")  # of a wheel: setup.py writes it
 _SNAKEFILE = ROOT / "workflow" / "Snakefile"
 
 
@@ -23,7 +27,25 @@ def checkout() -> Path:
     """Return the checkout's folder, seen from here. Raise InputError where there is none."""
     if not has_checkout():
         raise InputError(
-            f"{_SNAKEFILE}: no such file, expected a checkout of rlvr-debug, which this needs: "
-            "run it from there (docs/development.md)"
+            f"{Path.cwd()}: no params.yaml beside workflow/ here or above, expected a folder of studies: "
+            "`rlvr-debug init` makes one"
         )
     return Path(os.path.relpath(ROOT))
+
+
+def lay_out(folder: Path) -> None:
+    """Unpack the checkout that the wheel has into a folder, all of it or nothing.
+
+    Raises InputError where the folder is not empty, or where this is a checkout already.
+    """
+    if not _SHIPPED.is_file():
+        raise InputError(f"{ROOT}: is a checkout, expected an installed wheel: studies run in it")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: is not empty, expected an empty folder, or a new one")
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".init-") as place:
+        with tarfile.open(_SHIPPED) as archive:
+            archive.extractall(place, filter="data")
+        # last: with it, the folder is a checkout
+        for path in sorted(Path(place).iterdir(), key=lambda path: path.name == "params.yaml"):
+            shutil.move(path, folder / path.name)

@@ -1,4 +1,4 @@
-"""Commands that write files, or take away what is not needed any more: new-hypothesis, diagnose, track, prune, unlock, clean."""
+"""Commands that write files, or take away what is not needed any more: init, new-hypothesis, diagnose, track, prune, unlock, clean."""
 
 from __future__ import annotations
 
@@ -21,6 +21,17 @@ from rlvr_debug.cli.app import (
 )
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import writable
+
+
+@command("init my-study")
+def init(
+    folder: Annotated[Path, typer.Argument(help="Empty, or not there yet.")] = Path("."),
+) -> None:
+    """Lay out what studies need: parameters, rules, the tiny model, rows, the code."""
+    from rlvr_debug.checkout import lay_out
+
+    lay_out(folder)
+    print(f"{folder}: params.yaml is the shipped study; `rlvr-debug run` in this folder runs it")
 
 
 @command(

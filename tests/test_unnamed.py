@@ -16,8 +16,9 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_table
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.report.answer import answer
-from rlvr_debug.study.arms import Arm, arms
+from rlvr_debug.study.arms import arms
 from rlvr_debug.study.checks import check_references
+from rlvr_debug.study.departures import Arm
 from rlvr_debug.study.interventions import filled
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params

@@ -26,8 +26,6 @@ from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without
 from rlvr_debug.venvs import build_venv
 
-__all__ = ["checked_release", "release_job"]
-
 _STEPS = 3  # of TRL's script
 _STUDY = ROOT / "studies" / "verifiers-0.1.3.yaml"
 _ROWS = {"rows": 60, "heldout": 8}

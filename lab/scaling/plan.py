@@ -32,14 +32,6 @@ from rlvr_debug.study.model import Params
 from rlvr_debug.study.plan import environments_of, is_real
 from rlvr_debug.trainers.base import Run
 
-__all__ = [
-    "RunCost",
-    "gpu_lines",
-    "lengths_of",
-    "run_cost",
-    "setup_of",
-]
-
 # of each job: loading the model, starting the server
 _START_SECONDS = 180.0
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}

@@ -28,8 +28,6 @@ from rlvr_debug.study.valid import Wrong, check_budget, check_training
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.venvs import venv_names
 
-__all__ = ["check_references"]
-
 _KEPT_NAMES = ("case", "control", "random-reward")
 
 

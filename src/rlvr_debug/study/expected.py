@@ -10,8 +10,6 @@ from rlvr_debug.verdicts.looks import NOTHING, Looked
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT
 from rlvr_debug.verdicts.sequential import LARGEST, run_out
 
-__all__ = ["expected_trainings"]
-
 _STUDIES = 40  # for each hypothesis that may be the cause
 # as arms of the default study have them: what learning gains, and spreads over seeds of arms that learn and of others
 _GAIN, _LEARNING, _STILL = 0.25, 0.05, 0.015

@@ -33,8 +33,6 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.trainers import trainer_names
 
-__all__ = ["Case", "InterventionArm", "Params", "SeedsByDesign"]
-
 _Environment = Annotated[Text, OneOf(environment_names)]
 _Name = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9._-]*$")]
 _ArmName = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9-]*$")]

@@ -23,23 +23,6 @@ from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.snakemake import core_count, jobs_to_do, snakemake_command
 from rlvr_debug.trainers.base import Run
 
-__all__ = [
-    "Cost",
-    "Measured",
-    "Plan",
-    "Rates",
-    "Tested",
-    "environments_of",
-    "is_real",
-    "measured_runs",
-    "plan",
-    "plan_text",
-    "planned",
-    "rates",
-    "seconds_of",
-    "study_rates",
-]
-
 _WIDTH = 79
 # of musique with the shipped model on one core, seconds per rollout: sampled, and trained on twice
 _SECONDS_PER_ROLLOUT = 0.013

@@ -24,8 +24,6 @@ from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
 from rlvr_debug.verdicts.looks import Look, Looked
 from rlvr_debug.verdicts.rule import Bar
 
-__all__ = ["UNCHANGED", "Study", "read_study", "resolve", "server_settings", "write_study"]
-
 # the file, among results, that says which arms change nothing in the runs that every study begins with
 UNCHANGED = Path("tables", "unchanged.json")
 # runs of the case and of the control that are there before the first look

@@ -24,8 +24,6 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.venvs import build_venv, sampler_venvs
 
-__all__ = ["model_of", "train_single"]
-
 _ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 

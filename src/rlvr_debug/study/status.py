@@ -21,8 +21,6 @@ from rlvr_debug.study.resolved import Study
 from rlvr_debug.study.snakemake import runs_to_do
 from rlvr_debug.trainers.base import Run
 
-__all__ = ["STATES", "RunStatus", "StudyStatus", "ToDo", "study_status", "to_do_now"]
-
 State = Literal[
     "training", "evaluating", "failed", "interrupted", "trained", "done", "waiting", "later"
 ]

@@ -15,8 +15,6 @@ from rlvr_debug.study.model import Params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.snakemake import snakemake_command
 
-__all__ = ["tidy", "unlock", "unnamed"]
-
 
 def tidy(
     what: Literal["prune", "unlock", "clean"],

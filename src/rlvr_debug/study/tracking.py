@@ -21,8 +21,6 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.venvs import sampler_venvs
 
-__all__ = ["track"]
-
 Stage = dict[str, Any]
 # but for what DVC keeps
 _IN_GIT = (".gitignore", "dvc.yaml", "dvc.lock", "notes/", "results/")

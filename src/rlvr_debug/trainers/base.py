@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
     from rlvr_debug.study.model import Params
 
-__all__ = [
-    "CHECKED_ROLLOUTS",
-    "CHECKED_STEPS",
-    "SHADOW",
-    "Job",
-    "Run",
-    "Trainer",
-    "all_options",
-]
-
 # optimizer steps that a case is checked in: a third is sampled with weights that two have moved, past a warm-up's first
 CHECKED_STEPS = 3
 # and the rollouts of a step, at most, where a group has no more

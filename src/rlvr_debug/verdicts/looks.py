@@ -27,18 +27,6 @@ from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
 from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds
 from rlvr_debug.verdicts.statistics import Sample
 
-__all__ = [
-    "NOTHING",
-    "Look",
-    "Looked",
-    "last_look",
-    "look_file",
-    "looks_after",
-    "most_seeds",
-    "read_look",
-    "write_look",
-]
-
 # runs of an arm that no look is about: enough for a spread, which borrows from the others' of its environment
 _ASIDE = 2
 _SHARED = ("case", "control")

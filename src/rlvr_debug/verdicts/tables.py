@@ -20,9 +20,6 @@ from rlvr_debug.verdicts.rule import Bar, in_answer
 from rlvr_debug.verdicts.sequential import looked
 from rlvr_debug.verdicts.statistics import slope_estimate
 
-__all__ = ["curve_table", "judge", "run_table", "validated", "write_phase", "write_tables"]
-
-
 _AGAINST_CONTROL = ("case", "alone", "random_reward")
 
 

@@ -12,8 +12,6 @@ from rlvr_debug.trainers.program import ProgramTrainer
 if TYPE_CHECKING:
     from rlvr_debug.study.model import Params
 
-__all__ = ["TRAINER"]
-
 
 class _Command(ProgramTrainer):
     name = "command"

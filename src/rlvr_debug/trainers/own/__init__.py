@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
     from rlvr_debug.study.model import Params
 
-__all__ = ["SYNC_BOUND", "TRAINER"]
-
 # nats that the sampler may be off after an update, beyond which a run ends (grpo/sync_check.py)
 SYNC_BOUND = "sync_bound"
 

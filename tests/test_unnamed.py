@@ -138,7 +138,7 @@ def test_a_resolved_study_plans_what_no_hypothesis_names_first() -> None:
     assert (first.hypothesis, first.trainings) == ("unnamed-optimizer-step", 0)
     looked = resolve(replace(params, design="sequential"), ROOT).looked
     # of a case that departs in one part alone, that part alone is the case, and mending it is the control
-    assert looked.first(gated=False).seeds["unnamed-optimizer-step-alone"] >= 2
+    assert looked.first().seeds["unnamed-optimizer-step-alone"] >= 2
 
 
 # --- its verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -22,7 +23,7 @@ def expected_trainings(looked: Looked) -> int:
     """
     names, owners, layout = looked.layout(looked.highest_phase, NOTHING)
     if not owners:
-        return looked.trainings(looked.first(gated=False).seeds)
+        return looked.trainings(replace(looked, gated=False).first().seeds)
     cause = np.repeat(np.arange(len(owners)), _STUDIES)[:, None]
     own = layout.owner == cause
     # what is mended learns, and so does a control with a part that does no harm

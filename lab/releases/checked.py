@@ -14,7 +14,6 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
-from rlvr_debug.models.places import base_model_of
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
@@ -89,7 +88,7 @@ def release_job(subject: Subject, scratch: Path) -> Job:
     return Job(
         run,
         params.settings(run.environment),
-        ROOT / base_model_of(params, run.environment).folder,
+        ROOT / params.base_model_of(run.environment).folder,
         scratch / "train.jsonl",
         scratch / "check.json",
         command={"environment": release, "stall_seconds": 600},

@@ -21,7 +21,6 @@ from rlvr_debug.environments import environment_names
 from rlvr_debug.files import read_yaml
 from rlvr_debug.jobs import Sampling, told
 from rlvr_debug.study.jobs import code_digest, set_up_jobs
-from rlvr_debug.venvs import sampler_venvs
 
 set_up_jobs()
 
@@ -137,7 +136,7 @@ def ready(venvs):
 TRAINER_FILES = ready(TRAINER.venvs(plain(PARAMS.command))) + [
     str(Path(ROOT, name)) for name in own_programs(PARAMS, Path(ROOT))
 ]
-SAMPLER_READY = ready(sampler_venvs(PARAMS))
+SAMPLER_READY = ready(PARAMS.sampler_venvs)
 
 
 # what each row earned in the harness of verifiers, beside ours

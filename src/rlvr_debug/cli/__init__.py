@@ -7,6 +7,8 @@ from importlib import import_module
 from rlvr_debug.cli.app import app
 from rlvr_debug.processes import run_main
 
+__all__ = ["app", "main"]
+
 # in the order in which --help lists their commands
 for _file in ("running", "checking", "looking", "changing"):
     import_module(f"rlvr_debug.cli.{_file}")

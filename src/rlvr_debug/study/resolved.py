@@ -16,7 +16,7 @@ from rlvr_debug.data.prepare import rooted
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained, write_jobs
-from rlvr_debug.models.places import BaseModel, base_model_of
+from rlvr_debug.models.places import BaseModel
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
@@ -79,7 +79,7 @@ class Study:
         return rooted(self.params.data_settings(environment), self.root)
 
     def base_model(self, environment: str) -> BaseModel:
-        return base_model_of(self.params, environment)
+        return self.params.base_model_of(environment)
 
     def model_folder(self, environment: str) -> Path:
         return self.root / self.base_model(environment).folder

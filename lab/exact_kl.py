@@ -21,15 +21,6 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.metrics.gradients import loss_terms
 
-__all__ = [
-    "Agreement",
-    "agreement",
-    "kl_gradient",
-    "random_policies",
-    "term_gradient",
-    "to_logits",
-]
-
 
 def random_policies(distances: Sequence[float], states: int = 64, tokens: int = 16) -> list[Tensor]:
     """Return log-probabilities [S, V], in float64, the same at each call: a random policy, then policies

@@ -20,8 +20,6 @@ from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.rule import Bar
 from rlvr_debug.verdicts.sequential import looked
 
-__all__ = ["FIGURES"]
-
 _GAIN = ("gain", "gain_low", "gain_high")
 _EFFECT = ("effect", "ci_low", "ci_high")
 # of benchmarks.default_studies at d1ca1bc, whose code and table are in history: both causes validated, and no other

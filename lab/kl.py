@@ -24,15 +24,6 @@ from rlvr_debug.grpo.kl import KL_ESTIMATORS, KL_PLACES, kl_estimate
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = [
-    "direction_report",
-    "directions",
-    "importance_sampling_report",
-    "kl",
-    "sequence_gradients",
-    "terms",
-]
-
 _EXACT = 1e-9
 
 

@@ -35,8 +35,6 @@ from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import causes_of, consequences_for
 from rlvr_debug.study.params import load_params
 
-__all__ = ["PAGES", "SCHEMA", "written"]
-
 _CAUSE = read_yaml(ROOT / "src" / "rlvr_debug" / "causes" / "cause.schema.yaml")
 _PRIORITIES = _CAUSE["properties"]["priority"]["enum"]
 

@@ -9,8 +9,6 @@ from typing import Any
 from rlvr_debug.blocks import json_schema
 from rlvr_debug.study.model import Params
 
-__all__ = ["parameters_text", "schema_text"]
-
 # what cases and arms change is described where it stands in full; shares of hops and steps need no row each
 _ELSEWHERE = ("training", "rollouts", "hops", "steps")
 _BY_ENVIRONMENT = ("data", "environments")

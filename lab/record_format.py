@@ -10,8 +10,6 @@ from typing import Any
 from rlvr_debug.blocks import json_schema
 from rlvr_debug.replay.settings import Settings
 
-__all__ = ["settings_text"]
-
 
 def settings_text() -> str:
     """Return a table of what a record's settings may be, and what stands for one that is left out."""

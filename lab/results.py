@@ -24,8 +24,6 @@ from rlvr_debug.git import git
 from rlvr_debug.processes import run_main
 from rlvr_debug.study.running import run_study
 
-__all__ = ["KEPT", "STUDIES", "Committed", "keep", "main"]
-
 # of a study's results, what a reader opens; a study has its audit where it has environments of its own
 KEPT = (
     *("report.html", "metrics.json", "check.json", "study.json"),

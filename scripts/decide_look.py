@@ -1,4 +1,4 @@
-"""Look at the runs that the look before chose: who runs next, or is all decided? Of the sequential design."""
+"""Look at the runs that the look before chose: who runs next, or is all decided?"""
 
 import argparse
 from pathlib import Path
@@ -12,12 +12,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--before", type=Path, help="the look before this one; without, the first")
-    parser.add_argument("--gated", action="store_true", help="later phases wait for this one")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     study = read_study(args.study)
-    first = study.looked_in(study.results).first(args.gated)
-    before = read_look(args.before) if args.before else first
+    before = read_look(args.before) if args.before else study.looked_in(study.results).first()
     write_look(study.look_at(before), args.out)
 
 

@@ -19,8 +19,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.study.arms import HEALTHY
 from rlvr_debug.study.model import Vllm
 
-__all__ = ["overlay_of", "parser_of", "train_by_flags"]
-
 # of vLLM's server, but for who shares it: one training has its own
 _VLLM = tuple(key for key in fields(Vllm) if key.name != "shared_by")
 

@@ -12,15 +12,13 @@ from rlvr_debug.verdicts.tables import write_tables
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
-    parser.add_argument("--gates", type=Path, nargs="*", default=[], help="decisions after phases")
-    parser.add_argument("--look", type=Path, help="the last look, of the sequential design")
+    parser.add_argument("--look", type=Path, help="the last look; without, all runs at once")
     args = parser.parse_args()
-    study, gates = read_study(args.study), args.gates
-    runs = study.trained_in(study.results)
-    if args.look:
-        runs, gates = study.chosen(read_look(args.look)), [args.look]
-    told = study.judging(runs)
-    write_tables(runs, study.phases, study.unmapped, gates, told, study.results)
+    study = read_study(args.study)
+    last = read_look(args.look) if args.look else study.looked_in(study.results).first()
+    runs = study.chosen(last)
+    settings = study.judging(runs)
+    write_tables(runs, study.phases, study.unmapped, last, settings, study.results)
 
 
 if __name__ == "__main__":

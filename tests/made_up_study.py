@@ -17,6 +17,7 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
+from rlvr_debug.verdicts.looks import Look
 from rlvr_debug.verdicts.tables import write_tables
 from tests.check_answer import case_answer
 
@@ -81,6 +82,10 @@ def recorded(text: str = "what?", **changes: Any) -> dict[str, Any]:
         "trained": {**columns, **masks, "advantage": [None, 0.1, 0.1]},
         **changes,
     }
+
+
+# what a study has whose runs no look chooses
+AT_ONCE = Look(0, 3, {}, more=False)
 
 
 class Study:
@@ -155,7 +160,7 @@ class Study:
     def tables(self, settings: Mapping[str, Any] = SETTINGS) -> dict[str, pd.DataFrame]:
         owners = (run.hypothesis for run in self.runs if run.hypothesis)
         slugs = dict.fromkeys([*SLUGS, *owners], 1)
-        write_tables(self.runs, slugs, {}, [], settings, self.results)
+        write_tables(self.runs, slugs, {}, AT_ONCE, settings, self.results)
         return self.read()
 
     def read(self) -> dict[str, pd.DataFrame]:

@@ -29,7 +29,7 @@ from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Evaluation, Sampling
 from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_model, load_weights, model_config
-from rlvr_debug.models.places import BaseModel, base_model, base_model_of, weight_files
+from rlvr_debug.models.places import BaseModel, base_model, weight_files
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
@@ -384,8 +384,8 @@ def test_a_name_that_is_none_of_the_hub_s_is_one_line(name: str) -> None:
 
 def test_an_environment_may_have_a_base_model_of_its_own() -> None:
     params = replace(PARAMS, base_model="models/tiny", base_models={"gsm8k": "a/b@c"})
-    assert base_model_of(params, "musique") == BaseModel("models/tiny")
-    assert base_model_of(params, "gsm8k") == BaseModel("a/b", "c")
+    assert params.base_model_of("musique") == BaseModel("models/tiny")
+    assert params.base_model_of("gsm8k") == BaseModel("a/b", "c")
 
 
 # --- from the hub

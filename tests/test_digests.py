@@ -165,7 +165,6 @@ JOBS = {
     "train": f"{STUDY} --run musique/case/0 --out OUT",
     "evaluate": f"{STUDY} --environment musique --run musique/case/0 --out OUT",
     "compare_stages": f"{STUDY} --out OUT",
-    "decide_phase": f"{STUDY} --phase 1 --out OUT",
     "decide_look": f"{STUDY} --out OUT",
     "write_tables": STUDY,
     "draw_charts": f"{STUDY} --out OUT",

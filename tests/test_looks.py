@@ -42,14 +42,15 @@ from tests.study_file import changed
 
 PARAMS = replace(load_params(ROOT / "params.yaml"), design="sequential")
 DEFAULT = resolve(PARAMS, ROOT)
+GATED = resolve(replace(PARAMS, phases="gated"), ROOT)
 RATES = Rates({}, 0.013, 1e6, "made up")
 BAR = looked(Bar.of(0.05, 0.1))
 LEARNING, STILL = 0.3, 0.0
 Gain = Callable[[str], float]
 
 
-def first(study: Study = DEFAULT, gated: bool = False) -> Look:
-    return study.looked.first(gated)
+def first(study: Study = DEFAULT) -> Look:
+    return study.looked.first()
 
 
 def gains_of(study: Study, gain: Gain) -> pd.DataFrame:
@@ -85,10 +86,10 @@ def arms_after(study: Study, table: pd.DataFrame, look: Look) -> pd.DataFrame:
     return arm_table(chosen, "musique", BAR)
 
 
-def looks(study: Study, gain: Gain, gated: bool = False, **mechanisms: bool) -> list[Look]:
+def looks(study: Study, gain: Gain, **mechanisms: bool) -> list[Look]:
     """All looks of a study of these gains, the first runs before them."""
     table = gains_of(study, gain)
-    found = [first(study, gated)]
+    found = [first(study)]
     while found[-1].more:
         arms = arms_after(study, table, found[-1])
         seen = {slug.replace("-", "_"): slug for slug in study.phases}
@@ -190,19 +191,19 @@ def test_a_look_sees_of_each_effect_what_the_tables_say() -> None:
 
 
 def test_a_later_phase_joins_where_none_before_it_found_a_cause() -> None:
-    gated = first(gated=True)
-    assert (gated.phase, gated.seeds["no-scaling"], gated.seeds["gsm8k"]) == (1, 0, 0)
-    found = looks(DEFAULT, one_cause, gated=True)  # `looks` says of no cause that it is validated
+    begin = first(GATED)
+    assert (begin.phase, begin.seeds["no-scaling"], begin.seeds["gsm8k"]) == (1, 0, 0)
+    found = looks(GATED, one_cause)  # `looks` says of no cause that it is validated
     assert [look.phase for look in found] == sorted(look.phase for look in found)
     assert {1, 2, 3} <= {look.phase for look in found}
     assert found[-1].seeds["no-scaling"] >= 2 <= found[-1].seeds["kl-beta-0"]
 
 
 def test_a_phase_that_found_a_cause_is_the_last() -> None:
-    last = looks(DEFAULT, one_cause, gated=True)
+    last = looks(GATED, one_cause)
     before = next(b for b, after in pairwise(last) if after.phase > b.phase)
-    arms = arms_after(DEFAULT, gains_of(DEFAULT, one_cause), before)
-    found = DEFAULT.looked.next(before, arms, {}, ["hidden-context"])
+    arms = arms_after(GATED, gains_of(GATED, one_cause), before)
+    found = GATED.looked.next(before, arms, {}, ["hidden-context"])
     assert (found.more, found.phase, found.causes) == (False, 1, ("hidden-context",))
     assert dict(found.seeds) == dict(before.seeds)
 
@@ -260,9 +261,9 @@ def test_tables_are_of_the_chosen_runs_and_the_cause_is_found_with_fewer(
     while look.more:
         look = study.look_at(look)
         write_look(look, look_file(made.results, look.number))
-    path = look_file(made.results, look.number)
-    chosen = study.chosen(read_look(path))
-    write_tables(chosen, study.phases, {}, [path], study.judged_by, made.results)
+    last = read_look(look_file(made.results, look.number))
+    chosen = study.chosen(last)
+    write_tables(chosen, study.phases, {}, last, study.judged_by, made.results)
     tables = made.read()
     counts = tables["runs"].groupby("arm")["seed"].nunique().to_dict()
     assert counts == {arm: count for arm, count in look.seeds.items() if count}
@@ -279,7 +280,7 @@ def test_tables_are_of_the_chosen_runs_and_the_cause_is_found_with_fewer(
     assert len(chosen) < len(study.runs)
     # looks are paid for: the same runs of a fixed design show the same with less doubt
     fixed = {**study.judged_by, "design": "fixed"}
-    write_tables(chosen, study.phases, {}, [path], fixed, made.results)
+    write_tables(chosen, study.phases, {}, last, fixed, made.results)
     p_looked, p_fixed = (
         each["arms"].set_index("arm")["p_holm"].to_dict()["attention-mask-alone"]
         for each in (tables, made.read())
@@ -388,7 +389,7 @@ def test_a_study_on_seeds_of_its_own_has_as_many_of_each_arm_from_the_first_on(
 ) -> None:
     usual, moved = (resolve(overlaid(tmp_path, **told), ROOT) for told in ({}, {"first_seed": 100}))
     assert [run.seed + 100 for run in usual.runs] == [run.seed for run in moved.runs]
-    first, other = (study.chosen(study.looked.first(gated=False)) for study in (usual, moved))
+    first, other = (study.chosen(study.looked.first()) for study in (usual, moved))
     assert [(run.arm, run.seed + 100) for run in first] == [(run.arm, run.seed) for run in other]
     assert {run.seed for run in other if run.arm == "control"} == {100, 101, 102}
 

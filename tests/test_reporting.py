@@ -5,25 +5,27 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, write_json
 from rlvr_debug.report.answer import Answer, answer, fix, success_criteria
 from rlvr_debug.report.charts import curves_chart, learning_chart, study_charts
-from rlvr_debug.verdicts.tables import write_phase, write_tables
+from rlvr_debug.study.resolved import resolve
+from rlvr_debug.verdicts.tables import write_tables
 from tests.made_up_study import (
+    AT_ONCE,
     BASELINE,
     CAUSE_FOUND,
     LONG,
     PARAMS,
     REPORT_SETTINGS,
     SETTINGS,
-    SLUGS,
     Study,
 )
 
@@ -51,7 +53,7 @@ def files(folder: Path, *patterns: str) -> dict[str, bytes]:
 def test_a_study_without_hypotheses_has_a_table_of_no_verdicts_and_a_report(tmp_path: Path) -> None:
     study = Study(tmp_path, CAUSE_FOUND)
     alone = [run for run in study.runs if not run.hypothesis]
-    write_tables(alone, {}, {}, [], SETTINGS, study.results)
+    write_tables(alone, {}, {}, AT_ONCE, SETTINGS, study.results)
     study.charts()
     assert study.read()["verdicts"].empty
     assert "<title>" in study.report()
@@ -218,17 +220,19 @@ def test_a_long_run_is_thinned_and_keeps_its_last_step() -> None:
 
 
 def test_a_gate_that_found_a_cause_leaves_later_phases_out_and_says_so(tmp_path: Path) -> None:
-    study = Study(tmp_path, CAUSE_FOUND)
-    phases = {slug: 2 if slug == "kl-penalty" else 1 for slug in SLUGS}
-    first = [run for run in study.runs if phases.get(run.hypothesis, 1) == 1]
-    gate = tmp_path / "phase_1.json"
-    write_phase(1, first, [s for s in SLUGS if phases[s] == 1], SETTINGS, tmp_path, gate)
-    assert read_json(gate) == {"phase": 1, "causes": ["hidden-context"]}
+    made = Study(tmp_path, CAUSE_FOUND)
+    fixed = replace(made.params, design="fixed", phases="gated")
+    study = replace(resolve(fixed, ROOT), results=tmp_path)
+    first = study.last_look(tmp_path)
+    assert (first.phase, first.more) == (1, True)
     for run in study.runs:
-        if run not in first:
-            (study.folder(run) / "heldout.json").unlink()  # never run
-    write_tables(study.runs, phases, {}, [gate], SETTINGS, tmp_path)
-    verdicts = study.read()["verdicts"].set_index("hypothesis")
+        if run not in study.chosen(first):
+            (made.folder(run) / "heldout.json").unlink()  # never run
+    last = study.look_at(first)
+    assert (last.phase, last.more, last.causes) == (1, False, ("hidden-context",))
+    assert study.chosen(last) == study.chosen(first)
+    write_tables(study.chosen(last), study.phases, {}, last, SETTINGS, tmp_path)
+    verdicts = made.read()["verdicts"].set_index("hypothesis")
     assert verdicts.loc["kl-penalty", "status"] == "pending"
     assert verdicts.loc["kl-penalty", "evidence"] == (
         "not run: phase 1 found a cause (hidden-context)"
@@ -237,12 +241,17 @@ def test_a_gate_that_found_a_cause_leaves_later_phases_out_and_says_so(tmp_path:
 
 
 def test_a_gate_without_a_cause_opens_the_next_phase(tmp_path: Path) -> None:
-    study = Study(tmp_path, dict.fromkeys(CAUSE_FOUND, 0.1))
-    gate = tmp_path / "phase_1.json"
-    write_json(gate, {"phase": 1, "causes": []})
-    phases = {slug: 2 if slug == "kl-penalty" else 1 for slug in SLUGS}
-    write_tables(study.runs, phases, {}, [gate], SETTINGS, tmp_path)
-    assert (study.read()["verdicts"]["status"] != "pending").sum() == 3
+    made = Study(tmp_path, dict.fromkeys(CAUSE_FOUND, 0.1))
+    fixed = replace(made.params, design="fixed", phases="gated")
+    study = replace(resolve(fixed, ROOT), results=tmp_path)
+    looks = [study.last_look(tmp_path)]
+    while looks[-1].more:
+        looks.append(study.look_at(looks[-1]))
+    assert [look.phase for look in looks] == [1, 2, 3, 3]
+    counts = [len(study.chosen(look)) for look in looks]
+    assert counts[0] < counts[1] < counts[2] == counts[3] == len(study.runs)
+    write_tables(study.chosen(looks[-1]), study.phases, {}, looks[-1], SETTINGS, tmp_path)
+    assert (made.read()["verdicts"]["status"] != "pending").sum() == 3
 
 
 def test_a_gain_under_random_rewards_is_said_before_anything_is_made_of_gains(

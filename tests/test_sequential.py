@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, decide
-from rlvr_debug.verdicts.rule import ABSENT, PRESENT, REFUTED, UNTESTED, Bar, Measured
+from rlvr_debug.verdicts.rule import ABSENT, FIRST, PRESENT, REFUTED, UNTESTED, Bar, Measured
 from rlvr_debug.verdicts.sequential import (
-    FIRST,
     LARGEST,
     MOST,
     Layout,

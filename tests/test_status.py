@@ -21,6 +21,7 @@ from rlvr_debug.study.plan import Rates
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.status import StudyStatus, ToDo, study_status
 from rlvr_debug.trainers.base import Run
+from rlvr_debug.verdicts.looks import look_file, write_look
 from tests.test_workflow import ARMS, MINI
 
 RATES = Rates({}, 1.0, 0.0, "made up")
@@ -222,10 +223,11 @@ def test_of_a_model_that_was_never_timed_no_time_is_told(tmp_path: Path) -> None
 def test_a_later_phase_is_not_waited_for_until_it_is_needed(params: Params, tmp_path: Path) -> None:
     gated = replace(params, phases="gated")
     assert look(gated, tmp_path).count() == {"waiting": 3, "later": 1}
-    gate = tmp_path / "results" / "tables" / "phase_1.json"
-    write_json(gate, {"phase": 1, "causes": []})
+    study, gate = resolve(gated, ROOT), look_file(tmp_path / "results", 1)
+    first = study.looked.first()
+    write_look(replace(study.looked, gated=False).first(), gate)
     assert look(gated, tmp_path).count() == {"waiting": 4}
-    write_json(gate, {"phase": 1, "causes": ["kl-penalty"]})
+    write_look(replace(first, number=1, more=False, causes=("kl-penalty",)), gate)
     for arm in ("case", "control", "random-reward"):
         finish(tmp_path, arm)
     found = look(gated, tmp_path)

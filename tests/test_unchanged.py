@@ -155,10 +155,10 @@ TOLD = {"arm": "unnamed-aggregate-alone", "hypothesis": "unnamed-aggregate"}
 
 
 def test_looks_have_no_runs_of_what_changes_nothing(study: Study) -> None:
-    before = study.looked_in(study.results).first(gated=False)
+    before = study.looked_in(study.results).first()
     assert before.seeds["unnamed-aggregate-alone"] == 2
     write_json(study.results / UNCHANGED, [TOLD, {**TOLD, "arm": "kl-beta-0"}])
-    after = study.looked_in(study.results).first(gated=False)
+    after = study.looked_in(study.results).first()
     assert after.seeds["unnamed-aggregate-alone"] == 0
     # a changed setting is trained, whatever an earlier study left
     for arm in ("unnamed-optimizer-step-alone", "unnamed-training-clip-alone", "kl-beta-0"):
@@ -274,9 +274,9 @@ def test_the_fixed_design_trains_nothing_for_it_either(fixed: Project) -> None:
 
 
 def test_status_does_not_wait_for_what_the_fixed_design_leaves_out(study: Study) -> None:
+    study = replace(study, params=replace(study.params, design="fixed"))
     seeds = {run.name for run in study.runs if run.arm == "unnamed-aggregate"}
-    assert seeds <= {run.name for run in study.trained_in(study.results)}
+    assert seeds <= {run.name for run in study.chosen(study.last_look(study.results))}
     write_json(study.results / UNCHANGED, [{**TOLD, "arm": "unnamed-aggregate"}])
-    left = {run.name for run in study.trained_in(study.results)}
+    left = {run.name for run in study.chosen(study.last_look(study.results))}
     assert {run.name for run in study.runs} - left == seeds
-    assert not {run.arm for run in study.trained_in(study.results, 0)} & {"unnamed-aggregate"}

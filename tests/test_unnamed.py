@@ -16,8 +16,9 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_table
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.report.answer import answer
-from rlvr_debug.study.arms import Arm, arms
+from rlvr_debug.study.arms import arms
 from rlvr_debug.study.checks import check_references
+from rlvr_debug.study.departures import Arm
 from rlvr_debug.study.interventions import filled
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -137,7 +138,7 @@ def test_a_resolved_study_plans_what_no_hypothesis_names_first() -> None:
     assert (first.hypothesis, first.trainings) == ("unnamed-optimizer-step", 0)
     looked = resolve(replace(params, design="sequential"), ROOT).looked
     # of a case that departs in one part alone, that part alone is the case, and mending it is the control
-    assert looked.first(gated=False).seeds["unnamed-optimizer-step-alone"] >= 2
+    assert looked.first().seeds["unnamed-optimizer-step-alone"] >= 2
 
 
 # --- its verdict

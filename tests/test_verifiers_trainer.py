@@ -21,6 +21,7 @@ from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import arms, runs, unmapped
+from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job
@@ -87,7 +88,7 @@ def test_what_the_release_does_not_have_is_one_line(
     change: Mapping[str, Any], line: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError) as error:
-        TRAINER.check(changed(PARAMS, **change), tmp_path / "params.yaml")
+        check_references(changed(PARAMS, **change), tmp_path / "params.yaml")
     assert str(error.value).startswith(f"{tmp_path / 'params.yaml'}: {line}")
     assert "\n" not in str(error.value)
 

@@ -27,7 +27,6 @@ from rlvr_debug.serving.process import server_of
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.venvs import sampler_venvs
 from tests.study_file import changed
 
 TINY = ROOT / "models" / "tiny"
@@ -73,9 +72,9 @@ def test_an_environment_that_is_not_built_is_one_line(
 
 
 def test_only_a_study_with_vllm_needs_its_environment() -> None:
-    assert sampler_venvs(PARAMS) == []
-    assert sampler_venvs(replace(PARAMS, sampler="vllm")) == ["vllm"]
-    assert sampler_venvs(changed(PARAMS, sampler="vllm", vllm=CPU)) == ["vllm-cpu"]
+    assert PARAMS.sampler_venvs == []
+    assert replace(PARAMS, sampler="vllm").sampler_venvs == ["vllm"]
+    assert changed(PARAMS, sampler="vllm", vllm=CPU).sampler_venvs == ["vllm-cpu"]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.snakemake import events_to
+from rlvr_debug.verdicts.looks import Look, look_file, read_look, write_look
 from tests.shared import once
 
 ROOT = Path(__file__).parents[1]
@@ -317,8 +318,11 @@ def test_a_gate_that_finds_no_cause_opens_the_next_phase(finished: Project) -> N
     gated(finished)
     done = finished.run()
     assert done.returncode == 0, done.stderr
-    gate = finished.results / "tables" / "phase_1.json"
-    assert json.loads(gate.read_text(encoding="utf-8")) == {"phase": 1, "causes": []}
+    looks = [read_look(look_file(finished.results, number)) for number in (1, 2)]
+    assert [(look.phase, look.more, look.causes) for look in looks] == [
+        (3, True, ()),
+        (3, False, ()),
+    ]
     runs = pd.read_csv(finished.results / "tables" / "runs.csv")
     assert set(runs["arm"]) == set(ARMS)
     assert finished.to_do() == {}
@@ -328,8 +332,9 @@ def test_a_gate_that_finds_no_cause_opens_the_next_phase(finished: Project) -> N
 def test_a_gate_that_found_a_cause_leaves_the_next_phase_out(finished: Project) -> None:
     gated(finished)
     assert finished.run().returncode == 0
-    gate = finished.results / "tables" / "phase_1.json"
-    gate.write_text('{"phase": 1, "causes": ["hidden-context"]}', encoding="utf-8")
+    gate = look_file(finished.results, 1)
+    first = Look(1, 1, read_look(gate).seeds, more=False, causes=("hidden-context",))
+    write_look(first, gate)
     # as if the job had just written it
     assert finished.run("--", "--touch").returncode == 0
     assert finished.run("--", "--forcerun", "write_tables").returncode == 0

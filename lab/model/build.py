@@ -29,8 +29,6 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
 
-__all__ = ["build_model"]
-
 _HELDOUT_SEED = 7  # its rows judge the warm-up; no study's data has this seed
 _HELDOUT_ROWS = 256
 

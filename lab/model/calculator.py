@@ -36,8 +36,6 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
 
-__all__ = ["FRAGMENTS", "build_calculator_model", "demonstration", "operations"]
-
 _CALL_BEFORE = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "'
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 FRAGMENTS = (

@@ -20,8 +20,6 @@ from rlvr_debug.environments.musique import environment as musique
 from rlvr_debug.environments.musique.synthetic import ENTITIES, RELATIONS
 from rlvr_debug.files import read_json, write_json
 
-__all__ = ["CALL_AFTER", "CALL_BEFORE", "WRONG_FORMAT", "build_tokenizer", "rename_for_older"]
-
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
 # Qwen2.5's conversation format, with tools in Hermes' convention

@@ -34,8 +34,6 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 
-__all__ = ["Example", "Lessons", "WarmupSettings", "predicting_only", "take_step", "warm_up"]
-
 
 @dataclass(frozen=True)
 class WarmupSettings:

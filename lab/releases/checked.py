@@ -14,7 +14,6 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
-from rlvr_debug.models.places import base_model_of
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
@@ -25,8 +24,6 @@ from rlvr_debug.trainers.base import CHECKED_STEPS, Job
 from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without
 from rlvr_debug.venvs import build_venv
-
-__all__ = ["checked_release", "release_job"]
 
 _STEPS = 3  # of TRL's script
 _STUDY = ROOT / "studies" / "verifiers-0.1.3.yaml"
@@ -91,7 +88,7 @@ def release_job(subject: Subject, scratch: Path) -> Job:
     return Job(
         run,
         params.settings(run.environment),
-        ROOT / base_model_of(params, run.environment).folder,
+        ROOT / params.base_model_of(run.environment).folder,
         scratch / "train.jsonl",
         scratch / "check.json",
         command={"environment": release, "stall_seconds": 600},

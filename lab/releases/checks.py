@@ -15,23 +15,6 @@ from rlvr_debug.replay.finding import AGREES, DEVIATES, NOT_SEEN
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.trainers.verifiers.fixes import fix_names
 
-__all__ = [
-    "CSV",
-    "PAIRS",
-    "SUBJECTS",
-    "Checked",
-    "Pair",
-    "Release",
-    "Subject",
-    "checks_of",
-    "checks_text",
-    "in_order",
-    "missing",
-    "pairs_text",
-    "read_checks",
-    "write_checks",
-]
-
 CSV = ROOT / "benchmarks" / "releases.csv"
 
 

@@ -22,22 +22,6 @@ from dataclasses import dataclass
 from rlvr_debug.environments.task import Lengths
 from rlvr_debug.models.architectures import Architecture
 
-__all__ = [
-    "GPUS",
-    "Gpu",
-    "Memory",
-    "Setup",
-    "activation_bytes",
-    "adapter_slots",
-    "cached_tokens",
-    "decode_seconds",
-    "kv_bytes",
-    "sampling_seconds",
-    "trainer_memory",
-    "training_flops",
-    "training_seconds",
-]
-
 
 @dataclass(frozen=True)
 class Gpu:

@@ -26,19 +26,10 @@ from rlvr_debug.devices import positions
 from rlvr_debug.environments import task_of
 from rlvr_debug.environments.task import Lengths
 from rlvr_debug.models.architectures import Architecture, architecture_of
-from rlvr_debug.models.places import base_model_of
 from rlvr_debug.study.arms import trained_runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.plan import environments_of, is_real
 from rlvr_debug.trainers.base import Run
-
-__all__ = [
-    "RunCost",
-    "gpu_lines",
-    "lengths_of",
-    "run_cost",
-    "setup_of",
-]
 
 # of each job: loading the model, starting the server
 _START_SECONDS = 180.0
@@ -134,7 +125,7 @@ def gpu_lines(params: Params, to_do: int, root: Path) -> list[str]:
     lines = ["", "GPUs, estimated by formula; docs/scaling.md says what was measured on one:"]
     known: dict[str, Architecture] = {}
     for environment in environments_of(params):
-        model = base_model_of(params, environment)
+        model = params.base_model_of(environment)
         if found := architecture_of(model, root):
             known[environment] = found
             first = next(run for run in trained_runs(params) if run.environment == environment)

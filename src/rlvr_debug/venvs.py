@@ -15,21 +15,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import locked, write_text
 from rlvr_debug.processes import variables_apart
 
-if TYPE_CHECKING:
-    from rlvr_debug.study.model import Params
-
 __all__ = [
     "build_venv",
     "built_python",
     "python_of",
-    "sampler_venvs",
     "settings_of_pip",
     "venv_names",
 ]
@@ -51,11 +46,6 @@ _UV_CALLS = {
 
 def venv_names(root: Path = ROOT) -> list[str]:
     return sorted(f.stem for f in (root / "envs").glob("*.txt") if f.stem not in _MAIN)
-
-
-def sampler_venvs(params: Params) -> list[str]:
-    """Return the environment that a study's sampler needs beside the main one."""
-    return [params.vllm.environment] if params.sampler == "vllm" else []
 
 
 def python_of(name: str, root: Path = ROOT) -> Path:

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 import os
 import sys
 from dataclasses import replace
@@ -22,7 +21,6 @@ from rlvr_debug.environments import environment_names
 from rlvr_debug.files import read_yaml
 from rlvr_debug.jobs import Sampling, told
 from rlvr_debug.study.jobs import code_digest, set_up_jobs
-from rlvr_debug.venvs import sampler_venvs
 
 set_up_jobs()
 
@@ -36,7 +34,8 @@ def _study():
         params = load_params(
             Path(ROOT, "params.yaml"), Path(overlay) if overlay else None
         )
-        return resolve(params, Path(ROOT))
+        phases = config.get("phases", params.phases)
+        return resolve(replace(params, phases=phases), Path(ROOT))
     except InputError as error:
         # a traceback would bury the line that says what to do
         print(f"error: {error}", file=sys.stderr)
@@ -55,11 +54,6 @@ onstart:
 
 
 ENVIRONMENTS = STUDY.environments
-GATED = config.get("phases", PARAMS.phases) == "gated"
-# after each of these it is decided whether the next is needed; with the sequential design looks do
-GATES = (
-    sorted(set(STUDY.phases.values()))[:-1] if GATED and not STUDY.is_sequential else []
-)
 
 
 wildcard_constraints:
@@ -67,7 +61,6 @@ wildcard_constraints:
     arm="[a-z0-9-]+",
     seed="[0-9]+",
     server="[a-z0-9-]+",
-    phase="[0-9]+",
     look="[0-9]+",
     name="[a-z0-9.-]+",
     model="[A-Za-z0-9._-]+",
@@ -143,7 +136,7 @@ def ready(venvs):
 TRAINER_FILES = ready(TRAINER.venvs(plain(PARAMS.command))) + [
     str(Path(ROOT, name)) for name in own_programs(PARAMS, Path(ROOT))
 ]
-SAMPLER_READY = ready(sampler_venvs(PARAMS))
+SAMPLER_READY = ready(PARAMS.sampler_venvs)
 
 
 # what each row earned in the harness of verifiers, beside ours
@@ -215,24 +208,10 @@ def results():
     return Path("results")
 
 
-def runs_until(phase):
-    return STUDY.trained_in(results(), phase)
-
-
-def last_phase():
-    """The first phase that found a cause, or the last. Asks for the gates on the way."""
-    for phase in GATES:
-        decided = checkpoints.decide_phase.get(phase=phase).output[0]
-        with open(decided) as file:
-            if json.load(file)["causes"]:
-                return phase
-    return max(STUDY.phases.values(), default=0)
-
-
 def look_after(number):
     """What that look decided, which is asked for; of 0, what every study begins with."""
     if not number:
-        return STUDY.looked_in(results()).first(GATED)
+        return STUDY.looked_in(results()).first()
     return read_look(Path(checkpoints.decide_look.get(look=number).output[0]))
 
 
@@ -247,19 +226,14 @@ def look_files(number):
 
 
 def chosen():
-    """The runs of the study, once its gates and looks have decided."""
-    if STUDY.is_sequential:
-        return STUDY.chosen(last_look())
-    return runs_until(last_phase())
+    """The runs of the study, once its looks have decided."""
+    return STUDY.chosen(last_look())
 
 
 def sure_runs():
-    """Runs that no look or phase is needed for, whichever arms change nothing."""
-    if not STUDY.is_sequential:
-        opened = STUDY.until(GATES[0])[0] if GATES else STUDY.runs
-        return [run for run in opened if run.arm not in COMPARED]
+    """Runs that no look is needed for, whichever arms change nothing."""
     fewest = replace(STUDY.looked, unchanged=frozenset(COMPARED))
-    return STUDY.chosen(fewest.first(GATED))
+    return STUDY.chosen(fewest.first())
 
 
 def first_seeds(found):

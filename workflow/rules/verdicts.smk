@@ -12,36 +12,14 @@ BASELINES = expand("results/baseline/{environment}.json", environment=ENVIRONMEN
 
 # a few seconds each: not worth a place in a cluster's queue
 localrules:
-    decide_phase,
     decide_look,
     write_tables,
     draw_charts,
     write_report,
 
 
-checkpoint decide_phase:
-    # only where params.yaml gates phases: did this one find a cause?
-    input:
-        script=script("decide_phase"),
-        metrics=lambda w: run_files("metrics.jsonl", runs_until(int(w.phase))),
-        heldout=lambda w: run_files("heldout.json", runs_until(int(w.phase))),
-        baselines=BASELINES,
-        check="results/check.json",
-    output:
-        "results/tables/phase_{phase}.json",
-    log:
-        "logs/decide_phase/{phase}.log",
-    conda:
-        "../../envs/train.yaml"
-    params:
-        code=code("decide_phase", *CAUSES, *SETTINGS),
-        told=lambda w: told(STUDY.until(int(w.phase)), STUDY.judged_by),
-    shell:
-        "python {input.script} --study results/study.json --phase {wildcards.phase} --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"
-
-
 checkpoint decide_look:
-    # only of the sequential design: who runs next, after the runs that the look before chose?
+    # who runs next, after the runs that the look before chose? Of the sequential design, and where phases are gated
     input:
         script=script("decide_look"),
         before=lambda w: look_files(int(w.look) - 1),
@@ -61,11 +39,10 @@ checkpoint decide_look:
         "../../envs/train.yaml"
     params:
         code=code("decide_look", *CAUSES, *SETTINGS),
-        told=told(STUDY.runs, STUDY.phases, STUDY.judged_by),
+        told=told(STUDY.runs, STUDY.phases, PARAMS.phases, STUDY.judged_by),
         before=lambda w, input: f"--before {input.before}" if input.before else "",
-        gated="--gated" if GATED else "",
     shell:
-        "python {input.script} --study results/study.json {params.before} {params.gated} --out {output}"
+        "python {input.script} --study results/study.json {params.before} --out {output}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 
@@ -74,10 +51,7 @@ rule write_tables:
         script=script("write_tables"),
         metrics=lambda w: run_files("metrics.jsonl", chosen()),
         heldout=lambda w: run_files("heldout.json", chosen()),
-        gates=lambda w: [
-            f"results/tables/phase_{p}.json" for p in GATES if p <= last_phase()
-        ],
-        look=lambda w: look_files(last_look().number) if STUDY.is_sequential else [],
+        look=lambda w: look_files(last_look().number),
         baselines=BASELINES,
         check="results/check.json",
     output:
@@ -95,7 +69,7 @@ rule write_tables:
         told=told(STUDY.runs, STUDY.phases, STUDY.unmapped, STUDY.judged_by),
         look=lambda w, input: f"--look {input.look}" if input.look else "",
     shell:
-        "python {input.script} --study results/study.json --gates {input.gates} {params.look}"
+        "python {input.script} --study results/study.json {params.look}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"
 
 

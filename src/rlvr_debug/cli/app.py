@@ -18,21 +18,6 @@ if TYPE_CHECKING:
 
     from rlvr_debug.study.model import Params
 
-__all__ = [
-    "AsJson",
-    "Cores",
-    "Every",
-    "Overlay",
-    "app",
-    "command",
-    "console",
-    "need_extra",
-    "one_of",
-    "print_answer",
-    "study_of",
-    "table",
-]
-
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 app = typer.Typer(

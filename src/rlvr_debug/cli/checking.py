@@ -13,8 +13,6 @@ from rlvr_debug.cli.app import AsJson, command, need_extra, print_answer
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import writable, write_json
 
-__all__ = ["check"]
-
 Script = Annotated[
     list[str] | None,
     typer.Argument(

@@ -1,7 +1,7 @@
 """Did the sampler get the update? Its log-probabilities of some sequences, beside the trainer's.
 
 A server holds what it read from files, and a stale one would be studied unseen: it is always asked. In process the
-sampler holds a copy of the trainer's tensors, and a sync that fails is a fault to be studied (probes/sampler.py): it
+sampler holds a copy of the trainer's tensors, and a sync that fails is a fault to be studied (causes/lora_weight_sync): it
 is asked where the trainer's option sync_bound says so.
 
 Axes: B sequences, T tokens.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -16,14 +16,11 @@ from rlvr_debug.grpo.loss import Experience, Loss, policy_loss
 from rlvr_debug.grpo.policy import Adapter, Policy
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
-
-if TYPE_CHECKING:
-    from rlvr_debug.grpo.shadow import Shadow
-    from rlvr_debug.grpo.sync_check import SyncCheck
 
 __all__ = [
     "Observer",
@@ -35,6 +32,15 @@ __all__ = [
     "TrainingResult",
     "Update",
 ]
+
+
+class UpdateCheck(Protocol):
+    """Whether the sampler gets an update (sync_check.py)."""
+
+    def watch(
+        self, training: Training, policy: Policy, rollouts: list[Rollout]
+    ) -> Callable[[Policy, int], float | None]:
+        """Choose some rollouts before the update, and return what measures the gap after it."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Training:
     seed: int
     stages: Stages = field(default_factory=Stages)
     processes: Processes = field(default_factory=Processes)
-    check: SyncCheck | None = None
+    check: UpdateCheck | None = None
     shadow: Shadow | None = None
 
     @property

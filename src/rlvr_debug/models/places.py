@@ -6,13 +6,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import digest_of, read_json
-
-if TYPE_CHECKING:
-    from rlvr_debug.study.model import Params
 
 __all__ = [
     "BESIDE_WEIGHTS",
@@ -20,7 +16,6 @@ __all__ = [
     "MANIFEST",
     "BaseModel",
     "base_model",
-    "base_model_of",
     "index_of",
     "shards",
     "weight_files",
@@ -72,11 +67,6 @@ def base_model(text: str) -> BaseModel:
             f"base model '{text}': expected owner/name@revision, as on the hub, or a folder"
         )
     return BaseModel(found[1], found[2])
-
-
-def base_model_of(params: Params, environment: str) -> BaseModel:
-    """What is trained and evaluated in that environment. params: checked ones."""
-    return base_model(params.base_models.get(environment, params.base_model))
 
 
 def weight_files(file: Path) -> list[Path]:

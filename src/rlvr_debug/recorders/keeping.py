@@ -16,17 +16,6 @@ from torch.optim import Optimizer
 from rlvr_debug.replay.record import ParameterGroup, Record
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
-__all__ = [
-    "Snapshots",
-    "gradients_of",
-    "groups_of",
-    "kept",
-    "kind_of",
-    "names_of",
-    "state_of",
-    "whole_norms",
-]
-
 
 def kept(tensor: Tensor) -> Tensor:
     """Return a copy that training does not change."""

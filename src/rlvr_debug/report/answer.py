@@ -18,8 +18,6 @@ from rlvr_debug.replay.finding import DEVIATES
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.verdicts.rule import Bar, in_answer, in_words, learns, unfailing
 
-__all__ = ["Answer", "Criterion", "answer", "fix", "interval", "seed_counts", "success_criteria"]
-
 Row = Mapping[Any, Any]
 
 

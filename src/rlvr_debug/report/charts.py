@@ -16,17 +16,6 @@ import vl_convert
 from rlvr_debug.files import read_yaml, write_text
 from rlvr_debug.metrics.summaries import SMOOTHED
 
-__all__ = [
-    "StudyChart",
-    "curves_chart",
-    "effects_chart",
-    "learning_chart",
-    "revisions_chart",
-    "study_charts",
-    "vega_script",
-    "write_svg",
-]
-
 Tables = Mapping[str, pd.DataFrame]
 _LOOKS: dict[str, Any] = read_yaml(Path(__file__).with_name("looks.yaml"))
 _ROOM = 20  # pixels

@@ -16,8 +16,6 @@ from rlvr_debug.files import write_text
 from rlvr_debug.replay.finding import DEVIATES
 from rlvr_debug.report.offline import policy, source, templates
 
-__all__ = ["check_html", "write_page"]
-
 _LONGEST = 40  # characters of a token that are shown
 
 

@@ -18,8 +18,6 @@ from rlvr_debug.report.charts import revisions_chart, write_svg
 from rlvr_debug.study.params import parse_params
 from rlvr_debug.verdicts.rule import in_words
 
-__all__ = ["Comparison", "Results", "beside_committed", "compare", "read_results"]
-
 WORKING_TREE = "working tree"
 # of results, each with what its keys are
 _PARTS = {"verdicts": "hypothesis", "metrics": "metric", "params": "key", "runs": "arm"}

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from rlvr_debug.diagnosis.evidence import Curve, Mark
 from rlvr_debug.logs.log import Array
 
-__all__ = ["HEIGHT", "WIDTH", "Drawn", "drawn"]
-
 WIDTH, HEIGHT = 360.0, 150.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 8.0, 8.0, 20.0
 _WIDE = 100.0  # times the median: from there on a linear scale shows one row

@@ -21,8 +21,6 @@ from rlvr_debug.logs.log import Log
 from rlvr_debug.report.curves import HEIGHT, WIDTH, Drawn, drawn
 from rlvr_debug.report.offline import policy, source, templates
 
-__all__ = ["comparison_html", "diagnosis_html", "write_comparison", "write_diagnosis"]
-
 _LONGEST = 1500  # characters of a turn that are shown
 _MOST_PARTINGS = 12
 

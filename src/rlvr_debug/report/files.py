@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RunFiles", "Tracked", "run_files"]
-
 # what a finished run leaves beside its metrics and rollouts, and what an interrupted one goes on from
 _CHECKPOINTS = ("model.safetensors", "adapter", "checkpoint")
 

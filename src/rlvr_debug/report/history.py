@@ -10,8 +10,6 @@ from typing import Any
 
 from rlvr_debug.git import git
 
-__all__ = ["Entry", "history"]
-
 _METRICS = "metrics.json"
 _TAB = "%x09"
 

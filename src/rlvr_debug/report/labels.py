@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["Course", "courses"]
-
 _WIDER = 2.0  # times the control's spread that is oscillation
 _EXTREME = 10.0  # times the control's gradient norm or KL, an order of magnitude
 _BOUNDS = {"grad_norm_max": 100.0, "kl_max": 1.0}  # and no less, as what a log is read for

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import jinja2
 
-__all__ = ["inline_script", "packed", "policy", "source", "templates"]
-
 _TEMPLATES = Path(__file__).parent / "templates"
 
 

@@ -31,8 +31,6 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.verdicts.decide import observations
 from rlvr_debug.verdicts.rule import in_answer, in_words
 
-__all__ = ["NOTES", "report_html"]
-
 NOTES = "notes"  # the folder beside `results` with a file for each hypothesis, <slug>.md
 
 _TABLES = ("runs", "arms", "verdicts", "curves")

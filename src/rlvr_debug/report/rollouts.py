@@ -17,8 +17,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.sampling.alignment import Edit, edits
 
-__all__ = ["Aligned", "Shown", "aligned", "shown_rollouts"]
-
 # with this many tokens the report stays far below 8 MB
 _TOKENS = 60_000
 _DIGITS = 4

@@ -12,8 +12,6 @@ from rlvr_debug.files import write_text
 from rlvr_debug.processes import output_of
 from rlvr_debug.report.charts import vega_script
 
-__all__ = ["draw_plots", "write_viewer"]
-
 _PAGE = Path(__file__).with_name("templates") / "plots.html.j2"
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_debug.grpo.policy import Policy
-
 __all__ = ["PolicySampler", "Request", "Sample", "Sampler"]
 
 
@@ -42,6 +40,20 @@ class Sampler(Protocol):
         """One sample per request. Temperature 0 is greedy; its log-probabilities are at 1."""
 
 
+class Followed(Protocol):
+    """A policy that is trained, as a sampler needs it (grpo/policy.py)."""
+
+    @property
+    def adapter(self) -> Any:
+        """peft's handle on its adapter, None in full fine-tuning."""
+
+    def adapter_state(self) -> Any:
+        """Return a copy of the adapter, None in full fine-tuning."""
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return all weights by the base model's names, with the adapter added in."""
+
+
 class PolicySampler(Sampler, Protocol):
     """A sampler that is given a policy's weights while that is trained, and keeps them until it is given others."""
 
@@ -49,10 +61,10 @@ class PolicySampler(Sampler, Protocol):
     def served(self) -> str:
         """What samples now, as a server calls it: run and step. Empty in process."""
 
-    def follow(self, policy: Policy) -> None:
+    def follow(self, policy: Followed) -> None:
         """Sample with the policy's weights from now on."""
 
-    def begin(self, policy: Policy, others: Mapping[str, Tensor], step: int) -> None:
+    def begin(self, policy: Followed, others: Mapping[str, Tensor], step: int) -> None:
         """Sample with the policy's weights after that many steps, or with `others` where it held others."""
 
     def weights(self) -> Mapping[str, Tensor]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,11 +20,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.models.architectures import LINEARS, Architecture
-from rlvr_debug.sampling.base import Request, Sample
+from rlvr_debug.sampling.base import Followed, Request, Sample
 from rlvr_debug.sampling.rotary import frequencies
-
-if TYPE_CHECKING:
-    from rlvr_debug.grpo.policy import Policy
 
 __all__ = ["InProcessSampler"]
 
@@ -96,10 +93,10 @@ class InProcessSampler:
         rows = [copied(f"{attention}.{name}.weight").expand(count, -1) for count, name in both]
         return torch.cat(rows)
 
-    def follow(self, policy: Policy) -> None:
+    def follow(self, policy: Followed) -> None:
         self.load(policy.weights())
 
-    def begin(self, policy: Policy, others: Mapping[str, Tensor], step: int) -> None:
+    def begin(self, policy: Followed, others: Mapping[str, Tensor], step: int) -> None:
         self.load({**policy.weights(), **others})
 
     def weights(self) -> dict[str, Tensor]:

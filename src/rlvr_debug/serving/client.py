@@ -12,7 +12,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -22,11 +22,8 @@ from torch import Tensor
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.models.adapters import ADAPTER
 from rlvr_debug.models.base_model import save_weights
-from rlvr_debug.sampling.base import Request, Sample
+from rlvr_debug.sampling.base import Followed, Request, Sample
 from rlvr_debug.serving.endpoint import Endpoint, first_error
-
-if TYPE_CHECKING:
-    from rlvr_debug.grpo.policy import Policy
 
 __all__ = ["ServedPolicy", "ServedSampler", "ServerGone", "sample_of"]
 
@@ -203,11 +200,11 @@ class ServedPolicy(ServedSampler):
         self._lora = False
         self.served = ""
 
-    def begin(self, policy: Policy, others: Mapping[str, Tensor], step: int) -> None:
+    def begin(self, policy: Followed, others: Mapping[str, Tensor], step: int) -> None:
         self._step = step - 1
         self.follow(policy)
 
-    def follow(self, policy: Policy) -> None:
+    def follow(self, policy: Followed) -> None:
         """Write the policy's weights to a folder that was never used, and have the server sample with them."""
         last, self._step = self._place, self._step + 1
         self._lora = policy.adapter is not None

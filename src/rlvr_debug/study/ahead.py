@@ -14,8 +14,6 @@ from rlvr_debug.files import read_json, sha256, write_json
 from rlvr_debug.jobs import Evaluation, told
 from rlvr_debug.models.places import weight_files
 
-__all__ = ["evaluate_ahead", "take_evaluation"]
-
 
 def evaluate_ahead(job: Evaluation) -> None:
     """Evaluate the run that this process has trained, and leave that for its job.

@@ -22,21 +22,6 @@ from rlvr_debug.study.valid import Wrong, check_budget, check_training
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 
-__all__ = [
-    "HEALTHY",
-    "Arm",
-    "arms",
-    "faults_of",
-    "hypotheses_of",
-    "interventions",
-    "own_programs",
-    "own_rows",
-    "runs",
-    "seeds_of",
-    "trained_runs",
-    "unmapped",
-]
-
 HEALTHY = "healthy"
 
 

@@ -17,8 +17,6 @@ from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.recording import Recording, record
 from rlvr_debug.venvs import build_venv
 
-__all__ = ["check_program"]
-
 
 def check_program(overlay: Path) -> Recording:
     """Run the case of an overlay's study for one step, and return what its trainer recorded.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from rlvr_debug.blocks import told
 from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.causes.unnamed import UNNAMED
 from rlvr_debug.checkout import ROOT, has_checkout
@@ -13,7 +14,7 @@ from rlvr_debug.environments.settings import OURS_ALONE, DataSettings, Environme
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.models.architectures import architecture_of, config_of
-from rlvr_debug.models.places import base_model, base_model_of
+from rlvr_debug.models.places import base_model
 from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
 from rlvr_debug.study.arms import (
     HEALTHY,
@@ -26,9 +27,8 @@ from rlvr_debug.study.departures import stage_broken
 from rlvr_debug.study.model import Case, InterventionArm, Params
 from rlvr_debug.study.valid import Wrong, check_budget, check_training
 from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.base import Asked, Trainer
 from rlvr_debug.venvs import venv_names
-
-__all__ = ["check_references"]
 
 _KEPT_NAMES = ("case", "control", "random-reward")
 
@@ -36,7 +36,7 @@ _KEPT_NAMES = ("case", "control", "random-reward")
 def check_references(params: Params, path: Path) -> None:
     """Raise InputError for a name that does not exist and for what means nothing. path: the file, for the error."""
     try:
-        _check(params, path)
+        _check(params)
     except Wrong as wrong:
         raise InputError(f"{path}: {wrong}") from None
 
@@ -49,7 +49,7 @@ def _known(value: str, known: Iterable[str], key: str, what: str) -> None:
         )
 
 
-def _check(params: Params, path: Path) -> None:
+def _check(params: Params) -> None:
     _check_base_models(params)
     _known(params.case, [HEALTHY, *params.cases], "case", "case")
     for name, case in params.cases.items():
@@ -97,7 +97,7 @@ def _check(params: Params, path: Path) -> None:
             raise Wrong(f"key 'environments.{name}.weights' sums to 0, expected more")
     if params.first_seed and params.design == "fixed":
         raise Wrong.value("first_seed", params.first_seed, "0 with design fixed, which has `seeds`")
-    _check_trainer(params, path)
+    _check_trainer(params)
     if params.sampler == "vllm":
         _check_vllm(params)
     if params.evaluation.verifiers_rows:
@@ -131,13 +131,24 @@ def _check_data(name: str, settings: DataSettings) -> None:
                 raise Wrong(f"key '{key}.{setting}' sums to 0, expected more")
 
 
-def _check_trainer(params: Params, path: Path) -> None:
+def _check_trainer(params: Params) -> None:
     """The case is one that the study's trainer can run, and the trainer is told what it needs."""
-    trainer = load_trainer(params.trainer)
-    trainer.check(params, path)
+    trainer, case = load_trainer(params.trainer), params.cases.get(params.case, Case())
+    command, blocks = told(params.command), _blocks(params)
+    if given := _without_counterpart(params, trainer, case):
+        raise Wrong(f"key '{given[0]}' is given, expected none with trainer {trainer.name}")
+    options = {"options": params.options}
+    options |= {f"{key}.options": block.options for key, block in blocks.items()}
+    for key, option in ((key, option) for key, own in options.items() for option in own):
+        if option in trainer.taken_options:
+            raise Wrong(
+                f"key '{key}.{option}' follows from other settings, expected it not to be given "
+                "(docs/trainers.md)"
+            )
+    if wrong := trainer.refused(Asked(command, params.case, case.faults, options)):
+        raise Wrong(wrong)
     if name := params.command.environment:
         _known(name, venv_names(), "command.environment", "environment")
-    case = params.cases.get(params.case, Case())
     stages = map(stage_broken, faults_of(case))
     if missing := trainer.missing(
         stages,
@@ -148,6 +159,33 @@ def _check_trainer(params: Params, path: Path) -> None:
             f"key 'cases.{params.case}' asks for {', '.join(missing)}, which trainer "
             f"{trainer.name} cannot be given"
         )
+
+
+def _blocks(params: Params) -> dict[str, Case | InterventionArm]:
+    """Return all cases and arms by their keys."""
+    cases = {f"cases.{name}": case for name, case in params.cases.items()}
+    arms = {
+        f"hypotheses.{slug}.arms.{name}": arm
+        for slug, own in params.arms.items()
+        for name, arm in own.items()
+    }
+    return {**cases, **arms}
+
+
+def _without_counterpart(params: Params, trainer: Trainer, case: Case) -> list[str]:
+    """Return the keys that say what this trainer has no counterpart for."""
+    known = ("stall_seconds", *trainer.command_keys)
+    given = [f"command.{key}" for key in sorted(told(params.command)) if key not in known]
+    if case.reward and not trainer.takes_reward:
+        given.append(f"cases.{params.case}.reward")
+    if (params.launch.config or params.launch.devices) and not trainer.takes_launch:
+        given.append("launch")
+    if not trainer.takes_context:
+        limits = [name for name, own in params.environments.items() if own.max_context]
+        given += [f"environments.{name}.max_context" for name in limits]
+        blocks = _blocks(params).items()
+        given += [f"{key}.rollouts.max_context" for key, b in blocks if "max_context" in b.rollouts]
+    return given
 
 
 def _check_base_models(params: Params) -> None:
@@ -175,8 +213,8 @@ def _check_base_models(params: Params) -> None:
 
 def _check_vllm(params: Params) -> None:
     """vLLM can hold the base models as it is told to, and a reply in its context."""
-    told = params.vllm
-    length, parts = told.max_model_len, told.tensor_parallel_size
+    server = params.vllm
+    length, parts = server.max_model_len, server.tensor_parallel_size
     used = dict.fromkeys(run.environment for run in runs(params))
     for environment in used:
         key = f"environments.{environment}.max_new_tokens"
@@ -184,7 +222,7 @@ def _check_vllm(params: Params) -> None:
         if 0 < length <= reply:
             raise Wrong.value("vllm.max_model_len", length, f"more than {key}, {reply}")
     for environment in sorted(used):
-        config = config_of(base_model_of(params, environment), ROOT)
+        config = config_of(params.base_model_of(environment), ROOT)
         if config is None:
             continue  # neither fetched nor known; the server will say
         most, heads = config["max_position_embeddings"], config["num_attention_heads"]
@@ -195,16 +233,16 @@ def _check_vllm(params: Params) -> None:
             raise Wrong.value("vllm.tensor_parallel_size", parts, divisor)
     if not load_trainer(params.trainer).takes_sampler:
         return
-    if params.design == "sequential" and told.shared_by != "run":
+    if params.design == "sequential" and server.shared_by != "run":
         once = "run with design sequential: trainings that share a server begin at once, and looks choose them one by one"
-        raise Wrong.value("vllm.shared_by", told.shared_by, once)
+        raise Wrong.value("vllm.shared_by", server.shared_by, once)
     for arm in arms(params):
         lora_r = arm.training["lora_r"]
-        config = config_of(base_model_of(params, arm.environment), ROOT)
+        config = config_of(params.base_model_of(arm.environment), ROOT)
         expected = ""
-        if not lora_r and told.shared_by != "run":
-            expected = f"more with vllm.shared_by {told.shared_by}: one server has one model"
-        elif not lora_r and (why := why_not_reloaded(config or {}, vars(told))):
+        if not lora_r and server.shared_by != "run":
+            expected = f"more with vllm.shared_by {server.shared_by}: one server has one model"
+        elif not lora_r and (why := why_not_reloaded(config or {}, vars(server))):
             expected = f"more: {why}"
         elif lora_r > RANKS[-1]:
             expected = f"at most {RANKS[-1]}, as vLLM has it"

@@ -9,8 +9,6 @@ from typing import Any
 from rlvr_debug.causes import stage_of
 from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
 
-__all__ = ["Arm", "Part", "departures", "stage_broken", "with_part"]
-
 
 @dataclass(frozen=True)
 class Arm:

@@ -25,16 +25,6 @@ from rlvr_debug.study.model import Case, Params
 from rlvr_debug.study.params import default_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 
-__all__ = [
-    "STUDY",
-    "overlay",
-    "overlay_text",
-    "params_of",
-    "trainers_offered",
-    "write_overlay",
-    "write_study",
-]
-
 STUDY = "diagnosed"
 
 

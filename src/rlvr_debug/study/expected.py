@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -9,8 +10,6 @@ import numpy as np
 from rlvr_debug.verdicts.looks import NOTHING, Looked
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT
 from rlvr_debug.verdicts.sequential import LARGEST, run_out
-
-__all__ = ["expected_trainings"]
 
 _STUDIES = 40  # for each hypothesis that may be the cause
 # as arms of the default study have them: what learning gains, and spreads over seeds of arms that learn and of others
@@ -24,7 +23,7 @@ def expected_trainings(looked: Looked) -> int:
     """
     names, owners, layout = looked.layout(looked.highest_phase, NOTHING)
     if not owners:
-        return looked.trainings(looked.first(gated=False).seeds)
+        return looked.trainings(replace(looked, gated=False).first().seeds)
     cause = np.repeat(np.arange(len(owners)), _STUDIES)[:, None]
     own = layout.owner == cause
     # what is mended learns, and so does a control with a part that does no harm

@@ -20,8 +20,6 @@ from rlvr_debug.errors import InputError
 if TYPE_CHECKING:
     from rlvr_debug.study.model import Params
 
-__all__ = ["SPLITS", "WRITTEN", "hold", "last_run", "nobody_works_in", "study_folder"]
-
 # of data/, where a user's own files may lie, what a study makes of them
 SPLITS = "data/splits"
 # what a study writes to

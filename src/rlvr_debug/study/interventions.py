@@ -12,8 +12,6 @@ from rlvr_debug.causes.base import Intervention, Precondition, Times
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.study.model import Case, InterventionArm, Params, TestedHypothesis
 
-__all__ = ["ALL", "arm_of", "filled", "value_of"]
-
 ALL = "all"
 _DIGITS = 12  # of a product, so that 3 times 4e-4 is 1.2e-3
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from rlvr_debug.files import digest_of
 from rlvr_debug.processes import PARENT
 
-__all__ = ["code_digest", "code_of", "pin_kernels", "set_up_jobs"]
-
 _SOURCE = Path(__file__).resolve().parents[2]
 _ROOT = _SOURCE.parent
 _ENDS = (".py", "/__init__.py")

@@ -31,9 +31,8 @@ from rlvr_debug.environments import environment_names, settings_of
 from rlvr_debug.environments.settings import DataSettings, EnvironmentSettings, Turns
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.models.places import BaseModel, base_model
 from rlvr_debug.trainers import trainer_names
-
-__all__ = ["Case", "InterventionArm", "Params", "SeedsByDesign"]
 
 _Environment = Annotated[Text, OneOf(environment_names)]
 _Name = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9._-]*$")]
@@ -345,6 +344,15 @@ class Params(Block):
         """Return where the environment's rows come from as plain values."""
         found: dict[str, Any] = told(self.data[environment])
         return found
+
+    def base_model_of(self, environment: str) -> BaseModel:
+        """Return what is trained and evaluated in that environment."""
+        return base_model(self.base_models.get(environment, self.base_model))
+
+    @property
+    def sampler_venvs(self) -> list[str]:
+        """The environment of envs/ that the sampler needs beside the main one, in a list."""
+        return [self.vllm.environment] if self.sampler == "vllm" else []
 
     @property
     def arms(self) -> dict[str, Mapping[str, InterventionArm]]:

@@ -22,8 +22,6 @@ from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.interventions import ALL, filled
 from rlvr_debug.study.model import Params
 
-__all__ = ["default_params", "load_params", "merge", "parse_params", "study_params"]
-
 Raw = dict[str, Any]
 
 # in the sources a link to the checkout's params.yaml, in a wheel a copy of it

@@ -14,7 +14,6 @@ from rlvr_debug.causes import in_order, load_hypothesis, phase_of
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_jsonl, read_table, read_yaml
 from rlvr_debug.models.architectures import architecture_of
-from rlvr_debug.models.places import base_model_of
 from rlvr_debug.study.arms import hypotheses_of, runs, trained_runs
 from rlvr_debug.study.folder import study_folder
 from rlvr_debug.study.model import Params
@@ -22,23 +21,6 @@ from rlvr_debug.study.params import study_params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.snakemake import core_count, jobs_to_do, snakemake_command
 from rlvr_debug.trainers.base import Run
-
-__all__ = [
-    "Cost",
-    "Measured",
-    "Plan",
-    "Rates",
-    "Tested",
-    "environments_of",
-    "is_real",
-    "measured_runs",
-    "plan",
-    "plan_text",
-    "planned",
-    "rates",
-    "seconds_of",
-    "study_rates",
-]
 
 _WIDTH = 79
 # of musique with the shipped model on one core, seconds per rollout: sampled, and trained on twice
@@ -134,7 +116,7 @@ def environments_of(params: Params) -> list[str]:
 def is_real(params: Params) -> bool:
     """Whether some base model is more than the shipped one; one of which nothing is known may be."""
     names = environments_of(params)
-    models = (architecture_of(base_model_of(params, name), ROOT) for name in names)
+    models = (architecture_of(params.base_model_of(name), ROOT) for name in names)
     return any(model is None or model.parameters >= _REAL for model in models)
 
 
@@ -143,14 +125,14 @@ def _disk_bytes(trained: Iterable[Run], params: Params) -> float:
     found = [
         4 * (model.adapter(run.training.lora_r) if run.training.lora_r else model.parameters)
         for run in trained
-        if (model := architecture_of(base_model_of(params, run.environment), ROOT))
+        if (model := architecture_of(params.base_model_of(run.environment), ROOT))
     ]
     return fmean(found) if found else 0.0
 
 
 def _fetched_bytes(params: Params) -> float:
     """Of base models on the hub, which are published in 16 bits."""
-    models = {base_model_of(params, name) for name in environments_of(params)}
+    models = {params.base_model_of(name) for name in environments_of(params)}
     found = [architecture_of(model, ROOT) for model in models if model.revision]
     return float(sum(2 * model.parameters for model in found if model))
 
@@ -380,7 +362,7 @@ def study_rates(params: Params, overlay: Path | None) -> Rates:
     studies = {params.study: study_folder(params, overlay) / "results"}
     if overlay:
         studies["default"] = ROOT / "results"
-    return rates(studies, ROOT / base_model_of(params, params.environment).folder)
+    return rates(studies, ROOT / params.base_model_of(params.environment).folder)
 
 
 def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) -> Plan:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,17 +16,15 @@ from rlvr_debug.data.prepare import rooted
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained, write_jobs
-from rlvr_debug.models.places import BaseModel, base_model_of
+from rlvr_debug.models.places import BaseModel
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.unchanged import Comparing, compared, unchanged
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
-from rlvr_debug.verdicts.looks import Look, Looked
+from rlvr_debug.verdicts.looks import Look, Looked, last_look
 from rlvr_debug.verdicts.rule import Bar
-
-__all__ = ["UNCHANGED", "Study", "read_study", "resolve", "server_settings", "write_study"]
 
 # the file, among results, that says which arms change nothing in the runs that every study begins with
 UNCHANGED = Path("tables", "unchanged.json")
@@ -79,7 +79,7 @@ class Study:
         return rooted(self.params.data_settings(environment), self.root)
 
     def base_model(self, environment: str) -> BaseModel:
-        return base_model_of(self.params, environment)
+        return self.params.base_model_of(environment)
 
     def model_folder(self, environment: str) -> Path:
         return self.root / self.base_model(environment).folder
@@ -173,8 +173,8 @@ class Study:
         own = (
             run for run in (self.runs if runs is None else runs) if run.arm in ("case", "control")
         )
-        begun = runs is not None or not self.is_sequential
-        there = [run for run in own if begun or self.is_among(run, _BEGUN)]
+        count = _BEGUN if runs is None and self.is_sequential else len(self.runs)
+        there = _first(own, {"case": count, "control": count})
         pairs = self.compared
         if not self.is_sequential:
             # the fixed design may have more seeds of an arm than of what it is compared with
@@ -222,11 +222,6 @@ class Study:
             Sampling(self.params.sampler, self._server, endpoint),
         )
 
-    def until(self, phase: int) -> tuple[list[Run], list[str]]:
-        """Return the runs of the controls and of all hypotheses up to that phase, and the slugs of these."""
-        runs = [run for run in self.runs if self.phases.get(run.hypothesis, 0) <= phase]
-        return runs, sorted(slug for slug, own in self.phases.items() if own <= phase)
-
     @property
     def evaluates_ahead(self) -> bool:
         """Whether one process trains, and samples for both training and evaluation."""
@@ -264,10 +259,10 @@ class Study:
 
     @cached_property
     def looked(self) -> Looked:
-        """The study as its looks see it, with the sequential design."""
-        told = self.params.verdicts
-        bar = Bar.of(told.alpha, told.minimum_effect)
-        return Looked(self.runs, self.phases, self.params.environment, bar)
+        """The study as its looks see it."""
+        bar = Bar.of(self.params.verdicts.alpha, self.params.verdicts.minimum_effect)
+        design = (self.is_sequential, self.params.phases == "gated")
+        return Looked(self.runs, self.phases, self.params.environment, bar, *design)
 
     def looked_in(self, results: Path) -> Looked:
         """Return the study as its first look sees it. results: where it is said which arms change nothing."""
@@ -278,7 +273,8 @@ class Study:
         from rlvr_debug.replay.mechanism import mechanism_of
         from rlvr_debug.verdicts.tables import judge, validated
 
-        slugs, check = self.until(before.phase)[1], read_json(self.results / "check.json")
+        slugs = sorted(slug for slug, phase in self.phases.items() if phase <= before.phase)
+        check = read_json(self.results / "check.json")
         runs = self.chosen(before)
         tables, verdicts = judge(runs, slugs, self.judging(runs), self.results)
         mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
@@ -293,20 +289,15 @@ class Study:
         # what an earlier study left may be of other arms
         return frozenset(each["arm"] for each in found) & self.compared.keys()
 
-    def trained_in(self, results: Path, phase: int | None = None) -> list[Run]:
-        """Return the runs of the fixed design, without arms that change nothing: all, or those up to that phase."""
-        left = self.unchanged_in(results)
-        opened = self.runs if phase is None else self.until(phase)[0]
-        return [run for run in opened if run.arm not in left]
+    def last_look(self, results: Path) -> Look:
+        """Return the last look of which the file is there; where there is none, what the study begins with."""
+        first = self.looked_in(results).first()
+        return (last_look(results, self.looked.arms) if first.more else None) or first
 
     def chosen(self, look: Look) -> list[Run]:
-        """Return the runs that a study of the sequential design has after that look."""
-        opened = self.until(look.phase)[0]
-        return [run for run in opened if self.is_among(run, look.seeds[run.arm])]
-
-    def is_among(self, run: Run, count: int) -> bool:
-        """Return whether a run of the sequential design is one of the first so many of its arm."""
-        return run.seed - self.params.first_seed < count
+        """Return the runs that the study has after that look."""
+        opened = (run for run in self.runs if self.phases.get(run.hypothesis, 0) <= look.phase)
+        return _first(opened, look.seeds)
 
     def judging(self, runs: Iterable[Run]) -> dict[str, Any]:
         """Return what the tables of these runs are told."""
@@ -321,6 +312,12 @@ class Study:
             "training": told(self.runs[0].training),
             **told(self.params.verdicts),
         }
+
+
+def _first(runs: Iterable[Run], counts: Mapping[str, int]) -> list[Run]:
+    """Return of each arm the first so many runs."""
+    numbers: dict[str, Iterator[int]] = defaultdict(itertools.count)
+    return [run for run in runs if next(numbers[run.arm]) < counts[run.arm]]
 
 
 def resolve(params: Params, root: Path) -> Study:

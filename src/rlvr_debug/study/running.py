@@ -29,8 +29,6 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.study.snakemake import core_count, events_to, profile, snakemake_command
 from rlvr_debug.study.tidy import unlock
 
-__all__ = ["Checked", "Steps", "run_study"]
-
 # is told how many of how many jobs are done
 Steps = Callable[[int, int], None]
 # is told the file of the case's check, once it is there and of this study

@@ -22,9 +22,7 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import server_settings
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job
-from rlvr_debug.venvs import build_venv, sampler_venvs
-
-__all__ = ["model_of", "train_single"]
+from rlvr_debug.venvs import build_venv
 
 _ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
@@ -46,7 +44,7 @@ def train_single(overlay: Mapping[str, Any], epochs: int, out: Path) -> None:
     told = {**overlay, "base_model": name, "training": {"steps": steps, **training}}
     write_text(file, yaml.safe_dump(told, sort_keys=False))
     params = load_params(ROOT / "params.yaml", file)
-    for venv in sampler_venvs(params):
+    for venv in params.sampler_venvs:
         build_venv(venv)
     _fetch(model)
     write_jsonl(kept, (row.to_json() for row in rows))

@@ -13,16 +13,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.processes import output_of
 
-__all__ = [
-    "PROFILES",
-    "core_count",
-    "events_to",
-    "jobs_to_do",
-    "profile",
-    "runs_to_do",
-    "snakemake_command",
-]
-
 PROFILES = ROOT / "workflow" / "profiles"
 
 

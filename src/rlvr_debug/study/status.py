@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any, Literal, get_args
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, read_jsonl, written_since
+from rlvr_debug.files import read_jsonl, written_since
 from rlvr_debug.metrics.summaries import SMOOTHED
 from rlvr_debug.processes import failure
 from rlvr_debug.study.folder import last_run
@@ -21,13 +21,10 @@ from rlvr_debug.study.resolved import Study
 from rlvr_debug.study.snakemake import runs_to_do
 from rlvr_debug.trainers.base import Run
 
-__all__ = ["STATES", "RunStatus", "StudyStatus", "ToDo", "study_status", "to_do_now"]
-
 State = Literal[
     "training", "evaluating", "failed", "interrupted", "trained", "done", "waiting", "later"
 ]
-# what calls for a look comes first; later: of a phase that is run only if those before it find no cause, or of the
-# sequential design, and no look has chosen it
+# what calls for a look comes first; later: no look has chosen it, or opened its phase
 STATES: tuple[State, ...] = get_args(State)
 _NOT_BEGUN = {"waiting", "later"}
 # of a hypothesis: none of its own arms has begun, some have, or all are done
@@ -254,24 +251,6 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def _later(study: Study, folder: Path) -> set[str]:
-    """Return names of trainings that only phases need after the first that found a cause, or is not decided yet; and of
-    those of arms that change nothing.
-
-    Of the sequential design, of those that no look has chosen.
-    """
-    if study.is_sequential:
-        from rlvr_debug.verdicts.looks import last_look
-
-        look = last_look(folder / "results", study.looked.arms)
-        looked = study.looked_in(folder / "results")
-        chosen = study.chosen(look or looked.first(study.params.phases == "gated"))
-        return set(study.trained) - {run.name for run in chosen}
-    results = folder / "results"
-    if study.params.phases != "gated":
-        return set(study.trained) - {run.name for run in study.trained_in(results)}
-    last = 0
-    for last in sorted(set(study.phases.values())):
-        decided = results / "tables" / f"phase_{last}.json"
-        if not decided.is_file() or read_json(decided)["causes"]:
-            break
-    return set(study.trained) - {run.name for run in study.trained_in(results, last)}
+    """Return names of trainings that no look has chosen yet."""
+    chosen = study.chosen(study.last_look(folder / "results"))
+    return set(study.trained) - {run.name for run in chosen}

@@ -14,8 +14,7 @@ from rlvr_debug.study.folder import WRITTEN, hold, nobody_works_in, study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.snakemake import snakemake_command
-
-__all__ = ["tidy", "unlock", "unnamed"]
+from rlvr_debug.verdicts.looks import looks_after
 
 
 def tidy(
@@ -76,19 +75,13 @@ def unlock(folder: Path, command: list[str]) -> bool:
 def unnamed(params: Params, folder: Path) -> list[Path]:
     """Return run folders and logs of arms and seeds that the study does not have (any more).
 
-    Of an arm without any seed left, it is the whole folder. Of the sequential design that has come to its end, runs that
-    its looks did not choose too, and looks after the last one.
+    Of an arm without any seed left, it is the whole folder. Where the last look is there, runs that the looks did not
+    choose too, and looks after the last one.
     """
     study = resolve(params, ROOT)
-    kept, stale = study.runs, list[Path]()
-    if study.is_sequential:
-        # no other command of this file needs SciPy
-        from rlvr_debug.verdicts.looks import last_look, looks_after
-
-        last = last_look(folder / "results", study.looked.arms)
-        if last and not last.more:
-            kept = tuple(study.chosen(last))
-            stale = looks_after(last, folder / "results")
+    last = study.last_look(folder / "results")
+    kept = study.runs if last.more else study.chosen(last)
+    stale = [] if last.more else looks_after(last, folder / "results")
     trained = [tuple(run.name.split("/")) for run in kept]
     needed = {key[:depth] for key in trained for depth in (1, 2, 3)}
     places = [folder / "results" / "runs"]

@@ -19,9 +19,6 @@ from rlvr_debug.study.folder import study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.venvs import sampler_venvs
-
-__all__ = ["track"]
 
 Stage = dict[str, Any]
 # but for what DVC keeps
@@ -64,7 +61,7 @@ def _stage(
     own += [model.folder for model in models if not model.revision]
     own += own_programs(params, root)
     venvs = study.trainer.venvs(told(params.command))
-    venvs += sampler_venvs(params)
+    venvs += params.sampler_venvs
     own += [f"envs/{name}.txt" for name in venvs]
     return {
         **default,

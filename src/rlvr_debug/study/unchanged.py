@@ -15,8 +15,6 @@ from rlvr_debug.causes.unnamed import BLOCKS
 from rlvr_debug.files import read_json
 from rlvr_debug.trainers.base import SHADOW, Run
 
-__all__ = ["Comparing", "compared", "unchanged"]
-
 
 @dataclass(frozen=True)
 class Comparing:

@@ -8,8 +8,6 @@ from rlvr_debug.errors import typed
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.study.departures import Arm
 
-__all__ = ["Wrong", "check_budget", "check_training"]
-
 
 class Wrong(Exception):
     """What is wrong with a key. checks.check_references names the file."""

@@ -7,8 +7,6 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.sampling.chat import Chat
 
-__all__ = ["settings_of"]
-
 
 def settings_of(told: TrainingSettings, environment: Environment, chat: Chat) -> Settings:
     """Return what a run is told, for what its steps are held to."""

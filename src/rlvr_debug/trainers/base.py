@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlvr_debug.blocks import told
-from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.jobs import Sampling
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
-    from rlvr_debug.study.model import Params
-
-__all__ = [
-    "CHECKED_ROLLOUTS",
-    "CHECKED_STEPS",
-    "SHADOW",
-    "Job",
-    "Run",
-    "Trainer",
-    "all_options",
-]
 
 # optimizer steps that a case is checked in: a third is sampled with weights that two have moved, past a warm-up's first
 CHECKED_STEPS = 3
@@ -105,6 +92,20 @@ class Job:
         return {**self.environment, **self.run.rollouts}
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a study asks of its trainer before anything runs.
+
+    command: that of params.yaml. case: its key in `cases`; faults: those that are planted in it. options: by the key of
+    params.yaml that they stand under.
+    """
+
+    command: Mapping[str, Any]
+    case: str
+    faults: tuple[str, ...]
+    options: Mapping[str, Mapping[str, Any]]
+
+
 class Trainer(ABC):
     """A trainer of a study's runs. A folder beside this file exports one as TRAINER.
 
@@ -164,27 +165,9 @@ class Trainer(ABC):
         unknown = [f"stage {stage}" for stage in stages if stage not in self.stages]
         return unknown + self.unmapped(training, options)
 
-    def check(self, params: Params, path: Path) -> None:
-        """Raise InputError where params.yaml says what this trainer cannot be told. path: for the error."""
-        case = params.case
-        known = ("stall_seconds", *self.command_keys)
-        given = [f"command.{key}" for key in sorted(told(params.command)) if key not in known]
-        if case in params.cases and params.cases[case].reward and not self.takes_reward:
-            given.append(f"cases.{case}.reward")
-        if (params.launch.config or params.launch.devices) and not self.takes_launch:
-            given.append("launch")
-        if not self.takes_context:
-            given += list(_contexts(params))
-        if given:
-            raise InputError(
-                f"{path}: key '{given[0]}' is given, expected none with trainer {self.name}"
-            )
-        for key, option, _ in all_options(params):
-            if option in self.taken_options:
-                raise InputError(
-                    f"{path}: key '{key}.{option}' follows from other settings, expected it not to be given "
-                    "(docs/trainers.md)"
-                )
+    def refused(self, asked: Asked) -> str:
+        """Return what it cannot be asked for: key, found and expected; empty where nothing is wrong."""
+        return ""
 
     def venvs(self, command: Mapping[str, Any]) -> list[str]:
         """Return the environments of envs/ that it runs in beside the main one. command: params.yaml's."""
@@ -215,33 +198,3 @@ class Trainer(ABC):
 
         What it needs to write goes beside job.out. Raises InputError, in one line that names the run, where it cannot.
         """
-
-
-def _contexts(params: Params) -> Iterator[str]:
-    """Yield the keys of params.yaml that limit a conversation's tokens in training."""
-    for name, settings in params.environments.items():
-        if settings.max_context:
-            yield f"environments.{name}.max_context"
-    for name, case in params.cases.items():
-        if "max_context" in case.rollouts:
-            yield f"cases.{name}.rollouts.max_context"
-    for slug, arms in params.arms.items():
-        for name, arm in arms.items():
-            if "max_context" in arm.rollouts:
-                yield f"hypotheses.{slug}.arms.{name}.rollouts.max_context"
-
-
-def all_options(params: Params) -> Iterator[tuple[str, str, Any]]:
-    """Yield the options of params.yaml wherever they may stand: the key that they stand under, their own, and their
-    value.
-    """
-    places = {"options": params.options}
-    places |= {f"cases.{name}.options": case.options for name, case in params.cases.items()}
-    places |= {
-        f"hypotheses.{slug}.arms.{name}.options": arm.options
-        for slug, arms in params.arms.items()
-        for name, arm in arms.items()
-    }
-    for key, options in places.items():
-        for option, value in options.items():
-            yield key, option, value

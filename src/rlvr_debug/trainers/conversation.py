@@ -12,8 +12,6 @@ from rlvr_debug.sampling.base import Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment, add_reply, add_score
 
-__all__ = ["rebuilt", "written"]
-
 
 def rebuilt(
     row: Row,

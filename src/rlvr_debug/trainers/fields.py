@@ -11,8 +11,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import TrainingSettings
 
-__all__ = ["Fields"]
-
 
 @dataclass(frozen=True)
 class Fields:

@@ -16,8 +16,6 @@ from rlvr_debug.venvs import built_python
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
 
-__all__ = ["Program", "ProgramTrainer"]
-
 _TRAINS, _RECORDS = "rlvr_debug.trainers.recording", "rlvr_debug.trainers.program_record"
 
 

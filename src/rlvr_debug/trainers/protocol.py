@@ -18,16 +18,6 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.models.base_model import load_model, load_weights, read_tensors, save_weights
 from rlvr_debug.schemas import check_schema, validator_of
 
-__all__ = [
-    "PROTOCOL",
-    "RECORDED",
-    "Told",
-    "checked_metrics",
-    "checked_rollouts",
-    "checked_weights",
-    "save_trained",
-]
-
 PROTOCOL = 1
 RECORDED = "record"  # the folder with a record of the steps, where a program writes one
 

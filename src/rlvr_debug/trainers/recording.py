@@ -32,8 +32,6 @@ from rlvr_debug.trainers.conversation import rebuilt
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
 
-__all__ = ["Recording", "record", "train_with_program"]
-
 # what a program says of itself, in words of its own
 RECORD = "record.json"
 _POLL = 0.2  # seconds

@@ -15,8 +15,6 @@ from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import Bar, Effects, Measured, arm_status, compare
 from rlvr_debug.verdicts.statistics import Floats, Sample, difference, mean_of, sample
 
-__all__ = ["MOST_SEEDS", "arm_table", "distinct", "effects_of", "further_seeds", "tested_causes"]
-
 _GAINS = ("gain", "gain_greedy")
 _SAME = 1e-9  # in held-out reward: of runs that came out alike
 MOST_SEEDS = 100

@@ -51,14 +51,6 @@ from rlvr_debug.verdicts.rule import (
 )
 from rlvr_debug.verdicts.symptoms import borrowed
 
-__all__ = [
-    "Evidence",
-    "Verdict",
-    "decide",
-    "observations",
-    "observed",
-]
-
 _BETWEEN = "; "  # two observations of a verdict's evidence
 # of Mechanism.present: for the rule, and as verdicts.csv says it
 _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}

@@ -1,13 +1,14 @@
-"""The sequential design: which runs a study may have, and which of them the looks at its results choose.
+"""Interim analyses: which runs a study may have, and which of them the looks at its results choose.
 
 Each look is at the runs that the one before it chose; before the first there are those that every study begins with.
-Who runs next is a pure function of the results (verdicts/sequential.py). Nothing is said there of arms that no look
-is about, which say where a failure occurs or what chance gains: these run at once, or with the phase of their
-hypothesis.
+With the sequential design a look gives arms more seeds (verdicts/sequential.py); with either, where phases are gated,
+it opens the arms of the next phase unless it finds a cause. Localisers and controls are not tested sequentially: they
+run at once, or with the phase of their hypothesis.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -26,18 +27,6 @@ from rlvr_debug.verdicts.arms import distinct
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
 from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds
 from rlvr_debug.verdicts.statistics import Sample
-
-__all__ = [
-    "NOTHING",
-    "Look",
-    "Looked",
-    "last_look",
-    "look_file",
-    "looks_after",
-    "most_seeds",
-    "read_look",
-    "write_look",
-]
 
 # runs of an arm that no look is about: enough for a spread, which borrows from the others' of its environment
 _ASIDE = 2
@@ -134,14 +123,17 @@ def looks_after(last: Look, results: Path) -> list[Path]:
 class Looked:
     """A study as its looks see it.
 
-    runs: all that it may have; phases: by slug; main: the environment of the case; bar: of the whole study. unchanged:
-    arms that change nothing in effect, of which none is trained (unchanged.py).
+    runs: all that it may have; phases: by slug; main: the environment of the case; bar: of the whole study.
+    sequential: whether looks choose the seeds of an arm; gated: whether they open phases. unchanged: arms that change
+    nothing in effect, of which none is trained (unchanged.py).
     """
 
     runs: Sequence[Run]
     phases: Mapping[str, int]
     main: str
     bar: Bar
+    sequential: bool = True
+    gated: bool = False
     unchanged: frozenset[str] = frozenset()
 
     @cached_property
@@ -156,10 +148,11 @@ class Looked:
     def highest_phase(self) -> int:
         return max(self.phases.values(), default=0)
 
-    def first(self, gated: bool) -> Look:
-        """Return what every study begins with. gated: later phases wait until those before them find no cause."""
-        phase = min(self.phases.values(), default=0) if gated else self.highest_phase
-        return Look(0, phase, self.counts(phase, self._targets(phase, NOTHING, {})), more=True)
+    def first(self) -> Look:
+        """Return what every study begins with."""
+        phase = min(self.phases.values(), default=0) if self.gated else self.highest_phase
+        more = self.sequential or phase < self.highest_phase
+        return Look(0, phase, self._asked(phase, NOTHING, {}), more)
 
     def next(
         self,
@@ -175,7 +168,7 @@ class Looked:
         """
         rows, number, found = arms.set_index("arm"), before.number + 1, tuple(causes)
         for phase in range(before.phase, self.highest_phase + 1):
-            asked = self.counts(phase, self._targets(phase, rows, mechanisms))
+            asked = self._asked(phase, rows, mechanisms)
             seeds = {arm: max(more, before.seeds[arm]) for arm, more in asked.items()}
             if seeds != before.seeds:
                 return Look(number, phase, seeds, True, found)
@@ -209,6 +202,16 @@ class Looked:
     def trainings(self, seeds: Mapping[str, int]) -> int:
         """Return how many are trained where arms have so many runs."""
         return sum(seeds[arm] for arm, run in self.arms.items() if arm == run.trained_as)
+
+    def _asked(
+        self, phase: int, rows: pd.DataFrame, mechanisms: Mapping[str, bool | None]
+    ) -> dict[str, int]:
+        """By arm of the study, how many runs it is to have."""
+        if self.sequential:
+            return self.counts(phase, self._targets(phase, rows, mechanisms))
+        opened = set(self._open(phase)) - self.unchanged
+        every = Counter(run.arm for run in self.runs)
+        return {arm: count if arm in opened else 0 for arm, count in every.items()}
 
     def _targets(
         self, phase: int, rows: pd.DataFrame, mechanisms: Mapping[str, bool | None]

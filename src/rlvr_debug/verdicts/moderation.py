@@ -17,8 +17,6 @@ from scipy import special
 
 from rlvr_debug.verdicts.statistics import Floats, Sample
 
-__all__ = ["Prior", "fit_prior", "moves", "priors", "squeezed", "trigamma_inverse"]
-
 Bools = NDArray[np.bool_]
 _STEPS = 50  # of Newton's method, which takes about five
 _BORROWED = 3  # the share that an arm borrows of what the others know is one of so many

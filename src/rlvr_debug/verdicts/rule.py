@@ -21,28 +21,6 @@ from rlvr_debug.verdicts.statistics import (
     welch_p,
 )
 
-__all__ = [
-    "ABSENT",
-    "FIRST",
-    "OPEN",
-    "PRESENT",
-    "REFUTED",
-    "SHOWN",
-    "STATUSES",
-    "UNTESTED",
-    "Bar",
-    "Effects",
-    "Measured",
-    "arm_status",
-    "compare",
-    "failure",
-    "in_answer",
-    "in_words",
-    "learns",
-    "status",
-    "unfailing",
-]
-
 STATUSES = (
     *("pending", "validated", "located_not_explained", "partially_validated", "inconclusive"),
     *("explained_costs_nothing", "invalidated", "not_applicable"),

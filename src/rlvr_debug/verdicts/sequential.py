@@ -37,17 +37,6 @@ from rlvr_debug.verdicts.rule import (
 )
 from rlvr_debug.verdicts.statistics import Floats, Sample
 
-__all__ = [
-    "FIRST",
-    "LARGEST",
-    "MOST",
-    "Layout",
-    "effects_of_all",
-    "looked",
-    "next_seeds",
-    "run_out",
-]
-
 CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
 MOST, LARGEST = 6, 8  # seeds at the last look: of an arm, and of the case and the control
 # of alpha, by look: each spends twice as much as the one before, all half of it, as simulated studies then hold their bounds

@@ -12,24 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-__all__ = [
-    "Estimate",
-    "Floats",
-    "Sample",
-    "below_p",
-    "difference",
-    "equivalence_p",
-    "first_of",
-    "holm",
-    "mean_estimate",
-    "mean_of",
-    "sample",
-    "slope_estimate",
-    "standard_error",
-    "welch",
-    "welch_p",
-]
-
 Floats = NDArray[np.float64]
 
 

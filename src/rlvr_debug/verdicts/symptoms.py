@@ -7,8 +7,6 @@ import pandas as pd
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.base import Hypothesis
 
-__all__ = ["borrowed"]
-
 _NAMES = {"kl_max": "largest KL", "grad_norm_max": "largest gradient norm"}
 _EXTREME = 10.0  # an order of magnitude
 

@@ -16,12 +16,10 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observed
+from rlvr_debug.verdicts.looks import Look
 from rlvr_debug.verdicts.rule import Bar, in_answer
 from rlvr_debug.verdicts.sequential import looked
 from rlvr_debug.verdicts.statistics import slope_estimate
-
-__all__ = ["curve_table", "judge", "run_table", "validated", "write_phase", "write_tables"]
-
 
 _AGAINST_CONTROL = ("case", "alone", "random_reward")
 
@@ -140,19 +138,6 @@ def judge(
     return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
 
 
-def write_phase(
-    phase: int,
-    runs: Sequence[Run],
-    slugs: Sequence[str],
-    settings: Mapping[str, Any],
-    results: Path,
-    out: Path,
-) -> None:
-    """Write the causes that the runs of the phases so far have found."""
-    _, verdicts = judge(runs, slugs, settings, results)
-    write_json(out, {"phase": phase, "causes": validated(verdicts)})
-
-
 def validated(verdicts: Sequence[Verdict]) -> list[str]:
     """Return the causes that are validated."""
     return [v.hypothesis for v in verdicts if (v.kind, v.status) == ("cause", "validated")]
@@ -162,34 +147,30 @@ def write_tables(
     runs: Sequence[Run],
     phases: Mapping[str, int],
     unmapped: Mapping[str, str],
-    gates: Sequence[Path],
+    last: Look,
     settings: Mapping[str, Any],
     results: Path,
 ) -> None:
     """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
 
-    unmapped: by slug, why arms of it are not run (arms.unmapped). phases: by slug of hypothesis; gates: files of write_phase, after the first of which that names a
-    cause no later phase was run. settings: params.yaml's `verdicts`, the case's `environment` and `training`, and the arms
-    that are `unchanged` (study/unchanged.py).
+    runs: those that the last look chose; phases: by slug of hypothesis; unmapped: by slug, why arms of it are not run
+    (arms.unmapped). settings: params.yaml's `verdicts`, the case's `environment` and `training`, and the arms that are
+    `unchanged` (study/unchanged.py).
     """
-    gate = next((each for each in map(read_json, gates) if each["causes"]), None)
-    last = gate["phase"] if gate else max(phases.values(), default=0)
-    opened = [run for run in runs if phases.get(run.hypothesis, 0) <= last]
-    judged, verdicts = judge(opened, sorted(phases), settings, results)
+    judged, verdicts = judge(runs, sorted(phases), settings, results)
     arms = judged["arms"]
-    if gate:
-        why = f"not run: phase {last} found a cause ({', '.join(gate['causes'])})"
+    if last.causes:
+        why = f"not run: phase {last.phase} found a cause ({', '.join(last.causes)})"
         verdicts = [
-            replace(v, evidence=why) if phases[v.hypothesis] > last and v.status == "pending" else v
+            replace(v, evidence=why)
+            if phases[v.hypothesis] > last.phase and v.status == "pending"
+            else v
             for v in verdicts
         ]
-    verdicts = [
-        observed(v, unmapped[v.hypothesis]) if v.hypothesis in unmapped else v for v in verdicts
-    ]
-    verified = _verified(opened, results)
-    verdicts = [
-        observed(v, verified[v.hypothesis]) if v.hypothesis in verified else v for v in verdicts
-    ]
+    for said in (unmapped, _verified(runs, results)):
+        verdicts = [
+            observed(v, said[v.hypothesis]) if v.hypothesis in said else v for v in verdicts
+        ]
     verdicts = sorted(verdicts, key=lambda v: in_answer(vars(v)))
     # with its columns where nothing is tested
     rows = pd.DataFrame(verdicts, columns=[field.name for field in fields(Verdict)])

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from rlvr_debug.errors import InputError
+from rlvr_debug.trainers.base import Asked
 from rlvr_debug.trainers.program import ProgramTrainer
-
-if TYPE_CHECKING:
-    from rlvr_debug.study.model import Params
-
-__all__ = ["TRAINER"]
 
 
 class _Command(ProgramTrainer):
@@ -21,12 +15,9 @@ class _Command(ProgramTrainer):
     to_fill_in = "command.program, your trainer's command (docs/trainers.md: the protocol)"
     placeholders: ClassVar = {"command": {"program": ["python", "./train.py"]}}
 
-    def check(self, params: Params, path: Path) -> None:
-        if not params.command.program:
-            raise InputError(
-                f"{path}: key 'command.program' is missing, expected with trainer command"
-            )
-        super().check(params, path)
+    def refused(self, asked: Asked) -> str:
+        lacks = "program" not in asked.command
+        return "key 'command.program' is missing, expected with trainer command" if lacks else ""
 
     def venvs(self, command: Mapping[str, Any]) -> list[str]:
         return [command["environment"]] if "environment" in command else []

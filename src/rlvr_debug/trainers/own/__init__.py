@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_debug.errors import InputError, hint, typed
+from rlvr_debug.errors import hint, typed
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.trainers.base import Job, Trainer, all_options
+from rlvr_debug.trainers.base import Asked, Job, Trainer
 
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
-    from rlvr_debug.study.model import Params
-
-__all__ = ["SYNC_BOUND", "TRAINER"]
 
 # nats that the sampler may be off after an update, beyond which a run ends (grpo/sync_check.py)
 SYNC_BOUND = "sync_bound"
@@ -40,15 +36,14 @@ class _Own(Trainer):
     def records_by(self) -> tuple[str, ...]:
         return ("trainers/own/recorder.py",)
 
-    def check(self, params: Params, path: Path) -> None:
-        super().check(params, path)
-        for key, option, value in all_options(params):
+    def refused(self, asked: Asked) -> str:
+        given = [(key, *item) for key, found in asked.options.items() for item in found.items()]
+        for key, option, value in given:
             if option != SYNC_BOUND:
-                known = hint(option, [SYNC_BOUND])
-                raise InputError(f"{path}: unknown key '{key}.{option}': {known}")
+                return f"unknown key '{key}.{option}': {hint(option, [SYNC_BOUND])}"
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                found = f"key '{key}.{option}' is {typed(value)}"
-                raise InputError(f"{path}: {found}, expected a number of nats above 0")
+                return f"key '{key}.{option}' is {typed(value)}, expected a number of nats above 0"
+        return ""
 
     def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
         import_module(f"{__name__}.training").train_run(job, then)

@@ -13,8 +13,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.grpo.sequences import Batch
 
-__all__ = ["Split", "gathered", "joined"]
-
 
 class Split:
     """Cuts sequences, [B, T], padded on the right, into prompts and completions: these begin where the model first wrote."""

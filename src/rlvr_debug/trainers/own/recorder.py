@@ -49,8 +49,6 @@ from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.completions import Split, gathered, joined
 from rlvr_debug.trainers.own.training import load_policy, training_of
 
-__all__ = ["record_case", "record_training"]
-
 
 def record_case(job: Job, steps: int = 2) -> Record:
     """Return the record of the job's run: its first steps, from the base model on."""

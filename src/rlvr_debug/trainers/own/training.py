@@ -35,8 +35,6 @@ from rlvr_debug.serving.choose import SERVED, base_sampler
 from rlvr_debug.trainers.base import SHADOW, Job, Run
 from rlvr_debug.trainers.own import SYNC_BOUND
 
-__all__ = ["load_policy", "train_run", "training_of"]
-
 
 def load_policy(base_model: Path, training: TrainingSettings) -> tuple[Any, Any]:
     """The model that is trained and its reference, which an adapter does without.

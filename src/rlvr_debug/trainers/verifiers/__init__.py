@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_debug.causes import stage_of
-from rlvr_debug.errors import InputError
+from rlvr_debug.trainers.base import Asked
 from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.verifiers.config import FIELDS
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, releases
-
-if TYPE_CHECKING:
-    from rlvr_debug.study.model import Params
-
-__all__ = ["TRAINER"]
 
 
 class _Verifiers(ProgramTrainer):
@@ -34,23 +28,22 @@ class _Verifiers(ProgramTrainer):
     def unmapped(self, training: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
         return FIELDS.unmapped(training)
 
-    def check(self, params: Params, path: Path) -> None:
-        """Beside what every trainer asks: the release is one that has fixes, and the case's faults are its own."""
-        release = params.command.environment
+    def refused(self, asked: Asked) -> str:
+        """The release is one that has fixes, and the case's faults are its own."""
+        release = asked.command.get("environment", "")
         if release not in releases():
-            raise InputError(
-                f"{path}: key 'command.environment' is '{release}', expected a release with trainer verifiers: "
+            return (
+                f"key 'command.environment' is '{release}', expected a release with trainer verifiers: "
                 f"{' or '.join(releases())}"
             )
         own = set(faults_of_release(release).values())
-        case = params.cases.get(params.case)
-        for fault in case.faults if case else ():
+        for fault in asked.faults:
             if fault not in own and stage_of(fault) not in ("max_new_tokens", "score"):
-                raise InputError(
-                    f"{path}: key 'cases.{params.case}.faults' has '{fault}', expected what {release} has: "
+                return (
+                    f"key 'cases.{asked.case}.faults' has '{fault}', expected what {release} has: "
                     f"{', '.join(sorted(own))}"
                 )
-        super().check(params, path)
+        return ""
 
     def venvs(self, command: Mapping[str, Any]) -> list[str]:
         return [command["environment"]]

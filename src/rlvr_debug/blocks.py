@@ -27,28 +27,6 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from rlvr_debug.errors import InputError, hint, typed
 
-__all__ = [
-    "A_LIST",
-    "A_MAPPING",
-    "ONCE",
-    "Block",
-    "Count",
-    "Flag",
-    "Keyed",
-    "Natural",
-    "NonNegative",
-    "OneOf",
-    "Positive",
-    "Share",
-    "Text",
-    "Unique",
-    "by_kind",
-    "checked",
-    "json_schema",
-    "kinds_of",
-    "told",
-]
-
 T = TypeVar("T")
 
 A_LIST, A_MAPPING = Tag("a list"), Tag("a mapping")

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from rlvr_debug.errors import InputError
 
-__all__ = ["ROOT", "checkout", "has_checkout"]
-
 # an installed wheel has none: then no file is found below it
 ROOT = Path(__file__).resolve().parents[2]
 _SNAKEFILE = ROOT / "workflow" / "Snakefile"

@@ -14,8 +14,6 @@ import jsonschema
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.files import read_yaml
 
-__all__ = ["Validator", "check_schema", "validator_of"]
-
 
 def _is_number(_: Any, value: Any) -> bool:
     return type(value) is int or (type(value) is float and math.isfinite(value))

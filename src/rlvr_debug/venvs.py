@@ -25,15 +25,6 @@ from rlvr_debug.processes import variables_apart
 if TYPE_CHECKING:
     from rlvr_debug.study.model import Params
 
-__all__ = [
-    "build_venv",
-    "built_python",
-    "python_of",
-    "sampler_venvs",
-    "settings_of_pip",
-    "venv_names",
-]
-
 _MAIN = ("train", "test")  # these are the main environment's
 _BIN = os.path.dirname(sys.executable)
 

@@ -13,17 +13,6 @@ from typing import Any, Literal, TypeVar
 
 from rlvr_debug.errors import InputError, hint
 
-__all__ = [
-    "Hypothesis",
-    "Intervention",
-    "Precondition",
-    "Times",
-    "Unseen",
-    "built",
-    "check_names",
-    "hypothesis_of",
-]
-
 T = TypeVar("T")
 
 

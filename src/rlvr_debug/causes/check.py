@@ -18,26 +18,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.logs.names import quantities, readable
 
-__all__ = [
-    "LARGE",
-    "MILD",
-    "STOPS",
-    "UNSEEN",
-    "Check",
-    "Passage",
-    "Place",
-    "Reading",
-    "Shown",
-    "Trend",
-    "correlation",
-    "first_rows",
-    "from_the_start",
-    "graded",
-    "late",
-    "log_checks",
-    "trend",
-]
-
 # how much what is logged would explain of a run that does not learn
 STOPS = 4  # by itself nothing can be learned
 LARGE = 3  # the mechanism is there, and large

@@ -12,8 +12,6 @@ from typing import Any
 from rlvr_debug.causes.base import Hypothesis, built
 from rlvr_debug.files import read_yaml
 
-__all__ = ["BLOCKS", "UNNAMED", "is_unnamed", "unnamed_hypothesis", "unnamed_slug"]
-
 UNNAMED = "unnamed-"
 # the fields of a case, an arm, an intervention and a run that hold settings
 BLOCKS = ("rollouts", "options", "training")

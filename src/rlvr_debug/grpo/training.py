@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from rlvr_debug.grpo.shadow import Shadow
     from rlvr_debug.grpo.sync_check import SyncCheck
 
-__all__ = [
-    "Observer",
-    "Progress",
-    "Step",
-    "StepRecord",
-    "TrainerState",
-    "Training",
-    "TrainingResult",
-    "Update",
-]
-
 
 @dataclass(frozen=True)
 class Training:

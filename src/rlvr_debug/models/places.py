@@ -14,18 +14,6 @@ from rlvr_debug.files import digest_of, read_json
 if TYPE_CHECKING:
     from rlvr_debug.study.model import Params
 
-__all__ = [
-    "BESIDE_WEIGHTS",
-    "FETCHED",
-    "MANIFEST",
-    "BaseModel",
-    "base_model",
-    "base_model_of",
-    "index_of",
-    "shards",
-    "weight_files",
-]
-
 FETCHED = ".models"
 MANIFEST = "manifest.json"
 _HUB = re.compile(r"(\w[\w.-]*/\w[\w.-]*)@(\w[\w.-]*)")

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from rlvr_debug.grpo.policy import Policy
 
-__all__ = ["PolicySampler", "Request", "Sample", "Sampler"]
-
 
 @dataclass(frozen=True)
 class Request:

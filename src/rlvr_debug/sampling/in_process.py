@@ -26,8 +26,6 @@ from rlvr_debug.sampling.rotary import frequencies
 if TYPE_CHECKING:
     from rlvr_debug.grpo.policy import Policy
 
-__all__ = ["InProcessSampler"]
-
 
 class InProcessSampler:
     """config: the model's config.json; ends: the tokens that end a turn.

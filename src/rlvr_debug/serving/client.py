@@ -28,8 +28,6 @@ from rlvr_debug.serving.endpoint import Endpoint, first_error
 if TYPE_CHECKING:
     from rlvr_debug.grpo.policy import Policy
 
-__all__ = ["ServedPolicy", "ServedSampler", "ServerGone", "sample_of"]
-
 _TRIES = 3
 _SECONDS = 600.0  # for one reply, however long the queue
 # what took so long once would do so again

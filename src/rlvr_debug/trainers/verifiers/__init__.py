@@ -15,8 +15,6 @@ from rlvr_debug.trainers.verifiers.fixes import faults_of_release, releases
 if TYPE_CHECKING:
     from rlvr_debug.study.model import Params
 
-__all__ = ["TRAINER"]
-
 
 class _Verifiers(ProgramTrainer):
     name = "verifiers"

@@ -7,8 +7,6 @@ from typing import Any
 from rlvr_debug.recorders.trl.settings import optimizer_settings, precision_of, sampling_of
 from rlvr_debug.replay.settings import Settings
 
-__all__ = ["asked_settings"]
-
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 

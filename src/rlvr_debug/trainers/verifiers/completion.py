@@ -10,8 +10,6 @@ from openai.types.chat import ChatCompletion
 from rlvr_debug.sampling.base import Sample
 from rlvr_debug.sampling.chat import Chat
 
-__all__ = ["completion", "sample_of"]
-
 _TOKEN = "token_id:"
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.trainers.fields import Fields
 
-__all__ = ["FIELDS", "config_of"]
-
 FIELDS = Fields.read(Path(__file__).with_name("config.yaml"))
 
 

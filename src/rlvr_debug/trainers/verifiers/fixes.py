@@ -17,8 +17,6 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 
-__all__ = ["apply_fixes", "faults_of_release", "fix_names", "fixes_without", "releases"]
-
 _FIXES = ROOT / "fixes"
 
 

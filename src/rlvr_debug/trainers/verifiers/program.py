@@ -33,8 +33,6 @@ from rlvr_debug.trainers.verifiers.config import config_of
 from rlvr_debug.trainers.verifiers.fixes import apply_fixes, faults_of_release, fixes_without
 from rlvr_debug.trainers.verifiers.server import WEIGHT_CLIENT, Server
 
-__all__ = ["main", "train"]
-
 
 def main() -> None:
     if len(sys.argv) != 3:

@@ -25,8 +25,6 @@ from rlvr_debug.trainers.verifiers.server import Server
 if TYPE_CHECKING:
     from rlvr_debug.trainers.verifiers.task import Generated
 
-__all__ = ["Recorder"]
-
 # what the release logs under the names and with the meanings of docs/diagnostics.md
 _KEPT = ("kl", "learning_rate", "loss", "grad_norm", "clip_ratio/")
 

@@ -24,8 +24,6 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.trainers.verifiers.completion import completion
 
-__all__ = ["WEIGHT_CLIENT", "Answered", "Server", "plain_message"]
-
 # the release's module with the class VLLMClient
 WEIGHT_CLIENT = "verifiers.inference.vllm_client"
 

@@ -29,8 +29,6 @@ from rlvr_debug.trainers.verifiers.asked import asked_settings
 from rlvr_debug.trainers.verifiers.server import Answered, Server, plain_message
 from rlvr_debug.trainers.verifiers.task import Generated
 
-__all__ = ["StepRecorder"]
-
 
 @dataclass(frozen=True)
 class _Layout:

@@ -20,8 +20,6 @@ from rlvr_debug.sampling.rollouts import Rollout, Segment, add_reply, add_score
 from rlvr_debug.trainers.verifiers.completion import sample_of
 from rlvr_debug.trainers.verifiers.server import Server
 
-__all__ = ["Generated", "Task"]
-
 
 @dataclass(frozen=True)
 class Generated:

@@ -77,7 +77,7 @@ def test_a_localiser_has_no_mechanism() -> None:
     ],
 )
 def test_a_causes_file_that_names_what_does_not_exist_is_an_error(
-    told: dict[str, tuple[str, ...]], said: str, monkeypatch: pytest.MonkeyPatch
+    told: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(variants, "_replays", lambda: {"optimizer-no-op": variants._Replay(**told)})
     with pytest.raises(InputError, match=said):

@@ -9,6 +9,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from typing import get_args, get_type_hints
 
 from lab.figures import FIGURES
 from lab.parameters import parameters_text, schema_text
@@ -35,8 +36,7 @@ from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import causes_of, consequences_for
 from rlvr_debug.study.params import load_params
 
-_CAUSE = read_yaml(ROOT / "src" / "rlvr_debug" / "causes" / "cause.schema.yaml")
-_PRIORITIES = _CAUSE["properties"]["priority"]["enum"]
+_PRIORITIES = get_args(get_type_hints(Hypothesis)["priority"])
 
 
 def main() -> None:

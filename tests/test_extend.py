@@ -152,7 +152,7 @@ def with_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (
             "kind: cause",
             "kind: guess",
-            "key 'kind' is str 'guess', expected one of cause, localiser",
+            "key 'kind' is str 'guess', expected one of 'cause' or 'localiser'",
         ),
         ("swap: [optimizer_step]", "swop: [sync]", "unknown key 'arms.every-step.swop'"),
         ("name: steps-skipped", "name: no-such", "key 'log_checks.no-such' has no function"),

@@ -85,7 +85,7 @@ def test_prerequisites_that_a_study_does_not_test_hold_nothing_back() -> None:
 @pytest.mark.parametrize("kind", ["cause", "localiser"])
 def test_the_template_is_a_hypothesis_to_be_filled_in(tmp_path: Path, kind: str) -> None:
     path = write_hypothesis("learning-rate", kind, tmp_path)
-    found = hypothesis_of("learning-rate", read_yaml(path))
+    found = hypothesis_of("learning-rate", read_yaml(path), path)
     assert (found.slug, found.kind, found.claim) == ("learning-rate", kind, "TODO")
     assert len(found.arms) == 1
 

@@ -42,11 +42,11 @@ def causes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Causes]:
         text = path.read_text(encoding="utf-8")
         assert old in text
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
-        variants._told.cache_clear()
+        variants._replays.cache_clear()
         return path
 
     yield changed
-    variants._told.cache_clear()
+    variants._replays.cache_clear()
 
 
 def checked(folder: Path, *words: str) -> CompletedProcess[str]:

@@ -26,7 +26,6 @@ LAYERS = (
         "venvs",
         "checkout",
         "launch",
-        "schemas",
         "jobs",
     ),
     ("models",),

@@ -72,13 +72,13 @@ def test_a_localiser_has_no_mechanism() -> None:
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"segments": ["optimiser step"]}, "no segment 'optimiser step': did you mean"),
-        ({"consequences": ["limit"]}, "no consequence 'limit': did you mean 'limits'"),
+        ({"segments": ("optimiser step",)}, "no segment 'optimiser step': did you mean"),
+        ({"consequences": ("limit",)}, "no consequence 'limit': did you mean 'limits'"),
     ],
 )
 def test_a_causes_file_that_names_what_does_not_exist_is_an_error(
     told: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(variants, "_told", lambda: {"optimizer-no-op": told})
+    monkeypatch.setattr(variants, "_replays", lambda: {"optimizer-no-op": variants._Replay(**told)})
     with pytest.raises(InputError, match=said):
         check_names(["optimizer step"], ["limits"])

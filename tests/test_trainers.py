@@ -252,6 +252,9 @@ def _alive(pid: int) -> bool:
         ({"logprobs": [-1.0]}, "key 'logprobs' has 1 items, expected 2"),
         ({"sampled": [1, 1, 1]}, "key 'sampled' begins with 1, expected a prompt"),
         ({"ids": []}, "key 'ids' is list \\[\\], expected at least"),
+        ({"loss": [0, 2, 1]}, "key 'loss.1' is int 2, expected at most 1"),
+        ({"trained": None}, "key 'trained' is NoneType None, expected object"),
+        ({"reward": float("inf")}, "key 'reward' is float inf, expected number"),
         ({"ids": [1, "2", 3]}, "key 'ids.1' is str '2', expected integer"),
         ({"rewards": 1.0}, "unknown key 'rewards': did you mean 'reward'"),
         (

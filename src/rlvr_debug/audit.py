@@ -16,8 +16,6 @@ from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
 
-__all__ = ["ScriptedSampler", "audit_rewards"]
-
 _TOGETHER = 256  # rows: less than the prompts that a Chat remembers
 
 

@@ -6,8 +6,9 @@ import ast
 import functools
 import inspect
 import itertools
+import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
@@ -17,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     GetCoreSchemaHandler,
+    PlainValidator,
     Strict,
     Tag,
     TypeAdapter,
@@ -26,28 +28,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError, core_schema
 
 from rlvr_debug.errors import InputError, hint, typed
-
-__all__ = [
-    "A_LIST",
-    "A_MAPPING",
-    "ONCE",
-    "Block",
-    "Count",
-    "Flag",
-    "Keyed",
-    "Natural",
-    "NonNegative",
-    "OneOf",
-    "Positive",
-    "Share",
-    "Text",
-    "Unique",
-    "by_kind",
-    "checked",
-    "json_schema",
-    "kinds_of",
-    "told",
-]
 
 T = TypeVar("T")
 
@@ -63,6 +43,16 @@ Count = Annotated[int, Strict(), Ge(1)]
 NonNegative = Annotated[float, Strict(), Ge(0)]
 Positive = Annotated[float, Strict(), Gt(0)]
 Share = Annotated[float, Strict(), Ge(0), Le(1)]
+
+
+def _number(value: Any) -> Any:
+    if type(value) is not int and not (type(value) is float and math.isfinite(value)):
+        raise PydanticCustomError("float_type", "number")
+    return value
+
+
+# as it is written: 2 stays an integer
+Number = Annotated[float, PlainValidator(_number)]
 
 
 class _Once:
@@ -136,6 +126,15 @@ class Block:
         return found
 
 
+class Entry(Block):
+    """A block of another file than params.yaml: what has a default may be left out."""
+
+    @classmethod
+    def required(cls, given: Mapping[str, Any]) -> list[str]:
+        keys = (key for key in keys_of(cls) if key not in cls.elsewhere)
+        return [key for key in keys if _default(cls, key) is MISSING]
+
+
 def _keys_of(kind: Any) -> dict[str, str]:
     """Return the names of a block's fields by their keys in a file; only a word of Python's is another."""
     return {field.name.removesuffix("_"): field.name for field in fields(kind)}
@@ -144,10 +143,10 @@ def _keys_of(kind: Any) -> dict[str, str]:
 keys_of: Callable[[Any], dict[str, str]] = functools.cache(_keys_of)
 
 
-def _check_keys(value: Mapping[str, Any], known: list[str], required: list[str]) -> None:
+def _check_keys(value: Mapping[str, Any], known: Collection[str], required: list[str]) -> None:
     for key in value:
         if key not in known:
-            raise PydanticCustomError("unknown_key", "{key}", {"key": key, "known": known})
+            raise PydanticCustomError("unknown_key", "{key}", {"key": key, "known": list(known)})
     for key in required:
         if key not in value:
             raise PydanticCustomError("missing_key", "{key}", {"key": key})
@@ -167,7 +166,7 @@ class Keyed:
     """Annotates a mapping that has a kind of value for each key.
 
     kinds: type by key, or what finds them when a file is read. whole: whether a file says every key.
-    fewest: how many of them it says.
+    fewest: how many of them it says. others: the type of all other keys; without, there are none.
     """
 
     def __init__(
@@ -175,8 +174,9 @@ class Keyed:
         kinds: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
         whole: bool = False,
         fewest: int = 0,
+        others: Any = None,
     ) -> None:
-        self.kinds, self.whole, self.fewest = kinds, whole, fewest
+        self.kinds, self.whole, self.fewest, self.others = kinds, whole, fewest, others
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         kinds = self.kinds() if callable(self.kinds) else self.kinds
@@ -184,20 +184,23 @@ class Keyed:
 
         def check(value: Any) -> Any:
             if isinstance(value, dict):
-                _check_keys(value, list(kinds), required)
+                _check_keys(value, value if self.others else list(kinds), required)
                 if len(value) < self.fewest:
                     raise PydanticCustomError("too_few_keys", "keys", {"fewest": self.fewest})
             return value
 
-        made = {
+        typed = {
             key: core_schema.typed_dict_field(
                 handler.generate_schema(kind), required=key in required
             )
             for key, kind in kinds.items()
         }
         config = core_schema.CoreConfig(allow_inf_nan=False)  # that of the block is not inherited
-        closed = core_schema.typed_dict_schema(made, extra_behavior="forbid", config=config)
-        return core_schema.no_info_before_validator_function(check, closed)
+        extra: Any = {"extra_behavior": "forbid"}
+        if self.others:
+            extra = {"extra_behavior": "allow", "extras_schema": handler(self.others)}
+        made = core_schema.typed_dict_schema(typed, config=config, **extra)
+        return core_schema.no_info_before_validator_function(check, made)
 
 
 @dataclass(frozen=True)
@@ -272,11 +275,22 @@ def checked(
     try:
         return cast(T, _adapter(kind).validate_python(value, strict=strict, context=context))
     except ValidationError as error:
-        raise InputError(f"{path}: {_explain(error.errors(include_url=False)[0])}") from None
+        raise InputError(f"{path}: {_explain(error.errors(include_url=False)[0], value)}") from None
 
 
-def _explain(error: Any) -> str:
-    names = [str(part) for part in error["loc"] if part not in (A_LIST.tag, A_MAPPING.tag)]
+def _names(loc: Iterable[Any], value: Any) -> Iterator[str]:
+    """Yield what leads to a place: keys, and of lists an item's own name or its number."""
+    for part in loc:
+        if part in (A_LIST.tag, A_MAPPING.tag):
+            continue
+        is_item = isinstance(part, int) and isinstance(value, list | tuple)
+        value = value[part] if is_item else value.get(part) if isinstance(value, dict) else None
+        named = is_item and isinstance(value, dict) and "name" in value
+        yield str(value["name"] if named else part)
+
+
+def _explain(error: Any, value: Any) -> str:
+    names = [*_names(error["loc"], value)]
     kind, context = error["type"], error.get("ctx", {})
     if kind in ("unknown_key", "missing_key"):
         full = ".".join([*names, context["key"]])
@@ -291,7 +305,8 @@ def _explain(error: Any) -> str:
     expected = _EXPECTED.get(kind, "{message}").format(**context, message=error["msg"])
     if kind == "literal_error" and A_LIST.tag in error["loc"]:  # a word, or an object beside it
         expected = f"{context['expected']} or object"
-    return f"key '{'.'.join(names)}' is {typed(error['input'])}, expected {expected}"
+    place = f"key '{'.'.join(names)}'" if names else "the top level"
+    return f"{place} is {typed(error['input'])}, expected {expected}"
 
 
 # by pydantic's type of error

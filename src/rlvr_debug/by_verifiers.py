@@ -23,16 +23,6 @@ from rlvr_debug.processes import guarded, last_line, variables_apart
 from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready
 from rlvr_debug.venvs import python_of, settings_of_pip
 
-__all__ = [
-    "TABLE",
-    "VENV",
-    "Both",
-    "agreement",
-    "compare_evaluations",
-    "evaluate_by_verifiers",
-    "rewards_of",
-]
-
 # of envs/
 VENV = "verifiers"
 # of a study's results

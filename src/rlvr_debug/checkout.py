@@ -10,8 +10,6 @@ from tempfile import TemporaryDirectory
 
 from rlvr_debug.errors import InputError
 
-__all__ = ["ROOT", "checkout", "has_checkout", "lay_out"]
-
 # an installed wheel has none: then no file is found below it
 ROOT = Path(__file__).resolve().parents[2]
 _SHIPPED = Path(__file__).with_name("checkout.tar.gz")  # of a wheel: setup.py writes it

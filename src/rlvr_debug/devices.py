@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from rlvr_debug.errors import InputError
 
-__all__ = ["SEEN", "VISIBLE", "device_variables", "narrowed", "positions"]
-
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # what the job saw before it was narrowed, for whoever it starts
 SEEN = "RLVR_DEBUG_DEVICES"

@@ -7,8 +7,6 @@ import reprlib
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["InputError", "hint", "reason", "short", "typed"]
-
 _SHOWN = 40  # characters
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxlong = _repr.maxother = _SHOWN

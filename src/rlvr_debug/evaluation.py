@@ -22,8 +22,6 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.choose import sampler_of
 
-__all__ = ["evaluate", "evaluate_model", "evaluated"]
-
 _BATCH = 128  # rollouts in step; bounds memory
 
 

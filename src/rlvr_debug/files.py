@@ -19,25 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from _typeshed import DataclassInstance
 
-__all__ = [
-    "digest_of",
-    "locked",
-    "parse_table",
-    "read_json",
-    "read_jsonl",
-    "read_table",
-    "read_text",
-    "read_yaml",
-    "replacing",
-    "sha256",
-    "writable",
-    "write_csv",
-    "write_json",
-    "write_jsonl",
-    "write_text",
-    "written_since",
-]
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:

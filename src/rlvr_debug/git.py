@@ -7,8 +7,6 @@ from pathlib import Path
 from rlvr_debug.errors import InputError
 from rlvr_debug.processes import output_of
 
-__all__ = ["git"]
-
 
 def git(*arguments: str, folder: Path) -> str:
     """What this git command writes. Raises InputError with the last line of its error."""

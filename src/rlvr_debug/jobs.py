@@ -17,8 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_text
 
-__all__ = ["Evaluation", "Sampling", "Serving", "Trained", "read_job", "told", "write_jobs"]
-
 T = TypeVar("T")
 
 

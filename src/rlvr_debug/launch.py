@@ -11,8 +11,6 @@ from typing import NoReturn
 from rlvr_debug.devices import narrowed
 from rlvr_debug.errors import InputError
 
-__all__ = ["launch", "launch_command"]
-
 
 def launch_command(config: Path, processes: int, program: Sequence[str]) -> list[str]:
     """For this interpreter. Port 0: one that is free, for several trainings may run on a machine."""

@@ -18,17 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = [
-    "PARENT",
-    "end_group",
-    "failure",
-    "guarded",
-    "last_line",
-    "output_of",
-    "run_main",
-    "variables_apart",
-]
-
 PARENT = "RLVR_DEBUG_PARENT"  # process id, set by workflow/rules/common.smk
 _ERROR = "error: "  # what the line of bad input begins with
 _LOOK = 1.0  # seconds between two looks at it

@@ -28,15 +28,6 @@ from rlvr_debug.environments.base import Environment, ToolCall, Transcript, answ
 from rlvr_debug.environments.settings import OURS_ALONE
 from rlvr_debug.sampling.tool_calls import hermes
 
-__all__ = [
-    "TASKSETS",
-    "EnvironmentTask",
-    "EnvironmentTaskset",
-    "LocalEnv",
-    "Settings",
-    "transcript",
-]
-
 
 def transcript(trace: vf.Trace, row: Any, environment: Environment) -> Transcript:
     """What a trace's model said and did, as our rollouts note it.

@@ -21,14 +21,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import locked, write_text
 from rlvr_debug.processes import variables_apart
 
-__all__ = [
-    "build_venv",
-    "built_python",
-    "python_of",
-    "settings_of_pip",
-    "venv_names",
-]
-
 _MAIN = ("train", "test")  # these are the main environment's
 _BIN = os.path.dirname(sys.executable)
 

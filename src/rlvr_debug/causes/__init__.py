@@ -9,17 +9,16 @@ name them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_hypothesis
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.schemas import check_schema, validator_of
 
 if TYPE_CHECKING:
     from rlvr_debug.grpo.stages import Stages
@@ -37,9 +36,9 @@ __all__ = [
     "load_variant",
     "module_of",
     "phase_of",
+    "read_hypothesis",
     "stage_of",
     "stages_with",
-    "told_of",
     "variant_file",
     "variant_names",
 ]
@@ -47,7 +46,7 @@ __all__ = [
 _HERE = Path(__file__).parent
 # by priority: the phase in which it is tested, where nothing has to come before
 _PHASES = {"critical": 1, "high": 2, "medium": 3, "low": 3}
-# the key of a cause.yaml, and the file with its functions (check.py)
+# the file with the functions of a cause's checks (check.py)
 CHECKS = "log_checks"
 # the file of a cause that the check of a trainer shows (replay/variants.py)
 REPLAY = "replay.yaml"
@@ -75,12 +74,10 @@ def module_of(slug: str, file: str) -> ModuleType:
 
 
 @cache
-def told_of(slug: str) -> Mapping[str, Any]:
-    """Return what the cause.yaml says. Raise InputError where its schema does not take it."""
+def read_hypothesis(slug: str) -> Hypothesis:
+    """Return what the cause.yaml says, whether or not what it names exists. Raise InputError where it is none."""
     path = file_of(slug)
-    found: Mapping[str, Any] = read_yaml(path)
-    check_schema(found, validator_of(_HERE / "cause.schema.yaml"), path)
-    return found
+    return hypothesis_of(slug, read_yaml(path), path)
 
 
 @cache
@@ -91,19 +88,18 @@ def load_hypothesis(slug: str) -> Hypothesis:
     """
     if is_unnamed(slug):
         return unnamed_hypothesis(slug)
-    path = file_of(slug)
-    told = {key: value for key, value in told_of(slug).items() if key != CHECKS}
-    found = hypothesis_of(slug, told)
+    path, hypothesis = file_of(slug), read_hypothesis(slug)
     for key in ("alternatives", "prerequisites", "interactions"):
-        check_names(path, key, getattr(found, key), hypothesis_names())
+        check_names(path, key, getattr(hypothesis, key), hypothesis_names())
     known_settings = TrainingSettings.__dataclass_fields__
-    if found.precondition:
-        check_names(path, "precondition.training", [found.precondition.training], known_settings)
-    for arm in found.arms:
+    if hypothesis.precondition:
+        setting = hypothesis.precondition.training
+        check_names(path, "precondition.training", [setting], known_settings)
+    for arm in hypothesis.arms:
         check_names(path, f"arms.{arm.name}.swap", arm.swap, STAGES)
         check_names(path, f"arms.{arm.name}.faults", arm.faults, variant_names())
         check_names(path, f"arms.{arm.name}.training", arm.training, known_settings)
-    return found
+    return hypothesis
 
 
 def phase_of(slug: str, tested: Collection[str]) -> int:

@@ -11,8 +11,6 @@ from rlvr_debug.causes.check import correlation
 from rlvr_debug.causes.groups import SAME, groups_of
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Follows", "follows"]
-
 _FEWEST = 4  # groups that have any spread
 _CENTRED = 0.05  # of the largest advantage, as group-means has it
 _NEXT_TO_0 = 1e-12

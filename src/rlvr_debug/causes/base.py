@@ -7,59 +7,62 @@ arms is judged alike for all (verdicts/decide.py), and so is its mechanism (repl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Discriminator, Tag
+
+from rlvr_debug.blocks import A_MAPPING, Count, Entry, Flag, Keyed, Natural, Number, checked
 from rlvr_debug.errors import InputError, hint
 
-__all__ = [
-    "Hypothesis",
-    "Intervention",
-    "Precondition",
-    "Times",
-    "Unseen",
-    "built",
-    "check_names",
-    "hypothesis_of",
+Names = tuple[str, ...]
+Texts = Annotated[
+    Annotated[str, Tag("text")] | Annotated[Mapping[str, str], A_MAPPING],
+    Discriminator(lambda value: A_MAPPING.tag if isinstance(value, dict) else "text"),
 ]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Times:
+class Times(Entry):
     """A setting that an intervention multiplies: the case's value by `times`.
 
     Where the case's value is 0, the control's is multiplied by `of_zero` (by default `times`); where a setting
     has no value at all, `otherwise` is the value.
     """
 
-    times: float
-    of_zero: float | None = None
-    otherwise: float | None = None
+    times: Number
+    of_zero: Number | None = None
+    otherwise: Number | None = None
+
+
+Setting = Annotated[
+    Annotated[Times, A_MAPPING] | Annotated[Any, Tag("value")],
+    Discriminator(lambda value: A_MAPPING.tag if isinstance(value, dict) else "value"),
+]
 
 
 @dataclass(frozen=True)
-class Intervention:
+class Intervention(Entry):
     """One arm: what it changes about the case.
 
     swap: stages that are put right; faults: variants that stages are given instead; training, rollouts,
     options: settings by name, each a value or Times; environment: another one; combined: names of arms whose
-    changes come first. trainer: those that it is for: any, our own, or others. fails: of a localiser that claims of a simpler setting that it learns, an
-    arm of which it claims the opposite.
+    changes come first. trainer: those that it is for: any, our own, or others. fails: this arm is expected not to learn.
     """
 
     name: str
-    swap: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
-    training: Mapping[str, Any] = field(default_factory=dict)
-    rollouts: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    swap: Names = ()
+    faults: Names = ()
+    training: Mapping[str, Setting] = field(default_factory=dict)
+    rollouts: Annotated[Mapping[str, Any], Keyed({"weights": dict[str, Any]}, others=Setting)] = (
+        field(default_factory=dict)
+    )
+    options: Mapping[str, Setting] = field(default_factory=dict)
     environment: str = ""
-    combined: tuple[str, ...] = ()
+    combined: Names = ()
     trainer: Literal["any", "own", "others"] = "any"
-    fails: bool = False
+    fails: Flag = False
 
     @property
     def settings(self) -> bool:
@@ -68,18 +71,18 @@ class Intervention:
 
 
 @dataclass(frozen=True)
-class Unseen:
+class Unseen(Entry):
     """Why a log may hide the cause of a training reward that stays flat beside healthy metrics.
 
     rank: how well it fits that symptom, 1 for the best; why: the reason, as a sentence.
     """
 
-    rank: int
+    rank: Count
     why: str
 
 
 @dataclass(frozen=True)
-class Precondition:
+class Precondition(Entry):
     """What a case must have for the hypothesis to be about it.
 
     training: a setting of its training that is not 0; lacking: a case without it, in words.
@@ -89,26 +92,57 @@ class Precondition:
     lacking: str
 
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """A claim with its texts and arms.
+# the rows of a log that a check looks at: the first ones, the last third, the one with the largest value, or all
+Place = Literal["start", "end", "largest", "run"]
 
-    kind: cause, or localiser (it says where a failure occurs, and never competes as a cause). number: in the
-    original notes, where two were used twice. answer: the claim, once validated, in a plain sentence to the
-    owner of the run. prerequisites: slugs that are
-    tested in an earlier phase. interactions: slugs whose interventions may change this one's. simpler_learns:
-    what a localiser claims of its simpler setting: that it learns while the case does not, or that it fails
-    too. by_sampler: no log of a trainer shows the mechanism, the sampler's own log-probabilities do.
-    symptom: a column of runs.csv
-    that is extreme where the cause is at work, and may be so where another one is (verdicts/symptoms.py).
-    precondition: without it, and without the mechanism or an arm that changes anything, it is not applicable.
-    part: of what no hypothesis names, the stage or the setting (unnamed.py).
+
+@dataclass(frozen=True)
+class LogCheck(Entry):
+    """What is said of a check of a log.
+
+    order: findings of equal strength rank by it, and what can be told from few rows comes first. needs:
+    alternatives, each a set of names that must all be logged (Log.has). fewest: by quantity, finite values that
+    it takes; of what is needed one, where nothing is said. threshold: the bound in words; reason: why that one, or
+    its source. measured: the names of the values that are numbers to report; a value that is a
+    mapping has one for each key, `{name}`. found, fine: the sentence for a reading with and without strength, or
+    several, by what the reading says. explains: checks whose finding follows from this one's, where both are
+    there. clears: it measures the mechanism itself, so that the hypothesis is not suspected where it is fine.
+    refuted_by: what the user would see, or could try, if the finding were wrong. at: the rows that it looks at.
     """
 
-    slug: str
+    name: str
+    order: Natural
+    needs: tuple[Names, ...]
+    threshold: str
+    reason: str
+    measured: Mapping[str, str]
+    found: Texts
+    fine: Texts
+    refuted_by: str
+    explains: Names = ()
+    clears: Flag = False
+    at: Place = "run"
+    fewest: Mapping[str, Natural] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypothesis(Entry):
+    """A claim with its texts, its arms and its checks of a log.
+
+    kind: a localiser says where a failure occurs, and never competes as a cause. number: in the original notes, where
+    two were used twice. answer: the claim, once validated, in a plain sentence to the owner of the run. prerequisites:
+    slugs that are tested in an earlier phase. interactions: slugs whose interventions may change this one's.
+    simpler_learns: what a localiser claims of its simpler setting: that it learns while the case does not, or that it
+    fails too. by_sampler: no log of a trainer shows the mechanism, the sampler's own log-probabilities do. symptom: a
+    column of runs.csv that is extreme where the cause is at work, and may be so where another one is
+    (verdicts/symptoms.py). precondition: without it, and without the mechanism or an arm that changes anything, it is
+    not applicable. part: of what no hypothesis names, the stage or the setting (unnamed.py).
+    """
+
+    slug: str = ""
     number: str
-    kind: str
-    priority: str
+    kind: Literal["cause", "localiser"]
+    priority: Literal["critical", "high", "medium", "low"]
     claim: str
     answer: str
     explanation: str
@@ -117,18 +151,21 @@ class Hypothesis:
     diagnostics: str
     success: str
     invalidation: str
-    alternatives: tuple[str, ...]
+    alternatives: Names
     cost: str
     next_steps: str
-    arms: tuple[Intervention, ...]
-    prerequisites: tuple[str, ...] = ()
-    interactions: tuple[str, ...] = ()
-    simpler_learns: bool = False
+    arms: tuple[Intervention, ...] = ()
+    prerequisites: Names = ()
+    interactions: Names = ()
+    simpler_learns: Flag = False
     unseen: Unseen | None = None
-    by_sampler: bool = False
-    symptom: str | None = None
+    by_sampler: Flag = False
+    symptom: Literal["kl_max", "grad_norm_max"] | None = None
     precondition: Precondition | None = None
     part: str | None = None
+    log_checks: tuple[LogCheck, ...] = ()
+
+    elsewhere: ClassVar = ("slug", "part")
 
     def arms_on(self, trainer: str) -> tuple[Intervention, ...]:
         """Return the arms that are for this trainer, in the folder's order."""
@@ -139,32 +176,9 @@ class Hypothesis:
         )
 
 
-def hypothesis_of(slug: str, told: Mapping[str, Any]) -> Hypothesis:
-    """Return what a cause.yaml tells that fits its schema."""
-    arms = tuple(map(_intervention, told.get("arms", ())))
-    parts = {
-        key: built(kind, told[key])
-        for key, kind in (("unseen", Unseen), ("precondition", Precondition))
-        if key in told
-    }
-    return built(Hypothesis, {**told, "slug": slug, "arms": arms, **parts})
-
-
-def _intervention(told: Mapping[str, Any]) -> Intervention:
-    kinds = {
-        kind: {
-            name: built(Times, value) if isinstance(value, dict) and name != "weights" else value
-            for name, value in told[kind].items()
-        }
-        for kind in ("training", "rollouts", "options")
-        if kind in told
-    }
-    return built(Intervention, {**told, **kinds})
-
-
-def built(kind: type[T], told: Mapping[str, Any]) -> T:
-    """Return the data class with these values, lists as tuples."""
-    return kind(**{key: _tuples(value) for key, value in told.items()})
+def hypothesis_of(slug: str, entries: Any, path: Path) -> Hypothesis:
+    """Return the hypothesis that a cause.yaml has. Raise InputError for the first thing that is wrong in it."""
+    return replace(checked(Hypothesis, entries, path), slug=slug)
 
 
 def check_names(path: Path, key: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -173,7 +187,3 @@ def check_names(path: Path, key: str, names: Iterable[str], known: Iterable[str]
     for name in names:
         if name not in known:
             raise InputError(f"{path}: key '{key}' names '{name}': {hint(name, known)}")
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

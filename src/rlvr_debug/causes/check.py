@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, told_of
-from rlvr_debug.causes.base import built, check_names
+from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, read_hypothesis
+from rlvr_debug.causes.base import LogCheck, check_names
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.logs.names import quantities, readable
-
-__all__ = [
-    "LARGE",
-    "MILD",
-    "STOPS",
-    "UNSEEN",
-    "Check",
-    "Passage",
-    "Place",
-    "Reading",
-    "Shown",
-    "Trend",
-    "correlation",
-    "first_rows",
-    "from_the_start",
-    "graded",
-    "late",
-    "log_checks",
-    "trend",
-]
 
 # how much what is logged would explain of a run that does not learn
 STOPS = 4  # by itself nothing can be learned
@@ -45,10 +23,6 @@ MILD = 2  # it is there
 UNSEEN = 1  # no log can show or exclude it; the reward does not rise
 
 _ERRORS = 3.0  # standard errors between thirds that are more than chance
-
-
-# which rows of a log a check looks at: the first ones, the last third, the one with the largest value, or all
-Place = Literal["start", "end", "largest", "run"]
 
 
 @dataclass(frozen=True)
@@ -91,36 +65,12 @@ class Shown:
     rollouts: tuple[Passage, ...] = ()
 
 
-@dataclass(frozen=True)
-class Check:
-    """A check of a log, for one hypothesis.
-
-    order: findings of equal strength rank by it, and what can be told from few rows comes first. needs:
-    alternatives, each a set of names that must all be logged (Log.has). fewest: by quantity, finite values that
-    it takes; of what is needed one, where nothing is said. threshold: the bound in words; reason: why that one, or
-    its source. measured: the names of the values that are numbers to report; a value that is a
-    mapping has one for each key, `{name}`. found, fine: the sentence for a reading with and without strength, or
-    several, by what the reading says. explains: checks whose finding follows from this one's, where both are
-    there. clears: it measures the mechanism itself, so that the hypothesis is not suspected where it is fine.
-    refuted_by: what the user would see, or could try, if the finding were wrong. at: the rows that it looks at. run: the function of this name in
-    the cause's log_checks.py.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Check(LogCheck):
+    """A check of a log, for one hypothesis. run: the function of this name in the cause's log_checks.py."""
 
     slug: str
-    name: str
-    order: int
-    needs: tuple[tuple[str, ...], ...]
-    threshold: str
-    reason: str
-    measured: Mapping[str, str]
-    found: str | Mapping[str, str]
-    fine: str | Mapping[str, str]
-    refuted_by: str
     run: Callable[[Log], Reading | None]
-    explains: tuple[str, ...] = ()
-    clears: bool = False
-    at: Place = "run"
-    fewest: Mapping[str, int] = field(default_factory=dict)
 
     def on(self, log: Log) -> Shown | None:
         """Return what the log shows, None where too little is logged."""
@@ -162,10 +112,9 @@ def log_checks() -> tuple[Check, ...]:
     Raise InputError for one without its function, or that names what does not exist.
     """
     found = [
-        _check_of(slug, told, module_of(slug, CHECKS) if code.is_file() else None, file_of(slug))
+        _check_of(slug, of)
         for slug in hypothesis_names()
-        for code in [file_of(slug).with_name(f"{CHECKS}.py")]
-        for told in told_of(slug).get(CHECKS, ())
+        for of in read_hypothesis(slug).log_checks
     ]
     for check in found:
         path, place = file_of(check.slug), f"log_checks.{check.name}"
@@ -176,17 +125,16 @@ def log_checks() -> tuple[Check, ...]:
     return tuple(sorted(found, key=lambda check: check.order))
 
 
-def _check_of(
-    slug: str, told: Mapping[str, Any], functions: ModuleType | None, path: Path
-) -> Check:
-    """Return a check that a cause.yaml tells. Raise InputError, which names `path`, where it is none."""
-    name = told["name"]
-    run = getattr(functions, name.replace("-", "_"), None)
+def _check_of(slug: str, described: LogCheck) -> Check:
+    """Return the check with its function. Raise InputError where there is none."""
+    path, name = file_of(slug), described.name.replace("-", "_")
+    functions = module_of(slug, CHECKS) if path.with_name(f"{CHECKS}.py").is_file() else None
+    run = getattr(functions, name, None)
     if run is None:
         raise InputError(
-            f"{path}: key 'log_checks.{name}' has no function, expected {name.replace('-', '_')} in log_checks.py"
+            f"{path}: key 'log_checks.{described.name}' has no function, expected {name} in log_checks.py"
         )
-    return built(Check, {"slug": slug, "run": run, **told})
+    return Check(**vars(described), slug=slug, run=run)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from rlvr_debug.logs.log import Log
 
 Groups: TypeAlias = "pd.api.typing.DataFrameGroupBy[Any, Any]"
 
-__all__ = ["DEAD", "SAME", "at_least", "dead", "group_where", "groups_of", "of_early_groups"]
-
 DEAD = {MILD: 0.5, LARGE: 0.75, STOPS: 0.9}
 SAME = 1e-6
 

@@ -11,8 +11,6 @@ import numpy as np
 from rlvr_debug.causes.check import late
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["MOVES", "ORDINARY", "kl_weight", "loss_is_large", "rows_of"]
-
 # weights of the KL that somebody means: TRL's default is 0, DeepSeekMath's 0.04, verl's examples have 0.001
 ORDINARY = 0.3
 _SMALLEST = 1e-7  # nats: below, the ratio is one of roundings

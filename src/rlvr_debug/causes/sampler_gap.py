@@ -9,8 +9,6 @@ import numpy as np
 from rlvr_debug.causes.check import LARGE, Reading, graded
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Gap", "gap", "is_blind", "other_context"]
-
 _OTHER_CONTEXT = {LARGE: 0.3}
 _ELSEWHERE = {LARGE: 0.1}
 _ONE = 0.03

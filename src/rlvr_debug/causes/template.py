@@ -8,8 +8,6 @@ from pathlib import Path
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import write_text
 
-__all__ = ["write_hypothesis"]
-
 _HERE = Path(__file__).parent
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from rlvr_debug.logs.log import Log
 
-__all__ = ["ends_in_call", "messages", "prompt_is_cut", "tool_results"]
-
 # what begins a turn and ends it, and who speaks in the last one of a prompt: templates of Qwen, Llama 3 and Gemma
 _TURNS = (
     ("<|im_start|>", "<|im_end|>", "assistant"),

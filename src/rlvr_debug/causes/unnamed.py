@@ -5,14 +5,12 @@ Such a cause claims no mechanism: its arms locate it, and nothing explains it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from rlvr_debug.causes.base import Hypothesis, built
+from rlvr_debug.causes.base import Hypothesis, hypothesis_of
 from rlvr_debug.files import read_yaml
-
-__all__ = ["BLOCKS", "UNNAMED", "is_unnamed", "unnamed_hypothesis", "unnamed_slug"]
 
 UNNAMED = "unnamed-"
 # the fields of a case, an arm, an intervention and a run that hold settings
@@ -36,6 +34,8 @@ def unnamed_hypothesis(slug: str) -> Hypothesis:
     block, _, setting = slug.removeprefix(UNNAMED).partition("-")
     words = [block, setting] if block in BLOCKS else [slug.removeprefix(UNNAMED)]
     part = ".".join(words).replace("-", "_")
-    told: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
-    texts = {k: v.format(part=part) if isinstance(v, str) else v for k, v in told.items()}
-    return built(Hypothesis, {**texts, "slug": slug, "part": part, "arms": []})
+    path = Path(__file__).with_suffix(".yaml")
+    texts = {
+        k: v.format(part=part) if isinstance(v, str) else v for k, v in read_yaml(path).items()
+    }
+    return replace(hypothesis_of(slug, texts, path), part=part)

@@ -15,8 +15,6 @@ from typing import Any
 
 from rlvr_debug.errors import InputError, reason, short
 
-__all__ = ["Selection", "folders", "hub_rows", "parse_selections", "with_root"]
-
 _PATH = re.compile(r"\.{0,2}/.+|\w[\w.-]*(/\w[\w.-]*)?")
 _FOLDER = re.compile(r"(?:^|(?<=;))\s*(\.\.?/[^,;]+)")
 _PART = r"\w+(\.\w+)*(\[(-?\d+%?)?:(-?\d+%?)?\])?"

@@ -14,8 +14,6 @@ from rlvr_debug.environments import settings_of, task_of
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_jsonl, sha256, write_json, write_jsonl
 
-__all__ = ["prepare", "read_rows", "read_splits", "rooted", "rows_of"]
-
 _KEYS = {"jsonl": ("path", "heldout_path"), "hub": ("datasets", "heldout_datasets")}
 
 

@@ -10,8 +10,6 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
 from rlvr_debug.errors import InputError, short
 
-__all__ = ["Row", "Text"]
-
 # the type of a field that says something
 Text = Annotated[str, "not empty"]
 Parsed = TypeVar("Parsed", bound=Hashable)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from rlvr_debug.data.rows import Row
 from rlvr_debug.errors import InputError
 
-__all__ = ["Splits", "separate", "split"]
-
 
 @dataclass(frozen=True)
 class Splits:

@@ -9,20 +9,6 @@ from typing import Any
 
 import jsonschema
 
-__all__ = [
-    "CALL_ERRORS",
-    "Environment",
-    "Message",
-    "ToolCall",
-    "ToolResult",
-    "Transcript",
-    "answer",
-    "answer_calls",
-    "refused",
-    "spoken",
-    "tool",
-]
-
 Message = dict[str, str]
 Tool = dict[str, Any]
 

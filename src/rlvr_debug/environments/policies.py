@@ -11,8 +11,6 @@ from typing import Any
 from rlvr_debug.data.rows import Row
 from rlvr_debug.environments.task import Policy
 
-__all__ = ["number_policies", "tool_call"]
-
 
 def tool_call(name: str, **arguments: str) -> str:
     """Return a reply that calls a tool, as Hermes' models write it."""

@@ -12,16 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 
-__all__ = [
-    "citation_f1",
-    "exact_match",
-    "normalize_answer",
-    "numbers_equal",
-    "precision",
-    "recall",
-    "token_f1",
-]
-
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _NUMBER = re.compile(r"-?(?:\d*\.)?\d+(?:/\d+)?")

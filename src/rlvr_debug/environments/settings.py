@@ -11,8 +11,6 @@ from pydantic import Field, Strict
 
 from rlvr_debug.blocks import Block, Count, Keyed, Natural, NonNegative, Share, Text
 
-__all__ = ["OURS_ALONE", "DataSettings", "EnvironmentSettings", "Turns", "numbers", "parts"]
-
 # settings of our own rollouts: those of verifiers have limits of theirs
 OURS_ALONE = ("max_context",)
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from rlvr_debug.errors import InputError
 
-__all__ = ["check_shares", "draw", "shares"]
-
 
 def shares(setting: Mapping[str, float]) -> dict[int, float]:
     """Return a setting such as `{"2": 0.7, "3": 0.3}`, read from JSON, with numbers for keys."""

@@ -10,8 +10,6 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
 
-__all__ = ["Lengths", "Policy", "Task"]
-
 # what a script says of a row in its turn (from 0)
 Policy = Callable[[Any, int], str]
 

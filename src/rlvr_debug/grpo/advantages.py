@@ -12,15 +12,6 @@ from torch import Tensor
 
 from rlvr_debug.grpo.settings import TrainingSettings
 
-__all__ = [
-    "MULTI_OBJECTIVE_AGGREGATIONS",
-    "SCALINGS",
-    "advantages",
-    "assign",
-    "batch_advantages",
-    "normalize_then_sum",
-]
-
 SCALINGS = ("group", "batch", "none")
 
 

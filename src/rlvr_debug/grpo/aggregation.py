@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["AGGREGATIONS", "Totals", "aggregate"]
-
 AGGREGATIONS = ("grpo", "bnpo", "dr_grpo", "dapo")
 
 

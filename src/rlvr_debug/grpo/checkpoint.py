@@ -20,8 +20,6 @@ from rlvr_debug.files import read_json, read_jsonl, write_json, write_jsonl
 from rlvr_debug.grpo.training import Progress, TrainerState
 from rlvr_debug.models.base_model import read_tensors, save_weights
 
-__all__ = ["Checkpoints"]
-
 
 @dataclass(frozen=True)
 class Checkpoints:

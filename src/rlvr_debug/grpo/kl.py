@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-__all__ = ["KL_ESTIMATORS", "KL_PLACES", "kl_estimate", "penalized"]
-
 KL_ESTIMATORS = ("k1", "k2", "k3")
 KL_PLACES = ("loss", "reward")
 

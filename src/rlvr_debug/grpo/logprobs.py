@@ -12,8 +12,6 @@ from torch import Tensor
 
 from rlvr_debug.grpo.prefixes import passes, prefix_trees
 
-__all__ = ["token_logprobs"]
-
 
 def token_logprobs(
     model: Any,

@@ -16,8 +16,6 @@ from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["Experience", "Loss", "Targets", "policy_loss"]
-
 
 @dataclass(frozen=True)
 class Targets:

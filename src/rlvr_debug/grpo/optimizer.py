@@ -9,8 +9,6 @@ from torch import Tensor
 
 from rlvr_debug.grpo.settings import TrainingSettings
 
-__all__ = ["SCHEDULES", "build_optimizer", "build_scheduler"]
-
 # transformers' own `constant` ignores the warm-up without a word
 _NAMES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
 SCHEDULES = tuple(_NAMES)

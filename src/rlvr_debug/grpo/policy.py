@@ -16,8 +16,6 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.models.adapters import is_adapter, scaling_of, with_adapter
 from rlvr_debug.models.base_model import save_weights
 
-__all__ = ["Adapter", "Policy", "StageModule", "build_policy", "lora_config", "run_stage"]
-
 _ADAPTER = "default"
 
 

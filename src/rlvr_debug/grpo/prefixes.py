@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-__all__ = ["Pass", "Tree", "passes", "prefix_trees"]
-
 
 @dataclass(frozen=True)
 class Tree:

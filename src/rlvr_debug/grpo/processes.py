@@ -21,8 +21,6 @@ from rlvr_debug.grpo.policy import Policy, StageModule
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 
-__all__ = ["LaunchedProcesses", "Processes", "current_processes"]
-
 Made = TypeVar("Made")
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["LEVELS", "clipped_objective", "importance_ratio", "importance_weights"]
-
 LEVELS = ("token", "sequence")
 
 

@@ -18,8 +18,6 @@ from rlvr_debug.grpo.training import TrainerState, Training
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 
-__all__ = ["sample_groups", "sample_rollouts", "trained_advantages", "trained_batch"]
-
 
 def sample_rollouts(training: Training, state: TrainerState) -> list[Rollout]:
     """Return a group of rollouts for each of some rows, drawn without replacement."""

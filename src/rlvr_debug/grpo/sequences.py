@@ -17,8 +17,6 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["Batch", "build_batch", "trained_sequence", "without_truncated"]
-
 
 @dataclass(frozen=True)
 class Batch:

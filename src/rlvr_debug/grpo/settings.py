@@ -10,8 +10,6 @@ from pydantic import Strict
 
 from rlvr_debug.blocks import Block, Count, Flag, Natural, NonNegative, Positive
 
-__all__ = ["STAGES", "TrainingSettings"]
-
 # the stages of GRPO that have names, in the order in which they run (stages.py implements them)
 STAGES = (
     "max_new_tokens",

@@ -28,8 +28,6 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.rollouts import Rollout, Segment
 
-__all__ = ["Shadow"]
-
 # compared by the loss and its gradient, which may differ where what the stage returns does not
 _IN_LOSS = {"importance_ratio", "clipped_objective", "importance_weights", "kl", "aggregate"}
 # another pass through the model, there and back, and copies of the model after each step

@@ -26,19 +26,6 @@ from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment
 
-__all__ = [
-    "Stages",
-    "attention_mask",
-    "loss_mask",
-    "max_new_tokens",
-    "optimizer_step",
-    "saved_weights",
-    "score",
-    "sync",
-    "trained_prompt",
-    "trained_tool_turn",
-]
-
 
 def max_new_tokens(environment: Environment) -> int:
     """Return how many tokens a reply may have: as many as the environment says."""

@@ -24,8 +24,6 @@ from rlvr_debug.grpo.training import Training
 from rlvr_debug.grpo.update import shared_logprobs
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["SyncCheck"]
-
 _SEQUENCES = 4
 
 

@@ -28,8 +28,6 @@ from rlvr_debug.grpo.update import batch_totals, reference_logprobs, shared_logp
 from rlvr_debug.models.adapters import is_adapter
 from rlvr_debug.sampling.base import PolicySampler
 
-__all__ = ["start", "train", "train_step"]
-
 
 def train(
     training: Training,

@@ -22,17 +22,6 @@ from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = [
-    "Observer",
-    "Progress",
-    "Step",
-    "StepRecord",
-    "TrainerState",
-    "Training",
-    "TrainingResult",
-    "Update",
-]
-
 
 class UpdateCheck(Protocol):
     """Whether the sampler gets an update (sync_check.py)."""

@@ -22,15 +22,6 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import Observer, TrainerState, Update
 
-__all__ = [
-    "accumulate",
-    "batch_logprobs",
-    "batch_totals",
-    "reference_logprobs",
-    "shared_logprobs",
-    "update_policy",
-]
-
 
 def batch_totals(
     batch: Batch, settings: TrainingSettings, max_tokens: int, processes: Processes

@@ -16,8 +16,6 @@ from rlvr_debug.sampling.rollouts import Rollout
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ROLES", "conversation_metrics", "roles", "token_metrics"]
-
 ROLES = ("prompt", "assistant", "tool", "padding")
 
 

@@ -12,8 +12,6 @@ import torch
 from rlvr_debug.grpo.training import Step
 from rlvr_debug.metrics.conversations import roles
 
-__all__ = ["debug_metrics"]
-
 _NEAR = 10  # tokens from the limit that count as at it
 
 

@@ -19,8 +19,6 @@ from rlvr_debug.grpo.loss import Loss, Targets, policy_loss
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
-__all__ = ["TINY_STD", "LossTerm", "gradient_error", "gradient_metrics", "loss_terms"]
-
 TINY_STD = 0.05
 
 

@@ -17,8 +17,6 @@ from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.ratio import importance_ratio
 from rlvr_debug.metrics.summaries import mean, quantiles
 
-__all__ = ["clip_metrics", "kl_metrics", "ratio_metrics", "sampler_metrics"]
-
 
 def sampler_metrics(trainer: Tensor, sampler: Tensor) -> dict[str, float]:
     """Compare log-probabilities of the same sampled tokens under what should be one policy, [N] each.

@@ -40,8 +40,6 @@ from rlvr_debug.metrics.weights import (
     weight_change,
 )
 
-__all__ = ["RunObserver"]
-
 
 class RunObserver(Observer):
     """Record what docs/diagnostics.md says. `log` takes each row of metrics as it comes."""

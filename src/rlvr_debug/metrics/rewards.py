@@ -18,8 +18,6 @@ from rlvr_debug.metrics.summaries import mean
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["advantage_metrics", "correlations", "group_metrics", "part_metrics", "pass_at_k"]
-
 
 def group_metrics(rewards: Tensor, right: Tensor) -> dict[str, float]:
     """Return means, spreads, shares of dead groups and pass@k. rewards: [P, G]; right: bool [P, G].

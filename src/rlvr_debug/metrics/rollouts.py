@@ -13,8 +13,6 @@ from rlvr_debug.grpo.training import Step
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
-__all__ = ["as_sampled", "rollout_records", "token_texts"]
-
 _DIGITS = 6
 
 

@@ -7,8 +7,6 @@ from typing import ClassVar, Literal
 
 from rlvr_debug.blocks import Block, Flag, Natural, Unique
 
-__all__ = ["ALL_ROLLOUTS", "NO_ROLLOUTS", "DiagnosticSettings"]
-
 
 @dataclass(frozen=True)
 class DiagnosticSettings(Block):

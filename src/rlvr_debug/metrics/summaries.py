@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["SMOOTHED", "mean", "quantiles"]
-
 # steps that a training reward is the mean of where it is shown
 SMOOTHED = 5
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from rlvr_debug.errors import InputError
 
-__all__ = ["PROJECT", "open_trackers"]
-
 PROJECT = "rlvr-debug"
 # accelerate's names, which are also those of the packages
 _PACKAGES = ("tensorboard", "wandb")

@@ -17,16 +17,6 @@ from torch import Tensor
 
 from rlvr_debug.grpo.policy import Policy
 
-__all__ = [
-    "ExpectedChange",
-    "WeightChange",
-    "adamw_change",
-    "change_metrics",
-    "expected_change",
-    "lora_norm",
-    "weight_change",
-]
-
 
 @dataclass(frozen=True)
 class ExpectedChange:

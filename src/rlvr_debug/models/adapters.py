@@ -18,18 +18,6 @@ from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_json, replacing
 from rlvr_debug.models.base_model import load_weights
 
-__all__ = [
-    "ADAPTER",
-    "adapter_of",
-    "adds_alone",
-    "is_adapter",
-    "link_adapter",
-    "rank_of",
-    "scaling_of",
-    "trained_weights",
-    "with_adapter",
-]
-
 ADAPTER = "adapter"
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _DOWN, _UP, _PREFIX = ".lora_A.weight", ".lora_B.weight", "base_model.model."

@@ -11,19 +11,6 @@ from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_json, read_yaml
 from rlvr_debug.models.places import BaseModel
 
-__all__ = [
-    "FAMILIES",
-    "LINEARS",
-    "PUBLISHED",
-    "Architecture",
-    "Family",
-    "architecture_of",
-    "config_of",
-    "family_of",
-    "rope_of",
-]
-
-
 PUBLISHED: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("published.yaml"))
 # of a block, by the names that all families give them
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -17,16 +17,6 @@ from rlvr_debug.files import read_json, replacing
 from rlvr_debug.models.architectures import family_of
 from rlvr_debug.models.places import index_of, shards, weight_files
 
-__all__ = [
-    "kernels",
-    "load_model",
-    "load_weights",
-    "model_config",
-    "one_thread",
-    "read_tensors",
-    "save_weights",
-]
-
 
 def one_thread() -> None:
     """Make torch compute the same bytes each time, on one core."""

@@ -12,8 +12,6 @@ from rlvr_debug.files import read_json, sha256, write_json
 from rlvr_debug.models.architectures import Architecture
 from rlvr_debug.models.places import BESIDE_WEIGHTS, MANIFEST, BaseModel, weight_files
 
-__all__ = ["fetch_model"]
-
 # no pickles, no code; folders below hold the same weights in other formats
 _WANTED = ["*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt"]
 _UNWANTED = ["*/*"]

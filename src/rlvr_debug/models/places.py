@@ -10,17 +10,6 @@ from pathlib import Path
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import digest_of, read_json
 
-__all__ = [
-    "BESIDE_WEIGHTS",
-    "FETCHED",
-    "MANIFEST",
-    "BaseModel",
-    "base_model",
-    "index_of",
-    "shards",
-    "weight_files",
-]
-
 FETCHED = ".models"
 MANIFEST = "manifest.json"
 _HUB = re.compile(r"(\w[\w.-]*/\w[\w.-]*)@(\w[\w.-]*)")

@@ -6,14 +6,12 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from rlvr_debug.blocks import Keyed, checked
+from rlvr_debug.blocks import Entry, Keyed, checked
 from rlvr_debug.causes import REPLAY, file_of, hypothesis_names
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_yaml
-from rlvr_debug.schemas import check_schema, validator_of
 
 __all__ = [
     "Variant",
@@ -26,8 +24,6 @@ __all__ = [
     "segments_for",
     "variants_of",
 ]
-
-_SCHEMA = Path(__file__).parent / "replay.schema.yaml"
 
 
 @dataclass(frozen=True)
@@ -49,25 +45,38 @@ class Variant:
         return bool({"fitted", "factor"} & self.knobs.keys())
 
 
+@dataclass(frozen=True)
+class _Listed(Entry):
+    """A variant in its cause's file, where the keys of its segment's knobs are not known yet."""
+
+    segment: str
+    name: str
+    knobs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Replay(Entry):
+    """A replay.yaml: where the check of a trainer shows a cause, and what names it (docs/extend.md)."""
+
+    segments: tuple[str, ...] = ()
+    consequences: tuple[str, ...] = ()
+    variants: tuple[_Listed, ...] = ()
+
+
 @cache
-def _told() -> Mapping[str, Mapping[str, Any]]:
+def _replays() -> Mapping[str, _Replay]:
     """Return what the causes' files say, by slug."""
-    found = {}
-    for slug in hypothesis_names():
-        path = file_of(slug).with_name(REPLAY)
-        if path.is_file():
-            found[slug] = read_yaml(path)
-            check_schema(found[slug], validator_of(_SCHEMA), path)
-    return found
+    paths = {slug: file_of(slug).with_name(REPLAY) for slug in hypothesis_names()}
+    return {s: checked(_Replay, read_yaml(p), p) for s, p in paths.items() if p.is_file()}
 
 
 def variants_of(segment: str) -> tuple[Variant, ...]:
     """Return the variants of this segment, in the order of their causes' slugs."""
     return tuple(
-        Variant(segment, each["name"], slug, each["knobs"], number)
-        for slug, told in _told().items()
-        for number, each in enumerate(told.get("variants", ()))
-        if each["segment"] == segment
+        Variant(segment, listed.name, slug, listed.knobs, number)
+        for slug, replay in _replays().items()
+        for number, listed in enumerate(replay.variants)
+        if listed.segment == segment
     )
 
 
@@ -77,29 +86,28 @@ def causes_of(segment: str) -> tuple[str, ...]:
     Those that list it come before those that only have a variant of it.
     """
     listed = sorted(
-        (told["segments"].index(segment), slug)
-        for slug, told in _told().items()
-        if segment in told.get("segments", ())
+        (replay.segments.index(segment), slug)
+        for slug, replay in _replays().items()
+        if segment in replay.segments
     )
-    by_variant = [slug for slug in _told() if segment in segments_for(slug)]
+    by_variant = [slug for slug in _replays() if segment in segments_for(slug)]
     return tuple(dict.fromkeys([*(slug for _, slug in listed), *by_variant]))
 
 
 def segments_for(slug: str) -> tuple[str, ...]:
     """Return the segments that a cause's mechanism shows in: those that it lists, and those of its variants."""
-    told = _told().get(slug, {})
-    named = (each["segment"] for each in told.get("variants", ()))
-    return tuple(dict.fromkeys([*told.get("segments", ()), *named]))
+    replay = _replays().get(slug, _Replay())
+    return tuple(dict.fromkeys([*replay.segments, *(v.segment for v in replay.variants)]))
 
 
 def consequences_for(slug: str) -> tuple[str, ...]:
     """Return the consequences that a cause's mechanism shows in."""
-    return tuple(_told().get(slug, {}).get("consequences", ()))
+    return _replays().get(slug, _Replay()).consequences
 
 
 def check_names(segments: Collection[str], consequences: Collection[str]) -> None:
     """Raise InputError, one line, where a cause's file names a segment or a consequence that does not exist."""
-    for slug in _told():
+    for slug in _replays():
         path = file_of(slug).with_name(REPLAY)
         asked = [("segment", name, segments) for name in segments_for(slug)]
         asked += [("consequence", name, consequences) for name in consequences_for(slug)]

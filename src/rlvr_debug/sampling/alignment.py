@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["Edit", "carried", "edits"]
-
 # kind (equal, delete, insert, replace), then the range in the sampled and that in the trained sequence
 Edit = tuple[str, int, int, int, int]
 

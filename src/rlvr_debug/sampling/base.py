@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["PolicySampler", "Request", "Sample", "Sampler"]
-
 
 @dataclass(frozen=True)
 class Request:

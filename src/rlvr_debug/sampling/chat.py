@@ -20,8 +20,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.sampling.tool_calls import PARSERS
 
-__all__ = ["Chat"]
-
 _USER, _CALL = "user text", "assistant text"
 # that of Llama 3.1's template; 3.2's would say another one every day, and the same study train on other prompts
 _DATE = "26 Jul 2024"

@@ -23,8 +23,6 @@ from rlvr_debug.models.architectures import LINEARS, Architecture
 from rlvr_debug.sampling.base import Followed, Request, Sample
 from rlvr_debug.sampling.rotary import frequencies
 
-__all__ = ["InProcessSampler"]
-
 
 class InProcessSampler:
     """config: the model's config.json; ends: the tokens that end a turn.

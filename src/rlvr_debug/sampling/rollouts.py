@@ -13,16 +13,6 @@ from rlvr_debug.environments.base import Environment, ToolResult, Transcript, an
 from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
 
-__all__ = [
-    "TRUNCATION_SIDES",
-    "Rollout",
-    "Segment",
-    "add_reply",
-    "add_score",
-    "rollout",
-    "truncated",
-]
-
 TRUNCATION_SIDES = ("left", "right")
 
 

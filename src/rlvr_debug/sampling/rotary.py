@@ -11,8 +11,6 @@ from torch import Tensor
 
 from rlvr_debug.models.architectures import rope_of
 
-__all__ = ["frequencies"]
-
 
 def frequencies(config: Mapping[str, Any], head_size: int) -> Tensor:
     """Return radians per position, [D / 2]. config: a config.json whose family is known."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from rlvr_debug.environments.base import ToolCall, spoken
 
-__all__ = ["PARSERS", "hermes", "llama3_json"]
-
 _HERMES = re.compile(r"<tool_call>(.*?)(</tool_call>|$)", re.DOTALL)
 _LLAMA_TAG = "<|python_tag|>"
 

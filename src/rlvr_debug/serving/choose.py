@@ -14,8 +14,6 @@ from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 
-__all__ = ["SERVED", "base_sampler", "sampler_of"]
-
 # what speaks with servers, by name: other trainers' environments need not have what it imports
 SERVED = "rlvr_debug.serving.served"
 

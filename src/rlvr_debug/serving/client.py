@@ -25,8 +25,6 @@ from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.base import Followed, Request, Sample
 from rlvr_debug.serving.endpoint import Endpoint, first_error
 
-__all__ = ["ServedPolicy", "ServedSampler", "ServerGone", "sample_of"]
-
 _TRIES = 3
 _SECONDS = 600.0  # for one reply, however long the queue
 # what took so long once would do so again

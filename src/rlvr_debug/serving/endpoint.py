@@ -17,15 +17,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.processes import last_line
 
-__all__ = [
-    "Endpoint",
-    "first_error",
-    "is_ready",
-    "read_endpoint",
-    "wait_until_ready",
-    "write_endpoint",
-]
-
 _POLL = 0.2  # seconds
 _HEALTH_SECONDS = 5.0
 _CONCURRENT = 256

@@ -11,8 +11,6 @@ from rlvr_debug.models.adapters import adapter_of, trained_weights
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.models.places import index_of
 
-__all__ = ["model_folder"]
-
 
 @contextmanager
 def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:

@@ -28,8 +28,6 @@ from rlvr_debug.serving.endpoint import (
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.venvs import built_python
 
-__all__ = ["Server", "serve", "served", "server_of", "started"]
-
 _HOST = "127.0.0.1"
 _MODEL = "policy"
 _POLL = 0.2  # seconds

@@ -19,8 +19,6 @@ from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_read
 from rlvr_debug.serving.model_folder import model_folder
 from rlvr_debug.serving.process import server_of, started
 
-__all__ = ["served_policy", "served_sampler"]
-
 _POLL = 0.5  # seconds
 _NOTICED = 20.0  # seconds in which a server's job sees that it ended
 

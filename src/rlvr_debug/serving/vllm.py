@@ -12,8 +12,6 @@ from typing import Any
 from rlvr_debug.devices import device_variables
 from rlvr_debug.jobs import Trained
 
-__all__ = ["RANKS", "vllm_arguments", "vllm_variables", "why_not_reloaded"]
-
 _MODULE = "vllm.entrypoints.launchers.api_server.entry"
 # ranks that vLLM keeps room for
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)

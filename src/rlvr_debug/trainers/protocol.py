@@ -1,6 +1,6 @@
-"""What a program is told and what it writes: schemas, and the checks that nothing bad is counted as a result.
+"""What a program is given and what it writes: files, line by line, and the checks that nothing bad is counted as a result.
 
-The schemas are the *.schema.json beside this file; docs/trainers.md explains them.
+docs/trainers.md explains them. The first class is params.json, the others are lines of metrics.jsonl and rollouts.jsonl.
 """
 
 from __future__ import annotations
@@ -8,48 +8,117 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge, Le, MinLen
+from pydantic import Strict
 from torch import Tensor
 
+from rlvr_debug.blocks import Count, Entry, Flag, Keyed, Natural, NonNegative, Number, checked
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.models.base_model import load_model, load_weights, read_tensors, save_weights
-from rlvr_debug.schemas import check_schema, validator_of
 
-PROTOCOL = 1
+PROTOCOL: Literal[1] = 1
 RECORDED = "record"  # the folder with a record of the steps, where a program writes one
+
+_OF_A_RUN = ("arm", "environment", "seed", "training", "options", "faults")
 
 
 @dataclass(frozen=True)
-class Told:
-    """params.json. Paths are absolute; run is as Run.to_json has it. record: whether a record of the steps is asked for."""
+class Told(Entry):
+    """params.json, whose path is a program's last argument. Paths are absolute."""
 
-    run: Mapping[str, Any]
+    run: Annotated[Mapping[str, Any], Keyed(dict.fromkeys(_OF_A_RUN, Any), whole=True, others=Any)]
+    """The run as in params.yaml: seed; training (steps, learning_rate, ... as in docs/trainer.md); options, the program's
+    own settings; environment, its name; faults: planted, or the user's reward function, of trainer trl only."""
     environment: Mapping[str, Any]
+    """Settings of the environment for training rollouts."""
     base_model: str
+    """Folder of the base model."""
     rows: str
+    """Training rows, one JSON object a line."""
     out: str
+    """Folder to write to. It is empty at the start."""
     checkpoint: str
-    rollouts_every: int
-    rollouts_kept: int
-    record: bool = False
-    protocol: int = PROTOCOL
+    """Folder that is kept when the run is interrupted; using it is optional."""
+    rollouts_every: Natural
+    """Record rollouts of step 1 and of every step that this divides; 0: of none."""
+    rollouts_kept: Natural
+    """How many of a step's first rollouts are recorded; 0: all."""
+    record: Flag = False
+    """Whether a record of all steps (docs/record.md) is wanted in the folder `record`, beside the other files; a program
+    may leave it out."""
+    protocol: Literal[1] = PROTOCOL
+    """Version of this protocol."""
+
+    @classmethod
+    def required(cls, given: Mapping[str, Any]) -> list[str]:
+        return [*super().required(given), "protocol"]
 
     @staticmethod
     def read(path: Path) -> Told:
         """Raise InputError for what is not a params.json."""
-        value = read_json(path)
-        _check(value, "params", str(path))
-        return Told(**value)
+        return checked(Told, read_json(path), path)
+
+
+# a line of metrics.jsonl, one per batch of rollouts, written as it comes: the step from 1, without gaps; the mean reward of
+# the batch's rollouts; the gradient's norm before clipping; tokens that the model wrote, and those that the loss counts.
+# Other keys are numbers under the names of docs/diagnostics.md.
+Metrics = Annotated[
+    dict[str, Any],
+    Keyed(
+        {
+            "step": Count,
+            "reward": Number,
+            "grad_norm": NonNegative,
+            "sampled_tokens": Natural,
+            "trained_tokens": Natural,
+        },
+        whole=True,
+        others=Number,
+    ),
+]
+_Ids = Annotated[tuple[Natural, ...], MinLen(1)]
+_Bits = tuple[Annotated[int, Strict(), Ge(0), Le(1)], ...]
+
+
+@dataclass(frozen=True)
+class TrainedSequence(Entry):
+    """The sequence that the loss is computed on. For each id: whether the loss counts it, and the model may see it."""
+
+    ids: _Ids
+    loss: _Bits
+    attention: _Bits
+
+
+@dataclass(frozen=True)
+class RecordedRollout(Entry):
+    """A line of rollouts.jsonl, one per recorded rollout; those of a group stand together. Probes read the first steps'.
+
+    step: of training, from 1. row: the row's id. ids: of prompt, replies and tools' turns, as they were sampled.
+    sampled: for each id, 1 where the model wrote it. reward: what the trainer trained on. logprobs: for each sampled id,
+    what it was sampled with, in nats. loss: for each id, 1 where the loss counts it. advantage: the rollout's. trained:
+    where the trainer makes a sequence of its own; then `loss` stands there.
+    """
+
+    step: Count
+    row: str
+    ids: _Ids
+    sampled: _Bits
+    reward: Number
+    logprobs: tuple[Number, ...] = ()
+    loss: _Bits = ()
+    advantage: Number = 0.0
+    trained: TrainedSequence = TrainedSequence((), (), ())
 
 
 def checked_metrics(path: Path, steps: int) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl, one per step. Raises InputError at the first that is not as it should be."""
     rows = []
     for number, row in read_jsonl(path):
-        _check(row, "metrics", f"{path}:{number}")
+        checked(Metrics, row, f"{path}:{number}")
         rows.append(row)
         if row["step"] != len(rows):
             raise InputError(f"{path}:{number}: step is {row['step']}, expected {len(rows)}")
@@ -65,7 +134,7 @@ def checked_rollouts(path: Path) -> list[dict[str, Any]]:
     rows = []
     for number, row in read_jsonl(path):
         place = f"{path}:{number}"
-        _check(row, "rollouts", place)
+        checked(RecordedRollout, row, place)
         lengths = {
             "sampled": len(row["ids"]),
             "logprobs": sum(row["sampled"]),
@@ -138,7 +207,3 @@ def _merged(adapter: Path, base_model: Path) -> dict[str, Tensor]:
             f"{adapter}: expected an adapter of the base model, found: {error}"
         ) from None
     return {name: tensor.detach() for name, tensor in merged.state_dict().items()}
-
-
-def _check(value: Any, name: str, place: str) -> None:
-    check_schema(value, validator_of(Path(__file__).with_name(f"{name}.schema.json")), place)

@@ -11,8 +11,6 @@ from rlvr_debug.causes.check import LARGE, MILD, Reading
 from rlvr_debug.causes.sampler_gap import is_blind, other_context
 from rlvr_debug.logs.log import Log
 
-__all__ = ["kl_spikes", "other_sequence"]
-
 _SPIKE = 300.0  # nats per token, of a whole step
 _OVER = 100.0  # times the median
 _BACK = 1.0  # nats: of a policy that stays near its reference

@@ -9,8 +9,6 @@ from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
 from rlvr_debug.environments.shares import shares
 from rlvr_debug.environments.task import Lengths, Task
 
-__all__ = ["TASK"]
-
 TASK = Task(
     row=CalculatorRow,
     synthetic=lambda s: synthetic_calculator(s["rows"], steps=shares(s["steps"]), seed=s["seed"]),

@@ -15,8 +15,6 @@ from rlvr_debug.environments import rewards
 from rlvr_debug.environments.base import Environment, ToolCall, ToolResult, Transcript, tool
 from rlvr_debug.environments.calculator.rows import CalculatorRow
 
-__all__ = ["SYSTEM", "TOOL", "Calculator", "evaluate"]
-
 SYSTEM = (
     "Work out the number. Compute with calculate, one step at a time. "
     "Then answer: <answer>...</answer>"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from rlvr_debug.environments.calculator.rows import CalculatorRow
 from rlvr_debug.environments.policies import number_policies, tool_call
 
-__all__ = ["POLICIES"]
-
 _said = "<answer>{}</answer>".format
 
 

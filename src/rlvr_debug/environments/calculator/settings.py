@@ -15,8 +15,6 @@ from rlvr_debug.environments.settings import (
     parts,
 )
 
-__all__ = ["Data", "Settings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Data(DataSettings):

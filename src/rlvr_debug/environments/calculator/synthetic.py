@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from rlvr_debug.environments.calculator.rows import CalculatorRow
 from rlvr_debug.environments.shares import check_shares, draw
 
-__all__ = ["MOST_STEPS", "synthetic_calculator"]
-
 MOST_STEPS = 4
 _LARGEST = 9999  # of all values on the way, without the sign
 _WORDS = {"+": "add", "-": "subtract", "*": "multiply by", "/": "divide by"}

@@ -9,8 +9,6 @@ from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
 from rlvr_debug.environments.shares import shares
 from rlvr_debug.environments.task import Lengths, Task
 
-__all__ = ["TASK"]
-
 TASK = Task(
     row=GSM8KRow,
     # the official schema has no id

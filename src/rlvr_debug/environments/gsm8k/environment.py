@@ -9,8 +9,6 @@ from rlvr_debug.environments import rewards
 from rlvr_debug.environments.base import Environment, Transcript
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 
-__all__ = ["GSM8K", "SYSTEM", "final_answer"]
-
 SYSTEM = "Solve the problem step by step. End with #### and the number."
 _BRACES = re.compile(r"\\boxed\s*\{|\\[{}]|[{}]")
 

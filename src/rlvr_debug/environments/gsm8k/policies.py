@@ -5,8 +5,6 @@ from __future__ import annotations
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 from rlvr_debug.environments.policies import number_policies
 
-__all__ = ["POLICIES"]
-
 
 def oracle(row: GSM8KRow, turn: int) -> str:
     """Work it out as the row says."""

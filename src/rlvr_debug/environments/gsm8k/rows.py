@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from rlvr_debug.data.rows import Row, Text
 from rlvr_debug.errors import InputError
 
-__all__ = ["GSM8KRow"]
-
 
 @dataclass(frozen=True)
 class GSM8KRow(Row):

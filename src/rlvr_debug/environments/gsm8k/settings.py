@@ -9,8 +9,6 @@ from typing import Annotated
 from rlvr_debug.blocks import Count
 from rlvr_debug.environments.settings import DataSettings, EnvironmentSettings, numbers, parts
 
-__all__ = ["Data", "Settings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Data(DataSettings):

@@ -8,15 +8,6 @@ from collections.abc import Iterator, Mapping
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 from rlvr_debug.environments.shares import check_shares, draw
 
-__all__ = [
-    "COINS_QUESTION",
-    "ITEMS",
-    "LARGEST_PRODUCT",
-    "NAMES",
-    "STEP_BEFORE",
-    "synthetic_gsm8k",
-]
-
 NAMES = ("Ada", "Ben", "Cleo", "Dev", "Eve", "Finn", "Gus", "Hana")
 ITEMS = ("apples", "books", "cards", "eggs", "pens", "shells", "stamps", "toys")
 COINS_QUESTION = " How many coins do they cost together?"

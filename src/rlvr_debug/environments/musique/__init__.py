@@ -13,8 +13,6 @@ from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.environments.shares import shares
 from rlvr_debug.environments.task import Lengths, Task
 
-__all__ = ["TASK"]
-
 
 def _synthetic(settings: Mapping[str, Any]) -> Iterator[MuSiQueRow]:
     return synthetic_musique(

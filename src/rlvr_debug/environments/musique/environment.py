@@ -12,8 +12,6 @@ from rlvr_debug.environments.musique.retrieval import Retriever, build_retrieval
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.settings import Settings
 
-__all__ = ["COMPLETE", "SYSTEM", "SYSTEM_COMPLETE", "TOOL", "MuSiQue"]
-
 SYSTEM = (
     "Answer the question. Look up what you need with retrieve_documents, one fact at a time. "
     "Then answer, and cite the documents that you used: <answer>...</answer>\n<cite>[1][2]</cite>"

@@ -10,8 +10,6 @@ from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.policies import tool_call
 from rlvr_debug.environments.task import Policy
 
-__all__ = ["POLICIES"]
-
 
 def oracle(row: MuSiQueRow, turn: int) -> str:
     """Look every hop up with its own question, then answer and cite as the row says."""

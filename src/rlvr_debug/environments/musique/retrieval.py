@@ -19,20 +19,6 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.errors import InputError
 
-__all__ = [
-    "STRATEGIES",
-    "Build",
-    "Encoder",
-    "Retriever",
-    "bm25",
-    "build_retrieval",
-    "golden",
-    "hybrid",
-    "semantic",
-    "sentence_encoder",
-    "with_noise",
-]
-
 Retriever = Callable[[str], list[int]]
 Build = Callable[[MuSiQueRow, int], Retriever]
 Encoder = Callable[[Sequence[str]], np.ndarray]  # texts [N] -> unit vectors [N, D]

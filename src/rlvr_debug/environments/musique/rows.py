@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from rlvr_debug.data.rows import Row, Text
 from rlvr_debug.errors import InputError, short
 
-__all__ = ["Hop", "MuSiQueRow", "Paragraph"]
-
 
 @dataclass(frozen=True)
 class Paragraph:

@@ -15,8 +15,6 @@ from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
 from rlvr_debug.environments.shares import check_shares, draw
 from rlvr_debug.errors import InputError
 
-__all__ = ["ENTITIES", "RELATIONS", "synthetic_musique"]
-
 _STEMS = ("Al", "Bri", "Cor", "Dan", "El", "Fen", "Gar", "Hol", "Is", "Jor", "Kel", "Lor")
 _ENDINGS = ("dora", "mund", "vek", "wyn", "ric", "tas", "nia", "bel", "sor", "gan")
 ENTITIES = tuple(stem + ending for stem in _STEMS for ending in _ENDINGS)

@@ -18,7 +18,7 @@ from rlvr_debug import blocks
 from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
-from rlvr_debug.study import checks
+from rlvr_debug.study import checks, params
 from rlvr_debug.study.arms import arms, runs, seeds_of
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -800,3 +800,27 @@ def test_any_slip_in_the_text_of_params_loads_or_is_one_line(tmp_path: Path) -> 
 
     slip()
     assert 0 < sum(outcomes) < len(outcomes)
+
+
+@pytest.mark.parametrize("name", ["kl-penalty", "gradient-explosion"])
+@pytest.mark.parametrize("overlaid", [False, True])
+def test_a_study_of_one_hypothesis_has_its_arms_and_the_controls(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, overlaid: bool
+) -> None:
+    """It took `~` for five others, and arms for what else the case departs in came all the same."""
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "params.yaml").write_bytes(PARAMS_FILE.read_bytes())
+    monkeypatch.setattr(params, "checkout", lambda: tmp_path)
+    rest = {"study": "mine", "training": {"steps": 7}, "hypotheses": {"prompt-tool-alignment": {}}}
+    overlay = tmp_path / "mine.yaml" if overlaid else None
+    if overlay:
+        overlay.write_text(yaml.safe_dump(rest), encoding="utf-8")
+    path = params.only([name], overlay)
+    found = load_params(PARAMS_FILE, path)
+    assert path == tmp_path / "studies" / f"{'mine-' if overlaid else ''}{name}.yaml"
+    assert found.training.steps == (7 if overlaid else LOADED.training.steps)
+    assert {*found.hypotheses} == {name}
+    tested = {arm.hypothesis for arm in arms(found) if arm.hypothesis}
+    assert tested == {name}
+    with pytest.raises(InputError, match=rf"--hypothesis: found '{name}s', did you mean '{name}'"):
+        params.only([f"{name}s"], overlay)

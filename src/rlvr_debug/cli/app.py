@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -37,6 +37,13 @@ _WIDE = 200  # characters of a table that goes to a file or another program
 Overlay = Annotated[
     Path | None, typer.Option(help="A study's parameters, merged over params.yaml.")
 ]
+Hypotheses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hypothesis",
+        help="Test this one, and no other that is not named so; its study is written.",
+    ),
+]
 Cores = Annotated[str | None, typer.Option(help="How many, or all; without, as the profile says.")]
 Every = Annotated[bool, typer.Option("--all", help="Every phase, whatever one finds.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: all of it, as JSON.")]
@@ -58,6 +65,17 @@ def command(*examples: str, **settings: Any) -> Callable[[_Command], _Command]:
     # \b: lines stay as they are
     lines = "\n".join(f"  rlvr-debug {example}" for example in examples)
     return app.command(epilog=f"\b\nExamples:\n{lines}", **settings)
+
+
+def narrowed(overlay: Path | None, hypotheses: Sequence[str] | None) -> Path | None:
+    """Return the overlay of a study of these hypotheses alone, which is written and named; without any, that given."""
+    if not hypotheses:
+        return overlay
+    from rlvr_debug.study.params import only
+
+    path = only(hypotheses, overlay)
+    print(f"wrote {path}, the overlay of this study", file=sys.stderr)
+    return path
 
 
 def study_of(overlay: Path | None, every_phase: bool = False) -> tuple[Params, Path]:

@@ -16,9 +16,11 @@ from rlvr_debug.checkout import ROOT, checkout
 from rlvr_debug.cli.app import (
     AsJson,
     Every,
+    Hypotheses,
     Overlay,
     command,
     console,
+    narrowed,
     print_answer,
     study_of,
     table,
@@ -41,6 +43,7 @@ _STYLES = {"training": "bold", "evaluating": "bold", "failed": "bold red", "wait
 )
 def plan(
     overlay: Overlay = None,
+    hypothesis: Hypotheses = None,
     cores: Annotated[
         str, typer.Option(help="Cores that the time is told for: how many, or all.")
     ] = "all",
@@ -55,7 +58,7 @@ def plan(
     from rlvr_debug.study.plan import plan as planned
     from rlvr_debug.study.plan import plan_text
 
-    found = planned(overlay, cores, every_phase)
+    found = planned(narrowed(overlay, hypothesis), cores, every_phase)
     print_answer(asdict(found) if as_json else plan_text(found))
 
 

@@ -16,9 +16,11 @@ from rlvr_debug.cli.app import (
     AsJson,
     Cores,
     Every,
+    Hypotheses,
     Overlay,
     command,
     console,
+    narrowed,
     print_answer,
     study_of,
     table,
@@ -46,12 +48,14 @@ PassedOn = Annotated[
 @command(
     "run",
     "run --overlay studies/healthy.yaml --cores 2",
+    "run --hypothesis kl-penalty",
     "run --profile slurm --verbose",
     "run -- results/metrics.json -n",
 )
 def run(
     passed_on: PassedOn = None,
     overlay: Overlay = None,
+    hypothesis: Hypotheses = None,
     cores: Cores = None,
     profile: Profile = None,
     every_phase: Every = False,
@@ -65,6 +69,7 @@ def run(
         raise InputError(
             f"run: found {passed_on[0]!r}, expected it after -- if it is for Snakemake"
         )
+    overlay = narrowed(overlay, hypothesis)
     speaks = verbose or bool(passed_on)
     results = _run(overlay, cores, profile, every_phase, speaks, passed_on or ())
     if not passed_on:

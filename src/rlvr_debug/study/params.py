@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from typing import Any
 import yaml
 
 from rlvr_debug.blocks import checked, told
+from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT, checkout, has_checkout
 from rlvr_debug.environments import environment_names, settings_of
 from rlvr_debug.errors import InputError, hint
-from rlvr_debug.files import read_text
+from rlvr_debug.files import read_text, write_text
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.interventions import ALL, filled
 from rlvr_debug.study.model import Params
@@ -96,6 +98,28 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
     params = filled(params, overlay or path)
     check_references(params, overlay or path)
     return params
+
+
+def only(names: Sequence[str], overlay: Path | None) -> Path:
+    """Write studies/<name>.yaml, an overlay with these hypotheses and no others, and return it.
+
+    overlay: the rest of that study. Raises InputError for a hypothesis that no cause's folder has.
+    """
+    shipped = study_params().hypotheses
+    over = _read(overlay) if overlay else {}
+    own = over.get("hypotheses")
+    own = own if isinstance(own, dict) else {}
+    for name in names:
+        if name not in (known := hypothesis_names()):
+            raise InputError(f"--hypothesis: found '{name}', {hint(name, known)}")
+    tested = {name: own.get(name) or {} for name in names if name in own or name not in shipped}
+    switched_off = {name: None for name in shipped if name not in names}
+    study = "-".join(filter(None, [over.get("study"), *names]))
+    path = checkout() / "studies" / f"{study}.yaml"
+    # the controls and nothing else: no arms for what else the case departs in
+    content = {"unnamed": False, **over, "study": study, "hypotheses": {**switched_off, **tested}}
+    write_text(path, yaml.safe_dump(content, sort_keys=False))
+    return path
 
 
 def _read(path: Path) -> Raw:

@@ -16,8 +16,7 @@ from typing import Any
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import task_of
 from rlvr_debug.errors import InputError
-from rlvr_debug.study.arms import HEALTHY
-from rlvr_debug.study.model import Vllm
+from rlvr_debug.study.model import HEALTHY, Vllm
 
 # of vLLM's server, but for who shares it: one training has its own
 _VLLM = tuple(key for key in fields(Vllm) if key.name != "shared_by")

@@ -117,11 +117,11 @@ def test_every_study_that_ships_loads_and_has_a_case_a_control_and_all_seeds(
 ) -> None:
     params = load_params(PARAMS_FILE, overlay)
     found = list(runs(params))
-    names = [arm.name for arm in arms(params)]
+    names = [arm.arm for arm in arms(params)]
     assert names[:2] == ["case", "control"]
     assert len(set(names)) == len(names)
     for arm in arms(params):
-        own = [run.seed for run in found if run.arm == arm.name]
+        own = [run.seed for run in found if run.arm == arm.arm]
         assert len(own) == len(set(own))
         if params.design == "sequential":
             assert own == list(range(len(own)))

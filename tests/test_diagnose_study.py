@@ -11,7 +11,7 @@ from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.diagnosis.rank import diagnose_log
 from rlvr_debug.errors import InputError
-from rlvr_debug.study.diagnosed import overlay_text, params_of, write_overlay, write_study
+from rlvr_debug.study.diagnosed import overlay_text, write_overlay, write_study
 from rlvr_debug.study.params import load_params
 from tests.test_diagnose import healthy, log_of, rows_of
 
@@ -32,9 +32,11 @@ def test_the_cost_is_that_of_the_studys_runs_at_the_logs_own_pace(tmp_path: Path
 
 @pytest.mark.parametrize("trainer", ["trl", "command"])
 @pytest.mark.parametrize("slug", hypothesis_names())
-def test_the_overlay_of_every_hypothesis_is_a_valid_study(slug: str, trainer: str) -> None:
+def test_the_overlay_of_every_hypothesis_is_a_valid_study(
+    slug: str, trainer: str, tmp_path: Path
+) -> None:
     log = log_of(rows_of({**healthy(0), "learning_rate": np.zeros(40)}))
-    params = params_of(overlay_text(log, [slug], trainer))
+    params = write_overlay(overlay_text(log, [slug], trainer), tmp_path / "study.yaml")
     assert list(params.arms) == [slug]
     assert params.trainer == trainer
     assert params.cases["mine"].training["learning_rate"] == 0

@@ -66,7 +66,7 @@ def test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant(copied: Pa
     shown = (
         "from rlvr_debug.study.params import *; from rlvr_debug.study.arms import arms; "
         "from pathlib import Path; p = load_params(Path('params.yaml'), Path('mine.yaml')); "
-        "print(*sorted(a.name for a in arms(p) if a.hypothesis == 'skipped-steps'))"
+        "print(*sorted(a.arm for a in arms(p) if a.hypothesis == 'skipped-steps'))"
     )
     # clip-tenfold changes nothing that the case has of its own
     assert (

@@ -31,8 +31,8 @@ from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
-from rlvr_debug.study.arms import HEALTHY, runs
-from rlvr_debug.study.model import Params
+from rlvr_debug.study.arms import runs
+from rlvr_debug.study.model import HEALTHY, Params
 from rlvr_debug.study.params import load_params
 from tests.small import ROWS, SETTINGS, Train, small_environment, small_training
 

@@ -18,8 +18,8 @@ from rlvr_debug.data.hub import Selection, hub_rows, parse_selections
 from rlvr_debug.data.prepare import prepare, read_splits, rooted
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
-from rlvr_debug.study.arms import own_rows
 from rlvr_debug.study.params import load_params
+from rlvr_debug.study.resolved import own_rows
 from tests.study_file import changed, study_file
 
 PARAMS = load_params(ROOT / "params.yaml")

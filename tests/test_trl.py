@@ -235,7 +235,7 @@ def test_what_trl_has_no_counterpart_for_is_said_and_not_run() -> None:
         },
     }
     params = study(hypotheses=hypotheses)
-    names = [arm.name for arm in arms(params)]
+    names = [arm.arm for arm in arms(params)]
     assert "beta-0" in names
     assert "attention-mask" not in names
     assert "k1" not in names
@@ -267,7 +267,7 @@ def test_trl_s_corrections_for_a_sampler_are_arms_where_vllm_samples() -> None:
     assert "token-mask: importance_sampling_cap 2.0" in unmapped(without)["sampler-mismatch"]
     params = corrections(use_vllm=True)
     assert "sampler-mismatch" not in unmapped(params)
-    assert {a.name for a in arms(params) if a.design == "repair"} == {
+    assert {a.arm for a in arms(params) if a.design == "repair"} == {
         mode.replace("_", "-") for mode in MODES
     }
 
@@ -302,7 +302,7 @@ def test_a_cap_alone_is_our_correction_and_none_leaves_trl_s_own(tmp_path: Path)
 
 def test_a_user_s_reward_function_is_a_defect_of_the_score_stage() -> None:
     case = {"faults": [], "reward": "examples/trl_rewards.py:judged_once"}
-    by_name = {arm.name: arm for arm in arms(study(case="mine", cases={"mine": case}))}
+    by_name = {arm.arm: arm for arm in arms(study(case="mine", cases={"mine": case}))}
     assert by_name["case"].faults == ("examples/trl_rewards.py:judged_once",)
     assert by_name["own-scores"].faults == ()
     assert by_name["own-scores-alone"].faults == by_name["case"].faults
@@ -310,7 +310,7 @@ def test_a_user_s_reward_function_is_a_defect_of_the_score_stage() -> None:
 
 def test_options_are_mended_and_planted_like_settings() -> None:
     case = {"faults": [], "options": {"max_completion_length": 8}}
-    by_name = {arm.name: arm for arm in arms(study(case="mine", cases={"mine": case}))}
+    by_name = {arm.arm: arm for arm in arms(study(case="mine", cases={"mine": case}))}
     lengths = {name: arm.options["max_completion_length"] for name, arm in by_name.items()}
     assert lengths["case"] == lengths["completion-length-alone"] == 8
     assert lengths["control"] == lengths["completion-length"] == 256

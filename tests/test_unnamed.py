@@ -18,12 +18,12 @@ from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.report.answer import answer
 from rlvr_debug.study.arms import arms
 from rlvr_debug.study.checks import check_references
-from rlvr_debug.study.departures import Arm
 from rlvr_debug.study.interventions import filled
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates, planned
 from rlvr_debug.study.resolved import resolve
+from rlvr_debug.trainers.base import Run
 from tests.made_up_study import REPORT_SETTINGS
 from tests.made_up_study import Study as MadeUp
 from tests.study_file import changed
@@ -42,8 +42,8 @@ def sick(case: dict[str, Any], hypotheses: Any = None, **over: Any) -> Params:
     return params
 
 
-def unnamed(params: Params) -> dict[str, Arm]:
-    return {arm.name: arm for arm in arms(params) if is_unnamed(arm.hypothesis)}
+def unnamed(params: Params) -> dict[str, Run]:
+    return {arm.arm: arm for arm in arms(params) if is_unnamed(arm.hypothesis)}
 
 
 def test_a_stage_and_a_setting_that_no_hypothesis_is_about_are_mended_and_tried_alone() -> None:
@@ -55,7 +55,7 @@ def test_a_stage_and_a_setting_that_no_hypothesis_is_about_are_mended_and_tried_
         "unnamed-optimizer-step-alone",
         "unnamed-training-clip-alone",
     ]
-    told = {name: (arm.design, arm.faults, arm.training["clip"]) for name, arm in found.items()}
+    told = {name: (arm.design, arm.faults, arm.training.clip) for name, arm in found.items()}
     assert told == {
         "unnamed-optimizer-step": ("repair", (), 0.9),
         "unnamed-training-clip": ("repair", ("empty-optimizer",), 0.2),
@@ -106,7 +106,7 @@ def test_an_arm_that_would_win_by_its_budget_or_mean_nothing_is_not_made() -> No
     adapter = {"lora_r": 8, "lora_alpha": 32}
     found = unnamed(sick({"training": adapter}))
     assert "unnamed-training-lora-r" not in found  # 32 and no adapter
-    assert found["unnamed-training-lora-r-alone"].training["lora_r"] == 8
+    assert found["unnamed-training-lora-r-alone"].training.lora_r == 8
 
 
 def test_an_arm_of_the_user_s_cannot_have_such_a_name() -> None:

@@ -56,7 +56,7 @@ def test_each_fix_of_a_release_takes_one_fault_away() -> None:
 
 
 def test_the_case_is_the_wheel_and_each_arm_has_its_fixes() -> None:
-    found = {arm.name: fixes_without(RELEASE, arm.faults) for arm in arms(PARAMS)}
+    found = {arm.arm: fixes_without(RELEASE, arm.faults) for arm in arms(PARAMS)}
     everything = fix_names(RELEASE)
     assert found["case"] == []
     assert found["control"] == found["random-reward"] == everything

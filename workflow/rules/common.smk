@@ -11,10 +11,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(workflow.basedir).parent / "src"))
 
 from rlvr_debug.blocks import told as plain
-from rlvr_debug.study.arms import own_programs, own_rows
 from rlvr_debug.verdicts.looks import look_file, read_look
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.resolved import resolve, write_study
+from rlvr_debug.study.resolved import own_programs, own_rows, resolve, write_study
 from rlvr_debug.errors import InputError
 from rlvr_debug.causes import variant_file, variant_names
 from rlvr_debug.environments import environment_names

@@ -1,57 +1,142 @@
-"""The arms of a study and its runs: what each training process is told."""
+"""From hypotheses to runs: what each arm changes about the case, and all that a training process is given.
+
+A cause declares interventions (causes/base.py). In params.yaml an intervention is an Arm, with values for this study's
+case; what comes of it is a Run: the case with the arm's changes, and the control with that part as in the case.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr_debug.blocks import told
-from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.causes.unnamed import BLOCKS
-from rlvr_debug.data.hub import folders
-from rlvr_debug.environments.settings import DataSettings
+from rlvr_debug.causes import load_hypothesis, stage_of
+from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
+from rlvr_debug.errors import typed
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.study.departures import Arm, Part, departures, stage_broken, with_part
-from rlvr_debug.study.model import Case, InterventionArm, Params, SeedsByDesign
-from rlvr_debug.study.valid import Wrong, check_budget, check_training
+from rlvr_debug.study.model import Arm, Changes, Params, SeedsByDesign
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 
-HEALTHY = "healthy"
+# --- an arm's runs
 
 
-def interventions(params: Params) -> dict[str, InterventionArm]:
+def arms(params: Params) -> list[Run]:
+    """Return a run of the case, of the controls, and of every arm that the trainer has a counterpart for; without seeds.
+
+    The controls are a healthy one per environment in use and, in the case's, one with random rewards.
+    An intervention is run both ways: the case with that part mended, and, where the case departs from
+    the control in it, the control with that part alone as in the case. The first finds a cause that
+    acts by itself, the second one that another defect hides. One that gives a stage a fault is run in the case.
+    What the case departs in and no hypothesis changes has such a pair of arms of its own.
+    Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
+    """
+    main, trainer = params.environment, load_trainer(params.trainer)
+    name = "control"
+    control = Run(
+        arm=name,
+        design=name,
+        hypothesis="",
+        environment=main,
+        seed=0,
+        trainer=params.trainer,
+        faults=(),
+        rollouts={},
+        options=params.options,
+        training=params.training,
+        trained_as=name,
+    )
+    case = _changed(control, params.own_case)
+    case = replace(case, arm="case", design="case", faults=params.own_case.defects)
+    tested = [
+        _of_arm(params, arm, replace(case, arm=name, hypothesis=slug), control)
+        for slug, own in sorted(params.arms.items())
+        for name, arm in sorted(own.items())
+        if not _missing(params, arm)
+    ]
+    found = [arm for pair in tested for arm in pair]
+    found += [arm for arm in _unnamed(params, case, control) if _means_something(arm, case, params)]
+    repairs = [arm for arm in found if arm.design == "repair"]
+    others = sorted({arm.environment for arm in repairs} - {main})
+    controls = [replace(control, arm=f"{name}-control", environment=name) for name in others]
+    if random := trainer.random_reward(params.options, told(params.command)):
+        faults, options = random
+        arm = replace(control, arm="random-reward", design="random_reward")
+        controls.append(replace(arm, faults=faults, options=options))
+    return [case, control, *controls, *repairs, *(arm for arm in found if arm.design == "alone")]
+
+
+def _changed(run: Run, changes: Changes) -> Run:
+    """Return the run with these settings."""
+    return replace(
+        run,
+        rollouts={**run.rollouts, **changes.rollouts},
+        options={**run.options, **changes.options},
+        training=replace(run.training, **changes.training),
+    )
+
+
+def _of_arm(params: Params, arm: Arm, case: Run, control: Run) -> Iterator[Run]:
+    """Yield the case with the arm's changes and, where it departs there, the control with that part of the case.
+
+    case: with the arm's name and hypothesis.
+    """
+    changes = _whole(params, arm)
+    swapped = tuple(fault for fault in case.faults if stage_broken(fault) in changes.swap)
+    given = {*changes.swap, *map(stage_broken, changes.faults)}
+    left = (fault for fault in case.faults if stage_broken(fault) not in given)
+    environment = changes.environment or params.environment
+    elsewhere = environment != params.environment
+    # the case's rollouts are settings of its own environment
+    mended = _changed(replace(case, rollouts={}) if elsewhere else case, changes)
+    # what the environment has anyway changes nothing
+    usual = vars(params.environments[environment])
+    rollouts = {key: v for key, v in mended.rollouts.items() if v != usual[key]}
+    # vLLM's server is asked after each update whatever an option says
+    watching = load_trainer(params.trainer).watching if params.sampler == "vllm" else frozenset()
+    options = {key: v for key, v in mended.options.items() if key not in watching}
+    repair = replace(mended, design="repair", environment=environment, rollouts=rollouts)
+    yield replace(repair, faults=(*left, *changes.faults), options=options)
+    departing = _departing(changes, case, control)
+    if not elsewhere and (swapped or departing != Arm()):
+        alone = _changed(replace(control, hypothesis=case.hypothesis), departing)
+        yield replace(alone, arm=f"{case.arm}-alone", design="alone", faults=swapped)
+
+
+def interventions(params: Params) -> dict[str, Arm]:
     """Return every hypothesis' arms by name, as params.yaml has them."""
     return {name: arm for arms in params.arms.values() for name, arm in arms.items()}
 
 
-def _changes(params: Params, arm: InterventionArm) -> InterventionArm:
+def _whole(params: Params, arm: Arm) -> Arm:
     """Return what the arms change that it is `with`, and after them the arm itself."""
     known = interventions(params)
     return functools.reduce(
-        lambda a, b: InterventionArm(
+        lambda a, b: Arm(
             environment=b.environment or a.environment,
             swap=tuple(dict.fromkeys([*a.swap, *b.swap])),
             faults=tuple(dict.fromkeys([*a.faults, *b.faults])),
-            **_settings(a, b),
+            **{kind: {**getattr(a, kind), **getattr(b, kind)} for kind in BLOCKS},
         ),
-        [*(_changes(params, known[name]) for name in arm.with_), replace(arm, with_=())],
+        [*(_whole(params, known[name]) for name in arm.with_), replace(arm, with_=())],
     )
 
 
-def _settings(first: Arm | InterventionArm, second: InterventionArm | Case) -> dict[str, Any]:
-    """By field, what both say; the second one counts."""
-    return {kind: {**getattr(first, kind), **getattr(second, kind)} for kind in BLOCKS}
+def _settings(run: Run, block: str) -> Mapping[str, Any]:
+    return vars(run.training) if block == "training" else getattr(run, block)
 
 
-def faults_of(case: Case) -> tuple[str, ...]:
-    """Return the planted ones, and the user's own reward function."""
-    return (*case.faults, *filter(None, [case.reward]))
+def _departing(changes: Arm, case: Run, control: Run) -> Arm:
+    """Of what an intervention changes: the settings of the case that are not the control's."""
+    found: dict[str, Any] = {}
+    for kind in BLOCKS:
+        own, right = _settings(case, kind), _settings(control, kind)
+        keys = (key for key in getattr(changes, kind) if key in own)
+        found[kind] = {key: own[key] for key in keys if own[key] != right.get(key)}
+    return Arm(**found)
 
 
 def unmapped(params: Params) -> dict[str, str]:
@@ -68,100 +153,145 @@ def unmapped(params: Params) -> dict[str, str]:
     return found
 
 
-def _missing(params: Params, arm: InterventionArm) -> list[str]:
-    changed = _changes(params, arm)
-    stages = dict.fromkeys([*changed.swap, *map(stage_broken, changed.faults)])
-    case = params.cases.get(params.case, Case())
-    options = {**params.options, **case.options, **changed.options}
-    return load_trainer(params.trainer).missing(stages, changed.training, options)
+def _missing(params: Params, arm: Arm) -> list[str]:
+    changes = _whole(params, arm)
+    stages = dict.fromkeys([*changes.swap, *map(stage_broken, changes.faults)])
+    options = {**params.options, **params.own_case.options, **changes.options}
+    return load_trainer(params.trainer).missing(stages, changes.training, options)
 
 
-def arms(params: Params) -> list[Arm]:
-    """The case, the controls, and every hypothesis' interventions that the trainer has a counterpart for.
-
-    The controls are a healthy one per environment in use and, in the case's, one with random rewards.
-    An intervention is run both ways: the case with that part mended, and, where the case departs from
-    the control in it, the control with that part alone as in the case. The first finds a cause that
-    acts by itself, the second one that another defect hides. One that gives a stage a fault is run in the case.
-    What the case departs in and no hypothesis changes has such a pair of arms of its own.
-    Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
-    """
-    main, healthy = params.environment, told(params.training)
-    control = Arm("control", "control", "", main, (), {}, params.options, healthy)
-    own = params.cases.get(params.case, Case())
-    case = replace(control, name="case", design="case", faults=faults_of(own))
-    case = replace(case, **_settings(control, own))
-
-    trainer = load_trainer(params.trainer)
-    # vLLM's server is asked after each update whatever an option says
-    superfluous = trainer.watching if params.sampler == "vllm" else frozenset()
-    repairs, alone = [], []
-    for slug, known in sorted(params.arms.items()):
-        for name, arm in sorted(known.items()):
-            if _missing(params, arm):
-                continue
-            changed = _changes(params, arm)
-            swapped = tuple(fault for fault in case.faults if stage_broken(fault) in changed.swap)
-            environment = changed.environment or main
-            # the case's rollouts are settings of its own environment
-            kept = case if environment == main else replace(case, rollouts={})
-            broken = {*map(stage_broken, changed.faults)}
-            left = (f for f in case.faults if f not in swapped and stage_broken(f) not in broken)
-            settings = _settings(kept, changed)
-            # what the environment has anyway changes nothing
-            usual = vars(params.environments[environment])
-            rollouts = {key: v for key, v in settings["rollouts"].items() if v != usual[key]}
-            options = {k: v for k, v in settings["options"].items() if k not in superfluous}
-            settings = {**settings, "rollouts": rollouts, "options": options}
-            faults = (*left, *changed.faults)
-            repairs.append(Arm(name, "repair", slug, environment, faults, **settings))
-            departing = _departing(changed, case, control)
-            if environment == main and (swapped or departing != InterventionArm()):
-                settings = _settings(control, departing)
-                alone.append(Arm(f"{name}-alone", "alone", slug, main, swapped, **settings))
-    for repair, one in _unnamed(params, case, control):
-        repairs += [repair] if _means_something(repair, case, params) else []
-        alone += [one] if _means_something(one, case, params) else []
-    others = sorted({arm.environment for arm in repairs} - {main})
-    controls = [replace(control, name=f"{name}-control", environment=name) for name in others]
-    if found := trainer.random_reward(params.options, told(params.command)):
-        faults, options = found
-        random = replace(control, name="random-reward", design="random_reward")
-        controls.append(replace(random, faults=faults, options=options))
-    return [case, control, *controls, *repairs, *alone]
+# --- what no hypothesis is about
 
 
-def _unnamed(params: Params, case: Arm, control: Arm) -> Iterator[tuple[Arm, Arm]]:
+@dataclass(frozen=True)
+class Part:
+    """A stage, or a setting and the block that it stands in; of a stage the block is empty."""
+
+    name: str
+    block: str = ""
+
+
+def stage_broken(fault: str) -> str:
+    """By a planted fault, or by a user's own reward function."""
+    return "score" if ":" in fault else stage_of(fault)
+
+
+def _unnamed(params: Params, case: Run, control: Run) -> Iterator[Run]:
     """Yield of each stage and setting that the case departs in and no hypothesis changes: mended, and alone."""
     if not any(params.arms.values()) or not params.unnamed:
         return
-    usual = vars(params.environments[params.environment])
-    watching = load_trainer(params.trainer).watching
     covered = set(_covered(params))
-    for part in departures(case, control, usual, watching):
+    for part in _departures(params, case, control):
         if part not in covered:
-            slug = part.slug
-            mended, one = with_part(case, control, part), with_part(control, case, part)
-            yield (
-                replace(mended, name=slug, design="repair", hypothesis=slug),
-                replace(one, name=f"{slug}-alone", design="alone", hypothesis=slug),
-            )
+            slug = unnamed_slug(part.name, part.block)
+            mended, alone = _with_part(case, control, part), _with_part(control, case, part)
+            yield replace(mended, arm=slug, design="repair", hypothesis=slug)
+            yield replace(alone, arm=f"{slug}-alone", design="alone", hypothesis=slug)
+
+
+def _departures(params: Params, case: Run, control: Run) -> list[Part]:
+    """Return every stage and setting of the case that is not the control's, but for options that change nothing."""
+    # rollouts have the environment's settings where a run says nothing
+    usual = {kind: _settings(control, kind) for kind in BLOCKS}
+    usual["rollouts"] = vars(params.environments[params.environment])
+    watching = load_trainer(params.trainer).watching
+    stages = [Part(stage_broken(fault)) for fault in case.faults]
+    return stages + [
+        Part(name, kind)
+        for kind in BLOCKS
+        for name, value in _settings(case, kind).items()
+        if name not in watching and value != usual[kind].get(name)
+    ]
+
+
+def _with_part(run: Run, other: Run, part: Part) -> Run:
+    """Return the first run with that part as the other one has it."""
+    if not part.block:
+        kept = (fault for fault in run.faults if stage_broken(fault) != part.name)
+        given = (fault for fault in other.faults if stage_broken(fault) == part.name)
+        return replace(run, faults=(*kept, *given))
+    theirs = _settings(other, part.block)
+    value = {part.name: theirs[part.name]} if part.name in theirs else {}
+    if part.block == "training":
+        return replace(run, training=replace(run.training, **value))
+    kept_ = {key: v for key, v in _settings(run, part.block).items() if key != part.name}
+    changed: dict[str, Any] = {part.block: {**kept_, **value}}
+    return replace(run, **changed)
 
 
 def _covered(params: Params) -> Iterator[Part]:
     """Yield the stages and settings that arms of causes change about the case."""
     for slug, own in params.arms.items():
         for arm in own.values():
-            changed = _changes(params, arm)
-            elsewhere = changed.environment not in ("", params.environment)
+            changes = _whole(params, arm)
+            elsewhere = changes.environment not in ("", params.environment)
             if elsewhere or _missing(params, arm) or load_hypothesis(slug).kind != "cause":
                 continue
-            yield from map(Part, changed.swap)
-            yield from (Part(name, block) for block in BLOCKS for name in getattr(changed, block))
+            yield from map(Part, changes.swap)
+            yield from (Part(name, kind) for kind in BLOCKS for name in getattr(changes, kind))
 
 
-def _means_something(arm: Arm, case: Arm, params: Params) -> bool:
-    """Whether an arm that nobody asked for can be run: what means nothing together is not told, and no larger budget."""
+# --- what an arm may not be
+
+
+class Wrong(Exception):
+    """What is wrong with a key. checks.check_references names the file."""
+
+    @classmethod
+    def value(cls, key: str, found: Any, expected: Any, arm: Run | None = None) -> Wrong:
+        """Of a key that has a value which means nothing. arm: the one that has it, where only one may."""
+        place = f" in arm '{arm.arm}'" if arm else ""
+        return cls(f"key '{key}' is {found}{place}, expected {expected}")
+
+
+def check_budget(arm: Run, case: Run) -> None:
+    """Raise Wrong where the arm would win because it samples or trains more than the case."""
+    for name, value, allowed in (
+        ("steps", arm.training.steps, case.training.steps),
+        ("rollouts per step", arm.rollouts_per_step, case.rollouts_per_step),
+        ("num_iterations", arm.training.num_iterations, case.training.num_iterations),
+    ):
+        if arm.hypothesis and value > allowed:
+            raise Wrong(
+                f"arm '{arm.arm}' of {arm.hypothesis} has {value} {name}, expected at most "
+                f"the case's {allowed}: an arm with a larger budget shows nothing"
+            )
+
+
+# the KL comes off the sum of the parts, and the loss has no term of it that a ratio could weight
+_FOR_KL_IN_REWARD = {
+    "multi_objective_aggregation": "sum_then_normalize",
+    "use_bias_correction_kl": False,
+}
+
+
+def check_training(arm: Run, processes: int) -> None:
+    """Raise Wrong where settings of the arm mean nothing together."""
+    training, batch = arm.training, arm.rollouts_per_step
+    parts = training.gradient_accumulation_steps
+    if parts > batch:
+        most = f"at most a batch's {batch} rollouts"
+        raise Wrong.value("training.gradient_accumulation_steps", parts, most, arm)
+    # a repair of the adapter alone has no counterpart in a control without one
+    no_adapter = not training.lora_r and arm.design != "alone"
+    if no_adapter and training.lora_alpha != TrainingSettings.lora_alpha:
+        right = f"{TrainingSettings.lora_alpha} with lora_r 0: full fine-tuning has no adapter"
+        raise Wrong.value("training.lora_alpha", training.lora_alpha, right, arm)
+    if training.kl_place == "reward":
+        for key, needed in _FOR_KL_IN_REWARD.items():
+            if (value := getattr(training, key)) != needed:
+                right = f"{needed} with kl_place reward"
+                raise Wrong.value(f"training.{key}", typed(value), right, arm)
+    # every process has as many sequences as any other
+    if batch % processes:
+        raise Wrong(
+            f"key 'launch.processes' is {processes}, expected a divisor of a batch's {batch} "
+            f"rollouts in arm '{arm.arm}'"
+        )
+
+
+def _means_something(arm: Run, case: Run, params: Params) -> bool:
+    """Whether an arm that nobody asked for can be run: with settings that go together, and no larger budget."""
     try:
         check_training(arm, params.launch.processes)
         check_budget(arm, case)
@@ -170,19 +300,12 @@ def _means_something(arm: Arm, case: Arm, params: Params) -> bool:
     return True
 
 
-def hypotheses_of(params: Params, found: Iterable[Arm | Run]) -> list[str]:
-    """Return the slugs of the study's hypotheses, and of what none of them names. found: its arms, or their runs."""
-    return sorted({*params.arms, *(arm.hypothesis for arm in found if arm.hypothesis)})
+# --- seeds
 
 
-def _departing(changed: InterventionArm, case: Arm, control: Arm) -> InterventionArm:
-    """Of what an intervention changes: the settings of the case that are not the control's."""
-    found: dict[str, Any] = {}
-    for kind in BLOCKS:
-        own, right = getattr(case, kind), getattr(control, kind)
-        keys = (key for key in getattr(changed, kind) if key in own)
-        found[kind] = {key: own[key] for key in keys if own[key] != right.get(key)}
-    return InterventionArm(**found)
+def hypotheses_of(params: Params, runs: Iterable[Run]) -> list[str]:
+    """Return the slugs of the study's hypotheses, and of what none of them names."""
+    return sorted({*params.arms, *(run.hypothesis for run in runs if run.hypothesis)})
 
 
 def seeds_of(params: Params, design: str) -> list[int]:
@@ -193,7 +316,7 @@ def seeds_of(params: Params, design: str) -> list[int]:
     return list(seeds)
 
 
-def _seeds(params: Params, arm: Arm) -> Sequence[int]:
+def _seeds(params: Params, arm: Run) -> Sequence[int]:
     """All that runs of this arm may have."""
     if params.design == "fixed":
         return seeds_of(params, arm.design)
@@ -204,50 +327,22 @@ def _seeds(params: Params, arm: Arm) -> Sequence[int]:
 
 
 def runs(params: Params) -> Iterator[Run]:
-    """Every run of the study, wholly resolved. Arms that are told the same share their runs, and so their seeds.
+    """Every run of the study, wholly resolved. Arms with equal settings share their runs, and so their seeds.
 
     Of the sequential design, all that its looks may choose.
     """
-    alike: dict[str, list[Arm]] = {}
-    for arm in arms(params):
-        each = [arm.environment, arm.faults, arm.rollouts, arm.options, arm.training]
-        alike.setdefault(json.dumps(each, sort_keys=True), []).append(arm)
-    shared = {arm.name: same for same in alike.values() for arm in same}
-    for arm in arms(params):
-        same = shared[arm.name]
-        for seed in dict.fromkeys(s for each in same for s in _seeds(params, each)):
-            yield Run(
-                arm=arm.name,
-                design=arm.design,
-                hypothesis=arm.hypothesis,
-                environment=arm.environment,
-                seed=seed,
-                trainer=params.trainer,
-                faults=arm.faults,
-                rollouts=arm.rollouts,
-                options=arm.options,
-                training=TrainingSettings(**arm.training),
-                trained_as=same[0].name,
-            )
+    found = arms(params)
+    alike: dict[str, list[Run]] = {}
+    for arm in found:
+        settings = [arm.environment, arm.faults, arm.rollouts, arm.options, vars(arm.training)]
+        alike.setdefault(json.dumps(settings, sort_keys=True), []).append(arm)
+    shared = {arm.arm: same for same in alike.values() for arm in same}
+    for arm in found:
+        same = shared[arm.arm]
+        for seed in dict.fromkeys(s for other in same for s in _seeds(params, other)):
+            yield replace(arm, seed=seed, trained_as=same[0].arm)
 
 
 def trained_runs(params: Params) -> list[Run]:
-    """Return the runs that are trained: one of all that are told the same."""
+    """Return the runs that are trained: one of all with equal settings."""
     return [run for run in runs(params) if run.arm == run.trained_as]
-
-
-def own_programs(params: Params, root: Path) -> list[str]:
-    """The user's reward function and program, as params.yaml names them: files under `root`."""
-    faults = (fault for run in runs(params) for fault in run.faults if ":" in fault)
-    words = {*params.command.program, *(f.partition(":")[0] for f in faults)}
-    return sorted(word for word in words if (root / word).is_file())
-
-
-def own_rows(settings: DataSettings, root: Path) -> list[str]:
-    """Return the user's own files of rows, from `root`; of a folder that `datasets` loads, all."""
-    if settings.source == "jsonl":
-        return list(filter(None, (settings.path, settings.heldout_path)))
-    named = (settings.datasets, settings.heldout_datasets)
-    found = (root / folder for text in named if text for folder in folders(text))
-    files = {file for folder in found for file in folder.rglob("*") if file.is_file()}
-    return sorted(os.path.relpath(file, root) for file in files)

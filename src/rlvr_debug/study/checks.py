@@ -17,15 +17,15 @@ from rlvr_debug.models.architectures import architecture_of, config_of
 from rlvr_debug.models.places import base_model
 from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
 from rlvr_debug.study.arms import (
-    HEALTHY,
+    Wrong,
     arms,
-    faults_of,
+    check_budget,
+    check_training,
     interventions,
     runs,
+    stage_broken,
 )
-from rlvr_debug.study.departures import stage_broken
-from rlvr_debug.study.model import Case, InterventionArm, Params
-from rlvr_debug.study.valid import Wrong, check_budget, check_training
+from rlvr_debug.study.model import HEALTHY, Arm, Case, Changes, Params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Asked, Trainer
 from rlvr_debug.venvs import venv_names
@@ -58,7 +58,7 @@ def _check(params: Params) -> None:
             raise Wrong(f"key '{key}' is taken: the healthy case has no faults")
         for fault in case.faults:
             _known(fault, variant_names(), f"{key}.faults", "fault")
-        stages = list(map(stage_broken, faults_of(case)))
+        stages = list(map(stage_broken, case.defects))
         if len(set(stages)) < len(stages):
             raise Wrong(f"key '{key}.faults' breaks a stage twice, expected once")
         _check_rollouts(case, key, params.environments[params.environment])
@@ -86,7 +86,7 @@ def _check(params: Params) -> None:
             _check_with(params, f"{key}.arms.{name}.with", arm, (name,))
             main = arm.environment or params.environment
             _check_rollouts(arm, f"{key}.arms.{name}", params.environments[main])
-            if arm == InterventionArm():
+            if arm == Arm():
                 raise Wrong(
                     f"key '{key}.arms.{name}' changes nothing, expected what it does to the case"
                 )
@@ -103,11 +103,11 @@ def _check(params: Params) -> None:
     if params.evaluation.verifiers_rows:
         _check_verifiers(params)
     _check_launch(params)
-    as_it_is, *others = arms(params)
-    for each in [as_it_is, *others]:
-        check_training(each, params.launch.processes)
-    for each in others:
-        check_budget(each, as_it_is)
+    case_run, *others = arms(params)
+    for arm_run in (case_run, *others):
+        check_training(arm_run, params.launch.processes)
+    for arm_run in others:
+        check_budget(arm_run, case_run)
 
 
 _KEYS_OF = {"jsonl": ("path", "heldout_path"), "hub": ("datasets", "heldout_datasets")}
@@ -133,7 +133,7 @@ def _check_data(name: str, settings: DataSettings) -> None:
 
 def _check_trainer(params: Params) -> None:
     """The case is one that the study's trainer can run, and the trainer is told what it needs."""
-    trainer, case = load_trainer(params.trainer), params.cases.get(params.case, Case())
+    trainer, case = load_trainer(params.trainer), params.own_case
     command, blocks = told(params.command), _blocks(params)
     if given := _without_counterpart(params, trainer, case):
         raise Wrong(f"key '{given[0]}' is given, expected none with trainer {trainer.name}")
@@ -149,7 +149,7 @@ def _check_trainer(params: Params) -> None:
         raise Wrong(wrong)
     if name := params.command.environment:
         _known(name, venv_names(), "command.environment", "environment")
-    stages = map(stage_broken, faults_of(case))
+    stages = map(stage_broken, case.defects)
     if missing := trainer.missing(
         stages,
         {**vars(params.training), **case.training},
@@ -161,7 +161,7 @@ def _check_trainer(params: Params) -> None:
         )
 
 
-def _blocks(params: Params) -> dict[str, Case | InterventionArm]:
+def _blocks(params: Params) -> dict[str, Changes]:
     """Return all cases and arms by their keys."""
     cases = {f"cases.{name}": case for name, case in params.cases.items()}
     arms = {
@@ -237,7 +237,7 @@ def _check_vllm(params: Params) -> None:
         once = "run with design sequential: trainings that share a server begin at once, and looks choose them one by one"
         raise Wrong.value("vllm.shared_by", server.shared_by, once)
     for arm in arms(params):
-        lora_r = arm.training["lora_r"]
+        lora_r = arm.training.lora_r
         config = config_of(params.base_model_of(arm.environment), ROOT)
         expected = ""
         if not lora_r and server.shared_by != "run":
@@ -290,7 +290,7 @@ def _check_launch(params: Params) -> None:
         )
 
 
-def _check_with(params: Params, key: str, arm: InterventionArm, seen: tuple[str, ...]) -> None:
+def _check_with(params: Params, key: str, arm: Arm, seen: tuple[str, ...]) -> None:
     """Arms that are combined exist, and none is combined with itself."""
     known = interventions(params)
     for name in arm.with_:
@@ -300,7 +300,7 @@ def _check_with(params: Params, key: str, arm: InterventionArm, seen: tuple[str,
         _check_with(params, key, known[name], (*seen, name))
 
 
-def _check_rollouts(arm: Case | InterventionArm, key: str, settings: EnvironmentSettings) -> None:
+def _check_rollouts(arm: Changes, key: str, settings: EnvironmentSettings) -> None:
     """An arm changes settings that its environment has."""
     for name, value in arm.rollouts.items():
         _known(name, vars(settings), f"{key}.rollouts", "setting")

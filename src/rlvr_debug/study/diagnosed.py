@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -22,7 +21,7 @@ from rlvr_debug.logs.log import Log
 from rlvr_debug.study.arms import trained_runs, unmapped
 from rlvr_debug.study.interventions import arm_of
 from rlvr_debug.study.model import Case, Params
-from rlvr_debug.study.params import default_params
+from rlvr_debug.study.params import default_file, default_params, overlaid, parse_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 
 STUDY = "diagnosed"
@@ -108,17 +107,9 @@ def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
     return "\n".join(say) + "\n" + body
 
 
-def params_of(text: str) -> Params:
-    """The whole parameters of a study with this overlay. Raises InputError where they are no study."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "overlay.yaml"
-        path.write_text(text, encoding="utf-8")
-        return default_params(path)
-
-
 def write_overlay(text: str, path: Path) -> Params:
     """Write all of it or nothing, and never over what is there. Return the parameters with it."""
-    params = params_of(text)
+    params = overlaid(default_file(), path, parse_params(text, str(path)))
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
         try:

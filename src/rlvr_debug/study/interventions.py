@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.causes.base import Intervention, Precondition, Times
 from rlvr_debug.errors import InputError, hint
-from rlvr_debug.study.model import Case, InterventionArm, Params, TestedHypothesis
+from rlvr_debug.study.model import Arm, Params, TestedHypothesis
 
 ALL = "all"
 _DIGITS = 12  # of a product, so that 3 times 4e-4 is 1.2e-3
@@ -26,28 +26,30 @@ def filled(params: Params, path: Path) -> Params:
     given = params.hypotheses
     if isinstance(given, str):
         given = {slug: TestedHypothesis() for slug in hypothesis_names()}
-    found = {
-        slug: replace(told, arms=_arms(params, slug, told, path)) for slug, told in given.items()
+    spelled = {
+        slug: replace(tested, arms=_spelled(params, slug, tested.arms, path))
+        for slug, tested in given.items()
     }
-    return replace(params, hypotheses=found)
+    return replace(params, hypotheses=spelled)
 
 
-def _arms(
-    params: Params, slug: str, told: TestedHypothesis, path: Path
-) -> Mapping[str, InterventionArm]:
+def _spelled(
+    params: Params, slug: str, given: Mapping[str, Arm] | None, path: Path
+) -> Mapping[str, Arm]:
     if slug not in hypothesis_names():
-        return told.arms or {}  # the check of references names it
-    known = {arm.name: arm for arm in load_hypothesis(slug).arms_on(params.trainer)}
-    if told.arms is None:
-        lacking = _lacks(load_hypothesis(slug).precondition, params)
+        return given or {}  # the check of references names it
+    hypothesis = load_hypothesis(slug)
+    known = {arm.name: arm for arm in hypothesis.arms_on(params.trainer)}
+    if given is None:
+        lacking = _lacks(hypothesis.precondition, params)
         return {
             name: arm_of(arm, params)
             for name, arm in known.items()
             if _applies(arm, params) and not (lacking and arm.settings)
         }
     arms = {}
-    for name, arm in told.arms.items():
-        own = arm == InterventionArm()
+    for name, arm in given.items():
+        own = arm == Arm()
         if own and name not in known:
             raise InputError(
                 f"{path}: key 'hypotheses.{slug}.arms.{name}' changes nothing, expected what it does to the "
@@ -58,26 +60,24 @@ def _arms(
 
 
 def _lacks(precondition: Precondition | None, params: Params) -> bool:
-    """Whether the case has not what the hypothesis is about: then only arms that swap stages say anything of it."""
-    case = params.cases.get(params.case, Case())
-    training = {**vars(params.training), **case.training}
+    """Whether the precondition is missing: then only arms that swap stages are evidence."""
+    training = {**vars(params.training), **params.own_case.training}
     return precondition is not None and not training[precondition.training]
 
 
 def _applies(arm: Intervention, params: Params) -> bool:
     """Whether the study's environment has what the arm changes."""
     weights = params.environments[params.environment].weights
-    return arm.environment != params.environment and set(arm.rollouts.get("weights", ())) <= set(
-        weights
-    )
+    changed = set(arm.rollouts.get("weights", ()))
+    return arm.environment != params.environment and changed <= set(weights)
 
 
-def arm_of(arm: Intervention, params: Params) -> InterventionArm:
+def arm_of(arm: Intervention, params: Params) -> Arm:
     """Return the intervention as params.yaml would say it, with values for this study's case.
 
     A trainer that is not ours cannot swap stages: of an arm that changes settings too, only these are left.
     """
-    case = params.cases.get(params.case, Case())
+    case = params.own_case
     healthy = {
         "training": vars(params.training),
         "rollouts": vars(params.environments[params.environment]),
@@ -93,7 +93,7 @@ def arm_of(arm: Intervention, params: Params) -> InterventionArm:
         }
         for kind, control in healthy.items()
     }
-    return InterventionArm(
+    return Arm(
         environment=arm.environment, with_=arm.combined, swap=swap, faults=arm.faults, **changed
     )
 

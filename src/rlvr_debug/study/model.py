@@ -34,6 +34,7 @@ from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.places import BaseModel, base_model
 from rlvr_debug.trainers import trainer_names
 
+HEALTHY = "healthy"  # the case that departs in nothing
 _Environment = Annotated[Text, OneOf(environment_names)]
 _Name = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9._-]*$")]
 _ArmName = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9-]*$")]
@@ -146,14 +147,11 @@ class Vllm(Block):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(Block):
-    """How a training run departs from a healthy one."""
+class Changes(Block):
+    """What the case changes about a healthy run, or an arm about the case."""
 
     faults: Unique[Text] = ()
     """Faults by name (src/rlvr_debug/causes/), at most one per stage."""
-    reward: Annotated[Text, Field(pattern=r"^[^:]+\.py:[A-Za-z_][A-Za-z0-9_]*$")] = ""
-    """A reward function of yours that it trains on, `file.py:name` from the project's root, with trainer trl; stage
-    score."""
     rollouts: _Rollouts = field(default_factory=dict)
     """Settings of the environment that training rollouts change; held-out evaluation never does."""
     options: _Options = field(default_factory=dict)
@@ -161,11 +159,25 @@ class Case(Block):
     training: _Training = field(default_factory=dict)
     """Settings of a training run that are other than the healthy control's."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Changes):
+    """How a training run departs from a healthy one."""
+
+    reward: Annotated[Text, Field(pattern=r"^[^:]+\.py:[A-Za-z_][A-Za-z0-9_]*$")] = ""
+    """A reward function of yours that it trains on, `file.py:name` from the project's root, with trainer trl; stage
+    score."""
+
     may_lack: ClassVar = ("reward", "rollouts", "options", "training")
+
+    @property
+    def defects(self) -> tuple[str, ...]:
+        """The planted faults, and the user's own reward function."""
+        return (*self.faults, *filter(None, [self.reward]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class InterventionArm(Block):
+class Arm(Changes):
     """What an intervention changes about the case."""
 
     environment: Annotated[Text, OneOf(environment_names)] = ""
@@ -176,10 +188,6 @@ class InterventionArm(Block):
     """Faults by name that the case is given, each instead of what it has for that stage."""
     with_: Annotated[Unique[Text], Field(alias="with")] = ()
     """Other arms whose changes this one makes too, to test an interaction."""
-    rollouts: _Rollouts = field(default_factory=dict)
-    """Settings of the environment that training rollouts change; held-out evaluation never does."""
-    options: _Options = field(default_factory=dict)
-    """Settings that only the trainer knows."""
     training: _Training = field(default_factory=dict)
     """Settings of a training run that are other than the case's."""
 
@@ -192,7 +200,7 @@ class InterventionArm(Block):
 class TestedHypothesis(Block):
     """A cause of src/rlvr_debug/causes/. Without arms it has all of its own."""
 
-    arms: Mapping[_ArmName, InterventionArm] | None = None
+    arms: Mapping[_ArmName, Arm] | None = None
     """What each of its interventions changes about the case, by name. {}: as the cause's own arm of that name; anything
     else: an arm of yours."""
 
@@ -345,6 +353,11 @@ class Params(Block):
         found: dict[str, Any] = told(self.data[environment])
         return found
 
+    @property
+    def own_case(self) -> Case:
+        """The case of this study; of a healthy one nothing departs."""
+        return self.cases.get(self.case, Case())
+
     def base_model_of(self, environment: str) -> BaseModel:
         """Return what is trained and evaluated in that environment."""
         return base_model(self.base_models.get(environment, self.base_model))
@@ -355,7 +368,7 @@ class Params(Block):
         return [self.vllm.environment] if self.sampler == "vllm" else []
 
     @property
-    def arms(self) -> dict[str, Mapping[str, InterventionArm]]:
+    def arms(self) -> dict[str, Mapping[str, Arm]]:
         """The interventions of each hypothesis by name, once they are filled in (interventions.py)."""
         assert isinstance(self.hypotheses, Mapping)
         return {slug: tested.arms or {} for slug, tested in self.hypotheses.items()}

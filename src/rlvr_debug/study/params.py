@@ -68,16 +68,25 @@ def study_params(overlay: Path | None = None, every_phase: bool = False) -> Para
 
 def default_params(overlay: Path | None = None) -> Params:
     """Do as `study_params` does; where there is no checkout, with the params.yaml that was shipped."""
-    return load_params(ROOT / "params.yaml" if has_checkout() else _SHIPPED, overlay)
+    return load_params(default_file(), overlay)
+
+
+def default_file() -> Path:
+    """Return the params.yaml of the checkout; where there is none, the one that was shipped."""
+    return ROOT / "params.yaml" if has_checkout() else _SHIPPED
 
 
 def load_params(path: Path, overlay: Path | None = None) -> Params:
     """Read params.yaml, merge the overlay over it, check both and the result."""
+    return overlaid(path, overlay, _read(overlay) if overlay else {})
+
+
+def overlaid(path: Path, overlay: Path | None, over: Raw) -> Params:
+    """Read params.yaml and merge what the overlay says over it. overlay: the file, as errors name it."""
     raw = _read(path)
     _fill(raw)
     params = checked(Params, raw, path)
     if overlay is not None:
-        over = _read(overlay)
         if not isinstance(over.get("study"), str):
             raise InputError(f"{overlay}: key 'study' is missing, expected the name of the study")
         if over["study"] == params.study:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,9 @@ from typing import Any
 
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.causes import phase_of
+from rlvr_debug.data.hub import folders
 from rlvr_debug.data.prepare import rooted
+from rlvr_debug.environments.settings import DataSettings
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained, write_jobs
@@ -312,6 +315,23 @@ class Study:
             "training": told(self.runs[0].training),
             **told(self.params.verdicts),
         }
+
+
+def own_programs(params: Params, root: Path) -> list[str]:
+    """The user's reward function and program, as params.yaml names them: files under `root`."""
+    faults = (fault for run in runs(params) for fault in run.faults if ":" in fault)
+    words = {*params.command.program, *(fault.partition(":")[0] for fault in faults)}
+    return sorted(word for word in words if (root / word).is_file())
+
+
+def own_rows(settings: DataSettings, root: Path) -> list[str]:
+    """Return the user's own files of rows, from `root`; of a folder that `datasets` loads, all."""
+    if settings.source == "jsonl":
+        return list(filter(None, (settings.path, settings.heldout_path)))
+    named = (settings.datasets, settings.heldout_datasets)
+    loaded = (root / folder for text in named if text for folder in folders(text))
+    files = {file for folder in loaded for file in folder.rglob("*") if file.is_file()}
+    return sorted(os.path.relpath(file, root) for file in files)
 
 
 def _first(runs: Iterable[Run], counts: Mapping[str, int]) -> list[Run]:

@@ -14,11 +14,10 @@ from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.study.arms import own_programs, own_rows
 from rlvr_debug.study.folder import study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.resolved import resolve
+from rlvr_debug.study.resolved import own_programs, own_rows, resolve
 
 Stage = dict[str, Any]
 # but for what DVC keeps

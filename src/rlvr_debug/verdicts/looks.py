@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -36,18 +35,7 @@ _FIGURES = ("environment", "seeds", "gain", "gain_sd", "gain_greedy", "gain_gree
 NOTHING = pd.DataFrame(columns=list(_FIGURES))
 
 
-class _Armed(Protocol):
-    """An arm, or a run of one."""
-
-    @property
-    def design(self) -> str: ...
-    @property
-    def hypothesis(self) -> str: ...
-    @property
-    def environment(self) -> str: ...
-
-
-def most_seeds(arm: _Armed, main: str) -> range:
+def most_seeds(arm: Run, main: str) -> range:
     """Return all seeds that an arm may have: one of so many runs has the first so many of them.
 
     main: the environment of the case.
@@ -57,7 +45,7 @@ def most_seeds(arm: _Armed, main: str) -> range:
     return range(MOST if _is_looked_at(arm, main) else _ASIDE)
 
 
-def _is_looked_at(arm: _Armed, main: str) -> bool:
+def _is_looked_at(arm: Run, main: str) -> bool:
     return (
         arm.environment == main
         and arm.design in ("repair", "alone")

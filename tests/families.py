@@ -12,7 +12,15 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-__all__ = ["LLAMA_3", "MODELS", "TEMPLATES", "byte_tokenizer", "save_family", "template_of"]
+__all__ = [
+    "LLAMA_3",
+    "MODELS",
+    "OTHERS",
+    "TEMPLATES",
+    "byte_tokenizer",
+    "save_family",
+    "template_of",
+]
 
 _LLAMA = (
     "<|begin_of_text|>",
@@ -45,6 +53,30 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama3_1": {"model_type": "llama", "rope_parameters": LLAMA_3},
 }
 
+# architectures that our own sampler does not read, with a template that any of them may have
+OTHERS: dict[str, dict[str, Any]] = {
+    # absolute positions, layers that hold their weights the other way round, dropout in its config
+    "gpt2": {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 2048},
+    # windows, logits that are capped, embeddings that are scaled
+    "gemma2": {
+        "model_type": "gemma2",
+        "head_dim": 8,
+        "sliding_window": 16,
+        "final_logit_softcapping": 5.0,
+        "query_pre_attn_scalar": 8,
+    },
+    "sliding": {
+        "model_type": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": 16,
+        "max_window_layers": 1,
+    },
+    "yarn": {
+        "model_type": "llama",
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0},
+    },
+}
+
 
 def template_of(name: str) -> str:
     """Return TRL's copy of a chat template, or skip the test where it is not installed."""
@@ -75,18 +107,20 @@ def save_family(folder: Path, name: str, random_model: Callable[..., Any]) -> An
 
     Its config.json names the tokens that end a turn, as those on the hub do.
     """
-    end, specials = TEMPLATES[name]
-    tokenizer = byte_tokenizer(template_of(name), end, specials)
+    template = "qwen2_5" if name in OTHERS else name
+    end, specials = TEMPLATES[template]
+    tokenizer = byte_tokenizer(template_of(template), end, specials)
     ends = [text for text in (end, "<|eom_id|>") if text in tokenizer.get_vocab()]
     ids = tokenizer.convert_tokens_to_ids(ends)
+    told = {**MODELS, **OTHERS}[name]
     model = random_model(
         3,
         vocab_size=len(tokenizer),
         num_key_value_heads=2,
         eos_token_id=ids if len(ids) > 1 else ids[0],
-        **MODELS[name],
+        **told,
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    assert json.loads((folder / "config.json").read_text())["model_type"] in MODELS[name].values()
+    assert json.loads((folder / "config.json").read_text())["model_type"] in told.values()
     return model

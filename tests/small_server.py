@@ -108,6 +108,7 @@ def main() -> None:
     args, _ = parser.parse_known_args()
     torch.set_num_threads(1)
     sampler = base_sampler(args.model, Chat(args.model))
+    assert isinstance(sampler, InProcessSampler)
     app = application(sampler, args.served_model_name, os.environ["VLLM_API_KEY"])
     web.run_app(app, host=args.host, port=args.port, path=args.uds, print=None)
 

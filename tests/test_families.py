@@ -21,27 +21,28 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.jobs import Evaluation, Sampling
 from rlvr_debug.models.adapters import trained_weights
-from rlvr_debug.models.architectures import FAMILIES, Architecture
+from rlvr_debug.models.architectures import FAMILIES, Architecture, why_unread
 from rlvr_debug.models.base_model import load_model, load_weights
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.generate import GenerateSampler
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import train_run
-from tests.families import MODELS, save_family
+from tests.families import MODELS, OTHERS, save_family
 
 PARAMS = load_params(ROOT / "params.yaml")
 RandomModel = Callable[..., Any]
-family = pytest.mark.parametrize("name", MODELS)
+any_model = pytest.mark.parametrize("name", [*MODELS, *OTHERS])
 
 
 def test_a_model_of_every_family_is_among_those_that_are_tested() -> None:
     assert {told["model_type"] for told in MODELS.values()} == FAMILIES.keys()
 
 
-@family
+@any_model
 def test_trainer_and_sampler_say_what_transformers_says(
     random_model: RandomModel, tmp_path: Path, name: str
 ) -> None:
@@ -70,7 +71,7 @@ def test_trainer_and_sampler_say_what_transformers_says(
     assert torch.allclose(step_by_step, torch.tensor(whole[39:]), rtol=0, atol=1e-5)
 
 
-@family
+@any_model
 @pytest.mark.parametrize("lora_r", [0, 4])
 def test_a_family_is_trained_and_judged_from_end_to_end(
     random_model: RandomModel, tmp_path: Path, name: str, lora_r: int
@@ -105,7 +106,8 @@ def test_a_family_is_trained_and_judged_from_end_to_end(
     after = trained_weights(out / "model.safetensors", folder)
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     # Qwen3's norms of heads are among all weights, and in no adapter
-    assert moved == {name for name in before if not lora_r or name.endswith("_proj.weight")}
+    linear = ("_proj.weight", "c_attn.weight", "c_fc.weight")
+    assert moved == {name for name in before if not lora_r or name.endswith(linear)}
 
 
 def _run(**training: Any) -> Run:
@@ -122,39 +124,108 @@ def _run(**training: Any) -> Run:
     return replace(found, environment="gsm8k", training=changed)
 
 
+# --- any other architecture
+
+
+def test_no_other_model_is_one_that_our_own_sampler_reads(
+    random_model: RandomModel, tmp_path: Path
+) -> None:
+    for name in OTHERS:
+        save_family(tmp_path / name, name, random_model)
+        assert why_unread(read_json(tmp_path / name / "config.json"))
+        with pytest.warns(UserWarning, match="rollouts come from transformers' generate"):
+            assert isinstance(base_sampler(tmp_path / name, Chat(tmp_path / name)), GenerateSampler)
+
+
+def test_what_the_sampler_draws_follows_the_model_and_the_seed(
+    random_model: RandomModel, tmp_path: Path
+) -> None:
+    """Of many draws of one token, as often as the model says; what a generation_config.json asks for is not heard."""
+    model = save_family(tmp_path, "gpt2", random_model)
+    (tmp_path / "generation_config.json").write_text('{"top_k": 1, "repetition_penalty": 9.0}')
+    sampler = GenerateSampler(tmp_path, [model.config.eos_token_id], "gpt2")
+    prompts = [[5, 9, 2], [30, 1, 7, 8, 4, 3]]  # of two lengths
+    asked = [Request(n, prompts[n % 2], None) for n in range(2000)]
+    first = sampler.sample(asked, temperature=0.7, max_new_tokens=1, seed=4)
+    assert first == sampler.sample(asked, temperature=0.7, max_new_tokens=1, seed=4)
+    assert first != sampler.sample(asked, temperature=0.7, max_new_tokens=1, seed=5)
+    for which, prompt in enumerate(prompts):
+        with torch.no_grad():
+            expected = (model(torch.tensor([prompt])).logits[0, -1] / 0.7).softmax(-1)
+        drawn = torch.tensor([sample.ids[0] for sample in first[which::2]])
+        shares = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
+        assert float((shares - expected).abs().sum()) < 0.5
+        for sample in first[which::2]:
+            assert sample.logprobs[0] == pytest.approx(
+                float(expected[sample.ids[0]].log()), abs=1e-4
+            )
+    [greedy] = sampler.sample(asked[:1], temperature=0.0, max_new_tokens=1, seed=0)
+    with torch.no_grad():
+        plain = model(torch.tensor([prompts[0]])).logits[0, -1].log_softmax(-1)
+    assert greedy.ids == [int(plain.argmax())]
+    assert greedy.logprobs[0] == pytest.approx(float(plain.max()), abs=1e-4)
+
+
+def test_a_reply_ends_with_the_token_that_ends_it(
+    random_model: RandomModel, tmp_path: Path
+) -> None:
+    save_family(tmp_path, "gpt2", random_model)
+    ends = set(range(0, 256, 3))
+    sampler = GenerateSampler(tmp_path, ends, "gpt2")
+    asked = [Request(n, [5, 9, 2], None) for n in range(50)]
+    samples = sampler.sample(asked, temperature=1.0, max_new_tokens=4, seed=0)
+    assert {len(sample.ids) for sample in samples} == {1, 2, 3, 4}
+    for sample in samples:
+        assert len(sample.logprobs) == len(sample.ids)
+        assert sample.stopped == (sample.ids[-1] in ends)
+        assert not ends & set(sample.ids[:-1])
+        assert sample.stopped or len(sample.ids) == 4
+
+
+def test_more_tokens_than_the_model_has_positions_are_one_line(
+    random_model: RandomModel, tmp_path: Path
+) -> None:
+    save_family(tmp_path, "gpt2", random_model)
+    sampler = GenerateSampler(tmp_path, {0}, "gpt2")
+    asked = [Request(0, [1] * 2040, None)]
+    with pytest.raises(
+        InputError, match=r"a conversation of 2056 tokens .* at most the model's 2048"
+    ):
+        sampler.sample(asked, temperature=1.0, max_new_tokens=16, seed=0)
+
+
+def test_weights_of_another_model_are_refused_by_name(
+    random_model: RandomModel, tmp_path: Path
+) -> None:
+    save_family(tmp_path, "gpt2", random_model)
+    sampler = GenerateSampler(tmp_path, {0}, "gpt2")
+    weights = sampler.weights()
+    assert "lm_head.weight" in weights
+    dropped = {k: v for k, v in weights.items() if k != "transformer.h.1.ln_1.bias"}
+    for wrong in (dropped, {**weights, "more": torch.zeros(1)}):
+        with pytest.raises(
+            InputError, match=r"tensor '(transformer.h.1.ln_1.bias|more)' is not in"
+        ):
+            sampler.load(wrong)
+    sampler.load(load_weights(tmp_path / "model.safetensors"))
+
+
 # --- what is refused
 
-KNOWN = "llama, qwen2, qwen3"
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another family": (
-        {"model_type": "gemma3"},
-        f"model_type is 'gemma3', expected one of {KNOWN}",
-    ),
-    "no family": ({"model_type": None}, f"model_type is 'None', expected one of {KNOWN}"),
-    "sliding window": (
-        {"use_sliding_window": True},
-        "layer_types is 'sliding_attention', expected full_attention",
-    ),
-    "some layers sliding": (
-        {"layer_types": ["full_attention", "sliding_attention"]},
-        "layer_types is 'sliding_attention', expected full_attention",
-    ),
-    "other positions": (
-        {"rope_parameters": None, "rope_scaling": {"type": "yarn", "factor": 4.0}},
-        "rope_type is 'yarn', expected default or llama3",
-    ),
-    "another gate": ({"hidden_act": "gelu"}, "hidden_act is 'gelu', expected silu"),
+REFUSED: dict[str, tuple[Any, str]] = {
+    "no family": ({"model_type": None}, "model_type is None, expected a name"),
+    "no object": ([], "expected an object, as config.json has it"),
 }
 
 
 @pytest.mark.parametrize(("change", "said"), REFUSED.values(), ids=REFUSED)
-def test_other_architectures_are_refused_in_one_line(
-    tmp_path: Path, change: dict[str, Any], said: str
+def test_a_config_that_is_none_is_refused_in_one_line(
+    tmp_path: Path, change: Any, said: str
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(ROOT / "models" / "tiny", folder)
     file = folder / "config.json"
-    file.write_text(json.dumps({**read_json(file), **change}))
+    file.write_text(json.dumps({**read_json(file), **change} if change else change))
     for load in (lambda: load_model(folder, "sdpa"), lambda: base_sampler(folder, Chat(folder))):
         with pytest.raises(InputError) as caught:
             load()
@@ -165,6 +236,14 @@ def test_other_architectures_are_refused_in_one_line(
     with pytest.raises(InputError) as caught:
         load_params(ROOT / "params.yaml", overlay)
     assert str(caught.value) == f"{overlay}: key 'base_model': {folder}/config.json: {said}"
+
+
+def test_a_model_that_transformers_does_not_know_is_one_line(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "models" / "tiny", tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps({**read_json(file), "model_type": "no-such"}))
+    with pytest.raises(InputError, match=r"expected the model of config.json, found: .*no-such"):
+        load_model(tmp_path / "model", "sdpa")
 
 
 def test_a_config_without_its_sizes_is_one_line() -> None:

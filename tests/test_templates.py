@@ -260,12 +260,22 @@ def test_a_prompt_does_not_depend_on_the_day(
     assert said == chats["llama3_1"].render(messages, [], generate=True)
 
 
-def test_a_template_without_tools_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_template_without_tools_is_refused_where_there_are_tools(tmp_path: Path) -> None:
     byte_tokenizer("{{ messages[0].content }}", "<e>", ("<b>",)).save_pretrained(tmp_path)
+    chat, messages = Chat(tmp_path), [{"role": "user", "content": "Who?"}]
+    assert chat.decode(chat.prompt(messages, [])) == "Who?"
+    assert chat.tool_calls('<tool_call>{"name": "f"}</tool_call>') == []
     with pytest.raises(InputError, match="the chat template has no tools"):
-        Chat(tmp_path)
+        chat.prompt(messages, [{"type": "function"}])
+
+
+def test_what_a_template_refuses_is_one_line(tmp_path: Path) -> None:
+    """Gemma 2's knows no system prompt."""
+    text = "{{ raise_exception('System role not supported') }}"
+    byte_tokenizer(text, "<e>", ("<b>",)).save_pretrained(tmp_path)
+    said = f"^{tmp_path}: the chat template says: System role not supported$"
+    with pytest.raises(InputError, match=said):
+        Chat(tmp_path).prompt([{"role": "system", "content": "Be brief."}], [])
 
 
 LLAMA_REPLIES = {

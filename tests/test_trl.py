@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.checkout import ROOT
@@ -20,7 +21,9 @@ from rlvr_debug.files import read_jsonl
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
+from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -31,6 +34,7 @@ from rlvr_debug.trainers.trl import config as trl_config
 from rlvr_debug.trainers.trl import program as trl_program
 from rlvr_debug.trainers.trl.environment import environment_class
 from rlvr_debug.venvs import build_venv
+from tests.families import OTHERS, save_family
 from tests.small import ROWS
 
 trl = pytest.importorskip("trl", reason="trl is not installed: no trainer of TRL's to run")
@@ -83,6 +87,38 @@ def test_a_healthy_run_of_trl_is_recorded_as_healthy(trained: Path) -> None:
         assert row["tools/call_frequency"] > 0
     assert rows[0]["kl"] == 0
     assert rows[0]["reward"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_trl_trains_an_architecture_that_our_own_sampler_does_not_read(
+    name: str, random_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """And the trained weights are judged by the rollouts that transformers generates."""
+    model, out = tmp_path / "model", tmp_path / "out"
+    save_family(model, name, random_model)
+    prepare("gsm8k", {**PARAMS.data_settings("gsm8k"), "rows": 40, "heldout": 4}, tmp_path)
+    run = control(prompts_per_step=2, steps=1)
+    run = replace(run, environment="gsm8k", faults=("random-reward",))
+    settings = {**PARAMS.settings("gsm8k"), "max_new_tokens": 8}
+    rows = str(tmp_path / "train.jsonl")
+    out.mkdir()
+    trl_program.train(Told(run.to_json(), settings, str(model), rows, str(out), str(out), 1, 0))
+    [row] = checked_metrics(out / "metrics.jsonl", 1)
+    assert row["grad_norm"] > 0
+    saved = checked_weights(out, model)
+    [before, after] = [load_weights(f / "model.safetensors") for f in (model, out)]
+    assert {n for n in before if torch.equal(before[n], after[n])} == set()
+    chat = Chat(model)
+    sampler = base_sampler(model, chat, out / "model.safetensors")
+    asked = [Request(0, [5, 9, 2], None)]
+    [sample] = sampler.sample(asked, temperature=1.0, max_new_tokens=8, seed=0)
+    oracle = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    oracle.load_state_dict(saved, strict=False)
+    ids = torch.tensor([[5, 9, 2, *sample.ids]])
+    with torch.no_grad():
+        expected = oracle(ids).logits.log_softmax(-1)[0, 2:-1].gather(1, ids[0, 3:, None])[:, 0]
+    assert torch.allclose(torch.tensor(sample.logprobs), expected, atol=1e-4)
 
 
 @pytest.mark.slow

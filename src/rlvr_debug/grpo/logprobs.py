@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from rlvr_debug.grpo.prefixes import passes, prefix_trees
+from rlvr_debug.models.architectures import why_unread
 
 
 def token_logprobs(
@@ -31,8 +33,11 @@ def token_logprobs(
     Sequences are cut after their last wanted token, and what they share from the first token on goes
     through the model once, on a processor, where its attention takes the mask of a tree. They go through it in as many
     passes as `chunk` of them at a time would take, short ones first; only what predicts a wanted token goes
-    through the output layer. TRL's GRPOTrainer._get_per_token_logps_and_entropies.
+    through the output layer. TRL's GRPOTrainer._get_per_token_logps_and_entropies. A model that is none of FAMILIES is
+    called as it is.
     """
+    if why_unread(model.config.to_dict()):
+        return _of_any_model(model, ids, attention_mask, wanted.bool(), temperature, chunk, dtype)
     device, wanted = ids.device, wanted.bool().cpu().clone()
     wanted[:, 0] = False
     lengths = (wanted * torch.arange(1, ids.shape[1] + 1)).amax(1).clamp(min=1)
@@ -58,3 +63,23 @@ def token_logprobs(
         places = each.rows[at].to(device), t.to(device)
         result = result.index_put(places, values[which.to(device)].to(result.dtype))
     return result
+
+
+def _of_any_model(
+    model: Any,
+    ids: Tensor,
+    attention_mask: Tensor,
+    wanted: Tensor,
+    temperature: float,
+    chunk: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    found = []
+    for rows in torch.split(torch.arange(len(ids), device=ids.device), chunk):
+        seen = attention_mask[rows].long()
+        logits = model(ids[rows], attention_mask=seen, use_cache=False).logits[:, :-1].to(dtype)
+        logits = logits / temperature
+        chosen = logits.gather(2, ids[rows, 1:, None])[..., 0]
+        found.append(F.pad(chosen - logits.logsumexp(-1), (1, 0)))
+    known = wanted & (torch.arange(ids.shape[1], device=ids.device) > 0)
+    return torch.cat(found).to(torch.promote_types(dtype, torch.float32)).where(known, 0.0)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.models.adapters import is_adapter, scaling_of, with_adapter
+from rlvr_debug.models.adapters import is_adapter, with_adapter
 from rlvr_debug.models.base_model import save_weights
 
 _ADAPTER = "default"
@@ -121,7 +121,7 @@ class Adapter:
 
     def on(self, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the base model's weights, in float32, with the adapter added in."""
-        return with_adapter(base, self.weights, scaling_of(self.config.to_dict()))
+        return with_adapter(base, self.weights, self.config.to_dict())
 
     def save(self, folder: Path) -> None:
         """Write the files that peft and vLLM read."""

@@ -24,7 +24,6 @@ _DOWN, _UP, _PREFIX = ".lora_A.weight", ".lora_B.weight", "base_model.model."
 # what peft may have an adapter do beside adding B A
 _MORE = (
     "alpha_pattern",
-    "fan_in_fan_out",
     "modules_to_save",
     "rank_pattern",
     "use_dora",
@@ -50,12 +49,17 @@ def scaling_of(config: Mapping[str, Any], place: str | Path = _CONFIG) -> float:
 
 
 def with_adapter(
-    base: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scaling: float
+    base: Mapping[str, Tensor],
+    adapter: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    place: str | Path = _CONFIG,
 ) -> dict[str, Tensor]:
     """Return the base model's weights with the adapter's added, in float32.
 
-    adapter: by the names that peft gives in a file. Raises InputError where it is of another model.
+    adapter: by the names that peft gives in a file; config: peft's, from `place`. Raises InputError where it is of another
+    model, or adds anything but B A.
     """
+    scaling = scaling_of(config, place)
     whole = {name: tensor.float() for name, tensor in base.items()}
     for name, down in adapter.items():
         if name.endswith(_UP):
@@ -64,12 +68,13 @@ def with_adapter(
         target = f"{name.removeprefix(_PREFIX).removesuffix(_DOWN)}.weight"
         if not name.endswith(_DOWN) or up is None or target not in whole:
             raise InputError(f"adapter: tensor '{name}' has no place in the base model")
-        if (up.shape[0], down.shape[1]) != whole[target].shape:
-            raise InputError(
-                f"adapter: tensor '{name}' is for {(up.shape[0], down.shape[1])}, expected "
-                f"{tuple(whole[target].shape)}"
-            )
-        whole[target] = whole[target] + (up.float() @ down.float()) * scaling
+        added = up.float() @ down.float()
+        if config.get("fan_in_fan_out"):  # GPT-2's layers hold their weights so
+            added = added.T
+        if added.shape != whole[target].shape:
+            found, expected = tuple(added.shape), tuple(whole[target].shape)
+            raise InputError(f"adapter: tensor '{name}' is for {found}, expected {expected}")
+        whole[target] = whole[target] + added * scaling
     return whole
 
 
@@ -109,8 +114,8 @@ def trained_weights(file: Path, base_model: Path) -> dict[str, Tensor]:
         return found
     config = file.parent / ADAPTER / _CONFIG
     try:
-        scaling = scaling_of(read_json(config), config)
-        return with_adapter(load_weights(base_model / "model.safetensors"), found, scaling)
+        base = load_weights(base_model / "model.safetensors")
+        return with_adapter(base, found, read_json(config), config)
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
 

@@ -57,23 +57,29 @@ def config_of(model: BaseModel, root: Path) -> Mapping[str, Any] | None:
     return PUBLISHED.get(model.name.rpartition("/")[2].removesuffix("-Instruct"))
 
 
-def family_of(config: Any, place: str | Path = "config.json") -> Family:
-    """Return the family of a model. Raise InputError, which names `place`, for one that is not read here."""
-    if not isinstance(config, Mapping):
-        raise InputError(f"{place}: expected an object, as config.json has it")
-    found = str(config.get("model_type"))
-    if found not in FAMILIES:
-        raise InputError(
-            f"{place}: model_type is {short(found)}, expected one of {', '.join(FAMILIES)}"
-        )
+def why_unread(config: Mapping[str, Any]) -> str:
+    """Return what of a config.json our own sampler does not read, "" for a model of FAMILIES that it reads whole."""
+    kind = str(config["model_type"])
+    if kind not in FAMILIES:
+        return f"model_type is {short(kind)}, expected one of {', '.join(FAMILIES)}"
     for key, has, needed in (
         ("hidden_act", config.get("hidden_act", "silu"), ("silu",)),
         ("rope_type", rope_of(config)["rope_type"], _ROPES),
         ("layer_types", _attention(config), ("full_attention",)),
     ):
         if has not in needed:
-            raise InputError(f"{place}: {key} is {short(has)}, expected {' or '.join(needed)}")
-    return FAMILIES[found]
+            return f"{key} is {short(has)}, expected {' or '.join(needed)}"
+    return ""
+
+
+def check_config(config: Any, place: str | Path) -> None:
+    """Raise InputError, which names `place`, for what is no config.json of transformers."""
+    if not isinstance(config, Mapping):
+        raise InputError(f"{place}: expected an object, as config.json has it")
+    if not isinstance(config.get("model_type"), str):
+        raise InputError(
+            f"{place}: model_type is {short(config.get('model_type'))}, expected a name"
+        )
 
 
 def _attention(config: Mapping[str, Any]) -> str:
@@ -112,7 +118,10 @@ class Architecture:
     @staticmethod
     def of(config: Mapping[str, Any], place: str | Path = "config.json") -> Architecture:
         """Raise InputError, which names `place`, for a model that is not read here."""
-        family = family_of(config, place)
+        check_config(config, place)
+        if why := why_unread(config):
+            raise InputError(f"{place}: {why}")
+        family = FAMILIES[config["model_type"]]
         try:
             hidden, heads = config["hidden_size"], config["num_attention_heads"]
             return Architecture(
@@ -164,6 +173,12 @@ class Architecture:
         return self.layers * rank * sum(a + b for a, b in self.linears.values())
 
 
+def read_architecture(config: Any, place: str | Path) -> Architecture | None:
+    """Return a model's sizes, None where it is of another family. Raise InputError for a config.json that is none."""
+    check_config(config, place)
+    return None if why_unread(config) else Architecture.of(config, place)
+
+
 def architecture_of(model: BaseModel, root: Path) -> Architecture | None:
     config = config_of(model, root)
-    return Architecture.of(config, f"{model.folder}/config.json") if config else None
+    return None if config is None else read_architecture(config, f"{model.folder}/config.json")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, replacing
-from rlvr_debug.models.architectures import family_of
+from rlvr_debug.models.architectures import FAMILIES, check_config, why_unread
 from rlvr_debug.models.places import index_of, shards, weight_files
 
 
@@ -78,18 +78,24 @@ def _no() -> bool:
 
 
 def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:
-    """The trainable model, of transformers' class for its family, in `dtype`, dropout off.
+    """The trainable model, of transformers' class for its config.json, in `dtype`, dropout off.
 
     attention: an implementation of it, by transformers' name. Raises InputError where files or tensors
-    are missing, or are not those of config.json, and for a model of another family than FAMILIES has.
+    are missing, or are not those of config.json, and for a model_type that transformers has no such class for.
     """
-    family = family_of(model_config(path), path / "config.json")
+    told = model_config(path)
+    check_config(told, path / "config.json")
+    family = None if why_unread(told) else FAMILIES[told["model_type"]]
     # what assisted generation and other models' losses need: two seconds of each job
     with patch.multiple("transformers.utils", is_scipy_available=_no, is_sklearn_available=_no):
         import transformers
 
-        config_class = getattr(transformers, family.config_class)
-        model_class = getattr(transformers, family.model_class)
+        # by name where it is known: AutoModel would look through all that transformers has
+        name = family.name if family else "Auto"
+        model_class = getattr(
+            transformers, family.model_class if family else "AutoModelForCausalLM"
+        )
+        config_class = getattr(transformers, f"{name}Config")
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
     from transformers.utils import logging
 
@@ -98,9 +104,12 @@ def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -
     file = path / "model.safetensors"
     if missing := [part for part in weight_files(file) if not part.is_file()]:
         raise InputError(f"{missing[0]}: no such file, expected model weights")
-    config = config_class(**model_config(path), attn_implementation=attention)
     logging.disable_progress_bar()
     try:
+        make = config_class if family else config_class.for_model
+        config = make(**told, attn_implementation=attention)
+        for key in [key for key in vars(config) if key.endswith(("drop", "dropout"))]:
+            setattr(config, key, 0.0)
         model, info = model_class.from_pretrained(
             path,
             config=config,
@@ -115,7 +124,8 @@ def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -
         if names := sorted(map(str, info[f"{kind}_keys"])):
             raise InputError(f"{file}: {kind} tensor {names[0]}, expected those of config.json")
     # the sampler has one tensor for both, whatever the file holds
-    if config.tie_word_embeddings and model.lm_head.weight is not model.model.embed_tokens.weight:
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if config.tie_word_embeddings and family and head.weight is not embedding.weight:
         raise InputError(
             f"{file}: lm_head.weight is not model.embed_tokens.weight, expected equal tensors with "
             "tie_word_embeddings"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlvr_debug.errors import InputError, reason
 from rlvr_debug.files import read_json, sha256, write_json
-from rlvr_debug.models.architectures import Architecture
+from rlvr_debug.models.architectures import read_architecture
 from rlvr_debug.models.places import BESIDE_WEIGHTS, MANIFEST, BaseModel, weight_files
 
 # no pickles, no code; folders below hold the same weights in other formats
@@ -22,14 +22,14 @@ _PATIENCE = 5  # seconds; the library alone would try for minutes
 def fetch_model(model: BaseModel, out: Path) -> None:
     """Write its files to `out` and, last, the manifest with their hashes and the commit that they are of.
 
-    An interrupted download goes on. Raises InputError where the hub does not answer, has no such model, or one of
-    another family than FAMILIES has.
+    An interrupted download goes on. Raises InputError where the hub does not answer, has no such model, or no config.json
+    that transformers wrote.
     """
     commit = _commit(model)
-    # first, and read: gigabytes of a model that nothing here can run are not fetched
+    # first, and read: gigabytes of what nothing here can run are not fetched
     _download(model, commit, out, [_CONFIG])
     if (out / _CONFIG).is_file():
-        Architecture.of(read_json(out / _CONFIG), f"{model.name}@{model.revision}/{_CONFIG}")
+        read_architecture(read_json(out / _CONFIG), f"{model.name}@{model.revision}/{_CONFIG}")
     _download(model, commit, out, _WANTED)
     shutil.rmtree(out / ".cache", ignore_errors=True)
     weights = weight_files(out / "model.safetensors")

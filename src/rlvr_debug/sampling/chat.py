@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from rlvr_debug.environments.base import Message, ToolCall
@@ -28,7 +29,8 @@ _DATE = "26 Jul 2024"
 class Chat:
     """A tokenizer, its chat template and the tool calls that this template asks for.
 
-    eos_id: what the template writes after a reply. ends: all tokens with which the model ends one.
+    eos_id: what the template writes after a reply. ends: all tokens with which the model ends one. parser: None where the
+    template has no tools, which is right for environments without any.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -43,15 +45,9 @@ class Chat:
         template = self.tokenizer.chat_template
         if template is None:
             raise InputError(f"{path}: the tokenizer has no chat template, expected one")
-        if "<tool_call>" in template:
-            self.parser = "hermes"
-        elif "ipython" in template:
-            self.parser = "llama3_json"
-        else:
-            raise InputError(
-                f"{path}: the chat template has no tools, expected one with <tool_call> (Qwen2.5, "
-                "Qwen3, Hermes) or the role ipython (Llama 3)"
-            )
+        self._place = path
+        marks = {"<tool_call>": "hermes", "ipython": "llama3_json"}
+        self.parser = next((name for mark, name in marks.items() if mark in template), None)
         self.eos_id: int = self.tokenizer.eos_token_id
         self.ends = _ends(Path(path) / "config.json", self.eos_id)
 
@@ -67,19 +63,30 @@ class Chat:
         return text
 
     def tool_calls(self, reply: str) -> list[ToolCall]:
-        return PARSERS[self.parser](reply)
+        return PARSERS[self.parser](reply) if self.parser else []
 
     def render(
         self, messages: list[Message], tools: list[dict[str, Any]], *, generate: bool
     ) -> str:
-        """The chat template's text; `generate` ends it where the assistant begins to write."""
-        text: str = self.tokenizer.apply_chat_template(
-            messages,
-            tools=tools or None,
-            add_generation_prompt=generate,
-            tokenize=False,
-            date_string=_DATE,
-        )
+        """The chat template's text; `generate` ends it where the assistant begins to write.
+
+        Raise InputError where the template has no tools that are asked for, or refuses the messages.
+        """
+        if tools and not self.parser:
+            raise InputError(
+                f"{self._place}: the chat template has no tools, expected one with <tool_call> (Qwen2.5, "
+                "Qwen3, Hermes) or the role ipython (Llama 3)"
+            )
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                messages,
+                tools=tools or None,
+                add_generation_prompt=generate,
+                tokenize=False,
+                date_string=_DATE,
+            )
+        except TemplateError as error:  # such as of Gemma 2, which has no system prompt
+            raise InputError(f"{self._place}: the chat template says: {error}") from None
         return text
 
     def prompt(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[int]:
@@ -130,6 +137,7 @@ class Chat:
 
 def _ends(config: Path, eos_id: int) -> frozenset[int]:
     """Return the tokens that end a turn: the tokenizer's and those of config.json (Llama 3 has one more for calls)."""
-    told = read_json(config).get("eos_token_id") if config.is_file() else None
-    others = told if isinstance(told, list) else [told]
+    told = read_json(config) if config.is_file() else {}
+    found = told.get("eos_token_id") if isinstance(told, dict) else None
+    others = found if isinstance(found, list) else [found]
     return frozenset({eos_id, *(other for other in others if other is not None)})

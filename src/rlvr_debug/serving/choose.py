@@ -9,22 +9,33 @@ from pathlib import Path
 
 from rlvr_debug.jobs import Sampling
 from rlvr_debug.models.adapters import trained_weights
+from rlvr_debug.models.architectures import check_config, why_unread
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.generate import GenerateSampler
 from rlvr_debug.sampling.in_process import InProcessSampler
 
 # what speaks with servers, by name: other trainers' environments need not have what it imports
 SERVED = "rlvr_debug.serving.served"
 
 
-def base_sampler(base_model: Path, chat: Chat, weights: Path | None = None) -> InProcessSampler:
+def base_sampler(
+    base_model: Path, chat: Chat, weights: Path | None = None
+) -> InProcessSampler | GenerateSampler:
     """Return the sampler of the base model, or of trained `weights`: a model's, or an adapter's of the base model."""
+    config = model_config(base_model)
+    check_config(config, base_model / "config.json")
+    if why := why_unread(config):
+        sampler = GenerateSampler(base_model, chat.ends, why)
+        if weights:
+            sampler.load(trained_weights(weights, base_model))
+        return sampler
     if weights:
         found = trained_weights(weights, base_model)
     else:
         found = load_weights(base_model / "model.safetensors")
-    return InProcessSampler(model_config(base_model), found, chat.ends)
+    return InProcessSampler(config, found, chat.ends)
 
 
 @contextmanager

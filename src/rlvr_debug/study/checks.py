@@ -225,8 +225,9 @@ def _check_vllm(params: Params) -> None:
         config = config_of(params.base_model_of(environment), ROOT)
         if config is None:
             continue  # neither fetched nor known; the server will say
-        most, heads = config["max_position_embeddings"], config["num_attention_heads"]
-        if length > most:
+        # families of their own names for both are left to the server
+        most, heads = config.get("max_position_embeddings"), config.get("num_attention_heads", 0)
+        if most and length > most:
             raise Wrong.value("vllm.max_model_len", length, f"at most the base model's {most}")
         if heads % parts:
             divisor = f"a divisor of the base model's {heads} attention heads"

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.verdicts.symptoms import borrowed
+from rlvr_debug.verdicts.decide import borrowed
 
 KL = load_hypothesis("kl-penalty")
 # by arm: design, whose it is, status, largest KL by seed; the figures are of one shape with those of studies/kl-explodes.yaml

@@ -32,7 +32,7 @@ from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
 from rlvr_debug.trainers.trl import config as trl_config
 from rlvr_debug.trainers.trl import program as trl_program
-from rlvr_debug.trainers.trl.environment import environment_class
+from rlvr_debug.trainers.trl.program import environment_class
 from rlvr_debug.venvs import build_venv
 from tests.families import OTHERS, save_family
 from tests.small import ROWS

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from rlvr_debug.report.viewer import write_viewer
+from rlvr_debug.report.charts import write_viewer
 
 ROOT = Path(__file__).parents[1]
 SEEDS, STEPS = (0, 1), (1, 2, 3)

@@ -254,6 +254,6 @@ def plots(
     The page needs no network. Their folder is results/plots.
     """
     checkout()
-    from rlvr_debug.report.viewer import draw_plots
+    from rlvr_debug.report.charts import draw_plots
 
     print(os.path.relpath(draw_plots(rev)))

@@ -111,7 +111,7 @@ def check_program(
     What it writes is checked, before a study trains with it.
     """
     checkout()
-    from rlvr_debug.study.check_program import check_program as checked
+    from rlvr_debug.study.single import check_program as checked
 
     found = checked(overlay)
     known = sorted({key for line in found.lines for key in line})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import altair as alt
+import jinja2
 import pandas as pd
 import vl_convert
 
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_yaml, write_text
 from rlvr_debug.metrics.summaries import SMOOTHED
+from rlvr_debug.processes import output_of
 
 Tables = Mapping[str, pd.DataFrame]
 _LOOKS: dict[str, Any] = read_yaml(Path(__file__).with_name("looks.yaml"))
@@ -223,3 +227,25 @@ def vega_script() -> str:
 
 def write_svg(chart: alt.TopLevelMixin, path: Path) -> None:
     write_text(path, vl_convert.vegalite_to_svg(chart.to_json()))
+
+
+_PAGE = Path(__file__).with_name("templates") / "plots.html.j2"
+
+
+def write_viewer(path: Path) -> None:
+    """Write a template for `dvc plots --html-template`, with Vega's own scripts, which vl-convert has."""
+    page = jinja2.Template(_PAGE.read_text(encoding="utf-8"), keep_trailing_newline=True)
+    write_text(path, page.render(script=vega_script()))
+
+
+def draw_plots(rev: str | None) -> Path:
+    """Let DVC draw the plots of the working tree, beside those of a revision; return the page.
+
+    Raises InputError with the last line of what DVC says, where it fails.
+    """
+    template, out = Path(".dvc", "tmp", "viewer.html"), Path("results", "plots")
+    write_viewer(ROOT / template)
+    which = ["diff", rev] if rev else ["show"]
+    words = ["plots", *which, "--html-template", str(template), "--out", str(out)]
+    output_of([sys.executable, "-m", "dvc", *words], "dvc plots", ROOT)
+    return ROOT / out / "index.html"

@@ -23,7 +23,6 @@ from rlvr_debug.files import read_json, read_table, read_text
 from rlvr_debug.replay.variants import consequences_for, segments_for
 from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success_criteria
 from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
-from rlvr_debug.report.files import RunFiles, run_files
 from rlvr_debug.report.labels import Course, courses
 from rlvr_debug.report.offline import inline_script, packed, policy, source, templates
 from rlvr_debug.report.rollouts import shown_rollouts
@@ -242,3 +241,53 @@ def _seeds(further: float) -> str:
     if math.isnan(further):
         return ""
     return f"{further:.0f}" if math.isfinite(further) else "none up to 100"
+
+
+# --- where a run's files are
+
+
+# what a finished run leaves beside its metrics and rollouts, and what an interrupted one goes on from
+_CHECKPOINTS = ("model.safetensors", "adapter", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """A run in a tracker: its folder, from the study's folder, and the command that shows or uploads it."""
+
+    tracker: str
+    folder: str
+    command: str
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Of one run, paths from the study's folder. checkpoints, trackers: those that are there."""
+
+    arm: str
+    seed: int
+    folder: str
+    log: str
+    checkpoints: Sequence[str]
+    trackers: Sequence[Tracked]
+
+
+def run_files(results: Path, runs: Sequence[Mapping[Any, Any]]) -> list[RunFiles]:
+    """Return the files of these runs, rows of runs.csv, as they lie beside the tables."""
+    found = []
+    for run in runs:
+        name = f"{run['environment']}/{run['trained_as']}/{run['seed']}"
+        folder = results / "runs" / name
+        kept = [f"results/runs/{name}/{file}" for file in _CHECKPOINTS if (folder / file).exists()]
+        log = f"logs/train/{name}.log"
+        tracked = list(_tracked(folder / "trackers", f"results/runs/{name}/trackers"))
+        found.append(RunFiles(run["arm"], run["seed"], f"results/runs/{name}", log, kept, tracked))
+    return found
+
+
+def _tracked(folder: Path, shown: str) -> Iterator[Tracked]:
+    """Yield what trackers wrote into the folder: Weights & Biases a folder for each start, TensorBoard its events."""
+    for run in sorted(folder.glob("wandb/*run-*")):
+        place = f"{shown}/wandb/{run.name}"
+        yield Tracked("Weights & Biases", place, f"wandb sync {place}")
+    if any(folder.rglob("events.out.tfevents.*")):
+        yield Tracked("TensorBoard", shown, f"tensorboard --logdir {shown}")

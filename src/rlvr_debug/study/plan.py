@@ -265,7 +265,7 @@ def _of_trainings() -> list[str]:
 def _expected(params: Params) -> int:
     """How many trainings looks will choose."""
     # a fixed design is planned without SciPy
-    from rlvr_debug.study.expected import expected_trainings
+    from rlvr_debug.verdicts.looks import expected_trainings
 
     return expected_trainings(resolve(params, ROOT).looked)
 

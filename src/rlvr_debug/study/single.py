@@ -1,27 +1,33 @@
-"""One training without a study: an overlay of params.yaml becomes a folder of results."""
+"""One training without a study, and a trainer that is not ours tried for one step before a study is run with it."""
 
 from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.data.prepare import rows_of
+from rlvr_debug.data.prepare import prepare, rows_of
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import locked, write_jsonl, write_text
 from rlvr_debug.jobs import Sampling
+from rlvr_debug.metrics.settings import ALL_ROLLOUTS
 from rlvr_debug.models.fetch import fetch_model
 from rlvr_debug.models.places import MANIFEST, BaseModel, base_model
 from rlvr_debug.study.arms import runs
-from rlvr_debug.study.params import load_params
-from rlvr_debug.study.resolved import server_settings
+from rlvr_debug.study.params import load_params, study_params
+from rlvr_debug.study.resolved import resolve, server_settings
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers.program import ProgramTrainer
+from rlvr_debug.trainers.recording import Recording, record
 from rlvr_debug.venvs import build_venv
 
 _ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -41,8 +47,8 @@ def train_single(overlay: Mapping[str, Any], epochs: int, out: Path) -> None:
     steps = math.ceil(len(rows) * epochs / training["prompts_per_step"])
     name = f"{model.name}@{model.revision}" if model.revision else model.name
     file, kept = out / "params.yaml", out / "rows.jsonl"
-    told = {**overlay, "base_model": name, "training": {"steps": steps, **training}}
-    write_text(file, yaml.safe_dump(told, sort_keys=False))
+    whole = {**overlay, "base_model": name, "training": {"steps": steps, **training}}
+    write_text(file, yaml.safe_dump(whole, sort_keys=False))
     params = load_params(ROOT / "params.yaml", file)
     for venv in params.sampler_venvs:
         build_venv(venv)
@@ -80,3 +86,24 @@ def _fetch(model: BaseModel) -> None:
     with locked(folder.with_name(f"{folder.name}.lock")):
         if not (folder / MANIFEST).is_file():
             fetch_model(model, folder)
+
+
+def check_program(overlay: Path) -> Recording:
+    """Run the case of an overlay's study for one step, and return what its trainer recorded.
+
+    Raise InputError for what it does not write as it should, and where the trainer is no program.
+    """
+    place = ROOT / ".run" / "check-program"
+    study = replace(resolve(study_params(overlay), ROOT), results=place / "results")
+    trainer = study.trainer
+    if not isinstance(trainer, ProgramTrainer):
+        raise InputError(f"{overlay}: key 'trainer' is {trainer.name}, expected a program's")
+    for name in trainer.venvs(told(study.params.command)):
+        build_venv(name)
+    shutil.rmtree(place, ignore_errors=True)
+    job = study.checking()
+    name = job.run.environment
+    prepare(name, study.data_settings(name), job.rows.parent)
+    run = replace(job.run, training=replace(job.run.training, steps=1))
+    job = replace(job, run=run, out=place, diagnostics=ALL_ROLLOUTS)
+    return record(job, trainer.program(told(study.params.command)))

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ from rlvr_debug.files import read_json, write_json
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import distinct
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
-from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds
+from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds, run_out
 from rlvr_debug.verdicts.statistics import Sample
 
 # runs of an arm that no look is about: enough for a spread, which borrows from the others' of its environment
@@ -246,3 +247,42 @@ def _measured(rows: pd.DataFrame) -> Measured:
         return Sample(np.nan_to_num(mean), sd, seeds)
 
     return Measured(side("gain"), side("gain_greedy"))
+
+
+# --- how many trainings to expect
+
+
+_STUDIES = 40  # for each hypothesis that may be the cause
+# as arms of the default study have them: what learning gains, and spreads over seeds of arms that learn and of others
+_GAIN, _LEARNING, _STILL = 0.25, 0.05, 0.015
+
+
+def expected_trainings(looked: Looked) -> int:
+    """Return the mean over studies in which one hypothesis is the cause, each in turn, and the check sees it.
+
+    All phases are run.
+    """
+    names, owners, layout = looked.layout(looked.highest_phase, NOTHING)
+    if not owners:
+        return looked.trainings(replace(looked, gated=False).first().seeds)
+    cause = np.repeat(np.arange(len(owners)), _STUDIES)[:, None]
+    own = layout.owner == cause
+    # what is mended learns, and so does a control with a part that does no harm
+    learns = np.where(layout.alone, ~own, own)
+    whole = np.broadcast_to(
+        [False, True], (len(cause), 2)
+    )  # the case does not, and the control does
+    learns = np.concatenate([whole, learns], -1)
+    present = np.where(np.arange(len(owners)) == cause, PRESENT, ABSENT)
+    noise = np.random.default_rng(0).standard_normal((*learns.shape, LARGEST))
+    gains = (
+        np.where(learns, _GAIN, 0.0)[..., None]
+        + noise * np.where(learns, _LEARNING, _STILL)[..., None]
+    )
+    # greedy as sampled
+    has = run_out(layout, np.stack([gains, gains], -1), present, looked.bar)
+    every = ("case", "control", *names)
+    targets = (dict(zip(every, map(int, each), strict=True)) for each in has)
+    return round(
+        fmean(looked.trainings(looked.counts(looked.highest_phase, each)) for each in targets)
+    )

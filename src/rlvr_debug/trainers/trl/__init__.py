@@ -8,8 +8,6 @@ from typing import Any
 from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.trl.config import FIELDS, corrects
 
-__all__ = ["TRAINER"]
-
 
 class _TRL(ProgramTrainer):
     name = "trl"

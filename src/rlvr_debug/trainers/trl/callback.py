@@ -40,8 +40,6 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.trainers.conversation import rebuilt, written
 
-__all__ = ["Judge", "RunRecorder"]
-
 RewardFunction = Callable[..., list[float]]
 
 # what TRL logs under the names and with the meanings of docs/diagnostics.md

@@ -11,8 +11,6 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.trainers.fields import Fields
 
-__all__ = ["FIELDS", "config_of", "corrects", "options_of"]
-
 FIELDS = Fields.read(Path(__file__).with_name("config.yaml"))
 
 _CAP = "importance_sampling_cap"

@@ -5,10 +5,11 @@ It runs in TRL's own environment (envs/trl.txt).
 
 from __future__ import annotations
 
+import inspect
 import os
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 from rlvr_debug.causes import stages_with, variant_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_rows
+from rlvr_debug.data.rows import Row
 from rlvr_debug.environments import build_environment
-from rlvr_debug.environments.base import Environment
+from rlvr_debug.environments.base import Environment, ToolCall, answer
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.policy import lora_config
 from rlvr_debug.grpo.stages import Stages
@@ -29,9 +31,6 @@ from rlvr_debug.trainers.base import Run
 from rlvr_debug.trainers.protocol import RECORDED, Told, save_trained
 from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
 from rlvr_debug.trainers.trl.config import options_of
-from rlvr_debug.trainers.trl.environment import environment_class
-
-__all__ = ["main", "train"]
 
 
 def main() -> None:
@@ -164,3 +163,42 @@ def user_function(place: str) -> Callable[..., list[float]]:
 
 if __name__ == "__main__":
     run_main(main)
+
+
+_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list[int]}
+
+
+def environment_class(environment: Environment, rows: Sequence[Row]) -> type:
+    """What GRPOTrainer takes as environment_factory. Its dataset has a column `index`, the place in `rows`."""
+
+    def reset(self: Any, index: int, **_: Any) -> None:
+        self.row = rows[index]
+
+    methods = {each["function"]["name"]: _method(each, environment) for each in environment.tools}
+    return type(type(environment).__name__, (), {"reset": reset, **methods})
+
+
+def _method(tool: dict[str, Any], environment: Environment) -> Callable[..., str]:
+    """A method whose signature and docstring give the tool's own schema (transformers' get_json_schema)."""
+    function = tool["function"]
+    arguments = function["parameters"]["properties"]
+
+    def method(self: Any, **given: Any) -> str:
+        return answer(ToolCall(function["name"], given), self.row, environment).text
+
+    kinds = {name: _TYPES[schema["type"]] for name, schema in arguments.items()}
+    method.__name__ = function["name"]
+    method.__doc__ = "\n".join(
+        [function["description"], "", "Args:"]
+        + [f"    {name}: {schema['description']}" for name, schema in arguments.items()]
+    )
+    # without a return type, which would go into the schema
+    method.__annotations__ = dict(kinds)
+    method.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        + [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
+            for name, kind in kinds.items()
+        ]
+    )
+    return method

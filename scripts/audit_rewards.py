@@ -14,9 +14,9 @@ def main() -> None:
     parser.add_argument("--environment", required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    told = read_job(args.study, f"audit_rewards/{args.environment}", dict)
-    base_model, rows = Path(told["base_model"]), [Path(each) for each in told["rows"]]
-    audit_rewards(args.environment, told["settings"], base_model, rows, args.out)
+    job = read_job(args.study, f"audit_rewards/{args.environment}", dict)
+    base_model, rows = Path(job["base_model"]), [Path(each) for each in job["rows"]]
+    audit_rewards(args.environment, job["settings"], base_model, rows, args.out)
 
 
 if __name__ == "__main__":

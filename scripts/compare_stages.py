@@ -14,8 +14,8 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="results/study.json")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    told = read_job(args.study, "compare_stages", Comparing)
-    write_json(args.out, unchanged(told, args.study.parent))
+    comparing = read_job(args.study, "compare_stages", Comparing)
+    write_json(args.out, unchanged(comparing, args.study.parent))
 
 
 if __name__ == "__main__":

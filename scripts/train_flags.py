@@ -76,14 +76,14 @@ def parser_of(environment: str) -> argparse.ArgumentParser:
     add("--sampler", choices=["in-process", "vllm"], default="in-process", help="who rolls out")
     for key in _VLLM:
         _add(train, f"vllm-{key.name.replace('_', '-')}", key.default)
-    for flag, told in task.flags.items():
-        add(flag, **told)
+    for flag, options in task.flags.items():
+        add(flag, **options)
     train.set_defaults(schedules=schedules, **task.flag_defaults)
     return parser
 
 
 def _add(parser: argparse.ArgumentParser, name: str, default: Any) -> None:
-    """Add a flag that is told as its default is."""
+    """Add a flag of the kind of its default."""
     if isinstance(default, bool):
         _add_switch(parser, name, default)
     else:
@@ -123,7 +123,7 @@ def _truth(word: str) -> bool:
 def overlay_of(environment: str, args: argparse.Namespace) -> dict[str, Any]:
     task = task_of(environment)
     settings: dict[str, Any] = {"max_new_tokens": args.max_new_tokens}
-    settings |= {told["dest"]: getattr(args, told["dest"]) for told in task.flags.values()}
+    settings |= {flag["dest"]: getattr(args, flag["dest"]) for flag in task.flags.values()}
     source = (
         {"source": "jsonl", "path": args.rows}
         if args.rows

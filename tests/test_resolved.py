@@ -12,7 +12,7 @@ import pytest
 from rlvr_debug import blocks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.jobs import Evaluation, Serving, read_job, told
+from rlvr_debug.jobs import Evaluation, Serving, read_job, settings_digest
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
@@ -33,7 +33,7 @@ def turned(value: Any) -> Any:
 
 def digests(study: Study) -> dict[str, str]:
     """Of all that each job is told."""
-    return {job: told(parts) for job, parts in study.jobs({}).items()}
+    return {job: settings_digest(parts) for job, parts in study.jobs({}).items()}
 
 
 KINDS: dict[str, Any] = {
@@ -58,7 +58,7 @@ def test_a_job_reads_what_the_workflow_resolved(overlay: Path | None, tmp_path: 
     for name, expected in jobs.items():
         kind = KINDS.get(name.split("/")[0], dict)
         found = read_job(tmp_path / "study.json", name, kind)
-        assert told(found) == told(expected)
+        assert settings_digest(found) == settings_digest(expected)
         assert kind is dict or found == expected
     assert (read.runs, read.phases, read.unmapped) == (study.runs, study.phases, study.unmapped)
 

@@ -113,7 +113,7 @@ def test_evidence_is_monotone_more_of_it_never_blames_less() -> None:
     found = {}
     for pair, fails, mechanism in itertools.product(arms, (REFUTED, OPEN, SHOWN), (-1, 0, 1)):
         columns = {n: [rising[k].get(n, False) for k in pair] for n in NAMES}
-        effects = shown(told=[True, True], tested=[True, True], **columns)
+        effects = shown(settings_differ=[True, True], results_differ=[True, True], **columns)
         found[(*pair, fails, mechanism)] = blame(fails, effects, mechanism)
     for key, value in found.items():
         if key[2] == REFUTED:

@@ -29,7 +29,7 @@ from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job, Run
-from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
+from rlvr_debug.trainers.protocol import Asked, checked_metrics, checked_rollouts, checked_weights
 from rlvr_debug.trainers.trl import config as trl_config
 from rlvr_debug.trainers.trl import program as trl_program
 from rlvr_debug.trainers.trl.program import environment_class
@@ -63,7 +63,7 @@ def train(run: Run, rows: Path, out: Path) -> list[dict[str, Any]]:
     """Returns the rows of metrics.jsonl."""
     out.mkdir()
     environment = PARAMS.settings("musique")
-    told = Told(run.to_json(), environment, str(TINY), str(rows), str(out), str(out), 1, 0)
+    told = Asked(run.to_json(), environment, str(TINY), str(rows), str(out), str(out), 1, 0)
     trl_program.train(told)
     return checked_metrics(out / "metrics.jsonl", run.training.steps)
 
@@ -103,7 +103,7 @@ def test_trl_trains_an_architecture_that_our_own_sampler_does_not_read(
     settings = {**PARAMS.settings("gsm8k"), "max_new_tokens": 8}
     rows = str(tmp_path / "train.jsonl")
     out.mkdir()
-    trl_program.train(Told(run.to_json(), settings, str(model), rows, str(out), str(out), 1, 0))
+    trl_program.train(Asked(run.to_json(), settings, str(model), rows, str(out), str(out), 1, 0))
     [row] = checked_metrics(out / "metrics.jsonl", 1)
     assert row["grad_norm"] > 0
     saved = checked_weights(out, model)

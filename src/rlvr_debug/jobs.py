@@ -20,8 +20,8 @@ from rlvr_debug.files import read_json, write_text
 T = TypeVar("T")
 
 
-def told(*values: Any) -> str:
-    """Return 12 digits of all that a job is told: it runs again where they are others.
+def settings_digest(*values: Any) -> str:
+    """Return 12 digits of all that a job reads of the study: it runs again where they are others.
 
     values: data classes, paths, and what JSON can hold. The order of keys does not count.
     """

@@ -18,7 +18,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.causes import variant_file, variant_names
 from rlvr_debug.environments import environment_names
 from rlvr_debug.files import read_yaml
-from rlvr_debug.jobs import Sampling, told
+from rlvr_debug.jobs import Sampling, settings_digest
 from rlvr_debug.study.jobs import code_digest, set_up_jobs
 
 set_up_jobs()
@@ -46,7 +46,7 @@ PARAMS = STUDY.params
 
 
 # Not the output of a job, which others would have as an ancient() input. When such a job has to run, Snakemake 9.27 does
-# not look whether those after it have to (github.com/snakemake/snakemake/issues/4166). What a job is told is in its params.
+# not look whether those after it have to (github.com/snakemake/snakemake/issues/4166). The digest of what a job reads is in its params.
 onstart:
     evaluated_by = {name: evaluation_code(name) for name in ENVIRONMENTS}
     write_study(STUDY, Path("results/study.json"), evaluated_by)

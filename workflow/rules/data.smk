@@ -23,7 +23,7 @@ rule prepare_data:
         "../../envs/train.yaml"
     params:
         code=lambda w: code("prepare_data", environment(w.environment)),
-        told=lambda w: told(STUDY.data_settings(w.environment)),
+        settings=lambda w: settings_digest(STUDY.data_settings(w.environment)),
         out=subpath(output.train, parent=True),
     shell:
         "python {input.script} --study results/study.json --environment {wildcards.environment}"

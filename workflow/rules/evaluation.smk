@@ -19,7 +19,7 @@ rule serve_base_model:
     params:
         code=code("serve", *SERVED),
         model=digest_of(MAIN_MODEL),
-        told=told(STUDY.serving()),
+        settings=settings_digest(STUDY.serving()),
     shell:
         # exec: it is Snakemake's SIGTERM that ends it, and a shell would keep that to itself
         "exec python {input.script} --study results/study.json --log {log.server} --out {output}"
@@ -44,7 +44,7 @@ rule evaluate_baseline:
     params:
         code=lambda w: evaluation_code(w.environment),
         model=by_environment(digest_of),
-        told=lambda w: told(STUDY.evaluation(w.environment)),
+        settings=lambda w: settings_digest(STUDY.evaluation(w.environment)),
     shell:
         "OMP_NUM_THREADS=1 python {input.script} --study results/study.json"
         " --environment {wildcards.environment}"
@@ -67,7 +67,7 @@ rule evaluate_run:
     params:
         code=lambda w: evaluation_code(w.environment),
         model=by_environment(digest_of),
-        told=lambda w: told(STUDY.evaluation(w.environment, name_of(w))),
+        settings=lambda w: settings_digest(STUDY.evaluation(w.environment, name_of(w))),
     shell:
         "python {input.script} --study results/study.json --environment {wildcards.environment}"
         " --run {wildcards.environment}/{wildcards.arm}/{wildcards.seed}"
@@ -96,7 +96,7 @@ rule evaluate_by_verifiers:
             "evaluate_by_verifiers", "tasksets.py", environment(PARAMS.environment)
         ),
         model=digest_of(MAIN_MODEL),
-        told=told(
+        settings=settings_digest(
             STUDY.evaluation(PARAMS.environment), PARAMS.evaluation.verifiers_rows
         ),
         environment=PARAMS.environment,
@@ -143,7 +143,7 @@ rule audit_rewards:
     params:
         code=lambda w: code("audit_rewards", environment(w.environment)),
         model=by_environment(digest_of),
-        told=lambda w: told(
+        settings=lambda w: settings_digest(
             STUDY.model_folder(w.environment), STUDY.settings(w.environment)
         ),
     shell:

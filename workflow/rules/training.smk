@@ -42,7 +42,9 @@ rule serve_policies:
     params:
         code=code("serve", *SERVED),
         model=by_environment(digest_of),
-        told=lambda w, output: told(STUDY.serving_policies(Path(output[0]))),
+        settings=lambda w, output: settings_digest(
+            STUDY.serving_policies(Path(output[0]))
+        ),
     shell:
         "exec python {input.script} --study results/study.json --policies"
         " --log {log.server} --out {output} 2> {log[0]}"
@@ -69,7 +71,7 @@ rule train:
     params:
         code=lambda w: training_code(w.environment, faults_of(STUDY.run(name_of(w)))),
         model=by_environment(digest_of),
-        told=lambda w: told(STUDY.training(name_of(w))),
+        settings=lambda w: settings_digest(STUDY.training(name_of(w))),
     shell:
         f"{TRAINING_PYTHON} "
         "{input.script} --study results/study.json"
@@ -95,7 +97,7 @@ rule check_case:
     params:
         code=checking_code(),
         model=digest_of(MAIN_MODEL),
-        told=told(STUDY.checking()),
+        settings=settings_digest(STUDY.checking()),
     shell:
         "python {input.script} --study results/study.json --out {output}"
         " > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
@@ -114,7 +116,7 @@ checkpoint compare_stages:
         "../../envs/train.yaml"
     params:
         code=code("compare_stages"),
-        told=told(STUDY.comparing()),
+        settings=settings_digest(STUDY.comparing()),
     shell:
         "python {input.script} --study results/study.json --out {output}"
         " 2> {log} || {{ cat {log} >&2; exit 1; }}"

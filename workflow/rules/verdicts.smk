@@ -39,7 +39,9 @@ checkpoint decide_look:
         "../../envs/train.yaml"
     params:
         code=code("decide_look", *CAUSES, *SETTINGS),
-        told=told(STUDY.runs, STUDY.phases, PARAMS.phases, STUDY.judged_by),
+        settings=settings_digest(
+            STUDY.runs, STUDY.phases, PARAMS.phases, STUDY.judged_by
+        ),
         before=lambda w, input: f"--before {input.before}" if input.before else "",
     shell:
         "python {input.script} --study results/study.json {params.before} --out {output}"
@@ -66,7 +68,9 @@ rule write_tables:
         "../../envs/train.yaml"
     params:
         code=code("write_tables", *CAUSES, *SETTINGS),
-        told=told(STUDY.runs, STUDY.phases, STUDY.unmapped, STUDY.judged_by),
+        settings=settings_digest(
+            STUDY.runs, STUDY.phases, STUDY.unmapped, STUDY.judged_by
+        ),
         look=lambda w, input: f"--look {input.look}" if input.look else "",
     shell:
         "python {input.script} --study results/study.json {params.look}"
@@ -85,7 +89,7 @@ rule draw_charts:
         "../../envs/train.yaml"
     params:
         code=code("draw_charts"),
-        told=told(STUDY.judged_by),
+        settings=settings_digest(STUDY.judged_by),
         out=subpath(output[0], parent=True),
     shell:
         "python {input.script} --study results/study.json --out {params.out} 2> {log} || {{ cat {log} >&2; exit 1; }}"
@@ -109,7 +113,7 @@ rule write_report:
         "../../envs/train.yaml"
     params:
         code=code("write_report", *CAUSES),
-        told=told(STUDY.judged_by),
+        settings=settings_digest(STUDY.judged_by),
     shell:
         "python {input.script} --study results/study.json"
         " --out {output} 2> {log} || {{ cat {log} >&2; exit 1; }}"

@@ -151,7 +151,7 @@ def _progress(
 ) -> Iterator[tuple[Callable[[int, int], None] | None, Callable[[str], None]]]:
     """Show a bar on a terminal; a line for each tenth elsewhere; nothing where Snakemake speaks itself.
 
-    Yield what is told how many of how many jobs are done, and what says a line beside it.
+    Yield what takes how many of how many jobs are done, and what says a line beside it.
     """
     if verbose:
         yield None, _say

@@ -253,7 +253,7 @@ def success_criteria(
     explained = f"mechanism present and effect shown: {', '.join(mended)}"
     held_out = f"{interval(gain)} sampled, {row['gain_greedy']:+.3f} greedy"
     alike = f"{int((gains > 0).sum())} of {len(gains)} seeds gain, sampled and greedy"
-    told = (
+    criteria = (
         (
             "a steady upward trend of the training reward",
             f"{interval(slope, 4)} per step",
@@ -268,7 +268,7 @@ def success_criteria(
         ),
     )
     return [
-        *(Criterion(name, measured, bool(met)) for name, measured, met in told),
+        *(Criterion(name, measured, bool(met)) for name, measured, met in criteria),
         Criterion("confirmed at full scale", "not run here", None),
     ]
 

@@ -116,8 +116,8 @@ class StudyChart:
 
 def study_charts() -> list[StudyChart]:
     """Return the charts that charts.yaml lists, each with its function of this file."""
-    told = read_yaml(Path(__file__).with_name("charts.yaml"))
-    return [StudyChart(**each, draw=globals()[f"{each['name']}_chart"]) for each in told]
+    listed = read_yaml(Path(__file__).with_name("charts.yaml"))
+    return [StudyChart(**each, draw=globals()[f"{each['name']}_chart"]) for each in listed]
 
 
 def learning_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:

@@ -203,7 +203,7 @@ def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
     """Return lines that say which figures in the working tree are others than those of git HEAD, and by how much.
 
     One line where none is; none where nothing is committed, and where the parameters are others too: then figures have
-    to be. The largest changes of arms' gains are told, and every verdict that is another. root, overlaid: as in
+    to be. The largest changes of arms' gains are shown, and every verdict that is another. root, overlaid: as in
     read_results; an overlay's may be committed in results/<study> instead.
     """
     kept = [f"results/{root.name}", f"results/releases/{root.name}"] if overlaid else []

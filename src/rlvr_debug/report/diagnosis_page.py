@@ -121,7 +121,7 @@ def _cut(text: str) -> str:
     return f"{text[:half]} [… {len(text) - _LONGEST} characters …] {text[-half:]}"
 
 
-def _render(name: str, **told: object) -> str:
+def _render(name: str, **values: object) -> str:
     page = templates().get_template(name)
     style = Markup(source("check.css") + source("diagnosis.css"))
-    return page.render(**told, policy=policy(), style=style, cut=_cut, width=WIDTH, height=HEIGHT)
+    return page.render(**values, policy=policy(), style=style, cut=_cut, width=WIDTH, height=HEIGHT)

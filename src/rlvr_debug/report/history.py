@@ -42,14 +42,14 @@ def history(root: Path) -> list[Entry]:
     """
     form = f"--format={_TAB}%h{_TAB}%cI{_TAB}%s"
     # AM: added or changed; a merge shows what neither side has
-    told = ("--diff-filter=AM", "--name-only", form, "--", f":(glob)**/{_METRICS}")
-    found = [*_entries("", git("log", *told, folder=root), root)]
+    words = ("--diff-filter=AM", "--name-only", form, "--", f":(glob)**/{_METRICS}")
+    found = [*_entries("", git("log", *words, folder=root), root)]
     names = git("for-each-ref", "--format=%(refname)", "refs/exps", folder=root).splitlines()
     for name in names:
         # where DVC keeps what is under way
         if "/exec/" in name or name == "refs/exps/stash":
             continue
-        shown = git("log", "-1", *told[:-2], name, *told[-2:], folder=root)
+        shown = git("log", "-1", *words[:-2], name, *words[-2:], folder=root)
         found += _entries(name.rpartition("/")[2], shown, root)
     return sorted(found, key=lambda entry: entry.date, reverse=True)
 

@@ -37,7 +37,7 @@ def policy(scripts: Sequence[str] = ()) -> str:
 
 
 def templates() -> jinja2.Environment:
-    """Return the environment of the templates: what is written into a page is text, and a name that is not told an error."""
+    """Return the environment of the templates: what is written into a page is text, and a name without a value an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,

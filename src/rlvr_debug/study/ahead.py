@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, sha256, write_json
-from rlvr_debug.jobs import Evaluation, told
+from rlvr_debug.jobs import Evaluation, settings_digest
 from rlvr_debug.models.places import weight_files
 
 
@@ -51,4 +51,4 @@ def _digest(job: Evaluation) -> str:
     assert job.weights is not None
     base = job.base_model
     files = [job.weights, job.rows, *weight_files(base / "model.safetensors"), *base.glob("*.json")]
-    return told(job, {str(file): sha256(file) for file in files})
+    return settings_digest(job, {str(file): sha256(file) for file in files})

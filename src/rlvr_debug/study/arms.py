@@ -114,14 +114,19 @@ def interventions(params: Params) -> dict[str, Arm]:
 def _whole(params: Params, arm: Arm) -> Arm:
     """Return what the arms change that it is `with`, and after them the arm itself."""
     known = interventions(params)
-    return functools.reduce(
-        lambda a, b: Arm(
-            environment=b.environment or a.environment,
-            swap=tuple(dict.fromkeys([*a.swap, *b.swap])),
-            faults=tuple(dict.fromkeys([*a.faults, *b.faults])),
-            **{kind: {**getattr(a, kind), **getattr(b, kind)} for kind in BLOCKS},
-        ),
-        [*(_whole(params, known[name]) for name in arm.with_), replace(arm, with_=())],
+    before = (_whole(params, known[name]) for name in arm.with_)
+    return functools.reduce(_after, [*before, replace(arm, with_=())])
+
+
+def _after(first: Arm, second: Arm) -> Arm:
+    """Return what both change; where both say something, the second one counts."""
+    return Arm(
+        environment=second.environment or first.environment,
+        swap=tuple(dict.fromkeys([*first.swap, *second.swap])),
+        faults=tuple(dict.fromkeys([*first.faults, *second.faults])),
+        rollouts={**first.rollouts, **second.rollouts},
+        options={**first.options, **second.options},
+        training={**first.training, **second.training},
     )
 
 

@@ -27,7 +27,7 @@ from rlvr_debug.study.arms import (
 )
 from rlvr_debug.study.model import HEALTHY, Arm, Case, Changes, Params
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import Asked, Trainer
+from rlvr_debug.trainers.base import Demands, Trainer
 from rlvr_debug.venvs import venv_names
 
 _KEPT_NAMES = ("case", "control", "random-reward")
@@ -132,7 +132,7 @@ def _check_data(name: str, settings: DataSettings) -> None:
 
 
 def _check_trainer(params: Params) -> None:
-    """The case is one that the study's trainer can run, and the trainer is told what it needs."""
+    """The case is one that the study's trainer can run, and the study says what the trainer needs."""
     trainer, case = load_trainer(params.trainer), params.own_case
     command, blocks = told(params.command), _blocks(params)
     if given := _without_counterpart(params, trainer, case):
@@ -145,7 +145,7 @@ def _check_trainer(params: Params) -> None:
                 f"key '{key}.{option}' follows from other settings, expected it not to be given "
                 "(docs/trainers.md)"
             )
-    if wrong := trainer.refused(Asked(command, params.case, case.faults, options)):
+    if wrong := trainer.refused(Demands(command, params.case, case.faults, options)):
         raise Wrong(wrong)
     if name := params.command.environment:
         _known(name, venv_names(), "command.environment", "environment")
@@ -212,7 +212,7 @@ def _check_base_models(params: Params) -> None:
 
 
 def _check_vllm(params: Params) -> None:
-    """vLLM can hold the base models as it is told to, and a reply in its context."""
+    """vLLM can hold the base models as `vllm` says, and a reply in its context."""
     server = params.vllm
     length, parts = server.max_model_len, server.tensor_parallel_size
     used = dict.fromkeys(run.environment for run in runs(params))

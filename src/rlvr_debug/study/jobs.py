@@ -1,4 +1,4 @@
-"""What Snakemake is told of the code that jobs run, and what they inherit from it."""
+"""The digest of the code that a job runs, and what they inherit from it."""
 
 from __future__ import annotations
 

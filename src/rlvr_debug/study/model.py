@@ -1,4 +1,4 @@
-"""Everything that a study can be told: params.yaml as data classes, with each key's description, limits and default."""
+"""The parameters of a study: params.yaml as data classes, with each key's description, limits and default."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ class Deciding(Block):
 
 @dataclass(frozen=True, kw_only=True)
 class Params(Block):
-    """Everything a study can be told. An overlay is merged over params.yaml and checked like it.
+    """All parameters of a study. An overlay is merged over params.yaml and checked like it.
 
     A key that has a default says what the shipped params.yaml does. Defaults are filled in for an environment that
     params.yaml says nothing about, and nowhere else.
@@ -306,7 +306,7 @@ class Params(Block):
     ] = SeedsByDesign(control=(0, 1, 2, 3, 4), alone=(0, 1, 2, 3, 4))
     """Of the fixed design, which an overlay that gives them has: one training run per arm and seed. A list for every arm; or lists by the design of an arm (case, control,
     random_reward, repair, alone) and one for the `others`, for what learns spreads more between seeds than what does
-    not. Arms that are told the same share all their runs."""
+    not. Arms with equal settings share all their runs."""
     base_model: Text = "models/tiny"
     """Folder of the base model (config.json, model.safetensors or its shards, tokenizer), from the project's root; or
     owner/name@revision, a model on the hub that is fetched to .models/ once."""

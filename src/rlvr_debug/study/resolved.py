@@ -1,4 +1,4 @@
-"""results/study.json: a study, wholly resolved; and results/jobs.json, what each of its jobs is told of it."""
+"""results/study.json: a study, wholly resolved; and results/jobs.json, what each of its jobs reads of it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Study:
 
     @cached_property
     def trained(self) -> dict[str, Run]:
-        """The runs that are trained, one of all that are told the same, by `environment/arm/seed`."""
+        """The runs that are trained, one of all with equal settings, by `environment/arm/seed`."""
         return {run.name: run for run in self.runs if run.arm == run.trained_as}
 
     def run(self, name: str) -> Run:
@@ -120,12 +120,12 @@ class Study:
         return self.results / "server" / "endpoint.json"
 
     def serving(self) -> Serving:
-        """Return what the server with the base model is told, which baseline evaluations share."""
+        """Return the job of the server with the base model, which baseline evaluations share."""
         sampling = Sampling(self.params.sampler, self._server)
         return Serving(self.model_folder(self.params.environment), sampling, None)
 
     def serving_policies(self, endpoint: Path) -> Serving:
-        """Return what a server is told that samples for several trainings. endpoint: its file (shared_server)."""
+        """Return the job of a server that samples for several trainings. endpoint: its file (shared_server)."""
         found = [run for run in self.trained.values() if self.shared_server(run) == endpoint]
         if not found:
             raise InputError(f"{endpoint}: no run of the study is sampled for there")
@@ -137,7 +137,7 @@ class Study:
         )
 
     def training(self, name: str) -> Job:
-        """Return what the training of that run is told."""
+        """Return the job of that training."""
         run = self.run(name)
         sampling = Sampling()
         if self.trains_on_vllm:
@@ -172,7 +172,7 @@ class Study:
         return unchanged(self.comparing(runs), self.results)
 
     def comparing(self, runs: Iterable[Run] | None = None) -> Comparing:
-        """Return what the comparison of these runs is told, by default of those that every study begins with."""
+        """Return what is compared of these runs, by default of those that every study begins with."""
         own = (
             run for run in (self.runs if runs is None else runs) if run.arm in ("case", "control")
         )
@@ -190,12 +190,14 @@ class Study:
         return Comparing(pairs, there)
 
     def checking(self) -> Job:
-        """Return what the check of the case is told: the case with as few prompts a step as show what it does."""
+        """Return the job of the check: the case with as few prompts a step as show what it does."""
         case = self.runs[0]
         settings = case.training
         few = max(1, CHECKED_ROLLOUTS // settings.group_size)
-        told = replace(settings, prompts_per_step=min(few, settings.prompts_per_step))
-        return self._job(replace(case, training=told), self.results / "check.json", Sampling())
+        few_prompts = replace(settings, prompts_per_step=min(few, settings.prompts_per_step))
+        return self._job(
+            replace(case, training=few_prompts), self.results / "check.json", Sampling()
+        )
 
     def _job(self, run: Run, out: Path, sampling: Sampling) -> Job:
         keys = self.trainer.command_keys
@@ -211,7 +213,7 @@ class Study:
         )
 
     def evaluation(self, environment: str, name: str | None = None) -> Evaluation:
-        """Return what the held-out evaluation of that run is told, or of the environment's base model."""
+        """Return the job of the held-out evaluation of that run, or of the environment's base model."""
         found = self.results / "runs" / name if name else None
         endpoint = None if name else self.baseline_server(environment)
         return Evaluation(
@@ -303,12 +305,12 @@ class Study:
         return _first(opened, look.seeds)
 
     def judging(self, runs: Iterable[Run]) -> dict[str, Any]:
-        """Return what the tables of these runs are told."""
+        """Return what the tables of these runs are judged by."""
         return {**self.judged_by, "unchanged": self.unchanged(runs)}
 
     @property
     def judged_by(self) -> dict[str, Any]:
-        """What tables and report are told of the case and of how verdicts are reached."""
+        """What tables and report read of the case and of how verdicts are reached."""
         keys = ("study", "case", "trainer", "environment", "design")
         return {
             **{key: getattr(self.params, key) for key in keys},
@@ -349,13 +351,13 @@ def resolve(params: Params, root: Path) -> Study:
 
 
 def write_study(study: Study, path: Path, evaluated_by: Mapping[str, str] | None = None) -> None:
-    """Write the study, and beside it what its jobs are told. The same study gives the same bytes.
+    """Write the study, and beside it what its jobs read of it. The same study gives the same bytes.
 
     evaluated_by: as Study.jobs has it.
     """
     write_jobs(path, replace(study, results=path.parent).jobs(evaluated_by or {}))
-    runs_told = [run.to_json() for run in study.runs]
-    found = {"params": told(study.params), "root": str(study.root), "runs": runs_told}
+    run_values = [run.to_json() for run in study.runs]
+    found = {"params": told(study.params), "root": str(study.root), "runs": run_values}
     write_json(path, {**found, "phases": study.phases, "unmapped": study.unmapped})
 
 
@@ -366,8 +368,8 @@ def read_study(path: Path) -> Study:
         # a study of before there was a choice is fixed
         params = checked(Params, {"design": "fixed", **found["params"]}, path)
         places = {"root": Path(found["root"]), "results": path.parent}
-        runs_told = tuple(map(Run.from_json, found["runs"]))
-        return Study(**{**found, **places, "params": params, "runs": runs_told})
+        run_values = tuple(map(Run.from_json, found["runs"]))
+        return Study(**{**found, **places, "params": params, "runs": run_values})
     except (TypeError, KeyError):
         raise InputError(
             f"{path}: expected a study as the workflow writes it, found other keys"

@@ -29,9 +29,9 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.study.snakemake import core_count, events_to, profile, snakemake_command
 from rlvr_debug.study.tidy import unlock
 
-# is told how many of how many jobs are done
+# is called with how many of how many jobs are done
 Steps = Callable[[int, int], None]
-# is told the file of the case's check, once it is there and of this study
+# is called with the file of the case's check, once it is there and of this study
 Checked = Callable[[Path], None]
 
 _NEARLY_FULL = 1_000_000  # bytes
@@ -50,7 +50,7 @@ def run_study(
 ) -> int:
     """Run the default study, or an overlay's in studies/<name>/; return Snakemake's exit status.
 
-    cores: as the profile says, without; passed_on: to Snakemake, options or files to make. steps: is told of
+    cores: as the profile says, without; passed_on: to Snakemake, options or files to make. steps: is called for
     jobs that are done, instead of all that Snakemake says, which stays in its log. checked: of the case's check,
     which is the first to be done. Raises InputError for params and rows that are bad, and where the study is at work.
     """
@@ -91,12 +91,12 @@ class _Check:
     file: Path
     begin: float
     tell: Checked
-    told: bool = False
+    said: bool = False
 
     def look(self, kept: bool = False) -> None:
         """kept: whether this run does not make it again."""
-        if not self.told and self.file.is_file() and (kept or written_since(self.file, self.begin)):
-            self.told = True
+        if not self.said and self.file.is_file() and (kept or written_since(self.file, self.begin)):
+            self.said = True
             self.tell(self.file)
 
 
@@ -114,8 +114,8 @@ def _run(
 
     ours, theirs = os.pipe()
     # of a dry run nothing is asked, and telling it takes a tenth of its time
-    told = [] if _DRY & set(passed_on) else events_to(f"/dev/fd/{theirs}")
-    words = [*command, *told, *passed_on]
+    events = [] if _DRY & set(passed_on) else events_to(f"/dev/fd/{theirs}")
+    words = [*command, *events, *passed_on]
     before = signal.signal(signal.SIGTERM, terminated)
     patience = _PATIENCE
     with TemporaryFile() as said:
@@ -169,7 +169,7 @@ def _follow(pipe: int, steps: Steps | None, check: _Check | None) -> _Ended:
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:
     """End Snakemake where it has not ended yet.
 
-    patience: seconds for what a terminal's Ctrl-C, which it got too, begins.
+    patience: seconds to wait for the shutdown that Ctrl-C began.
     """
     try:
         if not _ends(process, patience):

@@ -160,7 +160,7 @@ def _tested(study: Study, states: Mapping[str, State]) -> dict[str, Tested]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Of one training: what it recorded, and the seconds of that, 0 where they are not told."""
+    """Of one training: what it recorded, and the seconds of that, 0 where they are not known."""
 
     run: Run
     state: State

@@ -18,7 +18,7 @@ from rlvr_debug.trainers.base import SHADOW, Run
 
 @dataclass(frozen=True)
 class Comparing:
-    """What is told whoever compares. pairs: as `compared` returns them; runs: of the case and the control."""
+    """The job of a comparison. pairs: as `compared` returns them; runs: of the case and the control."""
 
     pairs: Mapping[str, tuple[Run, Run]]
     runs: Sequence[Run]
@@ -46,11 +46,11 @@ def compared(runs: Sequence[Run]) -> dict[str, tuple[Run, Run]]:
     }
 
 
-def unchanged(told: Comparing, results: Path) -> list[dict[str, Any]]:
+def unchanged(comparing: Comparing, results: Path) -> list[dict[str, Any]]:
     """Return the arms that are to the byte those of the case and the control in these runs, each with its hypothesis."""
     found = []
-    for name, (run, other) in sorted(told.pairs.items()):
-        others = [each for each in told.runs if each.arm == other.arm]
+    for name, (run, other) in sorted(comparing.pairs.items()):
+        others = [each for each in comparing.runs if each.arm == other.arm]
         swapped = {*run.faults} ^ {*other.faults}
         if others and all(_same_in(results / "runs" / each.name, swapped) for each in others):
             steps = other.training.steps

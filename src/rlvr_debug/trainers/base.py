@@ -25,10 +25,9 @@ SHADOW = "shadow.json"
 
 @dataclass(frozen=True)
 class Run:
-    """One training run, wholly resolved: all that a training process is told.
+    """One training run, wholly resolved: all that a training process is given.
 
-    trained_as: the first arm of the study that is told the same, and whose results these are: an arm
-    that mends what the case has right is the case.
+    trained_as: arms with equal settings train once; this is the arm that was trained.
     """
 
     arm: str
@@ -93,7 +92,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Demands:
     """What a study asks of its trainer before anything runs.
 
     command: that of params.yaml. case: its key in `cases`; faults: those that are planted in it. options: by the key of
@@ -165,8 +164,8 @@ class Trainer(ABC):
         unknown = [f"stage {stage}" for stage in stages if stage not in self.stages]
         return unknown + self.unmapped(training, options)
 
-    def refused(self, asked: Asked) -> str:
-        """Return what it cannot be asked for: key, found and expected; empty where nothing is wrong."""
+    def refused(self, demands: Demands) -> str:
+        """Return what it cannot meet: key, found and expected; empty where nothing is wrong."""
         return ""
 
     def venvs(self, command: Mapping[str, Any]) -> list[str]:

@@ -53,7 +53,7 @@ class Fields:
         A step of ours, a batch of rollouts, is num_iterations optimizer steps there. Raise InputError where the
         batch cannot be cut into equal micro-batches, as those of transformers are.
         """
-        told = asdict(settings)
+        values = asdict(settings)
         rollouts = settings.prompts_per_step * settings.group_size
         parts = settings.gradient_accumulation_steps
         if rollouts % parts:
@@ -64,8 +64,8 @@ class Fields:
         schedule = settings.lr_scheduler_type
         return {
             **self.defaults,
-            **{name: told[name] for name in self.same},
-            **{theirs: told[ours] for ours, theirs in self.renamed.items()},
+            **{name: values[name] for name in self.same},
+            **{theirs: values[ours] for ours, theirs in self.renamed.items()},
             "delta": settings.delta or None,
             "lr_scheduler_type": self.schedules.get(schedule, schedule),
             "max_steps": settings.steps * settings.num_iterations,

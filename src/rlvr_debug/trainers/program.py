@@ -1,4 +1,4 @@
-"""A trainer that is a program of its own, told by files: the protocol of docs/trainers.md."""
+"""A trainer that is a program of its own, which reads and writes files: the protocol of docs/trainers.md."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ def record_program(job: Job, program: Program, steps: int) -> Record:
     place = job.out.with_suffix("")
     # an update at the first step, whatever the warm-up
     training = replace(job.run.training, steps=steps, save_steps=0, warmup_steps=0)
-    told = replace(job, run=replace(job.run, training=training), out=place)
+    few_steps = replace(job, run=replace(job.run, training=training), out=place)
     try:
-        found = record(told, program, "check of", recorded=True)
+        found = record(few_steps, program, "check of", recorded=True)
         folder = place / "attempt" / "out" / RECORDED
         if folder.is_dir():
             return _without_files(read_record(folder))

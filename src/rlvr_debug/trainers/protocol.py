@@ -27,7 +27,7 @@ _OF_A_RUN = ("arm", "environment", "seed", "training", "options", "faults")
 
 
 @dataclass(frozen=True)
-class Told(Entry):
+class Asked(Entry):
     """params.json, whose path is a program's last argument. Paths are absolute."""
 
     run: Annotated[Mapping[str, Any], Keyed(dict.fromkeys(_OF_A_RUN, Any), whole=True, others=Any)]
@@ -58,9 +58,9 @@ class Told(Entry):
         return [*super().required(given), "protocol"]
 
     @staticmethod
-    def read(path: Path) -> Told:
+    def read(path: Path) -> Asked:
         """Raise InputError for what is not a params.json."""
-        return checked(Told, read_json(path), path)
+        return checked(Asked, read_json(path), path)
 
 
 # a line of metrics.jsonl, one per batch of rollouts, written as it comes: the step from 1, without gaps; the mean reward of

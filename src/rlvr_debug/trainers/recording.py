@@ -30,7 +30,7 @@ from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.trainers.base import SHADOW, Job
 from rlvr_debug.trainers.conversation import rebuilt
 from rlvr_debug.trainers.program import Program
-from rlvr_debug.trainers.protocol import Told, checked_metrics, checked_rollouts, checked_weights
+from rlvr_debug.trainers.protocol import Asked, checked_metrics, checked_rollouts, checked_weights
 
 # what a program says of itself, in words of its own
 RECORD = "record.json"
@@ -130,7 +130,7 @@ def record(job: Job, program: Program, what: str = "run", *, recorded: bool = Fa
     written = attempt / "out"
     shutil.rmtree(written, ignore_errors=True)
     written.mkdir(parents=True)
-    told = Told(
+    asked = Asked(
         run=run.to_json(),
         environment=job.trained_in,
         base_model=str(job.base_model.resolve()),
@@ -141,8 +141,8 @@ def record(job: Job, program: Program, what: str = "run", *, recorded: bool = Fa
         rollouts_kept=job.diagnostics.rollouts_kept,
         record=recorded,
     )
-    told = replace(told, checkpoint=str(_checkpoint(attempt, told, program).resolve()))
-    write_json(attempt / "params.json", asdict(told))
+    asked = replace(asked, checkpoint=str(_checkpoint(attempt, asked, program).resolve()))
+    write_json(attempt / "params.json", asdict(asked))
     name = f"{what} {run.environment}/{run.arm}/{run.seed}"
     try:
         seconds = _watched(program, attempt, run.training.steps)
@@ -174,10 +174,10 @@ def record(job: Job, program: Program, what: str = "run", *, recorded: bool = Fa
     return Recording(metrics, lines, rollouts, weights, adapter, seconds, environment, chat)
 
 
-def _checkpoint(attempt: Path, told: Told, program: Program) -> Path:
-    """A folder that only the same run finds again: those of a run that was told otherwise are removed."""
-    files = [*weight_files(Path(told.base_model, "model.safetensors")), Path(told.rows)]
-    given = [asdict(told), program.argv, *map(sha256, files)]
+def _checkpoint(attempt: Path, asked: Asked, program: Program) -> Path:
+    """A folder that only the same run finds again: those of a run with other settings are removed."""
+    files = [*weight_files(Path(asked.base_model, "model.safetensors")), Path(asked.rows)]
+    given = [asdict(asked), program.argv, *map(sha256, files)]
     name = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
     for other in attempt.glob("checkpoint-*"):
         if other.name != f"checkpoint-{name}":

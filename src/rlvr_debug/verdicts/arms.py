@@ -56,7 +56,7 @@ def _gains(group: pd.DataFrame) -> dict[str, Any]:
 
 
 def _differs(arm: dict[Any, Any], runs: dict[str, pd.DataFrame]) -> bool:
-    """Whether the arm is told something else than what it is compared with, and comes out otherwise on some seed."""
+    """Whether the arm has other settings than what it is compared with, and other results on some seed."""
     other = "control" if arm["design"] == "alone" else "case"
     if not arm["changes"] or other not in runs:
         return bool(arm["changes"])
@@ -75,7 +75,7 @@ def _intervals(arms: pd.DataFrame, bar: Bar) -> pd.DataFrame:
 def _moderated(
     arms: pd.DataFrame, gain: str, bar: Bar, seeds: NDArray[np.int64] | None = None
 ) -> Sample:
-    """One environment's arms. Which of them move is told by the sampled gain. seeds: (totals, 1), had the arms those."""
+    """One environment's arms. The sampled gain says which of them move. seeds: (totals, 1), had the arms those."""
     count = arms["seeds"].to_numpy() if seeds is None else seeds
     mean, sd = arms[gain].to_numpy(float), arms[f"{gain}_sd"].to_numpy(float)
     found = Sample(mean, *np.broadcast_arrays(sd, count))
@@ -146,7 +146,7 @@ def effects_of(arms: pd.DataFrame, family: Sequence[str], bar: Bar) -> tuple[Eff
 def _tests_of(
     arms: pd.DataFrame, family: Sequence[str]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Of each arm, whether its runs are others than those that it is compared with, and whether it is told others."""
+    """Of each arm, whether its results differ from those that it is compared with, and whether its settings do."""
     own = arms.set_index("arm").loc[list(family)]
     return own["tested"].to_numpy(bool), (own["changes"] != "").to_numpy()
 

@@ -127,10 +127,10 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
     now, later = (each.of(members) for each in effects_of(arms, family, bar))
     mechanism = _MECHANISMS[seen.present]
     if lacking := _lacking(hypothesis, evidence.training):
-        if mechanism != PRESENT and not now.told.any():
+        if mechanism != PRESENT and not now.settings_differ.any():
             why = _BETWEEN.join(filter(None, [lacking, seen.text]))
             return replace(pending, status="not_applicable", confidence="none", evidence=why)
-        # what the case has not is not right in it either, so that an arm that changes nothing shows nothing
+        # The precondition is missing: an arm that changes nothing is no evidence.
         now, later = (_of_changes(each) for each in (now, later))
     fails, failing = (failure(each) for each in effects_of(arms, ["control"], bar))
     found = str(status(fails, now, mechanism))
@@ -143,7 +143,7 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
         said.append(_unfailing(int(fails), arms.set_index("arm").loc["control"].to_dict()))
     if found == "inconclusive":
         said.append(_open(int(fails), now, mechanism, further, bar.minimum))
-    elif mechanism == PRESENT and not now.told.any():
+    elif mechanism == PRESENT and not now.settings_differ.any():
         said.append(_ELSEWHERE)
     if rivals := _same_interventions(own, arms[arms["arm"].isin(family)]):
         said.append(f"not to be told from {', '.join(rivals)}, which the same intervention mends")
@@ -163,9 +163,9 @@ def _of_changes(effects: Effects) -> Effects:
     """Only what arms that change something show."""
     return replace(
         effects,
-        told=np.ones_like(effects.told),
-        equivalent=effects.equivalent & effects.tested,
-        bounded=effects.bounded & effects.tested,
+        settings_differ=np.ones_like(effects.settings_differ),
+        equivalent=effects.equivalent & effects.results_differ,
+        bounded=effects.bounded & effects.results_differ,
     )
 
 
@@ -201,7 +201,7 @@ def _open(
         return "it gains when sampled and loses when greedy, which is a contradiction"
     if effects.large.any() and fails == REFUTED:
         return "without a failure an effect has nothing to explain"
-    if not effects.tested.any() and mechanism == PRESENT:
+    if not effects.results_differ.any() and mechanism == PRESENT:
         return _ELSEWHERE.replace("is a symptom", "may be a symptom")
     if isfinite(further):
         plural = "s" if further > 1 else ""
@@ -213,9 +213,9 @@ def _open(
 
 def _same_interventions(own: pd.DataFrame, arms: pd.DataFrame) -> list[str]:
     """Other hypotheses of which an arm changes exactly what one of these changes."""
-    told = ["design", "changes"]
-    changed = own.loc[own["changes"] != "", told]
-    return sorted(set(arms.merge(changed, on=told)["hypothesis"]) - set(own["hypothesis"]))
+    change = ["design", "changes"]
+    changed = own.loc[own["changes"] != "", change]
+    return sorted(set(arms.merge(changed, on=change)["hypothesis"]) - set(own["hypothesis"]))
 
 
 def _confidence(found: str, effects: Effects, mechanism: int, low: float, bar: Bar) -> str:
@@ -287,7 +287,7 @@ def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float)
 
 
 def _as_claimed(arm: Mapping[Any, Any], learning: bool, minimum_effect: float) -> bool | None:
-    """Whether the arm learns, or does not, as is claimed; None where that cannot be told."""
+    """Whether the arm learns, or does not, as is claimed; None where that is unclear."""
     found = learns(arm, minimum_effect)
     return None if found is None else found == learning
 

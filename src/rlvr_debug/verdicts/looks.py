@@ -228,7 +228,7 @@ class Looked:
         return arm not in rows.index or bool(rows.at[arm, "tested"])
 
     def counts(self, phase: int, targets: Mapping[str, int]) -> dict[str, int]:
-        """By arm of the study, how many runs it is to have: as many as any arm that is told the same."""
+        """By arm of the study, how many runs it is to have: as many as any arm with equal settings."""
         most: dict[str, int] = {}
         for arm in self._open(phase):
             run = self.arms[arm]

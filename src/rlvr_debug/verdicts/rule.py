@@ -83,7 +83,7 @@ class Effects:
 
     error: its standard error. in_sd is the effect in the two sides' pooled standard deviations over seeds; NaN without spread.
     p_holm: corrected for the arms and, where there are several looks, for these.
-    told: the arm is told something else than what it is compared with. tested: its runs are others, too.
+    settings_differ: from those of what the arm is compared with; results_differ: its runs too.
     known: there is more than one seed. significant: surely above 0. gained: significant, and at least
     the minimum effect. large: so, unless greedy loses that much. equivalent: surely within the minimum effect
     of 0, and greedy is within it. bounded: surely below the minimum effect, and greedy is below it.
@@ -97,8 +97,8 @@ class Effects:
     p_holm: Floats
     p_equivalence: Floats
     p_bound: Floats
-    told: Bools
-    tested: Bools
+    settings_differ: Bools
+    results_differ: Bools
     known: Bools
     significant: Bools
     gained: Bools
@@ -116,14 +116,14 @@ def compare(
     worse: Measured,
     bar: Bar,
     tests: ArrayLike = True,
-    told: ArrayLike | None = None,
+    settings_differ: ArrayLike | None = None,
 ) -> Effects:
     """Effects of all arms that are corrected together, which are the last axis.
 
     better, worse: the sides of each arm such that a cause's effect is positive.
     tests: (..., arms), whether the sides are different runs. Where they are the same the effect is 0 by
     construction: it tests nothing, and the correction does not count it.
-    told: whether the sides are told different things, which may come to the same runs; by default `tests`.
+    settings_differ: whether the sides have different settings, which may come to the same runs; by default `tests`.
     """
     a, b, minimum = better.sampled, worse.sampled, bar.minimum
     effect, greedy, p = np.broadcast_arrays(
@@ -150,8 +150,10 @@ def compare(
         p_holm=p_holm,
         p_equivalence=p_equivalence,
         p_bound=p_bound,
-        told=tested if told is None else np.broadcast_to(np.asarray(told), effect.shape),
-        tested=tested,
+        settings_differ=tested
+        if settings_differ is None
+        else np.broadcast_to(np.asarray(settings_differ), effect.shape),
+        results_differ=tested,
         known=known,
         significant=significant,
         gained=gained,
@@ -181,7 +183,7 @@ def status(fails: ArrayLike, effects: Effects, mechanism: ArrayLike) -> NDArray[
     present, absent = np.equal(mechanism, PRESENT), np.equal(mechanism, ABSENT)
     known, null = effects.known.all(-1), effects.equivalent.all(-1)
     # whatever the check found, nothing about the case is other than it should be: a symptom of something else
-    idle = known & ~effects.told.any(-1)
+    idle = known & ~effects.settings_differ.any(-1)
     large = shown & effects.large.any(-1)
     return np.select(
         [
@@ -225,7 +227,7 @@ def in_answer(verdict: Mapping[Any, Any]) -> bool:
 
 
 def learns(arm: Mapping[Any, Any], minimum_effect: float) -> bool | None:
-    """Return whether the arm gains at least the minimum over its baseline, None where that cannot be told.
+    """Return whether the arm gains at least the minimum over its baseline, None where that is unclear.
 
     arm: a row of arms.csv.
     """

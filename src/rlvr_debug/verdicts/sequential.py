@@ -11,7 +11,7 @@ each look everything that is still open gets another seed; an arm stops
 The case and the control have as many seeds as the arms that they are compared with, or more, and go on by themselves
 until the case is shown to fail. Once it is shown not to, everything stops.
 
-What is large, equivalent or bounded is told from all seeds that there are, as decide.py tells it with the bar of
+What is large, equivalent or bounded follows from all seeds that there are, as decide.py has it with the bar of
 looked: nothing is remembered of earlier looks, so that the tables hold all that a verdict follows from.
 """
 

@@ -68,7 +68,7 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
 
 
 def _changes(run: Run, other: Run) -> Iterator[str]:
-    """What `run` is told and `other` is not."""
+    """In what `run` differs from `other`."""
     if run.environment != other.environment:
         yield f"environment {run.environment}"
     for fault in other.faults:

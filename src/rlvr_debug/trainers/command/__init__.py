@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rlvr_debug.trainers.base import Asked
+from rlvr_debug.trainers.base import Demands
 from rlvr_debug.trainers.program import ProgramTrainer
 
 
@@ -15,8 +15,8 @@ class _Command(ProgramTrainer):
     to_fill_in = "command.program, your trainer's command (docs/trainers.md: the protocol)"
     placeholders: ClassVar = {"command": {"program": ["python", "./train.py"]}}
 
-    def refused(self, asked: Asked) -> str:
-        lacks = "program" not in asked.command
+    def refused(self, demands: Demands) -> str:
+        lacks = "program" not in demands.command
         return "key 'command.program' is missing, expected with trainer command" if lacks else ""
 
     def venvs(self, command: Mapping[str, Any]) -> list[str]:

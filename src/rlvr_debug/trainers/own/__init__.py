@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import hint, typed
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.trainers.base import Asked, Job, Trainer
+from rlvr_debug.trainers.base import Demands, Job, Trainer
 
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
@@ -36,8 +36,8 @@ class _Own(Trainer):
     def records_by(self) -> tuple[str, ...]:
         return ("trainers/own/recorder.py",)
 
-    def refused(self, asked: Asked) -> str:
-        given = [(key, *item) for key, found in asked.options.items() for item in found.items()]
+    def refused(self, demands: Demands) -> str:
+        given = [(key, *item) for key, found in demands.options.items() for item in found.items()]
         for key, option, value in given:
             if option != SYNC_BOUND:
                 return f"unknown key '{key}.{option}': {hint(option, [SYNC_BOUND])}"

@@ -147,15 +147,15 @@ def _checkpoints(job: Job) -> Checkpoints | None:
         return None
     weights = weight_files(job.base_model / "model.safetensors")
     files = [*weights, job.base_model / "tokenizer.json", job.rows]
-    told = [job.run.to_json(), job.environment, asdict(job.diagnostics), job.shadow]
-    given = json.dumps([*told, *map(sha256, files)], sort_keys=True)
+    settings = [job.run.to_json(), job.environment, asdict(job.diagnostics), job.shadow]
+    given = json.dumps([*settings, *map(sha256, files)], sort_keys=True)
     fingerprint = hashlib.sha256(given.encode()).hexdigest()
     return Checkpoints(job.out / "checkpoint", fingerprint, every)
 
 
 def _flat(run: Run) -> dict[str, Any]:
-    """What the run was told, without nesting: all that a tracker can hold."""
-    told = run.to_json()
-    training = told.pop("training")
-    nested = {key: json.dumps(told.pop(key), sort_keys=True) for key in ("rollouts", "options")}
-    return {**told, "faults": ",".join(told["faults"]), **nested, **training}
+    """The run without nesting: all that a tracker can hold."""
+    values = run.to_json()
+    training = values.pop("training")
+    nested = {key: json.dumps(values.pop(key), sort_keys=True) for key in ("rollouts", "options")}
+    return {**values, "faults": ",".join(values["faults"]), **nested, **training}

@@ -28,12 +28,12 @@ def options_of(run: Run, environment: Environment, limit: int) -> dict[str, Any]
     ours, token_truncate. Without a cap the correction is as the options say, or TRL's own.
     """
     cap, options = run.training.importance_sampling_cap, run.options
-    told = {**config_of(run.training, environment, limit), **options}
+    arguments = {**config_of(run.training, environment, limit), **options}
     if not cap:
-        return told
+        return arguments
     mode = options.get("vllm_importance_sampling_mode", "token_truncate")
     return {
-        **told,
+        **arguments,
         "vllm_importance_sampling_correction": True,
         "vllm_importance_sampling_mode": mode,
         "vllm_importance_sampling_clip_max": cap,

@@ -1,4 +1,4 @@
-"""One run of TRL's GRPOTrainer, told by params.json: `python -m rlvr_debug.trainers.trl.program params.json`.
+"""One run of TRL's GRPOTrainer, as params.json asks for it: `python -m rlvr_debug.trainers.trl.program params.json`.
 
 It runs in TRL's own environment (envs/trl.txt).
 """
@@ -28,7 +28,7 @@ from rlvr_debug.processes import run_main
 from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.trainers.protocol import RECORDED, Told, save_trained
+from rlvr_debug.trainers.protocol import RECORDED, Asked, save_trained
 from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
 from rlvr_debug.trainers.trl.config import options_of
 
@@ -36,13 +36,13 @@ from rlvr_debug.trainers.trl.config import options_of
 def main() -> None:
     if len(sys.argv) != 2:
         raise InputError(f"{len(sys.argv) - 1} arguments, expected the path of params.json")
-    train(Told.read(Path(sys.argv[1])))
+    train(Asked.read(Path(sys.argv[1])))
 
 
-def train(told: Told) -> None:
-    """Write metrics.jsonl, rollouts.jsonl and model.safetensors, or adapter/, to told.out.
+def train(asked: Asked) -> None:
+    """Write metrics.jsonl, rollouts.jsonl and model.safetensors, or adapter/, to asked.out.
 
-    Where it is told to, write a record of the steps to the folder `record` too.
+    Where it is asked for, write a record of the steps to the folder `record` too.
     """
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # of environment_factory
     import torch
@@ -50,13 +50,13 @@ def train(told: Told) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(1)
-    run, out = Run.from_json(told.run), Path(told.out)
-    chat = Chat(told.base_model)
-    environment = build_environment(run.environment, told.environment)
-    rows = read_rows(run.environment, Path(told.rows))
+    run, out = Run.from_json(asked.run), Path(asked.out)
+    chat = Chat(asked.base_model)
+    environment = build_environment(run.environment, asked.environment)
+    rows = read_rows(run.environment, Path(asked.rows))
     stages = stages_with([fault for fault in run.faults if fault in variant_names()])
     judge = Judge(environment, rows, chat)
-    recorded = DiagnosticSettings(told.rollouts_every, told.rollouts_kept)
+    recorded = DiagnosticSettings(asked.rollouts_every, asked.rollouts_kept)
     recorder = RunRecorder(out, judge, recorded)
     options = options_of(run, environment, stages.max_new_tokens(environment))
     config = GRPOConfig(
@@ -73,7 +73,7 @@ def train(told: Told) -> None:
         tools["environment_factory"] = environment_class(environment, rows)
         _make_parse_calls(chat)
     trainer = GRPOTrainer(
-        model=told.base_model,
+        model=asked.base_model,
         reward_funcs=[recorder.watched(_reward(run, judge, stages))],
         args=config,
         train_dataset=Dataset.from_list(
@@ -85,7 +85,7 @@ def train(told: Told) -> None:
         **tools,
     )
     recorder.attach(trainer)
-    if told.record:
+    if asked.record:
         from rlvr_debug.recorders.trl import live
         from rlvr_debug.replay.store import write_record
 

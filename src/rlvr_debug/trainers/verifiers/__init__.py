@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr_debug.causes import stage_of
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.trainers.base import Asked
+from rlvr_debug.trainers.base import Demands
 from rlvr_debug.trainers.fields import Fields
 from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, releases
@@ -45,19 +45,19 @@ class _Verifiers(ProgramTrainer):
     def unmapped(self, training: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
         return FIELDS.unmapped(training)
 
-    def refused(self, asked: Asked) -> str:
+    def refused(self, demands: Demands) -> str:
         """The release is one that has fixes, and the case's faults are its own."""
-        release = asked.command.get("environment", "")
+        release = demands.command.get("environment", "")
         if release not in releases():
             return (
                 f"key 'command.environment' is '{release}', expected a release with trainer verifiers: "
                 f"{' or '.join(releases())}"
             )
         own = set(faults_of_release(release).values())
-        for fault in asked.faults:
+        for fault in demands.faults:
             if fault not in own and stage_of(fault) not in ("max_new_tokens", "score"):
                 return (
-                    f"key 'cases.{asked.case}.faults' has '{fault}', expected what {release} has: "
+                    f"key 'cases.{demands.case}.faults' has '{fault}', expected what {release} has: "
                     f"{', '.join(sorted(own))}"
                 )
         return ""

@@ -28,7 +28,7 @@ from rlvr_debug.models.base_model import load_model
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.trainers.protocol import RECORDED, Told, save_trained
+from rlvr_debug.trainers.protocol import RECORDED, Asked, save_trained
 from rlvr_debug.trainers.verifiers import config_of
 from rlvr_debug.trainers.verifiers.fixes import apply_fixes, faults_of_release, fixes_without
 from rlvr_debug.trainers.verifiers.server import WEIGHT_CLIENT, Server
@@ -39,11 +39,11 @@ def main() -> None:
         raise InputError(
             f"{len(sys.argv) - 1} arguments, expected a release and the path of params.json"
         )
-    release, told = sys.argv[1], Told.read(Path(sys.argv[2]))
-    train(told, _on_path(release, told))
+    release, asked = sys.argv[1], Asked.read(Path(sys.argv[2]))
+    train(asked, _on_path(release, asked))
 
 
-def _on_path(release: str, told: Told) -> list[str]:
+def _on_path(release: str, asked: Asked) -> list[str]:
     """Make the release, or its copy without the faults that the run lacks, what is imported. Return the fixes.
 
     Raise InputError where another release is installed.
@@ -53,33 +53,33 @@ def _on_path(release: str, told: Told) -> list[str]:
         raise InputError(
             f"verifiers {installed.version} is installed in {sys.prefix}, expected {release}"
         )
-    fixes = fixes_without(release, told.run["faults"])
+    fixes = fixes_without(release, asked.run["faults"])
     if fixes:
-        copy = Path(told.out) / "release"
+        copy = Path(asked.out) / "release"
         apply_fixes(Path(str(installed.locate_file(""))), copy, fixes)
         sys.path.insert(0, str(copy))
     return fixes
 
 
-def train(told: Told, fixes: list[str]) -> None:
-    """Write metrics.jsonl, rollouts.jsonl, record.json and model.safetensors, or adapter/, to told.out.
+def train(asked: Asked, fixes: list[str]) -> None:
+    """Write metrics.jsonl, rollouts.jsonl, record.json and model.safetensors, or adapter/, to asked.out.
 
-    Where it is told to, write a record of the steps to the folder `record` too.
+    Where it is asked for, write a record of the steps to the folder `record` too.
     """
     import torch
 
     from rlvr_debug.trainers.verifiers.recorder import Recorder
 
     torch.set_num_threads(1)
-    run, out = Run.from_json(told.run), Path(told.out)
-    chat = Chat(told.base_model)
-    environment = build_environment(run.environment, told.environment)
+    run, out = Run.from_json(asked.run), Path(asked.out)
+    chat = Chat(asked.base_model)
+    environment = build_environment(run.environment, asked.environment)
     own = set(faults_of_release(f"verifiers-{distribution('verifiers').version}").values())
     stages = stages_with([fault for fault in run.faults if fault not in own])
-    server = Server(Path(told.base_model), chat, run.seed)
+    server = Server(Path(asked.base_model), chat, run.seed)
     sys.modules[WEIGHT_CLIENT] = server.weight_client()
     recorder = Recorder(
-        out, environment, server, DiagnosticSettings(told.rollouts_every, told.rollouts_kept)
+        out, environment, server, DiagnosticSettings(asked.rollouts_every, asked.rollouts_kept)
     )
     os.environ |= {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     from verifiers.trainers import GRPOConfig, GRPOTrainer
@@ -102,9 +102,9 @@ def train(told: Told, fixes: list[str]) -> None:
             listener(made)
 
     trainer = GRPOTrainer(
-        load_model(Path(told.base_model), run.training.attn_implementation),
+        load_model(Path(asked.base_model), run.training.attn_implementation),
         Task(
-            read_rows(run.environment, Path(told.rows)),
+            read_rows(run.environment, Path(asked.rows)),
             environment,
             stages,
             server,
@@ -118,7 +118,7 @@ def train(told: Told, fixes: list[str]) -> None:
     )
     recorder.attach(trainer)
     write_json(out / "record.json", _record(fixes))
-    if told.record:
+    if asked.record:
         from rlvr_debug.replay.store import write_record
         from rlvr_debug.trainers.verifiers.steps import StepRecorder
 

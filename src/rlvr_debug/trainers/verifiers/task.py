@@ -95,9 +95,9 @@ class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not re
         return await super().run_rollouts(*given, infos=numbered, **named)
 
     async def rollout(self, client: Any, *given: Any, **named: Any) -> Any:
-        told = inspect.signature(super().rollout).bind(client, *given, **named).arguments
+        arguments = inspect.signature(super().rollout).bind(client, *given, **named).arguments
         # 0.1.6.post0 numbers the rollouts of a batch itself
-        slot = told["example_id"] if "example_id" in told else told["info"]["slot"]
+        slot = arguments["example_id"] if "example_id" in arguments else arguments["info"]["slot"]
         return await super().rollout(self._server.client(slot), *given, **named)
 
     async def setup_state(self, state: Any, **_: Any) -> Any:

@@ -86,7 +86,7 @@ class Study:
         ran = seeds[:, ARMS:] > 0
         counted = replace(
             effects,
-            told=effects.told & ran,
+            settings_differ=effects.settings_differ & ran,
             **{name: getattr(effects, name) | ~ran for name in ("known", "equivalent", "bounded")},
         )
         return np.stack(

@@ -62,13 +62,13 @@ def test_every_combination_of_two_arms_has_exactly_the_status_that_the_docs_say(
 ) -> None:
     """The table of docs/verdicts.md, cell by cell; what no cell names is inconclusive."""
     present, absent = mechanism == PRESENT, mechanism == ABSENT
-    for told, pair in itertools.product(
+    for differ, pair in itertools.product(
         itertools.product(BOTH, repeat=2), itertools.product(ARMS, repeat=2)
     ):
         columns = dict(zip(NAMES, zip(*pair, strict=True), strict=True))
         known, null, bounded = (all(columns[n]) for n in ("known", "equivalent", "bounded"))
         large, gained, some = (any(columns[n]) for n in ("large", "gained", "significant"))
-        idle = known and not any(told)
+        idle = known and not any(differ)
         located = fails == SHOWN and large and not idle
         costless = present and not idle and (null or (fails == REFUTED and known))
         holds = {
@@ -82,7 +82,11 @@ def test_every_combination_of_two_arms_has_exactly_the_status_that_the_docs_say(
             and not (gained or null or idle),
         }
         holds["inconclusive"] = not any(holds.values())
-        found = str(status(fails, shown(told=told, tested=told, **columns), mechanism))
+        found = str(
+            status(
+                fails, shown(settings_differ=differ, results_differ=differ, **columns), mechanism
+            )
+        )
         assert [name for name, true in holds.items() if true] == [found]
 
 

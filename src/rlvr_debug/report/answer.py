@@ -49,8 +49,8 @@ def answer(
     runs, verdicts = tables["runs"], tables["verdicts"].to_dict("records")
     arms: dict[str, Row] = {row["arm"]: row for row in tables["arms"].to_dict("records")}
     case, control, minimum = arms["case"], arms["control"], settings["minimum_effect"]
-    found = _causes(tables["verdicts"], "validated", "located_not_explained")
-    causes = sorted(found.sort_values("effect", ascending=False).to_dict("records"), key=in_answer)
+    rows = _causes(tables["verdicts"], "validated", "located_not_explained")
+    causes = sorted(rows.sort_values("effect", ascending=False).to_dict("records"), key=in_answer)
     ours = load_trainer(settings["trainer"]).ours
     by = "" if ours else f" with the trainer {settings['trainer']}"
     does = {True: "learns", False: "does not learn", None: "may or may not learn"}

@@ -194,9 +194,9 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, di
 
 
 def _parts(old: Results, new: Results) -> dict[str, dict[str, dict[str, Any]]]:
-    found = {part: _differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
+    parts = {part: _differences(getattr(old, part), getattr(new, part)) for part in _PARTS}
     # where these are the same, nobody asks
-    return {part: values for part, values in found.items() if values or part != "runs"}
+    return {part: values for part, values in parts.items() if values or part != "runs"}
 
 
 def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:

@@ -43,15 +43,15 @@ def history(root: Path) -> list[Entry]:
     form = f"--format={_TAB}%h{_TAB}%cI{_TAB}%s"
     # AM: added or changed; a merge shows what neither side has
     words = ("--diff-filter=AM", "--name-only", form, "--", f":(glob)**/{_METRICS}")
-    found = [*_entries("", git("log", *words, folder=root), root)]
+    entries = [*_entries("", git("log", *words, folder=root), root)]
     names = git("for-each-ref", "--format=%(refname)", "refs/exps", folder=root).splitlines()
     for name in names:
         # where DVC keeps what is under way
         if "/exec/" in name or name == "refs/exps/stash":
             continue
         shown = git("log", "-1", *words[:-2], name, *words[-2:], folder=root)
-        found += _entries(name.rpartition("/")[2], shown, root)
-    return sorted(found, key=lambda entry: entry.date, reverse=True)
+        entries += _entries(name.rpartition("/")[2], shown, root)
+    return sorted(entries, key=lambda entry: entry.date, reverse=True)
 
 
 def _entries(experiment: str, log: str, root: Path) -> Iterator[Entry]:
@@ -77,11 +77,11 @@ def _entries(experiment: str, log: str, root: Path) -> Iterator[Entry]:
 def _metrics(text: str) -> dict[str, Any] | None:
     """Of a study's metrics.json, as any of our versions wrote it; None for another file of that name."""
     try:
-        found = json.loads(text)
-        statuses = [each["status"] for each in found["verdicts"].values()]
+        metrics = json.loads(text)
+        statuses = [each["status"] for each in metrics["verdicts"].values()]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found if all(isinstance(status, str) for status in statuses) else None
+    return metrics if all(isinstance(status, str) for status in statuses) else None
 
 
 def _gain(metrics: Mapping[str, Any], arm: str) -> float | None:

@@ -44,18 +44,18 @@ def courses(tables: Mapping[str, pd.DataFrame]) -> dict[str, Course]:
     largest = tables["runs"].groupby("arm")[list(_BOUNDS)].median()
     rows = {row["arm"]: row for row in tables["arms"].to_dict("records")}
     _, usual = figures["control"]
-    found = {}
+    by_arm = {}
     for arm, (reversals, spread) in figures.items():
         own = largest.loc[arm]
         extreme = (own >= _EXTREME * largest.loc["control"]) & (own >= pd.Series(_BOUNDS))
-        found[arm] = Course(
+        by_arm[arm] = Course(
             _trend(rows[arm], spread >= _WIDER * usual > 0),
             _stability(*extreme),
             reversals,
             spread,
             *own.astype(float),
         )
-    return found
+    return by_arm
 
 
 def _figures(curves: pd.DataFrame) -> tuple[float, float]:

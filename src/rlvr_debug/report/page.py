@@ -127,12 +127,12 @@ def _tables(results: Path) -> dict[str, pd.DataFrame]:
 
 def _ordered(verdicts: pd.DataFrame) -> pd.DataFrame:
     """What was found before what is open and what is cleared; by effect among equals. What no hypothesis names is first."""
-    found = verdicts.sort_values(
+    ordered = verdicts.sort_values(
         ["status", "effect", "hypothesis"],
         ascending=[True, False, True],
         key=lambda column: column.map(_ORDER.index) if column.name == "status" else column,
     )
-    return found.loc[sorted(found.index, key=lambda row: in_answer(found.loc[row].to_dict()))]
+    return ordered.loc[sorted(ordered.index, key=lambda row: in_answer(ordered.loc[row].to_dict()))]
 
 
 def _lines(arms: pd.DataFrame, mended: str) -> dict[str, str]:
@@ -273,15 +273,15 @@ class RunFiles:
 
 def run_files(results: Path, runs: Sequence[Mapping[Any, Any]]) -> list[RunFiles]:
     """Return the files of these runs, rows of runs.csv, as they lie beside the tables."""
-    found = []
+    files = []
     for run in runs:
         name = f"{run['environment']}/{run['trained_as']}/{run['seed']}"
         folder = results / "runs" / name
         kept = [f"results/runs/{name}/{file}" for file in _CHECKPOINTS if (folder / file).exists()]
         log = f"logs/train/{name}.log"
         tracked = list(_tracked(folder / "trackers", f"results/runs/{name}/trackers"))
-        found.append(RunFiles(run["arm"], run["seed"], f"results/runs/{name}", log, kept, tracked))
-    return found
+        files.append(RunFiles(run["arm"], run["seed"], f"results/runs/{name}", log, kept, tracked))
+    return files
 
 
 def _tracked(folder: Path, shown: str) -> Iterator[Tracked]:

@@ -67,14 +67,14 @@ def shown_rollouts(results: Path, tables: Mapping[str, pd.DataFrame]) -> Shown:
     The case and the control come first; what would pass the budget, in tokens of both sequences, is left out.
     """
     texts: dict[int, str] = {}
-    found = {
+    by_run = {
         (row["arm"], seed): _of_run(results / "runs" / place / row["arm"] / str(seed), texts)
         for row, place, seed in _first_runs(tables)
     }
     left_out, budget = 0, _TOKENS
-    kept: dict[tuple[str, int], list[Aligned]] = {key: [] for key in found}
-    for number in range(max(map(len, found.values()), default=0)):
-        for key, rollouts in found.items():
+    kept: dict[tuple[str, int], list[Aligned]] = {key: [] for key in by_run}
+    for number in range(max(map(len, by_run.values()), default=0)):
+        for key, rollouts in by_run.items():
             for rollout in rollouts[number : number + 1]:
                 size = len(rollout.sampled_ids) + len(rollout.ids)
                 if size > budget:
@@ -116,15 +116,15 @@ def _of_run(folder: Path, texts: dict[int, str]) -> list[Aligned]:
     path = folder / "rollouts.jsonl"
     rows = list(read_jsonl(path))
     steps = {row["step"] for _, row in rows if "step" in row}
-    found = []
+    rollouts = []
     for number, row in rows:
         _check(row, f"{path}:{number}")
         if row["step"] in (min(steps), max(steps)):
             for sequence in (row["sampled"], row["trained"]):
                 texts.update(zip(sequence["ids"], sequence["text"], strict=True))
-            found.append(aligned(row))
+            rollouts.append(aligned(row))
     # a rollout of each step first: the budget may not allow them all
-    return sorted(found, key=lambda rollout: (rollout.rollout, rollout.step))
+    return sorted(rollouts, key=lambda rollout: (rollout.rollout, rollout.step))
 
 
 _KEYS = ("step", "group", "rollout", "row", "reward", "advantage", "outcome", "sampled", "trained")
@@ -157,7 +157,7 @@ def _check(row: Mapping[str, Any], place: str) -> None:
 def aligned(row: Mapping[str, Any]) -> Aligned:
     """row: a line of rollouts.jsonl (docs/diagnostics.md)."""
     sampled, trained = row["sampled"], row["trained"]
-    found = edits(sampled["ids"], trained["ids"])
+    changes = edits(sampled["ids"], trained["ids"])
     return Aligned(
         **{key: row[key] for key in ("step", "group", "rollout", "row", "outcome")},
         reward=_rounded(row["reward"]),
@@ -168,8 +168,8 @@ def aligned(row: Mapping[str, Any]) -> Aligned:
         **{key: trained[key] for key in ("ids", "role", "loss", "attention")},
         sampler=[_rounded(value) for value in trained["sampler"]],
         trainer=trained["trainer"] and [_rounded(value) for value in trained["trainer"]],
-        edits=found,
-        says=" ".join(_says(trained, found, len(sampled["ids"]))),
+        edits=changes,
+        says=" ".join(_says(trained, changes, len(sampled["ids"]))),
     )
 
 
@@ -179,9 +179,9 @@ def _rounded(value: float | None) -> Number:
     return round(value, _DIGITS) if math.isfinite(value) else str(value)
 
 
-def _says(trained: Mapping[str, Any], found: Sequence[Edit], sampled: int) -> Iterator[str]:
-    missing = sum(b - a for kind, a, b, _, _ in found if kind != "equal")
-    added = sum(d - c for kind, _, _, c, d in found if kind != "equal")
+def _says(trained: Mapping[str, Any], changes: Sequence[Edit], sampled: int) -> Iterator[str]:
+    missing = sum(b - a for kind, a, b, _, _ in changes if kind != "equal")
+    added = sum(d - c for kind, _, _, c, d in changes if kind != "equal")
     if missing or added:
         yield (
             f"The trained sequence is not the sampled one: of {sampled} sampled tokens {missing} are missing "

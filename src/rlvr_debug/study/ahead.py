@@ -23,8 +23,8 @@ def evaluate_ahead(job: Evaluation) -> None:
     # by name: other code that evaluates trains nothing again
     evaluation = import_module("rlvr_debug.evaluation")
     try:
-        found = evaluation.evaluated(job)
-        write_json(_left(job), {"of": _digest(job), "evaluation": found})
+        evaluated = evaluation.evaluated(job)
+        write_json(_left(job), {"of": _digest(job), "evaluation": evaluated})
     except InputError:
         _left(job).unlink(missing_ok=True)
 
@@ -33,10 +33,10 @@ def take_evaluation(job: Evaluation, out: Path) -> bool:
     """Put what evaluate_ahead left to `out`, if it is of this job. Return whether it was; it is left no longer."""
     if job.weights is None or not _left(job).is_file():
         return False
-    found = read_json(_left(job))
-    same = bool(found["of"] == _digest(job))
+    left = read_json(_left(job))
+    same = bool(left["of"] == _digest(job))
     if same:
-        write_json(out, found["evaluation"])
+        write_json(out, left["evaluation"])
     _left(job).unlink()
     return same
 

@@ -51,22 +51,30 @@ def arms(params: Params) -> list[Run]:
     )
     case = _changed(control, params.own_case)
     case = replace(case, arm="case", design="case", faults=params.own_case.defects)
-    tested = [
+    pairs = [
         _of_arm(params, arm, replace(case, arm=name, hypothesis=slug), control)
         for slug, own in sorted(params.arms.items())
         for name, arm in sorted(own.items())
         if not _missing(params, arm)
     ]
-    found = [arm for pair in tested for arm in pair]
-    found += [arm for arm in _unnamed(params, case, control) if _means_something(arm, case, params)]
-    repairs = [arm for arm in found if arm.design == "repair"]
+    tested = [arm for pair in pairs for arm in pair]
+    tested += [
+        arm for arm in _unnamed(params, case, control) if _means_something(arm, case, params)
+    ]
+    repairs = [arm for arm in tested if arm.design == "repair"]
     others = sorted({arm.environment for arm in repairs} - {main})
     controls = [replace(control, arm=f"{name}-control", environment=name) for name in others]
-    if random := trainer.random_reward(params.options, told(params.command)):
-        faults, options = random
+    if rewards_at_random := trainer.random_reward(params.options, told(params.command)):
+        faults, options = rewards_at_random
         arm = replace(control, arm="random-reward", design="random_reward")
         controls.append(replace(arm, faults=faults, options=options))
-    return [case, control, *controls, *repairs, *(arm for arm in found if arm.design == "alone")]
+    return [
+        case,
+        control,
+        *controls,
+        *repairs,
+        *(arm for arm in tested if arm.design == "alone"),
+    ]
 
 
 def _changed(run: Run, changes: Changes) -> Run:
@@ -136,17 +144,17 @@ def _settings(run: Run, block: str) -> Mapping[str, Any]:
 
 def _departing(changes: Arm, case: Run, control: Run) -> Arm:
     """Of what an intervention changes: the settings of the case that are not the control's."""
-    found: dict[str, Any] = {}
+    departing: dict[str, Any] = {}
     for kind in BLOCKS:
         own, right = _settings(case, kind), _settings(control, kind)
         keys = (key for key in getattr(changes, kind) if key in own)
-        found[kind] = {key: own[key] for key in keys if own[key] != right.get(key)}
-    return Arm(**found)
+        departing[kind] = {key: own[key] for key in keys if own[key] != right.get(key)}
+    return Arm(**departing)
 
 
 def unmapped(params: Params) -> dict[str, str]:
     """By slug of hypothesis: what the study's trainer has no counterpart for, of arms that are not run."""
-    found = {}
+    reasons = {}
     for slug, own in sorted(params.arms.items()):
         missing = [
             f"{name}: {', '.join(parts)}"
@@ -154,8 +162,8 @@ def unmapped(params: Params) -> dict[str, str]:
             if (parts := _missing(params, arm))
         ]
         if missing:
-            found[slug] = f"trainer {params.trainer} has no counterpart for {'; '.join(missing)}"
-    return found
+            reasons[slug] = f"trainer {params.trainer} has no counterpart for {'; '.join(missing)}"
+    return reasons
 
 
 def _missing(params: Params, arm: Arm) -> list[str]:
@@ -336,13 +344,13 @@ def runs(params: Params) -> Iterator[Run]:
 
     Of the sequential design, all that its looks may choose.
     """
-    found = arms(params)
+    every_arm = arms(params)
     alike: dict[str, list[Run]] = {}
-    for arm in found:
+    for arm in every_arm:
         settings = [arm.environment, arm.faults, arm.rollouts, arm.options, vars(arm.training)]
         alike.setdefault(json.dumps(settings, sort_keys=True), []).append(arm)
     shared = {arm.arm: same for same in alike.values() for arm in same}
-    for arm in found:
+    for arm in every_arm:
         same = shared[arm.arm]
         for seed in dict.fromkeys(s for other in same for s in _seeds(params, other)):
             yield replace(arm, seed=seed, trained_as=same[0].arm)

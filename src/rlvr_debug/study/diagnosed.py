@@ -39,17 +39,17 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
     """
     usual = _usual()
     # what it costs is said beforehand; its control is the shipped one: where the user's settings depart from that is no news
-    found: dict[str, Any] = {"study": STUDY, "design": "fixed", "trainer": trainer}
-    found["unnamed"] = False
-    found |= load_trainer(trainer).placeholders
+    keys: dict[str, Any] = {"study": STUDY, "design": "fixed", "trainer": trainer}
+    keys["unnamed"] = False
+    keys |= load_trainer(trainer).placeholders
     case: dict[str, Any] = {"faults": []}
     rates = log.series("learning_rate")
     if rates.size and rates.max() >= 0:
         case["training"] = {"learning_rate": float(rates.max())}
     if limit := _limit(log):
         case["options"] = {"max_completion_length": limit}
-        found["options"] = {"max_completion_length": 4 * limit}
-    found |= {"case": "mine", "cases": {"mine": case}}
+        keys["options"] = {"max_completion_length": 4 * limit}
+    keys |= {"case": "mine", "cases": {"mine": case}}
     mine = {**case, "faults": (), "options": case.get("options", {})}
     params = replace(
         usual,
@@ -57,7 +57,7 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
         trainer=trainer,
         case="mine",
         cases={"mine": Case(**mine)},
-        options=found.get("options", {}),
+        options=keys.get("options", {}),
     )
     arms: dict[str, Any] = {
         slug: {
@@ -67,7 +67,7 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
         }
         for slug in slugs
     }
-    return {**found, "hypotheses": {**_removed(usual.arms, arms), **arms}}
+    return {**keys, "hypotheses": {**_removed(usual.arms, arms), **arms}}
 
 
 @cache

@@ -76,20 +76,20 @@ def code_of(*entries: Path) -> list[Path]:
     FileNotFoundError where an entry is missing.
     """
     waiting = [file for entry in entries for file in _files(entry.resolve())]
-    found: set[Path] = set()
+    files: set[Path] = set()
     while waiting:
         file = waiting.pop()
-        if file not in found:
-            found.add(file)
+        if file not in files:
+            files.add(file)
             waiting += _read(file).needed
-    return sorted(found)
+    return sorted(files)
 
 
 def _files(entry: Path) -> list[Path]:
-    found = [file for file in entry.rglob("*") if file.is_file() and file.suffix != ".pyc"]
-    if not found and not entry.is_file():
+    files = [file for file in entry.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    if not files and not entry.is_file():
         raise FileNotFoundError(f"{entry}: no such file, nor a folder with files")
-    return found or [entry]
+    return files or [entry]
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ def _data(folder: Path, name: str) -> list[Path]:
     """Files beside a module, or in a folder of them, that it has the name of; `*` stands for what it fills in."""
     if not re.fullmatch(r"[\w*-]+(\.[\w*-]+)*", name) or not name.strip("*."):
         return []
-    found = [file for entry in folder.glob(name) for file in _files(entry)]
-    return [] if any(file.suffix == ".py" for file in found) else found
+    files = [file for entry in folder.glob(name) for file in _files(entry)]
+    return [] if any(file.suffix == ".py" for file in files) else files
 
 
 def _first(variable: str, folder: str) -> None:

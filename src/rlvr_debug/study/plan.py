@@ -94,14 +94,14 @@ def seconds_of(folder: Path) -> tuple[int, float]:
 def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
     """From the first of these studies (name -> results) with measured runs, else documented constants."""
     for name, results in studies.items():
-        if found := list(measured_runs(results)):
+        if runs := list(measured_runs(results)):
             by_environment = {
-                environment: mean(run.seconds for run in found if run.environment == environment)
-                for environment in sorted({run.environment for run in found})
+                environment: mean(run.seconds for run in runs if run.environment == environment)
+                for environment in sorted({run.environment for run in runs})
             }
-            source = f"measured on {len(found)} runs of study {name}"
-            usual = mean(run.seconds for run in found)
-            return Rates(by_environment, usual, mean(run.size for run in found), source)
+            source = f"measured on {len(runs)} runs of study {name}"
+            usual = mean(run.seconds for run in runs)
+            return Rates(by_environment, usual, mean(run.size for run in runs), source)
     # weights are shipped in half the precision that they are trained in
     size = 2 * sum(file.stat().st_size for file in base_model.glob("*.safetensors"))
     source = "a constant of trainer own and the shipped model: no runs were measured here"
@@ -122,19 +122,19 @@ def is_real(params: Params) -> bool:
 
 def _disk_bytes(trained: Iterable[Run], params: Params) -> float:
     """Mean over trainings: the weights that are saved, in single precision. With an adapter they are its own."""
-    found = [
+    sizes = [
         4 * (model.adapter(run.training.lora_r) if run.training.lora_r else model.parameters)
         for run in trained
         if (model := architecture_of(params.base_model_of(run.environment), ROOT))
     ]
-    return fmean(found) if found else 0.0
+    return fmean(sizes) if sizes else 0.0
 
 
 def _fetched_bytes(params: Params) -> float:
     """Of base models on the hub, which are published in 16 bits."""
     models = {params.base_model_of(name) for name in environments_of(params)}
-    found = [architecture_of(model, ROOT) for model in models if model.revision]
-    return float(sum(2 * model.parameters for model in found if model))
+    models_on_hub = [architecture_of(model, ROOT) for model in models if model.revision]
+    return float(sum(2 * model.parameters for model in models_on_hub if model))
 
 
 def _all_jobs(trained: Sequence[Run]) -> dict[str, int]:

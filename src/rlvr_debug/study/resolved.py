@@ -126,15 +126,13 @@ class Study:
 
     def serving_policies(self, endpoint: Path) -> Serving:
         """Return the job of a server that samples for several trainings. endpoint: its file (shared_server)."""
-        found = [run for run in self.trained.values() if self.shared_server(run) == endpoint]
-        if not found:
+        runs = [run for run in self.trained.values() if self.shared_server(run) == endpoint]
+        if not runs:
             raise InputError(f"{endpoint}: no run of the study is sampled for there")
-        lora_r = max(run.training.lora_r for run in found)
+        lora_r = max(run.training.lora_r for run in runs)
         # the port of params.yaml is that of the server with the base model
         sampling = Sampling(self.params.sampler, {**self._server, "port": 0})
-        return Serving(
-            self.model_folder(found[0].environment), sampling, Trained(lora_r, len(found))
-        )
+        return Serving(self.model_folder(runs[0].environment), sampling, Trained(lora_r, len(runs)))
 
     def training(self, name: str) -> Job:
         """Return the job of that training."""
@@ -214,13 +212,13 @@ class Study:
 
     def evaluation(self, environment: str, name: str | None = None) -> Evaluation:
         """Return the job of the held-out evaluation of that run, or of the environment's base model."""
-        found = self.results / "runs" / name if name else None
+        folder = self.results / "runs" / name if name else None
         endpoint = None if name else self.baseline_server(environment)
         return Evaluation(
             environment,
             self.settings(environment),
             self.model_folder(environment),
-            found / "model.safetensors" if found else None,
+            folder / "model.safetensors" if folder else None,
             self.rows(environment, "heldout"),
             self.params.training.temperature,
             self.params.evaluation.seed,
@@ -238,24 +236,24 @@ class Study:
 
         evaluated_by: digests of the code that evaluates, by environment (ahead.py).
         """
-        found: dict[str, Any] = {"serve": self.serving(), "ahead": self.evaluates_ahead}
+        jobs: dict[str, Any] = {"serve": self.serving(), "ahead": self.evaluates_ahead}
         for name in self.params.data:
             rows = [self.rows(name, split) for split in ("train", "heldout")]
             audit = {"settings": self.settings(name), "base_model": self.model_folder(name)}
-            found[f"prepare_data/{name}"] = self.data_settings(name)
-            found[f"audit_rewards/{name}"] = {**audit, "rows": rows}
-            found[f"evaluate/{name}"] = self.evaluation(name)
-            found[f"evaluate_by_verifiers/{name}"] = self.params.evaluation.verifiers_rows
+            jobs[f"prepare_data/{name}"] = self.data_settings(name)
+            jobs[f"audit_rewards/{name}"] = {**audit, "rows": rows}
+            jobs[f"evaluate/{name}"] = self.evaluation(name)
+            jobs[f"evaluate_by_verifiers/{name}"] = self.params.evaluation.verifiers_rows
         for name, run in self.trained.items():
             code = evaluated_by.get(run.environment, "")
-            found[f"train/{name}"] = self.training(name)
-            found[f"evaluate/{name}"] = replace(self.evaluation(run.environment, name), code=code)
+            jobs[f"train/{name}"] = self.training(name)
+            jobs[f"evaluate/{name}"] = replace(self.evaluation(run.environment, name), code=code)
             if endpoint := self.shared_server(run):
-                found[f"serve/{endpoint}"] = self.serving_policies(endpoint)
+                jobs[f"serve/{endpoint}"] = self.serving_policies(endpoint)
         if self.runs:
-            found |= {"check_case": self.checking(), "judged_by": self.judged_by}
-            found["compare_stages"] = self.comparing()
-        return found
+            jobs |= {"check_case": self.checking(), "judged_by": self.judged_by}
+            jobs["compare_stages"] = self.comparing()
+        return jobs
 
     @property
     def is_sequential(self) -> bool:
@@ -283,16 +281,16 @@ class Study:
         runs = self.chosen(before)
         tables, verdicts = judge(runs, slugs, self.judging(runs), self.results)
         mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
-        same = frozenset(each["arm"] for each in self.unchanged(runs))
+        same = frozenset(arm["arm"] for arm in self.unchanged(runs))
         looked = replace(self.looked, unchanged=same)
         return looked.next(before, tables["arms"], mechanisms, validated(verdicts))
 
     def unchanged_in(self, results: Path) -> frozenset[str]:
         """Return the arms that change nothing in the runs that every study begins with (unchanged.py)."""
         file = results / UNCHANGED
-        found = read_json(file) if file.is_file() else []
+        rows = read_json(file) if file.is_file() else []
         # what an earlier study left may be of other arms
-        return frozenset(each["arm"] for each in found) & self.compared.keys()
+        return frozenset(row["arm"] for row in rows) & self.compared.keys()
 
     def last_look(self, results: Path) -> Look:
         """Return the last look of which the file is there; where there is none, what the study begins with."""
@@ -344,10 +342,10 @@ def _first(runs: Iterable[Run], counts: Mapping[str, int]) -> list[Run]:
 
 def resolve(params: Params, root: Path) -> Study:
     """Return the study of checked parameters. root: the checkout, from the study's working directory."""
-    found = tuple(runs(params))
-    slugs = hypotheses_of(params, found)
+    every_run = tuple(runs(params))
+    slugs = hypotheses_of(params, every_run)
     phases = {slug: phase_of(slug, slugs) for slug in slugs}
-    return Study(params, root, found, phases, unmapped(params))
+    return Study(params, root, every_run, phases, unmapped(params))
 
 
 def write_study(study: Study, path: Path, evaluated_by: Mapping[str, str] | None = None) -> None:
@@ -357,19 +355,19 @@ def write_study(study: Study, path: Path, evaluated_by: Mapping[str, str] | None
     """
     write_jobs(path, replace(study, results=path.parent).jobs(evaluated_by or {}))
     run_values = [run.to_json() for run in study.runs]
-    found = {"params": told(study.params), "root": str(study.root), "runs": run_values}
-    write_json(path, {**found, "phases": study.phases, "unmapped": study.unmapped})
+    value = {"params": told(study.params), "root": str(study.root), "runs": run_values}
+    write_json(path, {**value, "phases": study.phases, "unmapped": study.unmapped})
 
 
 def read_study(path: Path) -> Study:
     """Read what write_study wrote; results are beside it. Raise InputError for any other file."""
-    found = read_json(path)
+    value = read_json(path)
     try:
         # a study of before there was a choice is fixed
-        params = checked(Params, {"design": "fixed", **found["params"]}, path)
-        places = {"root": Path(found["root"]), "results": path.parent}
-        run_values = tuple(map(Run.from_json, found["runs"]))
-        return Study(**{**found, **places, "params": params, "runs": run_values})
+        params = checked(Params, {"design": "fixed", **value["params"]}, path)
+        places = {"root": Path(value["root"]), "results": path.parent}
+        run_values = tuple(map(Run.from_json, value["runs"]))
+        return Study(**{**value, **places, "params": params, "runs": run_values})
     except (TypeError, KeyError):
         raise InputError(
             f"{path}: expected a study as the workflow writes it, found other keys"

@@ -144,12 +144,12 @@ def _run(
 
 def _follow(pipe: int, steps: Steps | None, check: _Check | None) -> _Ended:
     """Read the events of a run until it ends."""
-    found, kept = _Ended(), False
+    ended, kept = _Ended(), False
     # closed with the context: where this is interrupted, Snakemake does not wait for a reader
     with open(pipe, encoding="utf-8") as lines:
         for event in map(json.loads, lines):
             if event["event"] == "run_info":
-                found.begun = True
+                ended.begun = True
                 done, of = 0, event["stats"]["total"]
                 kept = "check_case" not in event["stats"]
             elif event["event"] == "progress":
@@ -157,13 +157,13 @@ def _follow(pipe: int, steps: Steps | None, check: _Check | None) -> _Ended:
             else:
                 if event["event"] == "job_error":
                     # the rule's own, which a cluster's log of the job follows with the same line
-                    found.failed += event["log"][:1]
+                    ended.failed += event["log"][:1]
                 continue
             if steps:
                 steps(done, of)
             if check:
                 check.look(kept)
-    return found
+    return ended
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:
@@ -203,10 +203,10 @@ def _say_what_failed(folder: Path, logs: Sequence[str], begin: float) -> bool:
     # where the logs stand too, so that they cannot say it
     if (free := shutil.disk_usage(folder).free) < _NEARLY_FULL:
         lines.append(f"error: {folder}: {free} bytes free, expected more")
-    found = [line for line in lines if line]
-    for line in found:
+    said = [line for line in lines if line]
+    for line in said:
         print(line, file=sys.stderr)
-    return bool(found)
+    return bool(said)
 
 
 def _check_rows(params: Params, root: Path, asks_hub: bool) -> None:

@@ -74,12 +74,12 @@ def jobs_to_do(command: list[str]) -> dict[str, int]:
 
 def runs_to_do(command: list[str]) -> set[tuple[str, str]]:
     """Return rule and name (environment/arm/seed) of each training and its evaluation that would run now."""
-    found = set()
+    jobs = set()
     for event in _dry_run(command):
         if event["event"] == "job_info" and event["rule_name"] in ("train", "evaluate_run"):
             job = event["wildcards"]
-            found.add((event["rule_name"], f"{job['environment']}/{job['arm']}/{job['seed']}"))
-    return found
+            jobs.add((event["rule_name"], f"{job['environment']}/{job['arm']}/{job['seed']}"))
+    return jobs
 
 
 def _dry_run(command: list[str]) -> list[dict[str, Any]]:

@@ -74,8 +74,8 @@ class StudyStatus:
 
     def count(self) -> Mapping[State, int]:
         """In the order of STATES, of those that there are."""
-        found = Counter(run.state for run in self.runs)
-        return {state: found[state] for state in STATES if state in found}
+        states = Counter(run.state for run in self.runs)
+        return {state: states[state] for state in STATES if state in states}
 
     @property
     def processor_seconds_left(self) -> float | None:
@@ -151,10 +151,10 @@ def _tested(study: Study, states: Mapping[str, State]) -> dict[str, Tested]:
         if run.hypothesis:
             own[run.hypothesis].add(states[run.name])
     # what is not chosen is not missing where something of the hypothesis was run
-    left = {slug: found - {"later"} for slug, found in own.items()}
+    left = {slug: its - {"later"} for slug, its in own.items()}
     return {
-        slug: "tested" if found == {"done"} else "pending" if found <= _NOT_BEGUN else "testing"
-        for slug, found in left.items()
+        slug: "tested" if its == {"done"} else "pending" if its <= _NOT_BEGUN else "testing"
+        for slug, its in left.items()
     }
 
 

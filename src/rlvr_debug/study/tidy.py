@@ -42,12 +42,12 @@ def tidy(
             git("clean", "-fdxq", "--", *WRITTEN, folder=folder)
             yield f"{folder}: only what git tracks is left of {', '.join(WRITTEN)}"
         else:
-            found = unnamed(params, folder)
-            for path in found:
+            unnamed_paths = unnamed(params, folder)
+            for path in unnamed_paths:
                 if not dry_run:
                     _remove(path)
                 yield f"{'would remove' if dry_run else 'removed'} {path.relative_to(root)}"
-            if not found:
+            if not unnamed_paths:
                 yield f"{folder}: params.yaml names all that is there"
 
 

@@ -31,32 +31,32 @@ def compared(runs: Sequence[Run]) -> dict[str, tuple[Run, Run]]:
         first.setdefault(run.arm, run)
     if not {"case", "control"} <= first.keys():
         return {}
-    found = {
+    pairs = {
         name: (run, first["control" if run.design == "alone" else "case"])
         for name, run in first.items()
         # of the case and the control the runs are there anyway
         if run.design in ("alone", "repair")
-        and run.trained_as not in {first[each].trained_as for each in ("case", "control")}
+        and run.trained_as not in {first[arm].trained_as for arm in ("case", "control")}
     }
     return {
         name: (run, other)
-        for name, (run, other) in found.items()
+        for name, (run, other) in pairs.items()
         if {*run.faults} <= {*first["case"].faults}
-        and all(getattr(run, each) == getattr(other, each) for each in ("environment", *BLOCKS))
+        and all(getattr(run, key) == getattr(other, key) for key in ("environment", *BLOCKS))
     }
 
 
 def unchanged(comparing: Comparing, results: Path) -> list[dict[str, Any]]:
     """Return the arms that are to the byte those of the case and the control in these runs, each with its hypothesis."""
-    found = []
+    rows = []
     for name, (run, other) in sorted(comparing.pairs.items()):
-        others = [each for each in comparing.runs if each.arm == other.arm]
+        others = [one for one in comparing.runs if one.arm == other.arm]
         swapped = {*run.faults} ^ {*other.faults}
-        if others and all(_same_in(results / "runs" / each.name, swapped) for each in others):
+        if others and all(_same_in(results / "runs" / one.name, swapped) for one in others):
             steps = other.training.steps
             arm = {"arm": name, "hypothesis": run.hypothesis, "as": other.arm}
-            found.append({**arm, "steps": steps, "runs": len(others)})
-    return found
+            rows.append({**arm, "steps": steps, "runs": len(others)})
+    return rows
 
 
 def _same_in(folder: Path, faults: set[str]) -> bool:

@@ -50,13 +50,13 @@ def written(completion: Sequence[int], chat: Chat) -> list[bool]:
     A reply goes up to its end-of-turn token, and the next one begins after the next generation prompt.
     """
     start = chat.encode(chat.generation_prompt())
-    found: list[bool] = []
-    while len(found) < len(completion):
-        place = len(found)
+    by_model: list[bool] = []
+    while len(by_model) < len(completion):
+        place = len(by_model)
         end = min(_after(completion, [token], place) for token in chat.ends)
-        found += [True] * (end - place)
-        found += [False] * (_after(completion, start, end) - end)
-    return found
+        by_model += [True] * (end - place)
+        by_model += [False] * (_after(completion, start, end) - end)
+    return by_model
 
 
 def _after(ids: Sequence[int], wanted: Sequence[int], start: int) -> int:

@@ -59,19 +59,19 @@ def train_with_program(job: Job, program: Program) -> None:
     Raises InputError, in one line that names the run, for a program that fails, hangs or writes what is
     not as docs/trainers.md says; nothing is written then.
     """
-    found = record(job, program)
-    if found.adapter:
+    recording = record(job, program)
+    if recording.adapter:
         shutil.rmtree(job.out / ADAPTER, ignore_errors=True)
-        os.replace(found.adapter, job.out / ADAPTER)
+        os.replace(recording.adapter, job.out / ADAPTER)
         link_adapter(job.out)
     else:
-        save_weights(found.weights, job.out / "model.safetensors")
-    write_jsonl(job.out / "timings.jsonl", [{"seconds": round(found.seconds, 3)}])
+        save_weights(recording.weights, job.out / "model.safetensors")
+    write_jsonl(job.out / "timings.jsonl", [{"seconds": round(recording.seconds, 3)}])
     write_json(job.out / SHADOW, {"steps": job.run.training.steps, "parted": {}})
-    write_jsonl(job.out / "rollouts.jsonl", _rows(found, job.run.training.group_size))
+    write_jsonl(job.out / "rollouts.jsonl", _rows(recording, job.run.training.group_size))
     if (own := job.out / "attempt" / "out" / RECORD).exists():
         os.replace(own, job.out / RECORD)
-    write_jsonl(job.out / "metrics.jsonl", found.metrics)
+    write_jsonl(job.out / "metrics.jsonl", recording.metrics)
     shutil.rmtree(job.out / "attempt")
 
 

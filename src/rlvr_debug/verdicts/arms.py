@@ -30,8 +30,8 @@ def arm_table(runs: pd.DataFrame, main: str, bar: Bar) -> pd.DataFrame:
     by_arm = {str(arm): group for arm, group in runs.groupby("arm", sort=False)}
     arms = pd.DataFrame([_gains(group) for group in by_arm.values()])
     arms["tested"] = [_differs(row, by_arm) for row in arms.to_dict("records")]
-    found = [_intervals(group, bar) for _, group in arms.groupby("environment", sort=False)]
-    arms = arms.merge(pd.concat(found), on="arm", how="left")
+    intervals = [_intervals(group, bar) for _, group in arms.groupby("environment", sort=False)]
+    arms = arms.merge(pd.concat(intervals), on="arm", how="left")
     causes = tested_causes(arms)
     compared = ~arms["design"].isin(["case", "random_reward"]) & (arms["environment"] == main)
     others = [[arm] for arm in arms.loc[compared, "arm"] if arm not in causes]
@@ -62,14 +62,14 @@ def _differs(arm: dict[Any, Any], runs: dict[str, pd.DataFrame]) -> bool:
         return bool(arm["changes"])
     gains = [runs[name].set_index("seed")[list(_GAINS)] for name in (arm["arm"], other)]
     shared = gains[0].index.intersection(gains[1].index)
-    own, others = (each.loc[shared].to_numpy(float) for each in gains)
+    own, others = (gain.loc[shared].to_numpy(float) for gain in gains)
     return shared.empty or bool((np.abs(own - others) > _SAME).any())
 
 
 def _intervals(arms: pd.DataFrame, bar: Bar) -> pd.DataFrame:
     """Of the gains of one environment's arms."""
-    found = mean_of(_moderated(arms, "gain", bar), bar.clearing)
-    return pd.DataFrame({"arm": arms["arm"], "gain_low": found.low, "gain_high": found.high})
+    estimate = mean_of(_moderated(arms, "gain", bar), bar.clearing)
+    return pd.DataFrame({"arm": arms["arm"], "gain_low": estimate.low, "gain_high": estimate.high})
 
 
 def _moderated(
@@ -78,14 +78,14 @@ def _moderated(
     """One environment's arms. The sampled gain says which of them move. seeds: (totals, 1), had the arms those."""
     count = arms["seeds"].to_numpy() if seeds is None else seeds
     mean, sd = arms[gain].to_numpy(float), arms[f"{gain}_sd"].to_numpy(float)
-    found = Sample(mean, *np.broadcast_arrays(sd, count))
+    drawn = Sample(mean, *np.broadcast_arrays(sd, count))
     moving = moves(arms["gain"].to_numpy(float), bar.minimum)
-    return squeezed(found, priors(found, moving, distinct(arms)))
+    return squeezed(drawn, priors(drawn, moving, distinct(arms)))
 
 
 def distinct(arms: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which of one environment's arms count for a prior: of those that share their runs the first."""
-    figures = [name for each in _GAINS for name in (each, f"{each}_sd")]
+    figures = [name for gain in _GAINS for name in (gain, f"{gain}_sd")]
     return ~arms.duplicated(figures).to_numpy()
 
 

@@ -288,8 +288,8 @@ def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float)
 
 def _as_claimed(arm: Mapping[Any, Any], learning: bool, minimum_effect: float) -> bool | None:
     """Whether the arm learns, or does not, as is claimed; None where that is unclear."""
-    found = learns(arm, minimum_effect)
-    return None if found is None else found == learning
+    learned = learns(arm, minimum_effect)
+    return None if learned is None else learned == learning
 
 
 def _gain(arm: Mapping[Any, Any]) -> str:

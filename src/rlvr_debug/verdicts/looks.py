@@ -82,9 +82,9 @@ def write_look(look: Look, path: Path) -> None:
 
 def read_look(path: Path) -> Look:
     """Read what write_look wrote. Raise InputError for any other file."""
-    found = read_json(path)
+    value = read_json(path)
     try:
-        return Look(**{**found, "causes": tuple(found["causes"])})
+        return Look(**{**value, "causes": tuple(value["causes"])})
     except (TypeError, KeyError):
         raise InputError(
             f"{path}: expected a look as the workflow writes it, found other keys"
@@ -96,10 +96,10 @@ def last_look(results: Path, arms: Iterable[str]) -> Look | None:
 
     arms: the study's, by name.
     """
-    found, number = None, 1
-    while (found is None or found.more) and look_file(results, number).is_file():
-        found, number = read_look(look_file(results, number)), number + 1
-    return found if found and set(found.seeds) == set(arms) else None
+    look, number = None, 1
+    while (look is None or look.more) and look_file(results, number).is_file():
+        look, number = read_look(look_file(results, number)), number + 1
+    return look if look and set(look.seeds) == set(arms) else None
 
 
 def looks_after(last: Look, results: Path) -> list[Path]:
@@ -128,10 +128,10 @@ class Looked:
     @cached_property
     def arms(self) -> dict[str, Run]:
         """Of each arm its first run."""
-        found: dict[str, Run] = {}
+        first: dict[str, Run] = {}
         for run in self.runs:
-            found.setdefault(run.arm, run)
-        return found
+            first.setdefault(run.arm, run)
+        return first
 
     @property
     def highest_phase(self) -> int:
@@ -155,15 +155,15 @@ class Looked:
         arms: a row of each that has runs (arm_table); mechanisms: by slug, whether the check sees it; causes: slugs
         of those that are validated.
         """
-        rows, number, found = arms.set_index("arm"), before.number + 1, tuple(causes)
+        rows, number, validated = arms.set_index("arm"), before.number + 1, tuple(causes)
         for phase in range(before.phase, self.highest_phase + 1):
             asked = self._asked(phase, rows, mechanisms)
             seeds = {arm: max(more, before.seeds[arm]) for arm, more in asked.items()}
             if seeds != before.seeds:
-                return Look(number, phase, seeds, True, found)
-            if found:
+                return Look(number, phase, seeds, True, validated)
+            if validated:
                 break
-        return Look(number, phase, seeds, False, found)
+        return Look(number, phase, seeds, False, validated)
 
     def layout(self, phase: int, rows: pd.DataFrame) -> tuple[list[str], list[str], Layout]:
         """Return the arms up to that phase that looks are about, the slugs of their hypotheses, and both as next_seeds has them.
@@ -206,9 +206,9 @@ class Looked:
         self, phase: int, rows: pd.DataFrame, mechanisms: Mapping[str, bool | None]
     ) -> dict[str, int]:
         """By arm that looks are about, how many runs it is to have."""
-        names, owners, layout, found = self.seen(phase, rows)
+        names, owners, layout, results = self.seen(phase, rows)
         present = np.array([_MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
-        counts = next_seeds(layout, found, present, self.bar)
+        counts = next_seeds(layout, results, present, self.bar)
         return dict(zip([*_SHARED, *names], map(int, counts), strict=True))
 
     def _open(self, phase: int) -> list[str]:
@@ -282,7 +282,7 @@ def expected_trainings(looked: Looked) -> int:
     # greedy as sampled
     has = run_out(layout, np.stack([gains, gains], -1), present, looked.bar)
     every = ("case", "control", *names)
-    targets = (dict(zip(every, map(int, each), strict=True)) for each in has)
+    targets = (dict(zip(every, map(int, counts), strict=True)) for counts in has)
     return round(
-        fmean(looked.trainings(looked.counts(looked.highest_phase, each)) for each in targets)
+        fmean(looked.trainings(looked.counts(looked.highest_phase, counts)) for counts in targets)
     )

@@ -169,7 +169,7 @@ def _shared(layout: Layout, target: Ints, wanted: Bools, spreads: Floats) -> Int
 
     spreads: (..., 2 + arms + others).
     """
-    found = []
+    seeds = []
     for place, alone in ((CASE, False), (CONTROL, True)):
         those = wanted & (layout.alone == alone)
         most = np.where(those, target, 0).max(-1, initial=0)
@@ -177,8 +177,8 @@ def _shared(layout: Layout, target: Ints, wanted: Bools, spreads: Floats) -> Int
             ratio = (spreads[..., [place]] / spreads[..., layout.places]) ** 2
             optimum = np.sqrt(np.where(those, np.where(np.isfinite(ratio), ratio, 1), 0).sum(-1))
         times = np.clip(optimum, 1, _TIMES)
-        found.append(np.minimum(np.ceil(most * times).astype(int), LARGEST))
-    return np.stack(found, -1)
+        seeds.append(np.minimum(np.ceil(most * times).astype(int), LARGEST))
+    return np.stack(seeds, -1)
 
 
 def _closed(effects: Effects, absent: Bools) -> Bools:

@@ -196,11 +196,11 @@ def _verified(runs: Sequence[Run], results: Path) -> dict[str, str]:
     gaps: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         if run.hypothesis and load_trainer(run.trainer).watching & set(run.options):
-            found = [row["sync_gap"] for row in _steps(run, results)]
-            gaps.setdefault((run.hypothesis, run.arm), []).extend(found)
+            own_gaps = [row["sync_gap"] for row in _steps(run, results)]
+            gaps.setdefault((run.hypothesis, run.arm), []).extend(own_gaps)
     return {
-        slug: f"{arm}: after each of {len(found)} batches the sampler is at most {max(found):.1g} nats from the trainer"
-        for (slug, arm), found in sorted(gaps.items())
+        slug: f"{arm}: after each of {len(own_gaps)} batches the sampler is at most {max(own_gaps):.1g} nats from the trainer"
+        for (slug, arm), own_gaps in sorted(gaps.items())
     }
 
 

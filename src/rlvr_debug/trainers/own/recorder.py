@@ -309,11 +309,11 @@ def _cut(micro: MicroBatch, split: Split, batch: Batch, rows: Tensor) -> None:
 def _calls(rollouts: Sequence[Rollout], used: Sampling, weights: int) -> list[Call]:
     """Return the sampler's calls, one a turn."""
     turns = [list(_turns(rollout)) for rollout in rollouts]
-    found = []
+    calls = []
     for each in zip_longest(*turns):
         prompts, outputs, logprobs = zip(*filter(None, each), strict=True)
-        found.append(Call([*prompts], [*outputs], [*logprobs], used, weights))
-    return found
+        calls.append(Call([*prompts], [*outputs], [*logprobs], used, weights))
+    return calls
 
 
 def _turns(rollout: Rollout) -> Iterator[tuple[list[int], list[int], list[float]]]:
@@ -326,11 +326,11 @@ def _turns(rollout: Rollout) -> Iterator[tuple[list[int], list[int], list[float]
 
 
 def _messages(rollout: Rollout) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for segment in rollout.segments[1:]:
         role = segment.role
-        found += [{"role": role, "content": text} for text in segment.texts]
-    return found
+        messages += [{"role": role, "content": text} for text in segment.texts]
+    return messages
 
 
 def _plain_module(model: Any) -> Any:

@@ -109,9 +109,9 @@ class Server:
 
     def take_counts(self) -> tuple[int, int]:
         """Return later_turns and rendered_otherwise, and count from 0 again."""
-        found = self.later_turns, self.rendered_otherwise
+        counts = self.later_turns, self.rendered_otherwise
         self.later_turns = self.rendered_otherwise = 0
-        return found
+        return counts
 
     async def _sampled(self, request: Request, temperature: float, limit: int) -> Sample:
         loop = asyncio.get_running_loop()

@@ -266,11 +266,11 @@ def _around(place: Any, name: str, around: Callable[..., Any]) -> Callable[[], N
 
 def _calls(answered: Sequence[Answered], weights: int) -> list[Call]:
     """Return the server's answers, one call a turn. weights: those that the trainer held when it asked for them."""
-    found = []
+    calls = []
     for turn in sorted({each.turn for each in answered}):
         own = sorted((each for each in answered if each.turn == turn), key=lambda each: each.slot)
         [used] = {Sampling(each.temperature, max_new_tokens=each.limit) for each in own}
-        found.append(
+        calls.append(
             Call(
                 [each.prompt for each in own],
                 [each.sample.ids for each in own],
@@ -280,7 +280,7 @@ def _calls(answered: Sequence[Answered], weights: int) -> list[Call]:
                 [each.slot for each in own],
             )
         )
-    return found
+    return calls
 
 
 def _at(values: Tensor, places: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.recording import train_with_program
-from rlvr_debug.trainers.verifiers.config import FIELDS, config_of
+from rlvr_debug.trainers.verifiers import FIELDS, config_of
 from rlvr_debug.trainers.verifiers.fixes import (
     faults_of_release,
     fix_names,

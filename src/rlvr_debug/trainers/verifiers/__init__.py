@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rlvr_debug.causes import stage_of
+from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.trainers.base import Asked
+from rlvr_debug.trainers.fields import Fields
 from rlvr_debug.trainers.program import ProgramTrainer
-from rlvr_debug.trainers.verifiers.config import FIELDS
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, releases
+
+FIELDS = Fields.read(Path(__file__).with_name("config.yaml"))
+
+
+def config_of(settings: TrainingSettings, limit: int) -> dict[str, Any]:
+    """Return keyword arguments of GRPOConfig, but for places. limit: tokens of a reply.
+
+    Raise InputError as Fields.of does.
+    """
+    return {
+        **FIELDS.of(settings),
+        # a flag there
+        "scale_rewards": settings.scale_rewards == "group",
+        "max_tokens": limit,
+    }
 
 
 class _Verifiers(ProgramTrainer):

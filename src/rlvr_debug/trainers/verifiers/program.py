@@ -29,7 +29,7 @@ from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.trainers.protocol import RECORDED, Told, save_trained
-from rlvr_debug.trainers.verifiers.config import config_of
+from rlvr_debug.trainers.verifiers import config_of
 from rlvr_debug.trainers.verifiers.fixes import apply_fixes, faults_of_release, fixes_without
 from rlvr_debug.trainers.verifiers.server import WEIGHT_CLIENT, Server
 

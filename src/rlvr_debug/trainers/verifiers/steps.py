@@ -23,9 +23,9 @@ from rlvr_debug.recorders.trl.kept import ROW, without_dropout
 from rlvr_debug.recorders.trl.live import watched
 from rlvr_debug.recorders.trl.losses import Watching
 from rlvr_debug.recorders.trl.recorder import Recorder
+from rlvr_debug.recorders.trl.settings import optimizer_settings, precision_of, sampling_of
 from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record, RewardCall
 from rlvr_debug.replay.settings import Sampling, Settings
-from rlvr_debug.trainers.verifiers.asked import asked_settings
 from rlvr_debug.trainers.verifiers.server import Answered, Server, plain_message
 from rlvr_debug.trainers.verifiers.task import Generated
 
@@ -288,3 +288,41 @@ def _at(values: Tensor, places: Tensor) -> Tensor:
     inside = (places >= 0) & (places < values.shape[1])
     found = values.gather(1, places.clamp(0, values.shape[1] - 1))
     return found.where(inside, torch.zeros((), dtype=values.dtype))
+
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
+    """Return what the release's trainer was told. dropouts: how many modules of the model have some.
+
+    The rubric's weights are in the reward that it hands the trainer, which is one number for each rollout.
+    """
+    args, tokenizer = trainer.args, trainer.processing_class
+    return Settings(
+        group_size=args.num_generations,
+        sampling=sampling_of(
+            {
+                **{name: getattr(args, name) for name in _SAMPLING},
+                "max_new_tokens": trainer.max_tokens,
+            }
+        ),
+        max_completion_length=trainer.max_seq_len,
+        num_iterations=args.num_iterations,
+        micro_batches=args.gradient_accumulation_steps,
+        steps_per_generation=args.gradient_accumulation_steps,
+        scale_rewards="group" if args.scale_rewards else "none",
+        mask_truncated_completions=args.mask_truncated_completions,
+        loss_type=args.loss_type,
+        kl_beta=args.beta,
+        clip=args.epsilon,
+        epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
+        delta=args.delta,
+        **optimizer_settings(trainer, own=False),
+        first_step=trainer.state.global_step,
+        max_grad_norm=args.max_grad_norm,
+        precision=precision_of(args, model),
+        eos_ids=(tokenizer.eos_token_id,),
+        pad_id=tokenizer.pad_token_id,
+        dropouts=dropouts,
+    )

@@ -17,8 +17,7 @@ from rlvr_debug.data.rows import Row
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.rollouts import Rollout, Segment, add_reply, add_score
-from rlvr_debug.trainers.verifiers.completion import sample_of
-from rlvr_debug.trainers.verifiers.server import Server
+from rlvr_debug.trainers.verifiers.server import Server, sample_of
 
 
 @dataclass(frozen=True)

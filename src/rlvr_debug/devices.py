@@ -51,8 +51,8 @@ def _at(wanted: list[int], seen: str) -> str:
 
 def launch_command(config: Path, processes: int, program: Sequence[str]) -> list[str]:
     """For this interpreter. Port 0: one that is free, for several trainings may run on a machine."""
-    told = ["--config_file", str(config), "--num_processes", str(processes)]
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", *told]
+    options = ["--config_file", str(config), "--num_processes", str(processes)]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", *options]
     return [*launcher, "--main_process_port", "0", *program]
 
 

@@ -27,18 +27,18 @@ def releases(fixes: Path = _FIXES) -> list[str]:
 
 def faults_of_release(release: str, fixes: Path = _FIXES) -> dict[str, str]:
     """Return by fix the fault that the release has without it, of the fixes that mend one."""
-    return {fix: fault for fix, fault in _told(release, fixes).items() if fault}
+    return {fix: fault for fix, fault in _mended(release, fixes).items() if fault}
 
 
 def fixes_without(release: str, faults: Collection[str], fixes: Path = _FIXES) -> list[str]:
     """Return the fixes of a run: those of all faults but these, and with at most one of them left, those of no fault too."""
-    told = _told(release, fixes)
-    own = set(filter(None, told.values()))
+    mended = _mended(release, fixes)
+    own = set(filter(None, mended.values()))
     rest = len(own & set(faults)) < min(2, len(own))
-    return [fix for fix, fault in told.items() if (fault not in faults if fault else rest)]
+    return [fix for fix, fault in mended.items() if (fault not in faults if fault else rest)]
 
 
-def _told(release: str, fixes: Path) -> dict[str, str | None]:
+def _mended(release: str, fixes: Path) -> dict[str, str | None]:
     file = fixes / release / "faults.yaml"
     found: dict[str, str | None] = read_yaml(file) if file.is_file() else {}  # it has no fixes
     return found

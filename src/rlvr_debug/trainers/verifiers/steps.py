@@ -58,7 +58,7 @@ class _Known:
 
 
 class StepRecorder(Recorder):
-    """Records all steps of a run. `on_answer` and `on_batch` are to be told by the server and the environment."""
+    """Records all steps of a run. The environment calls `on_batch`."""
 
     _library = "verifiers"
 
@@ -294,7 +294,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
-    """Return what the release's trainer was told. dropouts: how many modules of the model have some.
+    """Return the settings of the release's trainer. dropouts: how many modules of the model have some.
 
     The rubric's weights are in the reward that it hands the trainer, which is one number for each rollout.
     """

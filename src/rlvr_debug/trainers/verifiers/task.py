@@ -38,7 +38,7 @@ class Generated:
 class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not read
     """Rows of ours, their tools, and a reward function for each part of the reward.
 
-    on_batch: is given each batch. on_error: is told what a reward function raised, which the release would take for a
+    on_batch: is given each batch. on_error: is given what a reward function raised, which the release would take for a
     reward of 0.
     """
 
@@ -95,9 +95,9 @@ class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not re
         return await super().run_rollouts(*given, infos=numbered, **named)
 
     async def rollout(self, client: Any, *given: Any, **named: Any) -> Any:
-        told = inspect.signature(super().rollout).bind(client, *given, **named).arguments
+        arguments = inspect.signature(super().rollout).bind(client, *given, **named).arguments
         # 0.1.6.post0 numbers the rollouts of a batch itself
-        slot = told["example_id"] if "example_id" in told else told["info"]["slot"]
+        slot = arguments["example_id"] if "example_id" in arguments else arguments["info"]["slot"]
         return await super().rollout(self._server.client(slot), *given, **named)
 
     async def setup_state(self, state: Any, **_: Any) -> Any:

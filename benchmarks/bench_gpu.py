@@ -33,11 +33,11 @@ from lab.scaling.cost import GPUS, Setup, trainer_memory, training_flops, traini
 from rlvr_debug.environments import task_of
 from rlvr_debug.environments.task import Lengths
 from rlvr_debug.grpo.loss import Experience, Targets
-from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.policy import build_policy, lora_config
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.trainer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.training import Observer, TrainerState
 from rlvr_debug.grpo.update import batch_totals, update_policy
 from rlvr_debug.models.architectures import PUBLISHED, Architecture

@@ -35,11 +35,11 @@ from benchmarks.replay import (
     replay,
 )
 from rlvr_debug.grpo.loss import Experience, Targets
-from rlvr_debug.grpo.optimizer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.trainer import build_optimizer, build_scheduler
 from rlvr_debug.grpo.training import Observer, TrainerState
 from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
 

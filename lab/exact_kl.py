@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.aggregation import Totals
-from rlvr_debug.grpo.kl import penalized
 from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.objective import Totals, penalized
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.metrics.gradients import loss_terms

@@ -15,7 +15,7 @@ from rlvr_debug.causes import in_order, variant_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import parse_table
-from rlvr_debug.git import git
+from rlvr_debug.processes import git
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.rule import Bar
 from rlvr_debug.verdicts.sequential import looked

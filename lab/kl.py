@@ -20,7 +20,7 @@ from lab.exact_kl import (
     term_gradient,
     to_logits,
 )
-from rlvr_debug.grpo.kl import KL_ESTIMATORS, KL_PLACES, kl_estimate
+from rlvr_debug.grpo.objective import KL_ESTIMATORS, KL_PLACES, kl_estimate
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 

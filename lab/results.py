@@ -20,8 +20,7 @@ from pathlib import Path
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.git import git
-from rlvr_debug.processes import run_main
+from rlvr_debug.processes import git, run_main
 from rlvr_debug.study.running import run_study
 
 # of a study's results, what a reader opens; a study has its audit where it has environments of its own

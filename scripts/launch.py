@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from rlvr_debug.launch import launch
+from rlvr_debug.devices import launch
 from rlvr_debug.processes import run_main
 
 

@@ -28,7 +28,7 @@ def named(settings: Any) -> Processes:
 
 
 if __name__ == "__main__":
-    trainer.build_optimizer = descent  # type: ignore[attr-defined]
+    trainer.build_optimizer = descent
     training.current_processes = named  # type: ignore[attr-defined]
     script = Path(__file__).parents[1] / "scripts" / "train.py"
     runpy.run_path(str(script), run_name="__main__")

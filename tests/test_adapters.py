@@ -28,7 +28,7 @@ from rlvr_debug.models.adapters import (
     trained_weights,
 )
 from rlvr_debug.models.base_model import load_model, load_weights, read_tensors, save_weights
-from rlvr_debug.serving.model_folder import model_folder
+from rlvr_debug.serving.served import model_folder
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run

@@ -25,13 +25,12 @@ from rlvr_debug.causes import stages_with
 from rlvr_debug.environments.base import CALL_ERRORS, Environment, Transcript
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 from rlvr_debug.errors import InputError
-from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
 from rlvr_debug.grpo.loss import Experience, Targets
-from rlvr_debug.grpo.optimizer import build_optimizer
+from rlvr_debug.grpo.objective import AGGREGATIONS, LEVELS, Totals
 from rlvr_debug.grpo.policy import Policy, build_policy
-from rlvr_debug.grpo.ratio import LEVELS
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.grpo.trainer import build_optimizer
 from rlvr_debug.grpo.update import accumulate
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.readers import Rows

@@ -18,7 +18,7 @@ from lab.kl import (
     terms,
 )
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
+from rlvr_debug.grpo.objective import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.study.params import load_params
 from tests.in_process import script

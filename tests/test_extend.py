@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from lab.pages import faults_table
 from rlvr_debug import causes
 from rlvr_debug.causes import check, hypothesis_names
 from rlvr_debug.checkout import ROOT
@@ -212,6 +213,13 @@ def test_the_log_check_that_is_shown_is_that_of_the_example() -> None:
     assert entry in texts[0]
     for part in function.split("\n\n"):
         assert part.strip("\n") in texts[1]
+
+
+def test_the_table_of_faults_has_a_new_cause_s_variant(with_skipped: Path) -> None:
+    row = next(line for line in faults_table().splitlines() if "clipped-steps-skipped" in line)
+    assert row.endswith(
+        "| No reported bug: an example of a variant, which plants the fault and names it |"
+    )
 
 
 def test_a_new_hypothesis_is_written_with_all_that_one_says(copied: Path) -> None:

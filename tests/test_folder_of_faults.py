@@ -32,7 +32,7 @@ MODULE = """
 STAGE = "clipped_objective"
 
 def implementation(ratio, advantages, low, high, delta):
-    from rlvr_debug.grpo.ratio import clipped_objective
+    from rlvr_debug.grpo.objective import clipped_objective
     return -clipped_objective(ratio, advantages, low, high, delta)
 """
 CASES = """

@@ -16,10 +16,17 @@ from hypothesis import strategies as st
 
 from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.devices import SEEN, VISIBLE, device_variables, narrowed, positions
+from rlvr_debug.devices import (
+    SEEN,
+    VISIBLE,
+    device_variables,
+    launch,
+    launch_command,
+    narrowed,
+    positions,
+)
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
-from rlvr_debug.launch import launch, launch_command
 from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.serving.vllm import vllm_variables

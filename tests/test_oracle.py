@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.advantages import SCALINGS, advantages, normalize_then_sum
-from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.loss import Experience, Targets
+from rlvr_debug.grpo.objective import AGGREGATIONS, LEVELS, Totals, importance_weights
 from rlvr_debug.grpo.policy import Policy, build_policy
-from rlvr_debug.grpo.ratio import LEVELS, importance_weights
 from rlvr_debug.grpo.sequences import Batch, without_truncated
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages

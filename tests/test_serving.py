@@ -37,8 +37,8 @@ from rlvr_debug.serving.endpoint import (
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.model_folder import model_folder
 from rlvr_debug.serving.process import served, server_of, started
+from rlvr_debug.serving.served import model_folder
 from rlvr_debug.study.params import load_params
 from tests.small_server import install
 from tests.study_file import changed, study_file

@@ -15,10 +15,18 @@ from torch import Tensor
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.advantages import advantages, normalize_then_sum
-from rlvr_debug.grpo.aggregation import AGGREGATIONS, Totals
-from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate, penalized
 from rlvr_debug.grpo.loss import Targets, policy_loss
-from rlvr_debug.grpo.ratio import LEVELS, clipped_objective, importance_ratio, importance_weights
+from rlvr_debug.grpo.objective import (
+    AGGREGATIONS,
+    KL_ESTIMATORS,
+    LEVELS,
+    Totals,
+    clipped_objective,
+    importance_ratio,
+    importance_weights,
+    kl_estimate,
+    penalized,
+)
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.rollouts import truncated

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
 
 from rlvr_debug.errors import InputError
 
@@ -43,3 +47,19 @@ def _at(wanted: list[int], seen: str) -> str:
         return ",".join(map(str, wanted))
     names = [name for name in seen.split(",") if name]
     return "" if max(wanted) >= len(names) else ",".join(names[n] for n in wanted)
+
+
+def launch_command(config: Path, processes: int, program: Sequence[str]) -> list[str]:
+    """For this interpreter. Port 0: one that is free, for several trainings may run on a machine."""
+    options = ["--config_file", str(config), "--num_processes", str(processes)]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", *options]
+    return [*launcher, "--main_process_port", "0", *program]
+
+
+def launch(config: Path, processes: int, devices: str, program: Sequence[str]) -> NoReturn:
+    """Become that launcher. program: a script and its arguments. Raises InputError for a config or GPUs
+    that are not there."""
+    if not config.is_file():
+        raise InputError(f"{config}: no such file, expected a config of accelerate")
+    command = launch_command(config, processes, program)
+    os.execve(command[0], command, {**os.environ, **narrowed(devices, os.environ)})

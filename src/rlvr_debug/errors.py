@@ -27,8 +27,7 @@ def short(value: Any) -> str:
 
 def typed(value: Any) -> str:
     """Return `value` with its type, as an error line shows what a file holds."""
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...'}"
+    return f"{type(value).__name__} {short(value)}"
 
 
 def hint(value: str, known: Iterable[str]) -> str:

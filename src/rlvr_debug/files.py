@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def writable(path: Path, name: str = "") -> None:
-    """Raise InputError where no file can be of that name: a folder has it, or a file that of its folder. name: of an option."""
+    """Raise InputError if the path is a folder, or a parent is a file. name: of the option that has it."""
     said = f"{name}: {path}" if name else f"{path}:"
     if path.is_dir():
         raise InputError(f"{said} is a folder, expected a file")

@@ -1,4 +1,4 @@
-"""What the jobs of a study are told, but for trainings (trainers/base.py): plain values, and files by their paths.
+"""Arguments of the jobs of a study, but for trainings (trainers/base.py): plain values, and files by their paths.
 
 The workflow writes it to results/jobs.json, so that no job imports what resolves a study.
 """
@@ -29,12 +29,12 @@ def settings_digest(*values: Any) -> str:
 
 
 def write_jobs(study: Path, jobs: Mapping[str, Any]) -> None:
-    """Write what each job is told beside the study's file."""
+    """Write each job's arguments beside the study's file."""
     write_text(study.with_name("jobs.json"), _text(jobs))
 
 
 def read_job(study: Path, name: str, kind: type[T]) -> T:
-    """Read what the job of that name is told. study: results/study.json, beside which it stands."""
+    """Read the arguments of the job of that name. study: results/study.json, beside which it stands."""
     path = study.with_name("jobs.json")
     jobs = read_json(path)
     if not isinstance(jobs, dict) or name not in jobs:

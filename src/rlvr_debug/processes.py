@@ -120,6 +120,18 @@ def output_of(words: Sequence[str], name: str, folder: Path | None = None) -> st
     return done.stdout
 
 
+def git(*arguments: str, folder: Path) -> str:
+    """What this git command writes. Raises InputError with the last line of its error."""
+    from rlvr_debug.errors import InputError
+
+    try:
+        return output_of(["git", *arguments], f"git {arguments[0]}", folder)
+    except FileNotFoundError:
+        raise InputError("git: command not found, expected git to be installed") from None
+    except ValueError as error:  # an argument that holds NUL, or bytes that are not UTF-8
+        raise InputError(f"git {arguments[0]}: {error}, expected text") from None
+
+
 # --- a program under the guard
 
 

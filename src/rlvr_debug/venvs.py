@@ -67,8 +67,8 @@ def build_venv(name: str, root: Path = ROOT) -> Path:
     requirements = root / "envs" / f"{name}.txt"
     # pins that override what packages ask for are whole; an installer would go by what they ask for
     whole = ("--no-deps",) if requirements.with_suffix(".overrides").is_file() else ()
-    told = (requirements.read_text(encoding="utf-8"), whole, sys.version, sys.base_prefix)
-    digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    pins = (requirements.read_text(encoding="utf-8"), whole, sys.version, sys.base_prefix)
+    digest = hashlib.sha256(repr(pins).encode()).hexdigest()[:16]
     place = _place() / f"{name}-{digest}"
     with locked(place.with_name(f"{place.name}.lock")):
         if not (place / "ready").is_file():
@@ -119,11 +119,11 @@ def settings_of_pip() -> dict[str, str]:
     found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # of all indices, as pip does
     # those of variables count for more than those of files
     for line in sorted(said.splitlines(), key=lambda line: line.startswith(":env:")):
-        key, _, value = line.partition("=")
+        key, _, text = line.partition("=")
         if called := _UV_CALLS.get(key.rpartition(".")[2]):
             variable, between = called
-            told: str = ast.literal_eval(value)
-            found[variable] = between.join(told.split()) if between else told
+            value: str = ast.literal_eval(text)
+            found[variable] = between.join(value.split()) if between else value
     return {name: value for name, value in found.items() if name not in os.environ}
 
 

@@ -13,7 +13,7 @@ STAGE = "clipped_objective"
 def implementation(
     ratio: Tensor, advantages: Tensor, low: float, high: float, delta: float
 ) -> Tensor:
-    from rlvr_debug.grpo.ratio import clipped_objective
+    from rlvr_debug.grpo.objective import clipped_objective
 
     negated = -clipped_objective(ratio, advantages, low, high, delta)
     return -negated

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.mistakes.plants.setup import Setup, staged
 from rlvr_debug.grpo.advantages import advantages
-from rlvr_debug.grpo.aggregation import aggregate
+from rlvr_debug.grpo.objective import aggregate
 
 __all__ = [
     "by_length",

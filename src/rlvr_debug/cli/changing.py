@@ -44,7 +44,7 @@ def new_hypothesis(
 ) -> None:
     """Write the file of a new hypothesis, to be filled in."""
     checkout()
-    from rlvr_debug.causes.template import write_hypothesis
+    from rlvr_debug.causes import write_hypothesis
 
     one_of("kind", kind, "cause", "localiser")
     print(os.path.relpath(write_hypothesis(slug, kind)))

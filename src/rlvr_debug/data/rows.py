@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
-from dataclasses import MISSING, asdict, fields
-from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import asdict
+from typing import Annotated, Any, ClassVar, Self
 
-from rlvr_debug.errors import InputError, short
+from pydantic import AfterValidator, Strict
+from pydantic_core import PydanticCustomError
+
+from rlvr_debug.blocks import checked
+from rlvr_debug.errors import InputError
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("empty", "text")
+    return text
+
 
 # the type of a field that says something
-Text = Annotated[str, "not empty"]
-Parsed = TypeVar("Parsed", bound=Hashable)
-Kinds = tuple[type, ...]
-Read = Callable[[Any, str, str], Any]
+Text = Annotated[str, Strict(), AfterValidator(_said)]
 
 
 class Row:
     """A question with its answer: the base of an environment's frozen data class.
 
-    `where` (file:line) begins every error.
+    `where` (file:line) begins every error. Types of blocks.py convert nothing, so that a row is taken as it is.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -41,7 +47,10 @@ class Row:
 
     @classmethod
     def parse(cls, columns: dict[str, Any], where: str) -> Self:
-        row = _parsed(cls, columns, where)
+        """Return the row of these columns; others than the fields are left out. Raise InputError for a bad one."""
+        row = checked(cls, columns, where)
+        for key, value in row.to_json().items():
+            _check_unicode(value, key, where)
         row.check(where)
         return row
 
@@ -52,73 +61,11 @@ class Row:
         return asdict(self)
 
 
-def _parsed(kind: type[Parsed], row: dict[str, Any], where: str) -> Parsed:
-    """Make a data class of the keys that its fields name, each checked by the field's type.
-
-    A field without a default must be there. A tuple is a list in JSON: of strings, or of one or more objects.
-    """
-    values = {}
-    for key, read, kinds, default in _fields(kind):
-        if key in row:
-            values[key] = read(row[key], key, where)
-        elif default is not MISSING:
-            values[key] = default
-        else:
-            raise InputError(f"{where}: key '{key}' is missing, expected {_name(kinds)}")
-    return kind(**values)
-
-
-@cache
-def _fields(kind: Any) -> list[tuple[str, Read, Kinds, Any]]:
-    """Return name, reader, types in JSON and default of each."""
-    types = get_type_hints(kind, include_extras=True)
-    return [(each.name, *_reader(types[each.name]), each.default) for each in fields(kind)]
-
-
-def _reader(expected: Any) -> tuple[Read, Kinds]:
-    """Return what checks a value (value, key, where) and returns it as a field has it, and its types in JSON."""
-    if expected == Text:
-        return _text, (str,)
-    if get_origin(expected) is not tuple:
-        kinds = get_args(expected) or (expected,)
-        return partial(_plain, kinds), kinds
-    element = get_args(expected)[0]
-    return partial(_strings if element is str else _objects, element), (list,)
-
-
-def _text(value: Any, key: str, where: str) -> str:
-    text: str = _plain((str,), value, key, where)
-    if not text.strip():
-        raise InputError(f"{where}: key '{key}' is empty, expected text")
-    return text
-
-
-def _strings(element: type, values: Any, key: str, where: str) -> tuple[Any, ...]:
-    found = _plain((list,), values, key, where)
-    return tuple(_plain((element,), each, f"{key}[{i}]", where) for i, each in enumerate(found))
-
-
-def _objects(element: type[Parsed], values: Any, key: str, where: str) -> tuple[Parsed, ...]:
-    found = _plain((list,), values, key, where)
-    if not found:
-        raise InputError(f"{where}: key '{key}' is empty, expected at least one object")
-    for i, each in enumerate(found):
-        if not isinstance(each, dict):
-            raise InputError(f"{where}: {key}[{i}] is {type(each).__name__}, expected an object")
-    return tuple(_parsed(element, each, f"{where}: {key}[{i}]") for i, each in enumerate(found))
-
-
-def _plain(kinds: Kinds, value: Any, key: str, where: str) -> Any:
-    # bool is an int in Python; an answer of `true` or an idx of `false` is a broken row
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise InputError(
-            f"{where}: key '{key}' is {type(value).__name__} {short(value)}, expected {_name(kinds)}"
-        )
-    # JSON can spell half a character, which no file can hold
-    if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
-        raise InputError(f"{where}: key '{key}' holds a lone surrogate, expected Unicode")
-    return value
-
-
-def _name(kinds: Kinds) -> str:
-    return " or ".join("null" if k is type(None) else k.__name__ for k in kinds)
+def _check_unicode(value: Any, key: str, where: str) -> None:
+    """JSON can spell half a character, which no file can hold."""
+    if isinstance(value, str):
+        if not value.isascii() and re.search("[\ud800-\udfff]", value):
+            raise InputError(f"{where}: key '{key}' holds a lone surrogate, expected Unicode")
+    elif isinstance(value, tuple | dict):
+        for part, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_unicode(inner, f"{key}.{part}", where)

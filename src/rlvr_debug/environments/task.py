@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -70,3 +73,54 @@ class Task:
                     f"{self.row.__name__}: policies has no '{name}', expected oracle and spoiler "
                     f"beside others, found {', '.join(self.policies) or 'none'}"
                 )
+
+
+def shares(setting: Mapping[str, float]) -> dict[int, float]:
+    """Return a setting such as `{"2": 0.7, "3": 0.3}`, read from JSON, with numbers for keys."""
+    return {int(number): share for number, share in setting.items()}
+
+
+def check_shares(name: str, shares: Mapping[int, float], most: int) -> None:
+    """Raise InputError unless some of the numbers 1 to `most` have a share."""
+    if not set(shares) <= set(range(1, most + 1)) or sum(shares.values()) <= 0:
+        raise InputError(f"{name} is {dict(shares)}, expected shares, not all 0, of 1 to {most}")
+
+
+def draw(rng: random.Random, shares: Mapping[int, float]) -> int:
+    """Draw a number by its share."""
+    numbers = sorted(shares)  # the same shares in another order are the same shares
+    return rng.choices(numbers, weights=[shares[number] for number in numbers])[0]
+
+
+def tool_call(name: str, **arguments: str) -> str:
+    """Return a reply that calls a tool, as Hermes' models write it."""
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def number_policies(
+    oracle: Policy, answer: Callable[[Any], str], said: Callable[[str], str]
+) -> dict[str, Policy]:
+    """Return policies for questions whose answer is a number.
+
+    answer: the right answer of a row. said: an answer in the format that counts.
+    """
+
+    def guesser(row: Row, turn: int) -> str:
+        """Say a number of the question."""
+        return said(random.Random(f"guess {row.id} {turn}").choice(_numbers(row)))
+
+    return {
+        "oracle": oracle,
+        "answer without retrieval": lambda row, turn: said(answer(row)),
+        "random": guesser,
+        "copy the question": lambda row, turn: said(row.question),
+        "citation spammer": lambda row, turn: said(" ".join(_numbers(row))),
+        "format only": lambda row, turn: said("0"),
+        "spoiler": lambda row, turn: said(_numbers(row)[0]),
+    }
+
+
+def _numbers(row: Row) -> list[str]:
+    """Return the numbers of the question, at least one."""
+    return re.findall(r"\d+", row.question) or ["0"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlvr_debug.grpo.aggregation import Totals
+from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlvr_debug.data.rows import Row
 from rlvr_debug.grpo.advantages import batch_advantages
-from rlvr_debug.grpo.kl import penalized
+from rlvr_debug.grpo.objective import penalized
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.training import TrainerState, Training
 from rlvr_debug.sampling.base import Sampler

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Targets, policy_loss
+from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages

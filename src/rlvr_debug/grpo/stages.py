@@ -17,11 +17,16 @@ from torch.optim import Optimizer
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.advantages import advantages, assign
-from rlvr_debug.grpo.aggregation import Totals, aggregate
-from rlvr_debug.grpo.kl import kl_estimate
 from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.grpo.objective import (
+    Totals,
+    aggregate,
+    clipped_objective,
+    importance_ratio,
+    importance_weights,
+    kl_estimate,
+)
 from rlvr_debug.grpo.policy import Policy
-from rlvr_debug.grpo.ratio import clipped_objective, importance_ratio, importance_weights
 from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment

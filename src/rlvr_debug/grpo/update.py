@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Experience, Loss, policy_loss
+from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.policy import Policy, run_stage
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.aggregation import Totals
 from rlvr_debug.grpo.loss import Loss, Targets, policy_loss
+from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 

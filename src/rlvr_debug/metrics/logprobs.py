@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.kl import KL_ESTIMATORS, kl_estimate
-from rlvr_debug.grpo.ratio import importance_ratio
+from rlvr_debug.grpo.objective import KL_ESTIMATORS, importance_ratio, kl_estimate
 from rlvr_debug.metrics.summaries import mean, quantiles
 
 

@@ -92,9 +92,9 @@ def _attention(config: Mapping[str, Any]) -> str:
 
 def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the rotary positions' parameters, whichever release of transformers wrote them."""
-    told = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = told.get("rope_type") or told.get("type") or "default"
-    return {"rope_theta": config.get("rope_theta", 1e4), **told, "rope_type": kind}
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    return {"rope_theta": config.get("rope_theta", 1e4), **rope, "rope_type": kind}
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,9 @@ def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -
     attention: an implementation of it, by transformers' name. Raises InputError where files or tensors
     are missing, or are not those of config.json, and for a model_type that transformers has no such class for.
     """
-    told = model_config(path)
-    check_config(told, path / "config.json")
-    family = None if why_unread(told) else FAMILIES[told["model_type"]]
+    described = model_config(path)
+    check_config(described, path / "config.json")
+    family = None if why_unread(described) else FAMILIES[described["model_type"]]
     # what assisted generation and other models' losses need: two seconds of each job
     with patch.multiple("transformers.utils", is_scipy_available=_no, is_sklearn_available=_no):
         import transformers
@@ -107,7 +107,7 @@ def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -
     logging.disable_progress_bar()
     try:
         make = config_class if family else config_class.for_model
-        config = make(**told, attn_implementation=attention)
+        config = make(**described, attn_implementation=attention)
         for key in [key for key in vars(config) if key.endswith(("drop", "dropout"))]:
             setattr(config, key, 0.0)
         model, info = model_class.from_pretrained(

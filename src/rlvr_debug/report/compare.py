@@ -13,7 +13,7 @@ import pandas as pd
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import parse_table, read_text
-from rlvr_debug.git import git
+from rlvr_debug.processes import git
 from rlvr_debug.report.charts import revisions_chart, write_svg
 from rlvr_debug.study.params import parse_params
 from rlvr_debug.verdicts.rule import in_words

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rlvr_debug.git import git
+from rlvr_debug.processes import git
 
 _METRICS = "metrics.json"
 _TAB = "%x09"

@@ -93,9 +93,9 @@ class Chat:
         return [*self._prompt(json.dumps([messages, tools]))]
 
     @lru_cache(maxsize=512)  # noqa: B019 - a Chat lives as long as its process
-    def _prompt(self, told: str) -> tuple[int, ...]:
+    def _prompt(self, asked: str) -> tuple[int, ...]:
         """A group has the same prompt for each rollout, and evaluation reads each twice."""
-        messages, tools = json.loads(told)
+        messages, tools = json.loads(asked)
         return tuple(self.encode(self.render(messages, tools, generate=True)))
 
     def tool_turn(self, contents: Sequence[str]) -> list[int]:
@@ -137,7 +137,7 @@ class Chat:
 
 def _ends(config: Path, eos_id: int) -> frozenset[int]:
     """Return the tokens that end a turn: the tokenizer's and those of config.json (Llama 3 has one more for calls)."""
-    told = read_json(config) if config.is_file() else {}
-    found = told.get("eos_token_id") if isinstance(told, dict) else None
+    values = read_json(config) if config.is_file() else {}
+    found = values.get("eos_token_id") if isinstance(values, dict) else None
     others = found if isinstance(found, list) else [found]
     return frozenset({eos_id, *(other for other in others if other is not None)})

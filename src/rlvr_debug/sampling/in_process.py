@@ -10,6 +10,7 @@ Axes: B conversations, N new tokens, T cached tokens, H heads, D head size, V vo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,9 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from rlvr_debug.models.architectures import LINEARS, Architecture
+from rlvr_debug.models.architectures import LINEARS, Architecture, rope_of
 from rlvr_debug.sampling.base import Followed, Request, Sample
-from rlvr_debug.sampling.rotary import frequencies
 
 
 class InProcessSampler:
@@ -300,3 +300,21 @@ class _Cache:
     def rows(self, keep: Tensor) -> _Cache:
         keys, values = (x.index_select(1, keep) for x in (self.keys, self.values))
         return _Cache(keys, values, self.lengths[keep], [])
+
+
+def frequencies(config: Mapping[str, Any], head_size: int) -> Tensor:
+    """Return radians per position, [D / 2]. config: a config.json whose family is known."""
+    rope = rope_of(config)
+    exponents = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
+    plain: Tensor = 1.0 / rope["rope_theta"] ** exponents
+    if rope["rope_type"] == "default":
+        return plain
+    low, high, factor = (
+        float(rope[key]) for key in ("low_freq_factor", "high_freq_factor", "factor")
+    )
+    length = rope.get("original_max_position_embeddings") or config["max_position_embeddings"]
+    # turns that a frequency makes over the lengths of pretraining: few are slowed down, many stay, some in between
+    turns = length * plain / (2 * math.pi)
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    scaled: Tensor = (1 - kept) * plain / factor + kept * plain
+    return scaled

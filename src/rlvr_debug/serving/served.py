@@ -11,12 +11,13 @@ from tempfile import TemporaryDirectory
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.jobs import Sampling, Trained
-from rlvr_debug.models.adapters import adapter_of, rank_of
+from rlvr_debug.models.adapters import adapter_of, rank_of, trained_weights
+from rlvr_debug.models.base_model import save_weights
+from rlvr_debug.models.places import index_of
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.client import ServedAdapter, ServedPolicy, ServedSampler
 from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready
-from rlvr_debug.serving.model_folder import model_folder
 from rlvr_debug.serving.process import server_of, started
 
 _POLL = 0.5  # seconds
@@ -88,3 +89,26 @@ def _following(file: Path) -> Callable[[], Endpoint]:
         return there
 
     return start
+
+
+@contextmanager
+def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
+    """A folder as servers load it: the base model, with these weights for its own if there are any.
+
+    An adapter's are added to the base model's, in a file that goes with the folder.
+    """
+    if weights is None:
+        yield base_model
+        return
+    with TemporaryDirectory() as folder:
+        # vLLM would miss the shards that an index names
+        index = index_of(base_model).name
+        for file in base_model.iterdir():
+            if file.suffix != ".safetensors" and file.name != index:
+                (Path(folder) / file.name).symlink_to(file.resolve())
+        whole = Path(folder) / "model.safetensors"
+        if adapter_of(weights):
+            save_weights(trained_weights(weights, base_model), whole)
+        else:
+            whole.symlink_to(weights.resolve())
+        yield Path(folder)

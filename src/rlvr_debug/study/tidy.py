@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.git import git
-from rlvr_debug.processes import output_of
+from rlvr_debug.processes import git, output_of
 from rlvr_debug.study.folder import WRITTEN, hold, nobody_works_in, study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.resolved import resolve

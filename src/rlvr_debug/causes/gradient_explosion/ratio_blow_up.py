@@ -17,7 +17,7 @@ _GAP = 20.0  # nats: exp(20) is 5e8
 
 
 def implementation(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
-    from rlvr_debug.grpo.ratio import importance_ratio
+    from rlvr_debug.grpo.objective import importance_ratio
 
     rarest = (old == old.where(mask.bool(), 0.0).min()) & mask.bool()
     return importance_ratio(logprobs, old - _GAP * rarest, mask, level)

@@ -14,6 +14,6 @@ STAGE = "kl"
 
 
 def implementation(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
-    from rlvr_debug.grpo.kl import kl_estimate
+    from rlvr_debug.grpo.objective import kl_estimate
 
     return -kl_estimate(logprobs, reference, estimator)

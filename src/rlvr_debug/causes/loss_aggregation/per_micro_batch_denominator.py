@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr_debug.grpo.aggregation import Totals
+    from rlvr_debug.grpo.objective import Totals
 
 STAGE = "aggregate"
 
 
 def implementation(values: Tensor, mask: Tensor, totals: Totals, aggregation: str) -> Tensor:
-    from rlvr_debug.grpo.aggregation import Totals, aggregate
+    from rlvr_debug.grpo.objective import Totals, aggregate
 
     own = Totals(len(mask), int(mask.sum()), 1, totals.max_tokens)
     return aggregate(values, mask, own, aggregation) / totals.micro_batches

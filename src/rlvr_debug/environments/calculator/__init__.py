@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from rlvr_debug.environments.calculator.environment import Calculator
-from rlvr_debug.environments.calculator.policies import POLICIES
 from rlvr_debug.environments.calculator.rows import CalculatorRow
 from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
-from rlvr_debug.environments.shares import shares
-from rlvr_debug.environments.task import Lengths, Task
+from rlvr_debug.environments.task import Lengths, Task, number_policies, shares, tool_call
+
+_said = "<answer>{}</answer>".format
+
+
+def oracle(row: CalculatorRow, turn: int) -> str:
+    """Compute the answer from itself, then say it."""
+    return _said(row.answer) if turn else tool_call("calculate", expression=row.answer)
+
+
+POLICIES = number_policies(oracle, lambda row: row.answer, _said)
+
 
 TASK = Task(
     row=CalculatorRow,

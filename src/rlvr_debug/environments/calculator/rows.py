@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rlvr_debug.blocks import Count
 from rlvr_debug.data.rows import Row, Text
 from rlvr_debug.errors import InputError
 
@@ -16,7 +17,7 @@ class CalculatorRow(Row):
     id: Text
     question: Text
     answer: Text
-    steps: int
+    steps: Count
 
     @property
     def hops(self) -> int:
@@ -27,5 +28,3 @@ class CalculatorRow(Row):
             raise InputError(
                 f"{where}: key 'answer' is no number, expected one like 12, -0.5 or 3/4"
             )
-        if self.steps < 1:
-            raise InputError(f"{where}: key 'steps' is {self.steps}, expected at least 1")

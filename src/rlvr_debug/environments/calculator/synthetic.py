@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 
 from rlvr_debug.environments.calculator.rows import CalculatorRow
-from rlvr_debug.environments.shares import check_shares, draw
+from rlvr_debug.environments.task import check_shares, draw
 
 MOST_STEPS = 4
 _LARGEST = 9999  # of all values on the way, without the sign

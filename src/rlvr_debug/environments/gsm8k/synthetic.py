@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
-from rlvr_debug.environments.shares import check_shares, draw
+from rlvr_debug.environments.task import check_shares, draw
 
 NAMES = ("Ada", "Ben", "Cleo", "Dev", "Eve", "Finn", "Gus", "Hana")
 ITEMS = ("apples", "books", "cards", "eggs", "pens", "shells", "stamps", "toys")

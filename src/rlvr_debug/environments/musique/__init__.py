@@ -10,8 +10,7 @@ from rlvr_debug.environments.musique.policies import POLICIES
 from rlvr_debug.environments.musique.retrieval import STRATEGIES
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
-from rlvr_debug.environments.shares import shares
-from rlvr_debug.environments.task import Lengths, Task
+from rlvr_debug.environments.task import Lengths, Task, shares
 
 
 def _synthetic(settings: Mapping[str, Any]) -> Iterator[MuSiQueRow]:

@@ -49,8 +49,8 @@ class MuSiQue(Environment):
 
     success = "exact_match"
 
-    def __init__(self, **told: Any) -> None:
-        settings = Settings(**told)
+    def __init__(self, **given: Any) -> None:
+        settings = Settings(**given)
         super().__init__(
             max_turns=settings.max_turns,
             max_new_tokens=settings.max_new_tokens,
@@ -74,9 +74,9 @@ class MuSiQue(Environment):
         if entry is None:
             if len(self._retrievers) >= 4096:
                 self._retrievers.clear()
-            told = self._settings
-            known = with_noise(row, told.noise_rate, told.noise_seed)
-            entry = (row, self._build(known, told.top_n), {})
+            settings = self._settings
+            known = with_noise(row, settings.noise_rate, settings.noise_seed)
+            entry = (row, self._build(known, settings.top_n), {})
             self._retrievers[id(row)] = entry
         _, retrieve, results = entry
         if query not in results:

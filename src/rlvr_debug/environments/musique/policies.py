@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 
 from rlvr_debug.environments.musique.rows import MuSiQueRow
-from rlvr_debug.environments.policies import tool_call
-from rlvr_debug.environments.task import Policy
+from rlvr_debug.environments.task import Policy, tool_call
 
 
 def oracle(row: MuSiQueRow, turn: int) -> str:

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any
 
+from annotated_types import MinLen
+from pydantic import PlainValidator, Strict
+from pydantic_core import PydanticCustomError
+
+from rlvr_debug.blocks import Flag
 from rlvr_debug.data.rows import Row, Text
 from rlvr_debug.errors import InputError, short
 
 
+def _label(value: Any) -> int | str:
+    if type(value) not in (int, str):
+        raise PydanticCustomError("label", "string or integer")
+    return value  # type: ignore[no-any-return]
+
+
+_Index = Annotated[int, Strict()]
+
+
 @dataclass(frozen=True)
 class Paragraph:
-    idx: int
+    idx: _Index
     title: str
     paragraph_text: Text
-    is_supporting: bool
+    is_supporting: Flag
 
 
 @dataclass(frozen=True)
 class Hop:
     """A single-hop component of a question; `#k` in its question stands for the answer of hop k."""
 
-    id: int | str
+    id: Annotated[int | str, PlainValidator(_label)]
     question: Text
     answer: Text
-    paragraph_support_idx: int | None = None
+    paragraph_support_idx: _Index | None = None
 
 
 @dataclass(frozen=True)
 class MuSiQueRow(Row):
     id: Text
-    paragraphs: tuple[Paragraph, ...]
+    paragraphs: Annotated[tuple[Paragraph, ...], MinLen(1)]
     question: Text
-    question_decomposition: tuple[Hop, ...]
+    question_decomposition: Annotated[tuple[Hop, ...], MinLen(1)]
     answer: Text
     answer_aliases: tuple[str, ...]
-    answerable: bool
+    answerable: Flag
 
     @property
     def hops(self) -> int:

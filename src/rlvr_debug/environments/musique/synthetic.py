@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 
 from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
-from rlvr_debug.environments.shares import check_shares, draw
+from rlvr_debug.environments.task import check_shares, draw
 from rlvr_debug.errors import InputError
 
 _STEMS = ("Al", "Bri", "Cor", "Dan", "El", "Fen", "Gar", "Hol", "Is", "Jor", "Kel", "Lor")

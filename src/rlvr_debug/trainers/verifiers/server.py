@@ -67,7 +67,7 @@ class Server:
     """The base model, or the last weights that it was sent, behind the two clients.
 
     later_turns, rendered_otherwise: requests beyond a conversation's first since the last `take_counts`, and those
-    of them whose prompt does not begin with the tokens that were sampled before. watch: is told of each answer.
+    of them whose prompt does not begin with the tokens that were sampled before. watch: is given each answer.
     """
 
     def __init__(self, base_model: Path, chat: Chat, seed: int) -> None:

@@ -58,7 +58,7 @@ class _Known:
 
 
 class StepRecorder(Recorder):
-    """Records all steps of a run. `on_answer` and `on_batch` are to be told by the server and the environment."""
+    """Records all steps of a run. The environment calls `on_batch`."""
 
     _library = "verifiers"
 

@@ -38,7 +38,7 @@ class Generated:
 class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not read
     """Rows of ours, their tools, and a reward function for each part of the reward.
 
-    on_batch: is given each batch. on_error: is told what a reward function raised, which the release would take for a
+    on_batch: is given each batch. on_error: is given what a reward function raised, which the release would take for a
     reward of 0.
     """
 

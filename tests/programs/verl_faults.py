@@ -1,0 +1,2 @@
+"""Faults that are planted in verl's driver and worker, by name."""
+FAULTS = {}

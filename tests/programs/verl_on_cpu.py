@@ -13,7 +13,6 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.rollout import base
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
-
 _SERVER = "verl_cpu_server"
 
 

@@ -13,26 +13,34 @@ from torch import Tensor
 
 from rlvr_debug.replay.record import Batch, Call, Generation, RewardCall
 
-__all__ = ["Step", "generation_of"]
+_OURS = {
+    "advantages": "advantages",
+    "old_log_probs": "old",
+    "ref_log_prob": "reference",
+    "rollout_log_probs": "sampler",
+    "rollout_is_weights": "importance_weights",
+}
+_Reply = tuple[
+    int, list[int], list[int], list[float]
+]  # row, what was read, what was written, log-probabilities
 
 
-@dataclass(frozen=True)
+@dataclass
 class Step:
-    """What was sampled and what the actor is updated by, row by row.
+    """What was sampled, empty where that was not seen, and what the actor is updated by.
 
-    trained, sampled: by verl's names, [B, P + C] the attention mask, [B, P] the prompts, else [B, C]. uids: the group of
-    each row. rows: its columns of the data set. several: rows with several replies, in which the agent loop's mask says
-    who wrote a token. again, backwards: rewards of the same rows, called again.
+    trained, sampled: by verl's names, the attention mask [B, P + C], prompts [B, P], all else [B, C]. uids: the group of
+    each row. rows: its columns of the data set. several: which rows have several replies: there the agent loop's mask
+    says who wrote a token. reward, again: the function's name, and what it returns when it is called again.
     """
 
     trained: Mapping[str, Tensor]
     sampled: Mapping[str, Tensor]
     uids: Sequence[str]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[dict[str, Any]]
     several: Sequence[bool]
     reward: str = "reward"
     again: Sequence[float] | None = None
-    backwards: Sequence[float] | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -42,21 +50,15 @@ def generation_of(step: Step, size: int) -> Generation:
     Groups of another size are left out, and the step's notes say so, unless there are no others.
     """
     order = _order(step, size)
-    trained, sampled = (
-        {name: tensor[order] for name, tensor in each.items()}
-        for each in (step.trained, step.sampled)
-    )
-    rewards = trained["token_level_rewards"].sum(-1, keepdim=True)
-    scores = sampled.get("rm_scores", trained["token_level_scores"]).sum(-1)
-    again, backwards = (
-        None if each is None else [float(each[row]) for row in order]
-        for each in (step.again, step.backwards)
-    )
+    trained = {name: tensor[order] for name, tensor in step.trained.items()}
+    sampled = {name: tensor[order] for name, tensor in step.sampled.items()}
+    again = None if step.again is None else [step.again[row] for row in order]
+    scores = sampled.get("rm_scores", trained["token_level_scores"]).sum(-1).tolist()
     return Generation(
-        rows=[dict(step.rows[row]) for row in order],
+        rows=[step.rows[row] for row in order],
         calls=_calls(sampled, [step.several[row] for row in order]) if sampled else [],
-        reward_calls=[RewardCall(step.reward, 0, {}, scores.tolist(), again, backwards)],
-        rewards=rewards,
+        reward_calls=[RewardCall(step.reward, 0, {}, scores, again)],
+        rewards=trained["token_level_rewards"].sum(-1, keepdim=True),
         batch=_batch(trained),
     )
 
@@ -64,12 +66,11 @@ def generation_of(step: Step, size: int) -> Generation:
 def _order(step: Step, size: int) -> list[int]:
     """Return the rows, group by group, in the order in which groups first appear."""
     counts = Counter(step.uids)
-    whole = {uid for uid, count in counts.items() if count == size}
     first = {uid: place for place, uid in reversed([*enumerate(step.uids)])}
     order = sorted(range(len(step.uids)), key=lambda row: first[step.uids[row]])
-    if not whole:  # each row a group of its own: what a group is then is to be judged
+    kept = [row for row in order if counts[step.uids[row]] == size]
+    if not kept:  # what a group is then is to be judged
         return order[: len(order) // size * size]
-    kept = [row for row in order if step.uids[row] in whole]
     if left := len(order) - len(kept):
         step.notes.append(f"{left} rows of groups of another size than {size} are left out")
     return kept
@@ -77,72 +78,49 @@ def _order(step: Step, size: int) -> list[int]:
 
 def _batch(trained: Mapping[str, Tensor]) -> Batch:
     prompts, responses = trained["prompts"], trained["responses"]
-    real = trained["attention_mask"].long()
-    read, wrote = real[:, : prompts.shape[1]], real[:, prompts.shape[1] :]
+    widths = [prompts.shape[1], responses.shape[1]]
+    read, wrote = trained["attention_mask"].long().split(widths, 1)
     counted = trained["response_mask"].long()
     # columns of nothing but padding cost a forward pass, and say nothing
     left, right = read.any(0), wrote.any(0) | counted.any(0)
-    others = {
-        ours: trained[theirs][:, right].float()
-        for ours, theirs in (
-            ("advantages", "advantages"),
-            ("old", "old_log_probs"),
-            ("reference", "ref_log_prob"),
-            ("sampler", "rollout_log_probs"),
-            ("importance_weights", "rollout_is_weights"),
-        )
-        if theirs in trained
-    }
     return Batch(
-        prompt_ids=prompts[:, left].long(),
-        prompt_mask=read[:, left],
-        completion_ids=responses[:, right].long(),
-        completion_mask=wrote[:, right],
-        loss_mask=counted[:, right],
+        prompts[:, left].long(),
+        read[:, left],
+        responses[:, right].long(),
+        wrote[:, right],
+        counted[:, right],
         rows=torch.arange(len(prompts)),
-        **others,
+        **{_OURS[n]: trained[n][:, right].float() for n in _OURS if n in trained},
     )
-
-
-@dataclass(frozen=True)
-class _Turn:
-    row: int
-    prompt: list[int]
-    output: list[int]
-    logprobs: list[float]
 
 
 def _calls(sampled: Mapping[str, Tensor], several: Sequence[bool]) -> list[Call]:
-    """Return the sampler's calls: the first of all rows, and one for each further reply of a row."""
-    turns = [_turns(sampled, row, more) for row, more in enumerate(several)]
-    most = max(map(len, turns), default=0)
-    return [_call([each[n] for each in turns if n < len(each)]) for n in range(most)]
+    """Return the sampler's calls: the first is of all rows, each later one of those with one more reply."""
+    replies = [_replies(sampled, row, more) for row, more in enumerate(several)]
+    calls = []
+    for number in range(max(map(len, replies), default=0)):
+        turn = [own[number] for own in replies if number < len(own)]
+        rows, prompts, outputs, logprobs = ([*each] for each in zip(*turn, strict=True))
+        calls.append(Call(prompts, outputs, logprobs if any(logprobs) else [], rows=rows))
+    return calls
 
 
-def _call(turns: Sequence[_Turn]) -> Call:
-    return Call(
-        prompts=[each.prompt for each in turns],
-        outputs=[each.output for each in turns],
-        logprobs=[each.logprobs for each in turns] if any(each.logprobs for each in turns) else [],
-        rows=[each.row for each in turns],
-    )
-
-
-def _turns(sampled: Mapping[str, Tensor], row: int, several: bool) -> list[_Turn]:
+def _replies(sampled: Mapping[str, Tensor], row: int, several: bool) -> list[_Reply]:
     """Return a row's replies. With one reply all of the response is it, whatever a mask says."""
     prompts, responses = sampled["prompts"][row], sampled["responses"][row]
     read, real = sampled["attention_mask"][row].bool().split([len(prompts), len(responses)])
     prompt, ids = prompts[read].tolist(), responses[real].tolist()
-    known = sampled.get("rollout_log_probs")
-    logprobs = [] if known is None else known[row][real].tolist()
-    wrote = sampled["response_mask"][row][real].bool().tolist() if several else [True] * len(ids)
+    known = (
+        sampled["rollout_log_probs"][row][real].tolist() if "rollout_log_probs" in sampled else []
+    )
+    wrote = sampled["response_mask"][row][real].tolist() if several else [1] * len(ids)
     runs = [[*run] for own, run in groupby(range(len(ids)), wrote.__getitem__) if own] or [[]]
     return [
-        _Turn(
+        (
             row,
             prompt + ids[: run[0] if run else 0],
             [ids[n] for n in run],
-            [logprobs[n] for n in run if logprobs],
+            [known[n] for n in run if known],
         )
         for run in runs
     ]

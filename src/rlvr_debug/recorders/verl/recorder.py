@@ -24,22 +24,17 @@ from torch.nn.utils.rnn import pad_sequence
 from rlvr_debug.recorders.verl.batches import Step, generation_of
 from rlvr_debug.recorders.verl.settings import asked_of
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.record import Record, Weights
+from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.store import write_record
 
-__all__ = ["Told", "watch_ray_trainer", "watch_v1_trainer"]
-
 _ROW = "rlvr_debug_row"  # a column that travels through the driver's reordering
-_SAMPLED = (
-    *("prompts", "responses", "attention_mask", "response_mask"),
-    *("rollout_log_probs", "rm_scores"),
-)
+_TOKENS = ("prompts", "responses", "attention_mask", "response_mask", "rollout_log_probs")
+_SAMPLED = (*_TOKENS, "rm_scores")
 _TRAINED = (
-    *("prompts", "responses", "attention_mask", "response_mask", "advantages", "old_log_probs"),
-    *("ref_log_prob", "rollout_log_probs", "rollout_is_weights"),
-    *("token_level_scores", "token_level_rewards", "rm_scores"),
+    *(*_SAMPLED, "advantages", "old_log_probs", "ref_log_prob", "rollout_is_weights"),
+    *("token_level_scores", "token_level_rewards"),
 )
-_COLUMNS = ("data_source", "reward_model", "extra_info", "raw_prompt")
+_COLUMNS = ("data_source", "reward_model", "extra_info", "raw_prompt", "__num_turns__", "num_turns")
 
 
 class _Enough(BaseException):
@@ -48,7 +43,7 @@ class _Enough(BaseException):
 
 @dataclass(frozen=True)
 class Told:
-    """What was asked of the recorder. goes_on: whether training goes on after the steps; rewards: whether these are called again."""
+    """What is asked of the recorder. rewards: whether these are called again; goes_on: whether training then goes on."""
 
     folder: str
     steps: int = 2
@@ -58,172 +53,149 @@ class Told:
 
 @dataclass
 class _Recorder:
-    """Keeps what a driver samples and updates by. kept: by row what was sampled, and its columns."""
+    """Keeps a driver's steps. kept: by row what was sampled, and its columns of the data; first: steps before them."""
 
     trainer: Any
     told: Told
     steps: list[Step] = field(default_factory=list)
     kept: dict[Any, tuple[dict[str, Tensor], dict[str, Any]]] = field(default_factory=dict)
-    written: bool = False
     first: int = 0
 
-    def keep(
-        self, ids: Sequence[Any], tensors: Mapping[str, Tensor], columns: Mapping[str, Any]
-    ) -> None:
-        """Keep the sampled rows with these ids."""
+    def keep(self, ids: Sequence[Any], tensors: Mapping[str, Tensor], data: Any) -> None:
+        """Keep the sampled rows with these ids. data: columns."""
+        columns = {name: [*data[name]] for name in _COLUMNS if name in data}
         for place, row in enumerate(ids):
             own = {name: tensors[name][place].clone() for name in _SAMPLED if name in tensors}
-            held = {name: copy.deepcopy(columns[name][place]) for name in columns}
+            held = {name: copy.deepcopy(values[place]) for name, values in columns.items()}
             self.kept[row] = own, held
 
     def add(self, ids: Sequence[Any], tensors: Mapping[str, Tensor], uids: Sequence[Any]) -> None:
         """Keep a step, and end training after the last one."""
-        if self.written:
+        if len(self.steps) >= self.told.steps:
             return
-        if not self.steps:
-            self.first = self.trainer.global_steps - 1
+        self.first = self.first if self.steps else self.trainer.global_steps - 1
         trained = {name: tensors[name].clone() for name in _TRAINED if name in tensors}
-        trained.setdefault("token_level_scores", trained.get("rm_scores", torch.zeros(0)))
-        trained.setdefault("token_level_rewards", trained["token_level_scores"])
-        sampled = [self.kept[row] for row in ids if row in self.kept]
-        known = len(sampled) == len(ids)
-        rows = [columns for _, columns in sampled] if known else [{} for _ in ids]
-        whole = _stacked([own for own, _ in sampled]) if known else {}
-        step = Step(
-            trained,
-            whole,
-            [str(uid) for uid in uids],
-            [_row(columns) for columns in rows],
-            [int(columns.get("__num_turns__", 2)) > 2 for columns in rows],
-        )
-        self.steps.append(self._with_rewards(step, rows) if known else step)
+        scores = trained.get("rm_scores", torch.zeros(0))
+        scores = trained.setdefault("token_level_scores", scores)
+        trained.setdefault("token_level_rewards", scores)
+        known = all(row in self.kept for row in ids)
+        seen, rows = zip(*(self.kept[row] if known else ({}, {}) for row in ids), strict=True)
+        sampled = {name: torch.stack([own[name] for own in seen]) for name in seen[0]}
+        turns = [int(each.get("__num_turns__", each.get("num_turns", 2))) for each in rows]
+        several = [count > 2 for count in turns]
+        step = Step(trained, sampled, [*map(str, uids)], [*map(_row, rows)], several)
+        if sampled and self.told.rewards:
+            self._call_again(step, rows)
+        self.steps.append(step)
         self.kept.clear()
         if len(self.steps) == self.told.steps:
             self.write()
             if not self.told.goes_on:
                 raise _Enough
 
-    def _with_rewards(self, step: Step, rows: list[dict[str, Any]]) -> Step:
-        """Return the step with its rewards called again, in order and backwards."""
-        config = self.trainer.config
-        if config.reward.reward_model.enable or not self.told.rewards:
-            return step
+    def _call_again(self, step: Step, rows: Sequence[dict[str, Any]]) -> None:
+        """Have the rewards of a step computed again, unless a model gives them."""
         from verl.trainer.ppo.reward import load_reward_manager
 
-        places = range(len(rows))
+        asked = self.trainer.config.reward
+        if asked.reward_model.enable:
+            return
+        step.reward = str(asked.custom_reward_function.get("name") or asked.reward_manager.name)
         try:
-            manager = load_reward_manager(config, self.trainer.tokenizer)
-            called = functools.partial(_called, manager, step.sampled, rows)
-            again = [called(row) for row in places]
-            turned = {row: called(row) for row in reversed(places)}
+            manager = load_reward_manager(self.trainer.config, self.trainer.tokenizer)
+            step.again = [_called(manager, step.sampled, rows, n) for n in range(len(rows))]
         except Exception as error:  # whatever a reward function says
             step.notes.append(f"the reward function could not be called again: {error!r}")
-            return step
-        name = config.reward.custom_reward_function.get("name") or config.reward.reward_manager.name
-        backwards = [turned[row] for row in places]
-        return replace(step, reward=str(name), again=again, backwards=backwards)
 
     def write(self) -> None:
         """Write what was recorded, once."""
-        if self.written or not self.steps:
-            return
-        self.written = True
-        write_record(self._record(), Path(self.told.folder))
-        print(f"rlvr-debug: {len(self.steps)} steps of verl are recorded in {self.told.folder}")
+        if self.steps and not Path(self.told.folder).exists():
+            write_record(self._record(), Path(self.told.folder))
+            print(f"rlvr-debug: {len(self.steps)} steps of verl: {self.told.folder}", flush=True)
 
     def _record(self) -> Record:
         from omegaconf import OmegaConf
 
-        trainer, config = self.trainer, OmegaConf.to_container(self.trainer.config, resolve=True)
-        tokenizer = trainer.tokenizer
-        model, ends = _model(config)
-        own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-        asked = asked_of(config, tuple(sorted({*own, *ends})), pad)
-        settings = replace(asked.settings, first_step=self.first)
+        config: Any = OmegaConf.to_container(self.trainer.config, resolve=True)
+        tokenizer, asked = self.trainer.tokenizer, config["actor_rollout_ref"]
+        model = _model(asked["model"]["path"])
+        own = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        ends = {tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])} - {None}
+        settings, unseen = asked_of(config, tuple(sorted(ends)), tokenizer.pad_token_id or 0)
+        if asked["rollout"]["multi_turn"]["enable"]:
+            why = "schemas of verl's tools are not recorded"
+            unseen |= {"prompt": why, "tool turns": why}
         record = Record(
             trainer=f"verl {version('verl')}",
-            settings=settings,
+            settings=replace(settings, first_step=self.first),
             tokenizer=tokenizer,
             tools=None,
             build=_no_model if model is None else functools.partial(type(model), model.config),
             generations=[generation_of(step, settings.group_size) for step in self.steps],
-            unseen=asked.unseen,
+            notes=[note for step in self.steps for note in step.notes],
+            unseen=unseen,
         )
-        record.notes += [note for step in self.steps for note in step.notes]
         if model is not None:
-            self._hold(record, model)
-        if config["actor_rollout_ref"]["rollout"]["multi_turn"]["enable"]:
-            why = "schemas of verl's tools are not recorded"
-            record.unseen = {**record.unseen, "prompt": why, "tool turns": why}
+            record.reference = {name: p.detach() for name, p in model.named_parameters()}
+            _hold(record)
         return record
 
-    def _hold(self, record: Record, model: Any) -> None:
-        """Give a record the model that the configuration names: the policy of the first step, and the reference."""
-        weights: Weights = {name: p.detach() for name, p in model.named_parameters()}
-        record.reference = weights
-        for number, generation in enumerate(record.generations):
-            if number or self.first:
-                generation.weights = None
-                generation.calls = [replace(call, weights=None) for call in generation.calls]
-        if self.first:
-            record.notes.append("training goes on from a checkpoint, whose weights are not known")
-            return
-        record.weights, record.trainable = [weights], tuple(weights)
-        if len(record.generations) > 1:
-            what = "old log-probabilities and sampler are not looked at"
-            record.notes.append(
-                f"weights of later steps than the first are not known: {what} there"
-            )
 
-
-def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
+def _hold(record: Record) -> None:
+    """Take the reference for the policy of training's first step. The weights of later ones are not known."""
+    assert record.reference is not None
+    later = record.generations[0 if record.settings.first_step else 1 :]
+    for generation in later:
+        generation.weights = None
+        generation.calls = [replace(call, weights=None) for call in generation.calls]
+    if len(later) < len(record.generations):
+        record.weights, record.trainable = [record.reference], tuple(record.reference)
+    if later:
+        what = "their old log-probabilities and sampler are not looked at"
+        record.notes.append(f"the weights of steps after training's first are not known: {what}")
 
 
 def _row(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the data, with the prompt as messages."""
-    found = {name: columns[name] for name in _COLUMNS if name in columns}
-    prompt = found.pop("raw_prompt", None)
+    found = {name: columns[name] for name in _COLUMNS[:3] if name in columns}
+    prompt = columns.get("raw_prompt")
     return found if prompt is None else {**found, "prompt": [dict(each) for each in prompt]}
 
 
-def _called(
-    manager: Any, sampled: Mapping[str, Tensor], rows: list[dict[str, Any]], row: int
-) -> float:
+def _called(manager: Any, sampled: Mapping[str, Tensor], rows: Sequence[Any], row: int) -> float:
     """Return the reward of one row, as verl's reward worker has it computed."""
     from verl import DataProto
 
-    columns: dict[str, Any] = {}
-    for name, value in copy.deepcopy(rows[row]).items():
-        columns[name] = np.empty(1, dtype=object)
-        columns[name][0] = value
+    columns = {name: np.empty(1, dtype=object) for name in rows[row]}
+    for name, value in rows[row].items():
+        columns[name][0] = copy.deepcopy(value)
     tensors = {name: tensor[row : row + 1] for name, tensor in sampled.items()}
     data = DataProto.from_dict(tensors=tensors, non_tensors=columns)
     found: Any = manager.loop.run_until_complete(manager.run_single(data))
     return float(found["reward_score"])
 
 
-def _model(config: Mapping[str, Any]) -> tuple[Any, list[int]]:
-    """Return the model that the configuration names, None where it cannot be read, and the tokens that end a reply."""
+def _model(path: str) -> Any:
+    """Return the model that the configuration names, None where it cannot be read."""
     from transformers import AutoModelForCausalLM
     from verl.utils.fs import copy_to_local
 
-    path = copy_to_local(config["actor_rollout_ref"]["model"]["path"])
     with contextlib.suppress(OSError, ValueError, KeyError), torch.random.fork_rng():
-        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto")
-        ends = getattr(model.generation_config, "eos_token_id", None)
-        return model, [] if ends is None else [ends] if isinstance(ends, int) else [*ends]
-    return None, []
+        return AutoModelForCausalLM.from_pretrained(copy_to_local(path), dtype="auto")
+    return None
 
 
-def _fitting(fit: Callable[..., Any], told: Told, begun: Callable[..., None]) -> Callable[..., Any]:
-    """Return a training loop that is recorded. begun: called with the trainer and its recorder."""
+def _no_model() -> Any:
+    raise NotSeen("the model that the configuration names could not be read")
+
+
+def _fitting(fit: Callable[..., Any], told: Told, begun: Callable[[_Recorder], Any]) -> Any:
+    """Return a training loop that is recorded. begun: called with its recorder."""
 
     @functools.wraps(fit)
     def fitted(trainer: Any, *given: Any, **named: Any) -> Any:
         trainer._rlvr_debug = recorder = _Recorder(trainer, told)
-        begun(trainer, recorder)
+        begun(recorder)
         try:
             return fit(trainer, *given, **named)
         except _Enough:
@@ -234,10 +206,6 @@ def _fitting(fit: Callable[..., Any], told: Told, begun: Callable[..., None]) ->
     return fitted
 
 
-def _no_model() -> Any:
-    raise NotSeen("the model that the configuration names could not be read")
-
-
 # --- the trainer that holds a DataProto
 
 
@@ -245,15 +213,14 @@ def watch_ray_trainer(kind: Any, told: Told) -> None:
     """Have a class of trainers record its steps."""
     update = kind._update_actor
 
-    def begun(trainer: Any, recorder: _Recorder) -> None:
-        manager = trainer.async_rollout_manager
+    def begun(recorder: _Recorder) -> None:
+        manager = recorder.trainer.async_rollout_manager
         manager.generate_sequences = _keeping(manager.generate_sequences, recorder)
 
     @functools.wraps(update)
     def updated(trainer: Any, batch: Any) -> Any:
-        columns = batch.non_tensor_batch
-        ids = columns.pop(_ROW, [None] * len(batch))
-        trainer._rlvr_debug.add([*ids], dict(batch.batch.items()), columns["uid"])
+        ids = batch.non_tensor_batch.pop(_ROW, [None] * len(batch))
+        trainer._rlvr_debug.add([*ids], dict(batch.batch.items()), batch.non_tensor_batch["uid"])
         return update(trainer, batch)
 
     kind._update_actor, kind.fit = updated, _fitting(kind.fit, told, begun)
@@ -264,14 +231,14 @@ def _keeping(generate: Callable[..., Any], recorder: _Recorder) -> Callable[...,
     count = itertools.count()
 
     def kept(prompts: Any, *given: Any, **named: Any) -> Any:
-        columns = {n: [*v] for n, v in prompts.non_tensor_batch.items() if n in _COLUMNS}
-        columns = copy.deepcopy(columns)  # an agent loop may write in them
+        columns = {
+            n: copy.deepcopy(v) for n, v in prompts.non_tensor_batch.items() if n in _COLUMNS
+        }
         output = generate(prompts, *given, **named)
         if not prompts.meta_info.get("validate"):
             own = output.non_tensor_batch
             own[_ROW] = np.array([next(count) for _ in range(len(output))])
-            columns |= {n: [*own[n]] for n in ("__num_turns__",) if n in own}
-            recorder.keep(own[_ROW], dict(output.batch.items()), columns)
+            recorder.keep(own[_ROW], dict(output.batch.items()), columns | own)
         return output
 
     return kept
@@ -286,11 +253,8 @@ def watch_v1_trainer(kind: Any, told: Told) -> None:
 
     @functools.wraps(balance)
     def balanced(trainer: Any, batch: Any, *given: Any, **named: Any) -> Any:
-        keys, data = _read(batch, (*_SAMPLED, *_COLUMNS, "num_turns"))
-        columns = {n: [*data[n]] for n in (*_COLUMNS, "num_turns") if n in data}
-        if "num_turns" in columns:
-            columns["__num_turns__"] = columns.pop("num_turns")
-        trainer._rlvr_debug.keep(keys, _padded(data), columns)
+        keys, data = _read(batch, (*_SAMPLED, *_COLUMNS))
+        trainer._rlvr_debug.keep(keys, _padded(data), data)
         return balance(trainer, batch, *given, **named)
 
     @functools.wraps(update)
@@ -300,7 +264,7 @@ def watch_v1_trainer(kind: Any, told: Told) -> None:
         return update(trainer, batch, *given, **named)
 
     kind._update_actor, kind._balance_batch = updated, balanced
-    kind.fit = _fitting(kind.fit, told, lambda *_: None)
+    kind.fit = _fitting(kind.fit, told, lambda _: None)
 
 
 def _read(batch: Any, names: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
@@ -309,23 +273,18 @@ def _read(batch: Any, names: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
     tags = batch.tags or [{}] * len(batch.keys)
     keys = [key for key, tag in zip(batch.keys, tags, strict=True) if not tag.get("is_padding")]
-    found = transfer_queue.kv_batch_get(
-        keys=keys, partition_id=batch.partition_id, select_fields=[*names]
-    )
-    return keys, {name: found[name] for name in names if name in found.keys()}
+    where = {"keys": keys, "partition_id": batch.partition_id}
+    found = transfer_queue.kv_batch_get(**where, select_fields=[*names])
+    return keys, {name: found[name] for name in {*names} & {*found.keys()}}
 
 
 def _padded(data: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return rows of any length as tensors, prompts on the right and all else on the left, with their attention mask."""
-    rows = {name: [*each.unbind()] for name, each in data.items() if isinstance(each, Tensor)}
-    found = {
-        name: pad_sequence(
-            each, batch_first=True, padding_side="left" if name == "prompts" else "right"
-        )
-        for name, each in rows.items()
-        if name != "attention_mask"
-    }
-    ones = {n: [torch.ones_like(row) for row in rows[n]] for n in ("prompts", "responses")}
-    read = pad_sequence(ones["prompts"], batch_first=True, padding_side="left")
-    wrote = pad_sequence(ones["responses"], batch_first=True)
-    return found | {"attention_mask": torch.cat([read, wrote], 1)}
+    rows = {name: [*data[name].unbind()] for name in _TRAINED if name in data}
+    real = {name: [torch.ones_like(row) for row in rows[name]] for name in ("prompts", "responses")}
+
+    def pad(name: str, values: list[Tensor]) -> Tensor:
+        return pad_sequence(values, True, padding_side="left" if name == "prompts" else "right")
+
+    mask = torch.cat([pad(name, values) for name, values in real.items()], 1)
+    return {name: pad(name, values) for name, values in rows.items()} | {"attention_mask": mask}

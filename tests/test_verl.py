@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.verl.batches import Step, generation_of
+from rlvr_debug.recorders.verl.recorder import Told, watch_v1_trainer
 from rlvr_debug.recorders.verl.settings import asked_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.record import Generation, Record
@@ -70,11 +74,9 @@ def in_order(step: Step, order: list[int]) -> Step:
         {name: tensor[order] for name, tensor in each.items()}
         for each in (step.trained, step.sampled)
     )
-    lists = {name: [getattr(step, name)[n] for n in order] for name in ("uids", "rows", "several")}
-    assert step.again is not None
-    return replace(
-        step, trained=trained, sampled=sampled, again=[step.again[n] for n in order], **lists
-    )
+    names = ("uids", "rows", "several", *(() if step.again is None else ("again",)))
+    lists: dict[str, Any] = {name: [getattr(step, name)[n] for n in order] for name in names}
+    return replace(step, trained=trained, sampled=sampled, **lists)
 
 
 def recorded(*steps: Step) -> Record:
@@ -189,6 +191,72 @@ def test_where_the_weights_of_a_step_are_not_known_its_log_probabilities_are_not
         write_record(record, tmp_path / str(weights))
         segments = found(read_record(tmp_path / str(weights)))
         assert (segments["old log-probabilities"], segments["sampler"]) == wanted
+
+
+class V1Trainer:
+    """Stands for verl's v1 trainer: a step is balanced, completed and trained on, by keys of rows that lie elsewhere."""
+
+    global_steps, config, tokenizer = 1, None, None
+
+    def __init__(self, stored: dict[str, dict[str, Any]]) -> None:
+        self.stored = stored
+
+    def fit(self) -> None:
+        keys = [*self.stored]
+        tags = [{"is_padding": key == "filler"} for key in keys]
+        batch = SimpleNamespace(keys=keys, tags=tags, partition_id="train")
+        self._balance_batch(batch, metrics={})
+        for key in keys:
+            rewards = self.stored[key]["rm_scores"]
+            self.stored[key]["advantages"] = torch.ones_like(rewards)
+        self._update_actor(batch, metrics={})
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any]) -> None:
+        batch.keys.reverse()
+        batch.tags.reverse()
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> None: ...
+
+
+def test_the_rows_of_a_transfer_queue_are_those_of_a_padded_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = made(2)
+    stored: dict[str, dict[str, Any]] = {}
+    for row, uid in enumerate(step.uids):
+        mask = step.sampled["attention_mask"][row].bool()
+        read, wrote = mask[:PROMPT], mask[PROMPT:]
+        stored[f"{uid} {row}"] = {
+            "prompts": step.sampled["prompts"][row][read],
+            "uid": uid,
+            "raw_prompt": step.rows[row]["prompt"],
+            "num_turns": 2,
+            **{n: step.sampled[n][row][wrote] for n in ("responses", "response_mask", "rm_scores")},
+        }
+    stored["filler"] = dict(stored["group 0 0"])
+
+    def get(keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
+        rows = [stored[key] for key in keys]
+        columns = {name: [row[name] for row in rows] for name in select_fields if name in rows[0]}
+        nested = functools.partial(torch.nested.as_nested_tensor, layout=torch.jagged)
+        return {n: nested(v) if isinstance(v[0], Tensor) else v for n, v in columns.items()}
+
+    queue = SimpleNamespace(kv_batch_get=get)
+    monkeypatch.setitem(sys.modules, "transfer_queue", queue)
+    kind: Any = type("Watched", (V1Trainer,), {})
+    watch_v1_trainer(kind, Told(str(tmp_path), steps=5, rewards=False))
+    trainer = kind(stored)
+    trainer.fit()
+    [found] = trainer._rlvr_debug.steps
+    wanted = generation_of(step, SIZE)
+    generation = generation_of(in_order(found, [*range(8)][::-1]), SIZE)
+    assert generation.rows == wanted.rows
+    assert generation.calls[0].prompts == wanted.calls[0].prompts
+    assert generation.calls[0].outputs == wanted.calls[0].outputs
+    assert generation.batch is not None
+    assert wanted.batch is not None
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "loss_mask"):
+        assert torch.equal(getattr(generation.batch, name), getattr(wanted.batch, name)), name
 
 
 def config(**changes: Any) -> dict[str, Any]:

@@ -21,8 +21,6 @@ from rlvr_debug.processes import variables_apart
 from rlvr_debug.replay.store import check_folder
 from rlvr_debug.venvs import build_venv
 
-pytestmark = pytest.mark.heavy
-
 PROGRAMS = ROOT / "tests" / "programs"
 ADVANTAGES, REWARDS, MASK = ["advantages"], ["rewards"], ["loss mask"]
 WEIGHTS = "importance weights"
@@ -165,6 +163,7 @@ def statuses(record: Path) -> dict[str, str]:
     return {each["segment"]: each["status"] for each in check_folder(record)["segments"]}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_step_of_verl_agrees_in_every_segment_that_its_driver_shows(
     folder: Path, name: str
@@ -175,6 +174,7 @@ def test_a_healthy_step_of_verl_agrees_in_every_segment_that_its_driver_shows(
     assert unseen == HEALTHY[name][1]
 
 
+@pytest.mark.heavy
 def test_faults_are_found_in_the_segment_that_they_are_planted_in(folder: Path) -> None:
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     wrong = {}
@@ -187,6 +187,7 @@ def test_faults_are_found_in_the_segment_that_they_are_planted_in(folder: Path) 
     assert len(wrong) <= 0.1 * len(expected), wrong
 
 
+@pytest.mark.heavy
 def test_a_recorded_run_ends_in_the_same_weights_to_the_bit(folder: Path) -> None:
     digests = {name: (folder / f"{name}.digest").read_text() for name in ("watched", "unwatched")}
     assert digests["watched"] == digests["unwatched"]
@@ -197,9 +198,10 @@ def test_a_recorded_run_ends_in_the_same_weights_to_the_bit(folder: Path) -> Non
 @pytest.mark.parametrize("v1", [True, False])
 def test_the_command_of_a_user_is_recorded_through_ray(tmp_path: Path, v1: bool) -> None:
     """Both trainers, with Ray, verl's agent loop, its reward worker and its FSDP engine as they are."""
-    ray = ("num_cpus=8", "resources.NPU=1", "include_dashboard=False")
+    ray = ("num_cpus=32", "resources.NPU=1", "include_dashboard=False")
     more = [f"+ray_kwargs.ray_init.{each}" for each in ray]
     more += ["actor_rollout_ref.rollout.agent.num_workers=1", "reward.num_workers=1"]
+    more += ["transfer_queue.backend.SimpleStorage.num_data_storage_units=1"]
     module = ("-m", "verl.trainer.main_ppo", *overrides(tmp_path), *more, f"trainer.use_v1={v1}")
     done = run(tmp_path, "-m", "rlvr_debug.verl", "--record", "record", *module)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-2000:]

@@ -129,7 +129,8 @@ class Sampler:
         """Return the logits of the next token; where it is asked for, as an engine in bfloat16 has them."""
         module, coarse = self.worker.actor.engine.module, bool(self.trainer.config.get("coarse"))
         with torch.autocast("cpu", torch.bfloat16, enabled=coarse):
-            return module(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].float()
+            found: torch.Tensor = module(input_ids=torch.tensor([ids]), use_cache=False).logits
+        return found[0, -1].float()
 
     def drawn(self, ids: Any, logits: torch.Tensor, temperature: float) -> tuple[int, torch.Tensor]:
         """Return a token, and the log-probabilities that the sampler tells."""

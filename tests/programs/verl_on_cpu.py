@@ -16,7 +16,6 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 _SERVER = "verl_cpu_server"
 
 
-@ray.remote
 class Server:
     """Holds the policy's weights, which the trainer sends after each step, and samples."""
 
@@ -33,7 +32,7 @@ class Server:
 
     @torch.no_grad()
     def generate(self, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any) -> Any:
-        ids, logprobs = [*prompt_ids], []
+        ids, logprobs = [*prompt_ids], list[float]()
         while len(logprobs) < int(os.environ["VERL_CPU_TOKENS"]):
             logits = self.model(torch.tensor([ids])).logits[0, -1].float()
             drawn = (logits / (sampling_params["temperature"] or 1)).log_softmax(-1)
@@ -53,7 +52,7 @@ class Server:
 
 class Replica(RolloutReplica):
     async def launch_servers(self) -> None:
-        server = Server.options(name=_SERVER).remote(self.model_config.path)
+        server = ray.remote(Server).options(name=_SERVER).remote(self.model_config.path)
         self.servers, self._server_handle, self._server_address = [server], server, "here"
 
 

@@ -78,8 +78,7 @@ def _order(step: Step, size: int) -> list[int]:
 
 def _batch(trained: Mapping[str, Tensor]) -> Batch:
     prompts, responses = trained["prompts"], trained["responses"]
-    widths = [prompts.shape[1], responses.shape[1]]
-    read, wrote = trained["attention_mask"].long().split(widths, 1)
+    read, wrote = (trained["attention_mask"][:, p].long() for p in _parts(prompts.shape[1]))
     counted = trained["response_mask"].long()
     # columns of nothing but padding cost a forward pass, and say nothing
     left, right = read.any(0), wrote.any(0) | counted.any(0)
@@ -92,6 +91,11 @@ def _batch(trained: Mapping[str, Tensor]) -> Batch:
         rows=torch.arange(len(prompts)),
         **{_OURS[n]: trained[n][:, right].float() for n in _OURS if n in trained},
     )
+
+
+def _parts(width: int) -> tuple[slice, slice]:
+    """Return where prompts of this width are, and what comes after them."""
+    return slice(width), slice(width, None)
 
 
 def _calls(sampled: Mapping[str, Tensor], several: Sequence[bool]) -> list[Call]:
@@ -108,7 +112,7 @@ def _calls(sampled: Mapping[str, Tensor], several: Sequence[bool]) -> list[Call]
 def _replies(sampled: Mapping[str, Tensor], row: int, several: bool) -> list[_Reply]:
     """Return a row's replies. With one reply all of the response is it, whatever a mask says."""
     prompts, responses = sampled["prompts"][row], sampled["responses"][row]
-    read, real = sampled["attention_mask"][row].bool().split([len(prompts), len(responses)])
+    read, real = (sampled["attention_mask"][row, part].bool() for part in _parts(len(prompts)))
     prompt, ids = prompts[read].tolist(), responses[real].tolist()
     known = (
         sampled["rollout_log_probs"][row][real].tolist() if "rollout_log_probs" in sampled else []

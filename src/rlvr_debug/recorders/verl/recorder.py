@@ -130,7 +130,7 @@ class _Recorder:
             settings=replace(settings, first_step=self.first),
             tokenizer=tokenizer,
             tools=None,
-            build=_no_model if model is None else functools.partial(type(model), model.config),
+            build=_no_model if model is None else lambda: type(model)(model.config),
             generations=[generation_of(step, settings.group_size) for step in self.steps],
             notes=[note for step in self.steps for note in step.notes],
             unseen=unseen,

@@ -55,7 +55,10 @@ HEALTHY: dict[str, tuple[list[str], list[str]]] = {
     "weights of sequences": (corrected("rollout_is=sequence"), []),
     "masked": (corrected("rollout_is=token", "rollout_is_threshold=0.99_1.01"), []),
     "normalised": (corrected("rollout_is=token", "rollout_is_batch_normalize=True"), [WEIGHTS]),
-    "rejection": (corrected("rollout_rs=token_k1", "rollout_rs_threshold=0.999_1.001"), MASK),
+    "rejection": (
+        corrected("rollout_is=token", "rollout_rs=token_k1", "rollout_rs_threshold=0.999_1.001"),
+        MASK,
+    ),
     "bypass": (corrected("bypass_mode=True"), ["old log-probabilities", WEIGHTS]),
     "KL k1": (in_reward("kl"), []),
     "KL k2": (in_reward("mse"), []),
@@ -132,9 +135,13 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join(map(str, (ROOT / "src", PROGRAMS)))
     variables = {
         **variables_apart(),
-        "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "VERL_CPU_TOKENS": "8",
-        "VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "verl_platform",
-        "RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "300",
+        "PYTHONPATH": paths,
+        "OMP_NUM_THREADS": "1",
+        "VERL_CPU_TOKENS": "8",
+        "VERL_PLATFORM": "cpu",
+        "VERL_USE_EXTERNAL_MODULES": "verl_platform",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_raylet_start_wait_time_s": "300",
     }
     return subprocess.run(
         (python, *command), cwd=folder, env=variables, capture_output=True, text=True, check=False

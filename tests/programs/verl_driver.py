@@ -180,6 +180,7 @@ def worker_of(config: Any) -> Any:
         MADE.extend([worker, {name: tensor.clone() for name, tensor in held.items()}])
     worker, held = MADE
     worker.actor.engine.module.load_state_dict(held)
+    worker.actor.engine.optimizer.state.clear()
     actor = omega_conf_to_dataclass(asked.actor)
     worker.actor.set_loss_fn(partial(engine_workers.ppo_loss, config=actor))
     return worker

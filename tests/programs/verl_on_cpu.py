@@ -27,8 +27,9 @@ class Server:
         ends = self.model.generation_config.eos_token_id
         self.ends = ends if isinstance(ends, list) else [ends]
 
-    def load(self, weights: dict[str, Any]) -> None:
+    def load(self, weights: dict[str, Any], steps: int) -> None:
         self.model.load_state_dict(weights, strict=False)
+        self.steps = steps
 
     @torch.no_grad()
     def generate(self, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any) -> Any:
@@ -41,7 +42,10 @@ class Server:
             if ids[-1] in self.ends:
                 break
         return TokenOutput(
-            token_ids=ids[len(prompt_ids) :], log_probs=logprobs, stop_reason="completed"
+            token_ids=ids[len(prompt_ids) :],
+            log_probs=logprobs,
+            stop_reason="completed",
+            extra_fields={"global_steps": self.steps},
         )
 
     def ignored(self, *_: Any, **__: Any) -> None: ...
@@ -65,9 +69,9 @@ class Adapter:
 
     async def release(self) -> None: ...
 
-    async def update_weights(self, weights: Any, **_: Any) -> None:
+    async def update_weights(self, weights: Any, global_steps: int = 0, **_: Any) -> None:
         held = {name: tensor.detach().cpu() for name, tensor in weights}
-        await ray.get_actor(_SERVER).load.remote(held)
+        await ray.get_actor(_SERVER).load.remote(held, global_steps)
 
 
 base._ROLLOUT_REGISTRY["transformers", "async"] = f"{__name__}.Adapter"

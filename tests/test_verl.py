@@ -268,11 +268,10 @@ def config(**changes: Any) -> dict[str, Any]:
             "kl_ctrl": {"type": "fixed", "kl_coef": 0.1},
             "rollout_correction": {},
         },
-        "data": {"train_batch_size": 8, "max_prompt_length": 7, "truncation": "error"},
+        "data": {"max_prompt_length": 7, "truncation": "error"},
         "actor_rollout_ref": {
             "rollout": {"n": 4, "temperature": 0.7, "top_p": 1, "top_k": -1, "response_length": 6},
             "actor": {
-                "ppo_mini_batch_size": 4,
                 "kl_loss_type": "low_var_kl",
                 "kl_loss_coef": 0.2,
                 "fsdp_config": {"model_dtype": "fp32"},
@@ -296,7 +295,7 @@ CORRECTION = "algorithm__rollout_correction__"
     ("changes", "settings"),
     [
         ({}, {"scale_rewards": "group", "kl_beta": 0.0, "max_prompt_length": 0}),
-        ({}, {"group_size": 4, "steps_per_generation": 2, "precision": "bfloat16"}),
+        ({}, {"group_size": 4, "max_completion_length": 6, "precision": "bfloat16"}),
         ({"algorithm__norm_adv_by_std_in_grpo": False}, {"scale_rewards": "none"}),
         ({"data__truncation": "right"}, {"max_prompt_length": 7, "truncation_side": "right"}),
         ({ACTOR + "use_kl_loss": True}, {"kl_beta": 0.2, "kl_estimator": "k3", "kl_place": "loss"}),

@@ -100,8 +100,7 @@ class Call(Part):
     prompts, outputs: token ids without padding; an output has the token that ended it. logprobs: of each output
     token, in the distribution that it was drawn from; empty where they are not known. used: the settings that the
     sampler worked with, None where they are not known. weights: which of Record.weights the trainer held then, None
-    where they are not known. rows:
-    which rollout of the generation each is of; empty: a prompt is of the rollout whose tokens it begins with.
+    where that is not known. rows: which rollout of the generation each is of; empty: that whose tokens a prompt begins with.
     """
 
     prompts: list[Annotated[list[Index], MinLen(1)]]

@@ -31,7 +31,7 @@ class Step:
 
     trained, sampled: by verl's names, the attention mask [B, P + C], prompts [B, P], all else [B, C]. uids: the group of
     each row. rows: its columns of the data set. several: which rows have several replies: there the agent loop's mask
-    says who wrote a token. reward, again: the function's name, and what it returns when it is called again.
+    says who wrote a token. again: the rewards of the same rows, called again.
     """
 
     trained: Mapping[str, Tensor]
@@ -39,7 +39,6 @@ class Step:
     uids: Sequence[str]
     rows: Sequence[dict[str, Any]]
     several: Sequence[bool]
-    reward: str = "reward"
     again: Sequence[float] | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -57,7 +56,7 @@ def generation_of(step: Step, size: int) -> Generation:
     return Generation(
         rows=[step.rows[row] for row in order],
         calls=_calls(sampled, [step.several[row] for row in order]) if sampled else [],
-        reward_calls=[RewardCall(step.reward, 0, {}, scores, again)],
+        reward_calls=[RewardCall("reward", 0, {}, scores, again)],
         rewards=trained["token_level_rewards"].sum(-1, keepdim=True),
         batch=_batch(trained),
     )

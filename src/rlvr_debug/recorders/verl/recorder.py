@@ -81,8 +81,7 @@ class _Recorder:
         known = all(row in self.kept for row in ids)
         seen, rows = zip(*(self.kept[row] if known else ({}, {}) for row in ids), strict=True)
         sampled = {name: torch.stack([own[name] for own in seen]) for name in seen[0]}
-        turns = [int(each.get("__num_turns__", each.get("num_turns", 2))) for each in rows]
-        several = [count > 2 for count in turns]
+        several = [int(each.get("__num_turns__", each.get("num_turns", 2))) > 2 for each in rows]
         step = Step(trained, sampled, [*map(str, uids)], [*map(_row, rows)], several)
         if sampled and self.told.rewards:
             self._call_again(step, rows)
@@ -97,10 +96,8 @@ class _Recorder:
         """Have the rewards of a step computed again, unless a model gives them."""
         from verl.trainer.ppo.reward import load_reward_manager
 
-        asked = self.trainer.config.reward
-        if asked.reward_model.enable:
+        if self.trainer.config.reward.reward_model.enable:
             return
-        step.reward = str(asked.custom_reward_function.get("name") or asked.reward_manager.name)
         try:
             manager = load_reward_manager(self.trainer.config, self.trainer.tokenizer)
             step.again = [_called(manager, step.sampled, rows, n) for n in range(len(rows))]
@@ -135,24 +132,20 @@ class _Recorder:
             notes=[note for step in self.steps for note in step.notes],
             unseen=unseen,
         )
-        if model is not None:
-            record.reference = {name: p.detach() for name, p in model.named_parameters()}
-            _hold(record)
+        if model is None:
+            return record
+        # the policy of training's first step; the weights of later ones are not known
+        record.reference = weights = {name: p.detach() for name, p in model.named_parameters()}
+        later = record.generations[0 if self.first else 1 :]
+        for generation in later:
+            generation.weights = None
+            generation.calls = [replace(call, weights=None) for call in generation.calls]
+        if not self.first:
+            record.weights, record.trainable = [weights], tuple(weights)
+        if later:
+            what = "their old log-probabilities and sampler are not looked at"
+            record.notes.append(f"weights of steps after training's first are not known: {what}")
         return record
-
-
-def _hold(record: Record) -> None:
-    """Take the reference for the policy of training's first step. The weights of later ones are not known."""
-    assert record.reference is not None
-    later = record.generations[0 if record.settings.first_step else 1 :]
-    for generation in later:
-        generation.weights = None
-        generation.calls = [replace(call, weights=None) for call in generation.calls]
-    if len(later) < len(record.generations):
-        record.weights, record.trainable = [record.reference], tuple(record.reference)
-    if later:
-        what = "their old log-probabilities and sampler are not looked at"
-        record.notes.append(f"the weights of steps after training's first are not known: {what}")
 
 
 def _row(columns: Mapping[str, Any]) -> dict[str, Any]:

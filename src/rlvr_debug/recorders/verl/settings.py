@@ -33,8 +33,8 @@ def asked_of(
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    data, asked = config["data"], config["actor_rollout_ref"]
-    rollout, actor, side = asked["rollout"], asked["actor"], data.get("truncation", "error")
+    data, rollout = config["data"], config["actor_rollout_ref"]["rollout"]
+    side = data.get("truncation", "error")
     return {
         "group_size": rollout["n"],
         "sampling": Sampling(
@@ -46,8 +46,6 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
         "max_completion_length": rollout["response_length"],
         "max_prompt_length": data["max_prompt_length"] if side in ("left", "right") else 0,
         "truncation_side": side if side == "right" else "left",
-        "num_iterations": actor.get("ppo_epochs", 1),
-        "steps_per_generation": max(1, data["train_batch_size"] // actor["ppo_mini_batch_size"]),
         "template_options": tuple((data.get("apply_chat_template_kwargs") or {}).items()),
     }
 

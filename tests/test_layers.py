@@ -38,7 +38,7 @@ LAYERS = (
     ("causes",),
     ("diagnosis",),
     ("replay",),
-    ("recorders",),
+    ("recorders", "verl"),
     ("evaluation", "audit", "by_verifiers"),
     ("trainers",),
     ("verdicts",),

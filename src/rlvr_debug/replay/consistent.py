@@ -171,10 +171,10 @@ class _Known:
                     elif key == "step" and not _is_step(tensor):
                         raise _refused(where, short(tensor.tolist()), "one number, 0 or more")
 
-    def _check_number(self, key: str, number: int) -> None:
-        """Check which weights something is of; without weights it says nothing."""
+    def _check_number(self, key: str, number: int | None) -> None:
+        """Check which weights something is of; without weights, or where they are not known, it says nothing."""
         count = len(self.record.weights)
-        if count and number >= count:
+        if count and number is not None and number >= count:
             raise _refused(key, str(number), f"one of {count} weights, from 0")
 
     def _check_like(self, key: str, tensor: Tensor, name: str) -> None:

@@ -99,15 +99,15 @@ class Call(Part):
 
     prompts, outputs: token ids without padding; an output has the token that ended it. logprobs: of each output
     token, in the distribution that it was drawn from; empty where they are not known. used: the settings that the
-    sampler worked with, None where they are not known. weights: which of Record.weights the trainer held then. rows:
-    which rollout of the generation each is of; empty: a prompt is of the rollout whose tokens it begins with.
+    sampler worked with, None where they are not known. weights: which of Record.weights the trainer held then, None
+    where that is not known. rows: which rollout of the generation each is of; empty: that whose tokens a prompt begins with.
     """
 
     prompts: list[Annotated[list[Index], MinLen(1)]]
     outputs: list[list[Index]]
     logprobs: list[list[_Real]] = field(default_factory=list)
     used: Sampling | None = None
-    weights: Index = 0
+    weights: Index | None = 0
     rows: Annotated[list[Index], ONCE] = field(default_factory=list)
 
 
@@ -194,7 +194,7 @@ class Generation(Part):
     """
 
     rows: list[_Row] = field(default_factory=list)
-    weights: Index = 0
+    weights: Index | None = 0
     calls: list[Call] = field(default_factory=list)
     messages: list[list[_Message]] | None = None
     reward_calls: list[RewardCall] = field(default_factory=list)

@@ -300,9 +300,10 @@ class Recorder(LossWatch):
 
     def _at_once(self, inputs: Any) -> Watching:
         """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
-        generation = Generation(weights=self._weights.take())
+        weights = self._weights.take()
+        generation = Generation(weights=weights)
         self.record.generations.append(generation)
-        micro = MicroBatch(len(self.record.generations) - 1, sampled_batch([]), generation.weights)
+        micro = MicroBatch(len(self.record.generations) - 1, sampled_batch([]), weights)
         self._begin_micro(micro)
         self._rewards.begin()
         with self._in("generation and loss"):

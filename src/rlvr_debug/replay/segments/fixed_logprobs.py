@@ -36,7 +36,7 @@ def old_instances(record: Record, network: Network) -> Iterator[Instance]:
         kept = [
             batch for batch in ([whole] if whole.old is not None else own) if batch.old is not None
         ]
-        for batch in kept:
+        for batch in kept if generation.weights is not None else ():
             held = _Held(record, network, batch, "old", generation.weights)
             compare = partial(_compare, held)
             yield Instance(where, compare)
@@ -104,13 +104,13 @@ def _followed(record: Record, network: Network, number: int) -> Weights | None:
 
 @dataclass(frozen=True)
 class _Held:
-    """Log-probabilities that are kept: `which` of the batch's; weights: number of the policy's at their time."""
+    """Log-probabilities that are kept: `which` of the batch's; weights: number of the policy's at their time, where known."""
 
     record: Record
     network: Network
     batch: Batch
     which: str
-    weights: int
+    weights: int | None
 
 
 def _compare(
@@ -168,13 +168,15 @@ def changed(then: str, values: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, T
 
 
 def _weights(
-    record: Record, network: Network, weights: int, model: str, updates_ago: int
+    record: Record, network: Network, weights: int | None, model: str, updates_ago: int
 ) -> Weights | None:
     if model == "reference":
         return record.reference
     if model == "first policy":
         return network.policy(0)
-    return network.policy(weights - updates_ago) if weights >= updates_ago else None
+    return (
+        None if weights is None or weights < updates_ago else network.policy(weights - updates_ago)
+    )
 
 
 @torch.no_grad()

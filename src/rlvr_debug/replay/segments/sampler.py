@@ -29,7 +29,9 @@ def instances(record: Record, network: Network) -> Iterator[Instance]:
             used = call.used or record.settings.sampling
             if used.others:
                 raise NotSeen(f"{', '.join(used.others)} of the sampler has no reference")
-            yield Instance(f"generation {number + 1}", partial(_compare, record, network, call))
+            if call.weights is not None:
+                compare = partial(_compare, record, network, call)
+                yield Instance(f"generation {number + 1}", compare)
         if len(generation.calls) == 1 and generation.batch is not None:
             yield from _told(record, network, generation, f"generation {number + 1}")
 
@@ -110,12 +112,14 @@ def _compare(
 
 
 def weights_of(
-    record: Record, network: Network, number: int, updates_ago: int, reference: bool
+    record: Record, network: Network, number: int | None, updates_ago: int, reference: bool
 ) -> Weights | None:
     """Return the policy's weights of this number or of so many updates before, or the reference's; None where there are none."""
     if reference:
         return record.reference
-    return network.policy(number - updates_ago) if number >= updates_ago else None
+    if number is None or number < updates_ago:
+        return None
+    return network.policy(number - updates_ago)
 
 
 def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str) -> Gap:

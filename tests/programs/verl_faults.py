@@ -1,0 +1,310 @@
+"""Faults that are planted in verl's driver and around it, by name: each is the segment that it stands in, and a patch.
+
+Those with a number are of an issue or a pull request of verl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+import torch
+import verl_driver
+from torch import Tensor
+from verl.trainer.ppo import core_algos, ray_trainer, rollout_corr_helper
+
+TRAINER = ray_trainer.RayPPOTrainer
+FAULTS: dict[str, tuple[str, Callable[[ExitStack], None], list[str]]] = {}
+
+
+def fault(name: str, segment: str, *overrides: str) -> Callable[[Any], Any]:
+    def named(plant: Any) -> Any:
+        FAULTS[name] = segment, plant, [*overrides]
+        return plant
+
+    return named
+
+
+def instead(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Put what `make` returns of it in its place."""
+    stack.enter_context(mock.patch.object(owner, name, make(getattr(owner, name))))
+
+
+def before_update(name: str, segment: str, change: Callable[[Any], None], *overrides: str) -> None:
+    """Plant a change of the batch just before the actor is updated by it."""
+
+    def plant(stack: ExitStack) -> None:
+        def made(inner: Any) -> Any:
+            def update(self: Any, batch: Any) -> Any:
+                change(batch)
+                return inner(self, batch)
+
+            return update
+
+        instead(stack, TRAINER, "_update_actor", made)
+
+    FAULTS[name] = segment, plant, [*overrides]
+
+
+def after(name: str, segment: str, owner: Any, what: str, change: Any, *overrides: str) -> None:
+    """Plant a change of what a function returns: change(returned, its arguments)."""
+
+    def plant(stack: ExitStack) -> None:
+        def made(inner: Any) -> Any:
+            def called(*given: Any, **named: Any) -> Any:
+                found = inner(*given, **named)
+                changed = change(found, (given, named))
+                return found if changed is None else changed
+
+            return called
+
+        instead(stack, owner, what, made)
+
+    FAULTS[name] = segment, plant, [*overrides]
+
+
+def put(key: str, make: Callable[[Tensor, Any], Tensor]) -> Callable[..., None]:
+    """Return a change of one tensor of a batch."""
+
+    def change(batch: Any, *_: Any) -> None:
+        batch.batch[key] = make(batch.batch[key], batch)
+
+    return change
+
+
+COOL = "actor_rollout_ref.rollout.temperature=0.7"
+OLD, REFERENCE, WEIGHTS = (
+    "old log-probabilities",
+    "reference log-probabilities",
+    "importance weights",
+)
+IN_REWARD = ("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=0.5")
+CORRECTED = ("algorithm.rollout_correction.rollout_is=token", "+coarse=True", COOL)
+SAMPLER = verl_driver.Sampler
+
+# --- what the sampler gives
+
+after(
+    "raw sampler log-probabilities at another temperature (4162)",
+    "sampler",
+    SAMPLER,
+    "drawn",
+    lambda found, given: (found[0], given[0][2].log_softmax(-1)),
+    COOL,
+)
+after(
+    "the sampler has none of the weights (3159)",
+    "sampler",
+    SAMPLER,
+    "drawn",
+    lambda found, given: (found[0], (given[0][2] * 0.5).log_softmax(-1)),
+)
+after(
+    "positions of replies padded on the left (4159)",
+    OLD,
+    SAMPLER,
+    "generate_sequences",
+    put("position_ids", lambda ids, batch: torch.cat([ids[:, :64], ids[:, 64:].roll(3, 1)], 1)),
+)
+after(
+    "prompts without the generation prompt", "prompt", SAMPLER, "rendered", lambda ids, _: ids[:-4]
+)
+after(
+    "prompts cut on the wrong side",
+    "prompt",
+    SAMPLER,
+    "cut",
+    lambda _, given: given[0][1][:12],
+    "data.truncation=left",
+    "data.max_prompt_length=12",
+)
+after("the system message is lost", "prompt", SAMPLER, "rendered", lambda ids, _: ids[5:])
+
+# --- what the driver makes of it
+
+
+@fault("uid mixed by balancing", "groups")
+def _(stack: ExitStack) -> None:
+    def made(inner: Any) -> Any:
+        def balanced(self: Any, batch: Any, *given: Any, **named: Any) -> Any:
+            own = batch.non_tensor_batch["uid"].copy()
+            inner(self, batch, *given, **named)
+            batch.non_tensor_batch["uid"] = own
+
+        return balanced
+
+    instead(stack, TRAINER, "_balance_batch", made)
+
+
+@fault("a uid for each row and not for each prompt", "groups")
+def _(stack: ExitStack) -> None:
+    def change(batch: Any) -> None:
+        for n in range(len(batch)):
+            batch.non_tensor_batch["uid"][n] = str(n)
+
+    def made(inner: Any) -> Any:
+        def reward(batch: Any) -> Any:
+            change(batch)
+            return inner(batch)
+
+        return reward
+
+    instead(stack, ray_trainer, "extract_reward", made)
+
+
+after(
+    "rewards of other rows, as the batch was shuffled (2185)",
+    "rewards",
+    ray_trainer,
+    "extract_reward",
+    lambda found, _: (found[0].roll(1, 0), found[1]),
+)
+after(
+    "rewards clipped after the function",
+    "rewards",
+    ray_trainer,
+    "extract_reward",
+    lambda found, _: (found[0].clamp(max=1.3), found[1]),
+)
+after(
+    "the KL is in the rewards unasked (644)",
+    "rewards",
+    ray_trainer,
+    "extract_reward",
+    lambda found, given: (found[0] - 0.01 * (found[0] != 0), found[1]),
+)
+after(
+    "tokens of tools are counted (2543)",
+    "loss mask",
+    TRAINER,
+    "_compute_old_log_prob",
+    lambda _, given: put(
+        "response_mask", lambda mask, batch: batch.batch["attention_mask"][:, 64:]
+    )(given[0][1]),
+    "+tools=True",
+)
+before_update(
+    "padding is counted", "loss mask", put("response_mask", lambda mask, _: torch.ones_like(mask))
+)
+before_update(
+    "the end of a reply is not counted",
+    "loss mask",
+    put("response_mask", lambda mask, _: mask * mask.roll(-1, 1)),
+)
+before_update(
+    "the mask is shifted by one", "loss mask", put("response_mask", lambda mask, _: mask.roll(1, 1))
+)
+before_update(
+    "the last token of a reply is lost",
+    "tokens",
+    put(
+        "responses",
+        lambda ids, batch: torch.where(batch.batch["response_mask"].roll(-1, 1) == 0, 256, ids),
+    ),
+)
+before_update("replies of other rows", "tokens", put("responses", lambda ids, _: ids.roll(1, 0)))
+before_update(
+    "old log-probabilities of other rows",
+    OLD,
+    put("old_log_probs", lambda known, _: known.roll(1, 0)),
+)
+before_update(
+    "old log-probabilities shifted by one",
+    OLD,
+    put("old_log_probs", lambda known, _: known.roll(1, 1)),
+)
+
+
+@fault("old log-probabilities without the temperature", OLD, COOL)
+def _(stack: ExitStack) -> None:
+    _at_one(stack, "_compute_old_log_prob")
+
+
+@fault("the reference's without the temperature", REFERENCE, COOL)
+def _(stack: ExitStack) -> None:
+    _at_one(stack, "_compute_ref_log_prob")
+
+
+def _at_one(stack: ExitStack, name: str) -> None:
+    def made(inner: Any) -> Any:
+        def computed(self: Any, batch: Any) -> Any:
+            batch.meta_info["temperature"] = 1.0
+            return inner(self, batch)
+
+        return computed
+
+    instead(stack, TRAINER, name, made)
+
+
+@fault("the policy stands for the reference", REFERENCE)
+def _(stack: ExitStack) -> None:
+    def made(inner: Any) -> Any:
+        def computed(self: Any, batch: Any) -> Any:
+            found = self._compute_old_log_prob(batch)[0]
+            return type(found).from_dict({"ref_log_prob": found.batch["old_log_probs"]})
+
+        return computed
+
+    instead(stack, TRAINER, "_compute_ref_log_prob", made)
+
+
+def adv(name: str, make: Callable[[Tensor, Any], Tensor]) -> None:
+    after(
+        name,
+        "advantages",
+        ray_trainer,
+        "compute_advantage",
+        lambda _, given: put("advantages", make)(given[0][0]),
+    )
+
+
+adv("advantages of the other sign", lambda found, _: -found)
+adv("advantages by the batch's spread", lambda found, batch: found / found.std())
+adv("advantages of gains alone", lambda found, _: found.clamp(min=0))
+adv(
+    "advantages divided by the length",
+    lambda found, batch: found / batch.batch["response_mask"].sum(1, keepdim=True),
+)
+adv("advantages of other rows", lambda found, _: found.roll(1, 0))
+
+
+@fault("advantages with the spread's biased estimate", "advantages")
+def _(stack: ExitStack) -> None:
+    instead(stack, torch, "std", lambda inner: lambda x, *a, **k: inner(x, unbiased=False))
+
+
+def penalty(name: str, make: Callable[[Any], Any]) -> None:
+    FAULTS[name] = (
+        "rewards",
+        lambda stack: instead(stack, core_algos, "kl_penalty", make),
+        [*IN_REWARD],
+    )
+
+
+penalty(
+    "the KL in the rewards has the other sign",
+    lambda inner: lambda a, b, **k: -inner(a, b, **k) + 0.01,
+)
+penalty(
+    "the KL in the rewards is of another estimate",
+    lambda inner: lambda a, b, **_: inner(a, b, kl_penalty="abs"),
+)
+after(
+    "importance weights the other way round",
+    WEIGHTS,
+    rollout_corr_helper,
+    "compute_rollout_correction_weights",
+    lambda found, _: (1 / found[0], found[1]),
+    *CORRECTED,
+)
+after(
+    "importance weights without a bound",
+    WEIGHTS,
+    rollout_corr_helper,
+    "compute_rollout_correction_weights",
+    lambda found, given: (given[1]["log_ratio"].exp(), found[1]),
+    *CORRECTED,
+    "algorithm.rollout_correction.rollout_is_threshold=1.0001",
+)

@@ -1,0 +1,358 @@
+"""What verl's driver holds as a record: rows in any order, padding, several replies, settings. verl itself is not needed."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rlvr_debug.errors import InputError
+from rlvr_debug.recorders.verl.batches import Step, generation_of
+from rlvr_debug.recorders.verl.recorder import Told, watch_v1_trainer
+from rlvr_debug.recorders.verl.settings import asked_of
+from rlvr_debug.replay.check import check
+from rlvr_debug.replay.record import Generation, Record
+from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.replay.store import read_record, write_record
+from rlvr_debug.verl import main
+from tests.in_process import called
+from tests.record_folders import bare_record
+
+PROMPT, WIDTH, SIZE = 5, 6, 4
+SETTINGS = Settings(SIZE, Sampling(), WIDTH, scale_rewards="group", eos_ids=(9,), pad_id=0)
+SETTINGS = replace(SETTINGS, advantage_epsilon=1e-6)
+
+
+def made(groups: int = 3, *, turns: bool = False) -> Step:
+    """Return a step that GRPO's formula made, with replies of different lengths."""
+    count = groups * SIZE
+    generator = torch.Generator().manual_seed(groups)
+    long = torch.randint(1, PROMPT + 1, (groups,), generator=generator).repeat_interleave(SIZE)
+    wide = torch.randint(3, WIDTH + 1, (count,), generator=generator)
+    read = torch.arange(PROMPT) >= PROMPT - long[:, None]
+    wrote = torch.arange(WIDTH) < wide[:, None]
+    counted = wrote.clone()
+    if turns:
+        counted[:, 1] = False
+    prompts = (torch.arange(groups).repeat_interleave(SIZE) + 1)[:, None] * read
+    responses = torch.randint(1, 9, (count, WIDTH), generator=generator) * wrote
+    scores = torch.zeros(count, WIDTH)
+    scores[torch.arange(count), wide - 1] = torch.rand(count, generator=generator)
+    grouped = scores.sum(1).view(groups, SIZE)
+    gains = (grouped - grouped.mean(1, keepdim=True)) / (grouped.std(1, keepdim=True) + 1e-6)
+    sampled = {
+        "prompts": prompts,
+        "responses": responses,
+        "attention_mask": torch.cat([read, wrote], 1).long(),
+        "response_mask": counted.long(),
+        "rollout_log_probs": -torch.rand(count, WIDTH, generator=generator) * counted,
+        "rm_scores": scores,
+    }
+    trained = sampled | {
+        "token_level_scores": scores,
+        "token_level_rewards": scores,
+        "advantages": gains.view(-1, 1) * counted,
+    }
+    uids = [f"group {n // SIZE}" for n in range(count)]
+    rows = [{"prompt": [{"role": "user", "content": uid}]} for uid in uids]
+    return Step(trained, sampled, uids, rows, [turns] * count, again=scores.sum(1).tolist())
+
+
+def in_order(step: Step, order: list[int]) -> Step:
+    """Return the step as a driver has it that has put its rows into another order, as balancing does."""
+    trained, sampled = (
+        {name: tensor[order] for name, tensor in each.items()}
+        for each in (step.trained, step.sampled)
+    )
+    names = ("uids", "rows", "several", *(() if step.again is None else ("again",)))
+    lists: dict[str, Any] = {name: [getattr(step, name)[n] for n in order] for name in names}
+    return replace(step, trained=trained, sampled=sampled, **lists)
+
+
+def recorded(*steps: Step) -> Record:
+    return bare_record(settings=SETTINGS, generations=[generation_of(s, SIZE) for s in steps])
+
+
+def found(record: Record) -> dict[str, str]:
+    return {each.segment: each.status for each in check(record).findings}
+
+
+SEEN = ("groups", "tokens", "loss mask", "rewards", "advantages")
+
+
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_whatever_order_balancing_puts_rows_into_a_step_agrees(
+    rng: random.Random, turns: bool
+) -> None:
+    step = made(turns=turns)
+    order = [*range(len(step.uids))]
+    rng.shuffle(order)
+    segments = found(recorded(in_order(step, order)))
+    assert {name: segments[name] for name in SEEN} == dict.fromkeys(SEEN, "agrees")
+
+
+def _mixed(step: Step) -> Step:
+    return replace(step, uids=[*step.uids[1:], step.uids[0]])
+
+
+def _changed(name: str, value: Any) -> Any:
+    return lambda step: replace(
+        step, trained={**step.trained, name: value(step.trained[name], step)}
+    )
+
+
+def _counts_all(_: Tensor, step: Step) -> Tensor:
+    return step.trained["attention_mask"][:, PROMPT:]
+
+
+@pytest.mark.parametrize(
+    ("fault", "segment"),
+    [
+        (_mixed, "groups"),
+        (_changed("responses", lambda ids, _: ids.roll(1, 0)), "tokens"),
+        (_changed("response_mask", _counts_all), "loss mask"),
+        (_changed("token_level_rewards", lambda scores, _: scores.roll(1, 0)), "rewards"),
+        (lambda step: replace(step, again=[*step.again[1:], step.again[0]]), "rewards"),
+        (_changed("advantages", lambda gains, _: -gains), "advantages"),
+    ],
+)
+def test_a_fault_of_the_driver_is_seen_first_in_its_segment(fault: Any, segment: str) -> None:
+    order = [*range(12)][::-1]
+    segments = found(recorded(in_order(fault(made(turns=True)), order)))
+    assert next(name for name, status in segments.items() if status == "deviates") == segment
+
+
+def test_a_group_that_lost_a_row_is_left_out_and_the_note_says_so() -> None:
+    step = in_order(made(3), [*range(11)])
+    generation = generation_of(step, SIZE)
+    assert len(generation.rows) == 2 * SIZE
+    assert step.notes == [f"3 rows of groups of another size than {SIZE} are left out"]
+
+
+def test_rows_that_are_each_a_group_of_their_own_are_judged_and_not_left_out() -> None:
+    step = in_order(made(3), [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11])
+    alone = recorded(replace(step, uids=[str(n) for n in range(12)]))
+    assert found(alone)["groups"] == "deviates"
+
+
+def test_columns_of_nothing_but_padding_are_cut() -> None:
+    step = made()
+    short = _changed("attention_mask", lambda mask, _: mask * (torch.arange(11) < 9))(step)
+    short = _changed("response_mask", lambda mask, _: mask * (torch.arange(6) < 4))(short)
+    batch = generation_of(short, SIZE).batch
+    assert batch is not None
+    assert batch.completion_ids.shape[1] == 4
+    assert int(batch.prompt_mask[:, 0].sum()) > 0
+
+
+def test_each_reply_of_a_row_is_a_call_of_its_own() -> None:
+    step = made(1, turns=True)
+    first, second = generation_of(step, SIZE).calls
+    for row in range(SIZE):
+        ids = [*step.sampled["responses"][row][step.sampled["attention_mask"][row, PROMPT:].bool()]]
+        assert first.outputs[row] == [int(ids[0])]
+        assert second.prompts[row][-2:] == [int(n) for n in ids[:2]]
+        assert second.outputs[row] == [int(n) for n in ids[2:]]
+        assert len(second.logprobs[row]) == len(second.outputs[row])
+
+
+def test_where_the_weights_of_a_step_are_not_known_its_log_probabilities_are_not_looked_at(
+    tmp_path: Path, random_model: Any
+) -> None:
+    def generation(weights: int | None) -> Generation:
+        found = generation_of(made(), SIZE)
+        assert found.batch is not None
+        wrong = torch.zeros_like(found.batch.loss_mask, dtype=torch.float32)
+        found.batch = replace(found.batch, old=wrong)
+        calls = [replace(call, weights=weights) for call in found.calls]
+        return replace(found, weights=weights, calls=calls)
+
+    model = random_model(0)
+    held = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    # what the trainer was told of the sampler is held to what that had, whatever the weights
+    for weights, wanted in ((0, ("deviates", "deviates")), (None, ("none", "agrees"))):
+        record = replace(
+            recorded(),
+            weights=[held],
+            trainable=tuple(held),
+            build=lambda: type(model)(model.config),
+            generations=[generation(weights)],
+        )
+        write_record(record, tmp_path / str(weights))
+        segments = found(read_record(tmp_path / str(weights)))
+        assert (segments["old log-probabilities"], segments["sampler"]) == wanted
+
+
+class V1Trainer:
+    """Stands for verl's v1 trainer: a step is balanced, completed and trained on, by keys of rows that lie elsewhere."""
+
+    global_steps, config, tokenizer = 1, None, None
+
+    def __init__(self, stored: dict[str, dict[str, Any]]) -> None:
+        self.stored = stored
+
+    def fit(self) -> None:
+        keys = [*self.stored]
+        tags = [{"is_padding": key == "filler"} for key in keys]
+        batch = SimpleNamespace(keys=keys, tags=tags, partition_id="train")
+        self._balance_batch(batch, metrics={})
+        for key in keys:
+            rewards = self.stored[key]["rm_scores"]
+            self.stored[key]["advantages"] = torch.ones_like(rewards)
+        self._update_actor(batch, metrics={})
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any]) -> None:
+        batch.keys.reverse()
+        batch.tags.reverse()
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> None: ...
+
+
+def test_the_rows_of_a_transfer_queue_are_those_of_a_padded_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = made(2)
+    stored: dict[str, dict[str, Any]] = {}
+    for row, uid in enumerate(step.uids):
+        mask = step.sampled["attention_mask"][row].bool()
+        read, wrote = mask[:PROMPT], mask[PROMPT:]
+        stored[f"{uid} {row}"] = {
+            "prompts": step.sampled["prompts"][row][read],
+            "uid": uid,
+            "raw_prompt": step.rows[row]["prompt"],
+            "num_turns": 2,
+            **{n: step.sampled[n][row][wrote] for n in ("responses", "response_mask", "rm_scores")},
+        }
+    stored["filler"] = dict(stored["group 0 0"])
+
+    def get(keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
+        rows = [stored[key] for key in keys]
+        columns = {name: [row[name] for row in rows] for name in select_fields if name in rows[0]}
+        nested = functools.partial(torch.nested.as_nested_tensor, layout=torch.jagged)
+        return {n: nested(v) if isinstance(v[0], Tensor) else v for n, v in columns.items()}
+
+    queue = SimpleNamespace(kv_batch_get=get)
+    monkeypatch.setitem(sys.modules, "transfer_queue", queue)
+    kind: Any = type("Watched", (V1Trainer,), {})
+    watch_v1_trainer(kind, Told(str(tmp_path), steps=5, rewards=False))
+    trainer = kind(stored)
+    trainer.fit()
+    [found] = trainer._rlvr_debug.steps
+    wanted = generation_of(step, SIZE)
+    generation = generation_of(in_order(found, [*range(8)][::-1]), SIZE)
+    assert generation.rows == wanted.rows
+    assert generation.calls[0].prompts == wanted.calls[0].prompts
+    assert generation.calls[0].outputs == wanted.calls[0].outputs
+    assert generation.batch is not None
+    assert wanted.batch is not None
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "loss_mask"):
+        assert torch.equal(getattr(generation.batch, name), getattr(wanted.batch, name)), name
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """Return what verl's configuration has of what is read, with changes by dotted name."""
+    told: dict[str, Any] = {
+        "algorithm": {
+            "adv_estimator": "grpo",
+            "kl_penalty": "kl",
+            "kl_ctrl": {"type": "fixed", "kl_coef": 0.1},
+            "rollout_correction": {},
+        },
+        "data": {"max_prompt_length": 7, "truncation": "error"},
+        "actor_rollout_ref": {
+            "rollout": {"n": 4, "temperature": 0.7, "top_p": 1, "top_k": -1, "response_length": 6},
+            "actor": {
+                "kl_loss_type": "low_var_kl",
+                "kl_loss_coef": 0.2,
+                "fsdp_config": {"model_dtype": "fp32"},
+            },
+        },
+    }
+    for name, value in changes.items():
+        *path, last = name.split("__")
+        place = told
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return told
+
+
+ACTOR = "actor_rollout_ref__actor__"
+CORRECTION = "algorithm__rollout_correction__"
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings"),
+    [
+        ({}, {"scale_rewards": "group", "kl_beta": 0.0, "max_prompt_length": 0}),
+        ({}, {"group_size": 4, "max_completion_length": 6, "precision": "bfloat16"}),
+        ({"algorithm__norm_adv_by_std_in_grpo": False}, {"scale_rewards": "none"}),
+        ({"data__truncation": "right"}, {"max_prompt_length": 7, "truncation_side": "right"}),
+        ({ACTOR + "use_kl_loss": True}, {"kl_beta": 0.2, "kl_estimator": "k3", "kl_place": "loss"}),
+        (
+            {"algorithm__use_kl_in_reward": True, "algorithm__kl_penalty": "mse"},
+            {"kl_beta": 0.1, "kl_estimator": "k2", "kl_place": "reward"},
+        ),
+        (
+            {CORRECTION + "rollout_is": "token", CORRECTION + "rollout_is_threshold": 3.0},
+            {"importance_correction": "token_truncate", "correction_max": 3.0},
+        ),
+        (
+            {CORRECTION + "rollout_is": "sequence", CORRECTION + "rollout_is_threshold": "0.5_2"},
+            {"importance_correction": "sequence_mask", "correction_min": 0.5},
+        ),
+        ({CORRECTION + "rollout_is": "token", CORRECTION + "bypass_mode": True}, {"importance_correction": "token_truncate"}),
+        ({ACTOR + "fsdp_config__mixed_precision": {"param_dtype": "fp32"}}, {"precision": "float32"}),
+    ],
+)  # fmt: skip
+def test_a_configuration_of_verl_is_what_the_steps_are_held_to(
+    changes: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    found, unseen = asked_of(config(**changes), (9,), 0)
+    assert {name: getattr(found, name) for name in settings} == settings
+    assert bool(unseen) == (CORRECTION + "bypass_mode" in changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "segments"),
+    [
+        ({"algorithm__adv_estimator": "rloo"}, ["advantages"]),
+        ({"algorithm__use_kl_in_reward": True, "algorithm__kl_penalty": "abs"}, ["rewards"]),
+        ({"algorithm__use_kl_in_reward": True, "algorithm__kl_ctrl__type": "adaptive"}, ["rewards"]),
+        ({CORRECTION + "rollout_rs": "token_k1"}, ["loss mask"]),
+        (
+            {CORRECTION + "rollout_is": "token", CORRECTION + "rollout_is_batch_normalize": True},
+            ["importance weights"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_has_no_reference_is_not_seen_and_never_a_pass(
+    changes: dict[str, Any], segments: list[str]
+) -> None:
+    assert [*asked_of(config(**changes), (9,), 0)[1]] == segments
+
+
+def test_a_command_that_cannot_be_recorded_is_refused_in_a_line(tmp_path: Path) -> None:
+    def refused(*words: str) -> str:
+        with pytest.raises(InputError) as error:
+            called(main, "verl", "--record", *words)
+        return str(error.value)
+
+    new, script = str(tmp_path / "new"), tmp_path / "train.py"
+    script.write_text("import sys; sys.exit(sys.argv[1:] != ['--steps', '9'])", encoding="utf-8")
+    assert (
+        refused(str(tmp_path), "-m", "x")
+        == f"{tmp_path}: exists, expected a new folder for the record"
+    )
+    assert refused(new).startswith("found no command, expected -m verl.trainer.main_ppo")
+    assert refused(new, str(script), "--steps", "9").endswith("as verl's trainers made no step")

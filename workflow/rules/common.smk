@@ -111,7 +111,7 @@ def faults_of(run):
 # thousands of runs have a few digests
 @functools.cache
 def training_code(environment_name, faults):
-    launched = ["launch.py"] if PARAMS.launch.config else []
+    launched = ["devices.py"] if PARAMS.launch.config else []
     served = SERVED if TRAINED_ON_VLLM else []
     own = (*TRAINER.trains_by, environment(environment_name), *variants(faults))
     return code("train", *own, *launched, *served)

@@ -39,25 +39,19 @@ _NO_METRICS = ("step", "learning_rate", "seconds", "run_seconds")
 
 @dataclass(frozen=True)
 class Line:
-    """text: without colours, an actor's name and a rank, which is None where the line names none. before: what precedes it."""
+    """text: without colours, an actor's name and a rank, 0 where it names none. before: some of what precedes it."""
 
     number: int
     text: str
-    rank: int | None = None
-    before: bytes = b""
-
-
-@dataclass
-class _Row:
-    values: Values
-    at: float | None = None
+    rank: int
+    before: bytes
 
 
 @dataclass
 class _Run:
-    """Rows of one run of one process. first, last: by what rows are ordered by, where they stood."""
+    """Rows of one run of one process, each with where it stands. first, last: by what rows are ordered by, where they stood."""
 
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[tuple[Values, float | None]] = field(default_factory=list)
     first: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
 
@@ -77,7 +71,7 @@ class Reader:
         self.almost: Line | None = None
         self.cut = 0
         self.resumed = 0
-        self.ranks: dict[int | None, list[_Run]] = {}
+        self.ranks: dict[int, list[_Run]] = {}
 
     def read(self, line: Line) -> None:
         raise NotImplementedError
@@ -98,11 +92,11 @@ class Reader:
                     runs.append(run := _Run())
                 else:
                     # it went on from a checkpoint: what came after that was not kept
-                    run.rows = [row for row in run.rows if row.at is None or row.at < at]
+                    run.rows = [row for row in run.rows if row[1] is None or row[1] < at]
                     self.resumed += 1
             run.first.setdefault(order, at)
             run.last[order] = at
-        run.rows.append(_Row(values, at))
+        run.rows.append((values, at))
         if len(run.rows) > _MOST_ROWS:
             raise InputError(
                 f"line {line.number}: found more than {_MOST_ROWS} rows, expected fewer"
@@ -112,7 +106,7 @@ class Reader:
         """Add values to the last row."""
         runs = self.ranks.get(line.rank)
         if runs and runs[-1].rows:
-            runs[-1].rows[-1].values.update(values)
+            runs[-1].rows[-1][0].update(values)
         else:
             self.add(values, line)
 

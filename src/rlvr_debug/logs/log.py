@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.names import completion_names, names_of, part_of, quantities, resolve
 from rlvr_debug.logs.readers import EXPECTED, Rows, read_rows
+from rlvr_debug.logs.structured import rank_of
 
 __all__ = ["Array", "Log", "logged_as", "make_log", "read_log"]
 
@@ -39,7 +40,6 @@ _OWN = (
 )
 # what a run printed; read where a folder has nothing else
 _PRINTED = (".log", ".out", ".txt", ".md", ".ipynb", ".html")
-_RANK = re.compile(r"rank[-_.]?(\d+)\b", re.IGNORECASE)
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # numbers in a table of completions that are no part of the reward
 _NOT_SCORES = {"index", "id", "row_id", "epoch", "seed", "length", "num_tokens", "group", "rank"}
@@ -163,10 +163,8 @@ def _files(folder: Path) -> list[Path]:
 def _printed(names: Sequence[Path]) -> list[Path]:
     """Return the files of console output: of several ranks' the first rank's, which is the one with rows of metrics."""
     found = [name for name in names if name.suffix.lower() in _PRINTED and name.is_file()]
-    ranks = {name: int(match[1]) for name in found if (match := _RANK.search(name.stem))}
-    return (
-        [min(ranks, key=lambda name: ranks[name])] if ranks and len(ranks) == len(found) else found
-    )
+    by_name = [name for name in found if "rank" in name.stem.lower()]
+    return [min(found, key=rank_of)] if found and len(by_name) == len(found) else found
 
 
 def _own_files(folder: Path) -> list[Path]:

@@ -15,18 +15,17 @@ from typing import BinaryIO
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.logs.console import Line, Reader
 from rlvr_debug.logs.launch import Launch
-from rlvr_debug.logs.structured import Rows
+from rlvr_debug.logs.structured import Rows, rank_of
 
 __all__ = ["printed_rows", "readers"]
 
 _BLOCK = 1 << 18
-_MOST_LINE = 1 << 22
+_MOST_LINE = 1 << 18  # no line of ours is that long
 _BEFORE = 1 << 12  # bytes before a line, which a reader may look back into
 _CODES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 # what a launcher puts before a process' lines, and Ray before its actors'
 _RANK = re.compile(r"\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):)\s")
 _ACTOR = re.compile(r"\s*\([\w.]+ pid=\d+[^)]*\) ?")
-_FILE_OF_RANK = re.compile(r"(?:rank|stdout|stderr|worker)[-_.]?(\d+)\b", re.IGNORECASE)
 
 
 def readers() -> Iterator[Reader]:
@@ -53,14 +52,13 @@ def printed_rows(path: Path, stream: BinaryIO, wrong: InputError | None = None) 
     best = max(all_of_them, key=lambda reader: (reader.size, not reader.shared))
     if not best.size:
         raise wrong or _nothing(path, all_of_them)
-    rank = min(best.ranks, key=lambda each: -1 if each is None else each)
-    runs = best.ranks[rank]
-    rows = [row.values for row in runs[-1].rows]
+    rank = min(best.ranks)
+    rows = [values for values, _ in best.ranks[rank][-1].rows]
     best.finish(rows)
     return Rows(best.name, rows, tuple(_notes(path, best, rank)), settings.found)
 
 
-def _notes(path: Path, best: Reader, rank: int | None) -> Iterator[str]:
+def _notes(path: Path, best: Reader, rank: int) -> Iterator[str]:
     """Yield what was seen beside the rows that are read."""
     sizes = [len(run.rows) for run in best.ranks[rank]]
     if len(sizes) > 1:
@@ -68,13 +66,10 @@ def _notes(path: Path, best: Reader, rank: int | None) -> Iterator[str]:
         yield f"{len(sizes)} runs are in this file (rows: {listed}): the last one is read"
     if best.resumed:
         yield f"the run went back and on again {best.resumed} times: later rows count"
-    others = sorted(each for each in best.ranks if each not in (rank, None))
-    if others:
+    if others := sorted(best.ranks)[1:]:
         listed = ", ".join(map(str, others[:5]))
-        yield f"rows of ranks {listed} are left out: those of rank {rank or 0} are read"
-    name = _FILE_OF_RANK.search(path.stem)
-    number = rank if rank is not None else int(name[1]) if name else 0
-    if number:
+        yield f"rows of ranks {listed} are left out: those of rank {rank} are read"
+    if number := rank or rank_of(path):
         yield f"this is the output of rank {number}: what rank 0 prints may be of other rollouts, and more"
     if best.cut:
         yield f"rows that are cut off were left out: {best.cut}"
@@ -91,9 +86,8 @@ def _nothing(path: Path, tried: Sequence[Reader]) -> InputError:
     if near and near.almost:
         line = near.almost
         said += f"; line {line.number} is nearest to {near.name}: {short(line.text.strip())}"
-    name = _FILE_OF_RANK.search(path.stem)
-    if name and int(name[1]):
-        said += f"; this is rank {name[1]}'s output, most trainers print rows on rank 0 alone"
+    if number := rank_of(path):
+        said += f"; this is rank {number}'s output, most trainers print rows on rank 0 alone"
     return InputError(f"{said}; expected columns such as reward, kl or grad_norm")
 
 
@@ -103,12 +97,12 @@ def _feed(stream: BinaryIO, shown: Sequence[Reader]) -> None:
     while data := stream.read(_BLOCK):
         kept += data
         end = kept.rfind(b"\n", begin) + 1
+        if not end and len(kept) > _MOST_LINE:
+            end = kept.rfind(b"\r", begin) + 1 or len(kept)
         if end:
             number = _block(kept[:end], begin, number, shown)
             begin = min(end, _BEFORE)
             kept = kept[end - begin :]
-        elif len(kept) > _MOST_LINE:
-            begin, kept = 0, kept[-_BLOCK:]  # no line of ours is that long
     _block(kept, begin, number, shown)
 
 
@@ -127,10 +121,7 @@ def _block(data: bytes, begin: int, number: int, shown: Sequence[Reader]) -> int
         if position < end:
             number += data.count(b"\n", counted, position)
             counted = position
-            before = data[max(position - _BEFORE, 0) : position]
-            for part in data[position:end].split(b"\r"):
-                _show(part, before, number + 1, live)
-                before += part
+            _show(data[position:end], data[max(position - _BEFORE, 0) : position], number + 1, live)
         position = end + 1
     return number + data.count(b"\n", counted)
 
@@ -145,17 +136,24 @@ def _starts(data: bytes, mark: bytes, begin: int) -> Iterator[int]:
 
 
 def _show(
-    part: bytes, before: bytes, number: int, live: Sequence[tuple[Reader, Sequence[bytes]]]
+    line: bytes, before: bytes, number: int, live: Sequence[tuple[Reader, Sequence[bytes]]]
 ) -> None:
-    taking = [each for each, own in live if each.open or any(mark in part for mark in own)]
-    if not taking:
-        return
-    text = part.decode("utf-8-sig", "replace")
-    if "\x1b" in text:
-        text = _CODES.sub("", text)
-    text = _ACTOR.sub("", text, count=1) if text.lstrip().startswith("(") else text
-    rank = _RANK.match(text)
-    text = text[rank.end() :] if rank else text
-    line = Line(number, text, int(rank[1] or rank[2]) if rank else None, before)
-    for each in taking:
-        each.read(line)
+    """Show the parts of a line that a progress bar drew over each other. A rank stands before the first of them."""
+    named = None
+    for part in line.split(b"\r"):
+        taking = [each for each, own in live if each.open or any(mark in part for mark in own)]
+        if taking and len(part) <= _MOST_LINE:
+            named = _RANK.match(_plain(line[:_BEFORE])) if named is None else named
+            text = _plain(part)
+            own = _RANK.match(text)
+            rank = int(named[1] or named[2]) if named else 0
+            for each in taking:
+                each.read(Line(number, text[own.end() :] if own else text, rank, before))
+        before = (before + part)[-_BEFORE:]
+
+
+def _plain(data: bytes) -> str:
+    """Return a line without colours and without the name of the actor that printed it."""
+    text = data.decode("utf-8-sig", "replace")
+    text = _CODES.sub("", text) if "\x1b" in text else text
+    return _ACTOR.sub("", text, count=1) if text.lstrip().startswith("(") else text

@@ -17,7 +17,16 @@ from typing import Any
 from rlvr_debug.errors import InputError, hint, short
 from rlvr_debug.logs.names import part_of, resolve
 
-__all__ = ["EXPECTED", "TABLES", "Rows", "flat", "is_structured", "parquet_rows", "structured_rows"]
+__all__ = [
+    "EXPECTED",
+    "TABLES",
+    "Rows",
+    "flat",
+    "is_structured",
+    "parquet_rows",
+    "rank_of",
+    "structured_rows",
+]
 
 EXPECTED = (
     "expected trainer_state.json, a logger's own file, a trainer's console output, or a log or table of completions as "
@@ -33,6 +42,7 @@ _DEPTH = 6
 _NESTED = ("data", "metrics", "logs", "scalars")
 _LISTS = ("log_history", "history", "rows", "records", "data")
 _JSON = re.compile(r"[{\[]\s*([{\[\]}\"]|$)")
+_RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _EXTREMES = re.compile(r"__(MIN|MAX)$")
 _RUN_COLUMN = re.compile(r"(?P<run>.+?) - (?P<name>[^ ].*)")
 
@@ -45,6 +55,12 @@ class Rows:
     rows: Sequence[Mapping[str, Any]]
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rank_of(path: Path) -> int:
+    """Return the rank whose output a file is by its name, 0 where it names none."""
+    match = _RANK.search(path.stem)
+    return int(match[1]) if match else 0
 
 
 def is_structured(path: Path, first: str) -> bool:

@@ -67,12 +67,13 @@ def _file_rows(path: Path, run: str) -> Rows:
         begin = stream.read(4)
         stream.seek(0)
         if begin == b"PAR1":
-            return parquet_rows(path, _whole(path, stream).getvalue())
+            return parquet_rows(path, _whole(path, stream))
         if begin[:2] == b"\x1f\x8b":
-            return _text_rows(path, _whole(path, gzip.GzipFile(fileobj=stream)), run)
+            plain = _whole(path, gzip.GzipFile(fileobj=stream))
+            return _text_rows(path, io.BytesIO(plain), run)
         encoding = next((name for mark, name in _ENCODED.items() if begin.startswith(mark)), "")
         if encoding:
-            text = _decoded(path, _whole(path, stream).getvalue(), encoding)
+            text = _decoded(path, _whole(path, stream), encoding)
             return _text_rows(path, io.BytesIO(text.encode("utf-8", "replace")), run)
         return _text_rows(path, stream, run)
 
@@ -94,7 +95,7 @@ def _text_rows(path: Path, stream: BinaryIO, run: str) -> Rows:
     suffix = path.suffix.lower()
     if suffix != ".ipynb" and is_structured(path, first):
         try:
-            return structured_rows(path, _decoded(path, _whole(path, stream).getvalue()), run)
+            return structured_rows(path, _decoded(path, _whole(path, stream)), run)
         except InputError as error:
             if suffix in TABLES:
                 raise
@@ -105,20 +106,25 @@ def _text_rows(path: Path, stream: BinaryIO, run: str) -> Rows:
     if suffix == ".ipynb" or first[0] == "<":
         from rlvr_debug.logs.pages import page_lines
 
-        text = _decoded(path, _whole(path, stream).getvalue())
+        text = _decoded(path, _whole(path, stream))
         stream = io.BytesIO("\n".join(page_lines(path, text)).encode())
     return printed_rows(path, stream, wrong)
 
 
-def _whole(path: Path, stream: BinaryIO | gzip.GzipFile) -> io.BytesIO:
-    """Return all that a stream has, as one that can begin again. Raise InputError where that is too much, or broken."""
+def _whole(path: Path, stream: BinaryIO | gzip.GzipFile) -> bytes:
+    """Return all that a stream has. Raise InputError where that is too much, or broken."""
+    too_much = InputError(f"{path}: expected at most {_MOST_BYTES / 1e6:.0f} MB, found more")
+    if not isinstance(stream, gzip.GzipFile):
+        if stream.seek(0, io.SEEK_END) > _MOST_BYTES:
+            raise too_much
+        stream.seek(0)
     try:
         data = stream.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: expected a whole gzip file, found: {error}") from None
     if len(data) > _MOST_BYTES:
-        raise InputError(f"{path}: expected at most {_MOST_BYTES / 1e6:.0f} MB, found more")
-    return io.BytesIO(data)
+        raise too_much
+    return data
 
 
 def _decoded(path: Path, data: bytes, encoding: str = "utf-8-sig") -> str:
@@ -132,11 +138,9 @@ def _decoded(path: Path, data: bytes, encoding: str = "utf-8-sig") -> str:
 
 def _check_file(path: Path) -> None:
     """Raise InputError for what is no file, cannot be read, or is not read by its name."""
-    what = _REFUSED["names"].get(path.suffix.lower())
-    if what:
-        raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
-    if what := _REFUSED["programs"].get(path.suffix.lower()):
-        raise InputError(f"{path}: found {what}, which is not a log; {EXPECTED}")
+    for kind, why in (("names", "not read"), ("programs", "not a log")):
+        if what := _REFUSED[kind].get(path.suffix.lower()):
+            raise InputError(f"{path}: found {what}, which is {why}; {EXPECTED}")
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"{path}: found no regular file, {EXPECTED}")

@@ -7,7 +7,9 @@ import re
 from rlvr_debug.logs.console import NUMBER, Dictionaries, Line, Values, is_metrics
 
 _STEP = re.compile(r"[Gg]lobal[ _]step:? (\d+)")
-_BAR = re.compile(r"Train epoch \[(\d+)/\d+\].*?\b(\d+)/(\d+) \[[^\]]*?, (\w+=[^\]]*)\]")
+_BAR = re.compile(
+    r"Train epoch \[(\d+)/\d+\].{0,300}?\b(\d+)/(\d+) \[[^\]]{0,99}?, (\w+=[^\]]{0,2000})\]"
+)
 _PAIR = re.compile(rf"(\w+)=({NUMBER})")
 # of a bar, and of the bar of 0.2 to 0.8: as its loggers call them
 _NAMES = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rlvr_debug.logs.console import Dictionaries, Line, Values, is_metrics
 
 _BAR = re.compile(rb"\b\d+/\d+(?= \[)")
-_STEP = re.compile(r"\b(?:global[ _])?step[ :=#]*(\d+)\b[^{]*$", re.IGNORECASE)
+_STEP = re.compile(r"\b(?:global[ _])?step[ :=#]*(\d+)\b[^{]{0,80}$", re.IGNORECASE)
 # where ms-swift has it; a progress bar's is put there, too
 _OF = "global_step/max_steps"
 

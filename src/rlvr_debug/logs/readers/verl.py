@@ -7,7 +7,7 @@ import re
 from rlvr_debug.logs.console import NUMBER, Line, Reader, rounded_away
 
 _STEP = re.compile(r"\bstep:(\d+)(?= - )")
-_PAIR = re.compile(rf" - ([^\s:][^:]*):(?:[\w.]+\()?({NUMBER})\)?(?=\s|$|\[|\x1b)")
+_PAIR = re.compile(rf" - ([^\s:][^:]{{0,300}}):(?:[\w.]+\()?({NUMBER})\)?(?=\s|$|\[|\x1b)")
 # a terminal's or a page's width wraps what is copied from it
 _WRAPPED = re.compile(rf"[^\s{{}}']*:{NUMBER}(?: - |$)")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
+from rlvr_debug.logs import readers as package
 from rlvr_debug.logs.log import Log, read_log
 from rlvr_debug.logs.names import framework_of
 from rlvr_debug.logs.printed import printed_rows, readers
@@ -430,12 +432,22 @@ def test_a_program_is_no_log_and_a_log_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_every_reader_has_a_name_and_marks_of_its_own() -> None:
-    found = list(readers())
-    folder = ROOT / "src" / "rlvr_debug" / "logs" / "readers"
-    assert len(found) == len(list(folder.glob("*.py"))) - 1
-    assert len({reader.name for reader in found}) == len(found)
-    assert all(reader.marks for reader in found)
+def test_a_reader_is_a_file_that_nothing_else_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (
+        "from rlvr_debug.logs.console import Reader",
+        "class Console(Reader):",
+        "    name, marks = 'shouts', (b'REWARD',)",
+        "    def read(self, line):",
+        "        self.add({'reward': float(line.text.split()[-1])}, line)",
+    )
+    (tmp_path / "shouting.py").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    log = log_of("REWARD 0.5\nhm\nREWARD 0.7", tmp_path)
+    assert (log.kind, log.series("reward").tolist()) == ("shouts", [0.5, 0.7])
+    sys.modules.pop("rlvr_debug.logs.readers.shouting")
+    assert len({reader.name for reader in readers()}) == len(list(readers()))
 
 
 # --- broken files

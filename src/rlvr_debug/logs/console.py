@@ -11,17 +11,6 @@ from typing import ClassVar
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.names import part_of, resolve
 
-__all__ = [
-    "NUMBER",
-    "Dictionaries",
-    "Line",
-    "Reader",
-    "Values",
-    "is_metrics",
-    "pairs",
-    "rounded_away",
-]
-
 Values = dict[str, float | str]
 NUMBER = (
     r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf(?:inity)?|Infinity)"

@@ -10,8 +10,6 @@ from typing import Any
 
 from rlvr_debug.logs.console import Line, Reader
 
-__all__ = ["Launch"]
-
 _MOST = 1 << 18  # characters of a printed configuration
 _CALL = re.compile(r"\b\w*(?:Config|Arguments|Args|Namespace)\(")
 _ARGUMENT = re.compile(

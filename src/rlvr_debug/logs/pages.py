@@ -10,8 +10,6 @@ from typing import Any
 
 from rlvr_debug.errors import InputError
 
-__all__ = ["page_lines"]
-
 
 def page_lines(path: Path, text: str) -> Iterator[str]:
     """Raises InputError for a notebook that is none."""

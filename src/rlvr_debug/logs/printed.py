@@ -17,8 +17,6 @@ from rlvr_debug.logs.console import Line, Reader
 from rlvr_debug.logs.launch import Launch
 from rlvr_debug.logs.structured import Rows, rank_of
 
-__all__ = ["printed_rows", "readers"]
-
 _BLOCK = 1 << 18
 _MOST_LINE = 1 << 18  # no line of ours is that long
 _BEFORE = 1 << 12  # bytes before a line, which a reader may look back into
@@ -30,9 +28,9 @@ _ACTOR = re.compile(r"\s*\([\w.]+ pid=\d+[^)]*\) ?")
 
 def readers() -> Iterator[Reader]:
     """Yield a new reader of each module in the folder."""
-    folder = Path(__file__).with_name("readers")
-    for info in pkgutil.iter_modules([str(folder)]):
-        yield importlib.import_module(f"rlvr_debug.logs.readers.{info.name}").Console()
+    package = importlib.import_module("rlvr_debug.logs.readers")
+    for info in pkgutil.iter_modules(package.__path__):
+        yield importlib.import_module(f"{package.__name__}.{info.name}").Console()
 
 
 def printed_rows(path: Path, stream: BinaryIO, wrong: InputError | None = None) -> Rows:

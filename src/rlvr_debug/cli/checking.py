@@ -14,7 +14,10 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import writable, write_json
 
 # what no script's name ends with
-_LOGS = ".json .jsonl .ndjson .csv .tsv .log .out .txt .ipynb .parquet .wandb".split()
+_LOGS = (
+    *(".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".wandb"),
+    *(".log", ".out", ".txt", ".ipynb"),
+)
 
 Script = Annotated[
     list[str] | None,

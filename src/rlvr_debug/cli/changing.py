@@ -55,9 +55,12 @@ def new_hypothesis(
     "diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml",
     "diagnose history.jsonl --json | jq '.ranked[].hypothesis'",
     "diagnose outputs/good outputs/bad --html apart.html",
+    "diagnose - < train.log",
 )
 def diagnose(
-    path: Annotated[Path, typer.Argument(help="A log file, or the folder of one run.")],
+    path: Annotated[
+        Path, typer.Argument(help="A log file, the folder of one run, or - for standard input.")
+    ],
     other: Annotated[
         Path | None, typer.Argument(help="Another run's log: say what tells the two apart.")
     ] = None,
@@ -72,6 +75,10 @@ def diagnose(
     html: Annotated[
         Path | None,
         typer.Option(help="A page of what was found: curves with the place marked, and rollouts."),
+    ] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(help="Which run of an export of several; twice for two logs."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,11 +97,14 @@ def diagnose(
         raise InputError("--overlay-out: found with two logs, expected one, whose study it is")
     if html is not None:
         writable(html, "--html")
-    found = diagnosed(path, gpus)
+    if str(path) == "-" and sys.stdin.isatty():
+        print("Paste the log, then press Ctrl-D.", file=sys.stderr)
+    first, *_, second = 2 * (run or [""])
+    found = diagnosed(path, gpus, first)
     if other is not None:
         from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
 
-        both = compare(found, diagnosed(other, gpus))
+        both = compare(found, diagnosed(other, gpus, second))
         if html is not None:
             from rlvr_debug.report.diagnosis_page import write_comparison
 

@@ -13,6 +13,12 @@ from rlvr_debug.cli.app import AsJson, command, need_extra, print_answer
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import writable, write_json
 
+# what no script's name ends with
+_LOGS = (
+    *(".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".wandb"),
+    *(".log", ".out", ".txt", ".ipynb"),
+)
+
 Script = Annotated[
     list[str] | None,
     typer.Argument(
@@ -73,6 +79,10 @@ def check(
             "check: found both a script and --record, expected one of them"
             if script
             else "check: found no script, expected one that trains with GRPOTrainer, or --record with a folder"
+        )
+    if script and Path(script[0]).suffix.lower() in _LOGS:
+        raise InputError(
+            f"{script[0]}: found a log, expected a script; `rlvr-debug diagnose {script[0]}` reads it"
         )
     for option, file in (("html", html), ("json-out", json_out)):
         if file is not None:

@@ -112,9 +112,9 @@ class Diagnosis:
     notes: tuple[str, ...]
 
 
-def diagnose(path: Path, gpus: int = 1) -> Diagnosis:
-    """Of a log file or folder. Raises InputError for what is not a log."""
-    return diagnose_log(read_log(path), gpus)
+def diagnose(path: Path, gpus: int = 1, run: str = "") -> Diagnosis:
+    """Of a log file or folder. Raises InputError for what is not a log. run: which one of an export of several."""
+    return diagnose_log(read_log(path, run), gpus)
 
 
 def diagnose_log(log: Log, gpus: int = 1) -> Diagnosis:

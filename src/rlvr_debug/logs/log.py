@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +20,13 @@ from numpy.typing import NDArray
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.names import completion_names, names_of, part_of, quantities, resolve
 from rlvr_debug.logs.readers import EXPECTED, Rows, read_rows
+from rlvr_debug.logs.structured import rank_of
 
 __all__ = ["Array", "Log", "logged_as", "make_log", "read_log"]
 
 Array = NDArray[np.float64]
 _MOST_FILES = 5_000
+_INPUT = "standard input"
 # no quantity is larger: it is read as infinity, so that sums of squares do not overflow
 _HUGE = 1e100
 _TABLES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".json", ".gz")
@@ -33,6 +38,8 @@ _OWN = (
     *("run-*.wandb", "wandb/latest-run/run-*.wandb", "latest-run/run-*.wandb"),
     *("wandb/*run-*/run-*.wandb", "*run-*/run-*.wandb"),
 )
+# what a run printed; read where a folder has nothing else
+_PRINTED = (".log", ".out", ".txt", ".md", ".ipynb", ".html")
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # numbers in a table of completions that are no part of the reward
 _NOT_SCORES = {"index", "id", "row_id", "epoch", "seed", "length", "num_tokens", "group", "rank"}
@@ -45,7 +52,8 @@ class Log:
     parts, part_stds: means and standard deviations of parts of the reward, same index. completions: columns
     step, prompt, completion, and where known reward, advantage and `part/<name>`. own_reward: their reward was
     logged, and is not the sum of parts whose weights nobody logged. nonfinite: by quantity, how often it was logged
-    as NaN or infinity. sources: by quantity, the column that it was read from.
+    as NaN or infinity. sources: by quantity, the column that it was read from. settings: of the run, by the names that its
+    framework has for them, where the log has them.
     """
 
     place: str
@@ -59,6 +67,7 @@ class Log:
     sources: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def series(self, quantity: str) -> Array:
         """Its finite values in order of steps; empty where it was not logged."""
@@ -92,14 +101,30 @@ class Log:
         return self.series(name).size > 0 or self.nonfinite.get(name, 0) > 0
 
 
-def read_log(path: Path) -> Log:
-    """Of a file, or of a folder that holds one run. Raises InputError for what is not a log."""
+def read_log(path: Path, run: str = "") -> Log:
+    """Of a file, of a folder that holds one run, or of standard input, `-`. Raises InputError for what is not a log.
+
+    run: which one is read of a chart of several.
+    """
+    if str(path) == "-":
+        return _read_input(run)
     try:
         is_folder = path.is_dir()
     except (OSError, ValueError):
         is_folder = False
     files = _files(path) if is_folder else [path]
-    return make_log(str(path), [read_rows(file) for file in files])
+    return make_log(str(path), [read_rows(file, run) for file in files])
+
+
+def _read_input(run: str) -> Log:
+    """Return the log that comes by standard input, which is kept in a file until it was read."""
+    with tempfile.NamedTemporaryFile() as kept:
+        shutil.copyfileobj(sys.stdin.buffer, kept)
+        kept.flush()
+        try:
+            return replace(read_log(Path(kept.name), run), place=_INPUT)
+        except InputError as error:
+            raise InputError(str(error).replace(kept.name, _INPUT)) from None
 
 
 def _files(folder: Path) -> list[Path]:
@@ -124,7 +149,7 @@ def _files(folder: Path) -> list[Path]:
     if not steps and (own := _own_files(folder)):
         return [*own, *tables]
     if not steps:
-        steps = [name for name in files if name not in tables]
+        steps = [name for name in files if name not in tables] or _printed(names)
         if len(steps) > 1:
             listed = ", ".join(name.name for name in steps[:4])
             raise InputError(
@@ -133,6 +158,13 @@ def _files(folder: Path) -> list[Path]:
     if not steps and not tables:
         raise InputError(f"{folder}: found no log in this folder, {EXPECTED}")
     return [*steps[:1], *tables]
+
+
+def _printed(names: Sequence[Path]) -> list[Path]:
+    """Return the files of console output: of several ranks' the first rank's, which is the one with rows of metrics."""
+    found = [name for name in names if name.suffix.lower() in _PRINTED and name.is_file()]
+    by_name = [name for name in found if "rank" in name.stem.lower()]
+    return [min(found, key=rank_of)] if found and len(by_name) == len(found) else found
 
 
 def _own_files(folder: Path) -> list[Path]:
@@ -165,6 +197,7 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
         _with_reward(table),
         own_reward="reward" in table,
         notes=notes,
+        settings={name: value for each in found for name, value in each.settings.items()},
     )
     log = _of_steps(known, steps)
     if log.completions.empty and not log.parts.shape[1]:

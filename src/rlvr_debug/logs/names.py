@@ -79,7 +79,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str, int], ...]:
 
 def _plain(name: str) -> list[str]:
     """The name as the table may have it: as it is, or without a prefix that says nothing."""
-    low = name.strip().lower()
+    low = name.strip().lower().replace(" / ", "/")
     return [low, *(low[len(prefix) :] for prefix in _PREFIXES if low.startswith(prefix))]
 
 

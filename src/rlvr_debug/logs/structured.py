@@ -1,6 +1,4 @@
-"""Rows of a log file, whatever wrote it: JSON, JSONL, CSV or parquet, plain or gzipped, or a logger's own file.
-
-Nothing is unpickled.
+"""Rows of a file that is nothing but a table: JSON, JSONL, CSV or parquet.
 
 A row is a mapping from column to number or text; numbers stay as they were logged, NaN and infinity too.
 """
@@ -8,117 +6,79 @@ A row is a mapping from column to number or text; numbers stay as they were logg
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import re
-import stat
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.errors import InputError, short
-from rlvr_debug.files import read_yaml
-from rlvr_debug.logs.loggers import is_events, tensorboard_rows, wandb_rows
+from rlvr_debug.errors import InputError, hint, short
+from rlvr_debug.logs.names import part_of, resolve
 
-__all__ = ["Rows", "read_rows"]
+__all__ = [
+    "EXPECTED",
+    "TABLES",
+    "Rows",
+    "flat",
+    "is_structured",
+    "parquet_rows",
+    "rank_of",
+    "structured_rows",
+]
 
-EXPECTED = "expected trainer_state.json, a logger's own file, or a log or table of completions as JSONL, CSV or parquet"
-_MOST_BYTES = 256 * 1024 * 1024
+EXPECTED = (
+    "expected trainer_state.json, a logger's own file, a trainer's console output, or a log or table of completions as "
+    "JSONL, CSV or parquet"
+)
+# endings of names of files that hold one table
+TABLES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 _MOST_ROWS = 1_000_000
 _MOST_COLUMNS = 5_000
 _MOST_CELL = 4 * 1024 * 1024
 _DEPTH = 6
-# what is not read, by how its bytes begin and by how its name ends
-_REFUSED: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("refused.yaml"))
 # under these keys some loggers nest a row's numbers
 _NESTED = ("data", "metrics", "logs", "scalars")
 _LISTS = ("log_history", "history", "rows", "records", "data")
+_JSON = re.compile(r"[{\[]\s*([{\[\]}\"]|$)")
+_RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _EXTREMES = re.compile(r"__(MIN|MAX)$")
 _RUN_COLUMN = re.compile(r"(?P<run>.+?) - (?P<name>[^ ].*)")
 
 
 @dataclass(frozen=True)
 class Rows:
-    """kind: as what the file was read; notes: what was left out, in words."""
+    """kind: as what the file was read; notes: what was left out, in words; settings: of the run, where the file has them."""
 
     kind: str
     rows: Sequence[Mapping[str, Any]]
     notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_rows(path: Path) -> Rows:
-    """Raises InputError, one line, for a file that is not a log."""
-    _check_file(path)
-    if is_events(path):
-        found = Rows("TensorBoard's events", tensorboard_rows(path))
-    elif path.suffix.lower() == ".wandb":
-        logged, whole = wandb_rows(path)
-        rows = [_flat(row, path, number) for number, row in enumerate(logged, 1)]
-        notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
-        found = Rows("a run of Weights & Biases", rows, notes)
-    elif (data := path.read_bytes())[:4] == b"PAR1":
-        found = _parquet(path, data)
-    else:
-        found = _text(path, _decoded(path, data))
-    if not found.rows:
-        raise InputError(f"{path}: found no rows, {EXPECTED}")
-    return found
+def rank_of(path: Path) -> int:
+    """Return the rank whose output a file is by its name, 0 where it names none."""
+    match = _RANK.search(path.stem)
+    return int(match[1]) if match else 0
 
 
-def _decoded(path: Path, data: bytes) -> str:
-    if data[:2] == b"\x1f\x8b":
-        data = _unzipped(path, data)
-    for begin, what in _REFUSED["bytes"].items():
-        if data.startswith(begin.encode("latin-1")):
-            raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
-    if b"\0" in data[:65536]:
-        raise InputError(f"{path}: found binary data, {EXPECTED}")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}:{line}: expected UTF-8, found {error.reason}") from None
-    if not text.strip():
-        raise InputError(f"{path}: found an empty file, {EXPECTED}")
-    return text
+def is_structured(path: Path, first: str) -> bool:
+    """Return whether a file is to be read as one table, by its name and its first line that is not blank."""
+    suffix = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
+    by_name = suffix.lower()
+    if first[0] in "{[":
+        return _JSON.match(first) is not None
+    names = next(csv.reader([first], delimiter=max(",;\t", key=first.count)), [])
+    return by_name in TABLES or (len(names) > 1 and any(_is_known(name) for name in names))
 
 
-def _check_file(path: Path) -> None:
-    """Raise InputError for what is no file, cannot be read, is too large, or is not read by its name."""
-    what = _REFUSED["names"].get(path.suffix.lower())
-    if what:
-        raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise InputError(f"{path}: found no regular file, {EXPECTED}")
-        if found.st_size > _MOST_BYTES:
-            raise InputError(
-                f"{path}: found {found.st_size / 1e6:.0f} MB, expected at most {_MOST_BYTES / 1e6:.0f}"
-            )
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}, {EXPECTED}") from None
-    except ValueError as error:  # a path that holds NUL or half a character
-        raise InputError(f"{short(str(path))}: {error}, {EXPECTED}") from None
+def _is_known(name: str) -> bool:
+    plain = _RUN_COLUMN.sub(r"\g<name>", name)
+    return bool(resolve(plain) or part_of(plain))
 
 
-def _unzipped(path: Path, data: bytes) -> bytes:
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            plain = stream.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: expected a whole gzip file, found: {error}") from None
-    if len(plain) > _MOST_BYTES:
-        raise InputError(f"{path}: expected at most {_MOST_BYTES / 1e6:.0f} MB when unpacked")
-    return plain
-
-
-def _parquet(path: Path, data: bytes) -> Rows:
+def parquet_rows(path: Path, data: bytes) -> Rows:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -134,14 +94,14 @@ def _parquet(path: Path, data: bytes) -> Rows:
         rows = file.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InputError(f"{path}: expected parquet, found: {short(str(error))}") from None
-    return Rows("parquet", [_flat(row, path, number) for number, row in enumerate(rows, 1)])
+    return Rows("parquet", [flat(row, path, number) for number, row in enumerate(rows, 1)])
 
 
-def _text(path: Path, text: str) -> Rows:
-    """JSON and JSONL begin with a bracket; anything else is CSV."""
+def structured_rows(path: Path, text: str, run: str = "") -> Rows:
+    """JSON and JSONL begin with a bracket; anything else is CSV. run: which one is read of a chart of several runs."""
     begin = text.lstrip()[0]
     if begin not in "{[":
-        return _csv(path, text)
+        return _csv(path, text, run)
     lines = [line for line in text.splitlines() if line.strip()]
     if begin == "{" and len(lines) > 1 and lines[0].rstrip().endswith("}"):
         return _jsonl(path, text)
@@ -177,7 +137,7 @@ def _json(path: Path, value: Any) -> Rows:
             raise InputError(
                 f"{path}: row {number} is {type(row).__name__}, expected an object of names and numbers"
             )
-        rows.append(_flat(row, path, number))
+        rows.append(flat(row, path, number))
     return Rows(kind, rows)
 
 
@@ -212,11 +172,11 @@ def _jsonl(path: Path, text: str) -> Rows:
             ) from None
         if not isinstance(row, dict):
             raise InputError(f"{path}:{number}: expected a JSON object, found {type(row).__name__}")
-        rows.append(_flat(row, path, number))
+        rows.append(flat(row, path, number))
     return Rows("JSONL", rows, tuple(notes))
 
 
-def _flat(row: Mapping[str, Any], path: Path, number: int) -> dict[str, Any]:
+def flat(row: Mapping[str, Any], path: Path, number: int) -> dict[str, Any]:
     """Nested objects as `outer/inner`; what a logger nests all of a row under is lifted."""
     flat: dict[str, Any] = {}
     below: list[tuple[str, Mapping[str, Any], int]] = [("", row, 0)]
@@ -236,7 +196,7 @@ def _flat(row: Mapping[str, Any], path: Path, number: int) -> dict[str, Any]:
     return flat
 
 
-def _csv(path: Path, text: str) -> Rows:
+def _csv(path: Path, text: str, run: str) -> Rows:
     csv.field_size_limit(_MOST_CELL)
     first = text.lstrip().splitlines()[0]
     delimiter = max(",;\t|", key=first.count)
@@ -251,7 +211,7 @@ def _csv(path: Path, text: str) -> Rows:
     if not lines:
         raise InputError(f"{path}: found no header, {EXPECTED}")
     [(_, header), *body] = lines
-    names, notes = _header(path, [name.strip() for name in header])
+    names, notes = _header(path, [name.strip() for name in header], run)
     rows: list[dict[str, Any]] = []
     for number, values in body:
         if len(values) != len(header):
@@ -274,17 +234,19 @@ def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, values
 
 
-def _header(path: Path, names: Sequence[str]) -> tuple[list[str | None], list[str]]:
-    """Names of columns; None for one that is left out: the bands of a chart of Weights & Biases."""
+def _header(path: Path, names: Sequence[str], run: str) -> tuple[list[str | None], list[str]]:
+    """Names of columns; None for one that is left out: the bands of a chart of Weights & Biases, and its other runs."""
     kept: list[str | None] = [None if _EXTREMES.search(name) else name for name in names]
     runs = {m["run"] for name in kept if name and (m := _RUN_COLUMN.fullmatch(name))}
-    if len(runs) > 1:
+    if run and run not in runs:
+        raise InputError(f"{path}:1: found no run '{run}', {hint(run, sorted(runs))}")
+    if len(runs) > 1 and not run:
         listed = ", ".join(short(run) for run in sorted(runs)[:3])
         raise InputError(
-            f"{path}:1: found columns of {len(runs)} runs ({listed}), expected one run's export"
+            f"{path}:1: found columns of {len(runs)} runs ({listed}), expected one run's export, or --run NAME"
         )
     if runs:
-        kept = [name and _RUN_COLUMN.sub(r"\g<name>", name) for name in kept]
+        kept = [_of_run(name, run) for name in kept]
     notes = []
     if all(not name or _number_like(name) for name in names):
         raise InputError(f"{path}:1: found numbers, expected a header of names")
@@ -296,6 +258,14 @@ def _header(path: Path, names: Sequence[str]) -> tuple[list[str | None], list[st
     if "" in names:
         notes.append("a column without a name was left out")
     return [name or None for name in kept], notes
+
+
+def _of_run(name: str | None, run: str) -> str | None:
+    """Return a column's name without its run's; None for a column of another run than `run`."""
+    match = name and _RUN_COLUMN.fullmatch(name)
+    if not match:
+        return name
+    return None if run and match["run"] != run else match["name"]
 
 
 def _number_like(text: str) -> bool:

@@ -1,0 +1,125 @@
+"""Settings of a run that its console shows: a printed configuration, or the command that launched it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlvr_debug.logs.console import Line, Reader
+
+_MOST = 1 << 18  # characters of a printed configuration
+_CALL = re.compile(r"\b\w*(?:Config|Arguments|Args|Namespace)\(")
+_ARGUMENT = re.compile(
+    r"""\b(\w+)=((?:'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}|<[^>]*>|\([^)]*\)|[^,()\n])*)"""
+)
+_COMMAND = re.compile(
+    r"(?:^|[\s/])(?:python[\d.]*|torchrun|accelerate launch|deepspeed|swift rlhf|trl \w+) .*"
+)
+# what Megatron prints of its arguments, and slime with it
+_DOTTED = re.compile(r"\s*(\w+) \.{3,} (.*)")
+_OPTION = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
+_OVERRIDE = re.compile(r"[+~]*([A-Za-z]\w*(?:[./]\w+)*)=(.*)", re.DOTALL)
+_ENUM = re.compile(r"<[^>]*: '?([^'>]*)'?>")
+
+
+class Launch(Reader):
+    """found: by name, as the framework spells it, levels parted by dots; what was printed last counts."""
+
+    name = "settings"
+    marks = (
+        *(b"Config(", b"Arguments(", b"Namespace(", b": {'", b" ......"),
+        *(b"python ", b"python3 ", b"torchrun", b" launch ", b"swift ", b"trl grpo"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, Any] = {}
+        self._text = ""
+        self._kind = ""
+
+    def read(self, line: Line) -> None:
+        text = line.text
+        if self._text:
+            self._text += f"\n{text}"
+        elif match := _CALL.search(text):
+            self._text, self._kind = text[match.end() - 1 :], "call"
+        elif text.startswith("{'"):
+            self._text, self._kind = text, "dictionary"
+        elif match := _COMMAND.search(text):
+            self._text, self._kind = match[0].strip(), "command"
+        elif match := _DOTTED.fullmatch(text):
+            self.found[match[1]] = _value(match[2])
+        if self._text and (self._is_whole() or len(self._text) > _MOST):
+            self.end()
+        self.open = bool(self._text)
+
+    def end(self) -> None:
+        text, self._text = self._text, ""
+        if text and len(text) <= _MOST:
+            known = {"call": _of_call, "dictionary": _of_dictionary, "command": _of_command}
+            self.found.update(known[self._kind](text))
+
+    def _is_whole(self) -> bool:
+        if self._kind == "command":
+            return not self._text.endswith("\\")
+        if self._text.endswith(("(", ",", "{")):
+            return False
+        return all(self._text.count(a) <= self._text.count(b) for a, b in ("()", "{}"))
+
+
+def _of_call(text: str) -> Iterator[tuple[str, Any]]:
+    for name, value in _ARGUMENT.findall(text):
+        yield name, _value(value)
+
+
+def _of_dictionary(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a nested dictionary; one without others within it is no configuration."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return
+    if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
+        yield from _below(found, "")
+
+
+def _below(found: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _below(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _of_command(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield options, with their dashes away, and overrides as Hydra has them."""
+    text = text.replace("\\\n", " ")
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    if "pip" in words:
+        return
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        if option := _OPTION.fullmatch(word):
+            bare = following.startswith("--") or _OVERRIDE.fullmatch(following)
+            value = option[2] if option[2] is not None else "True" if bare else following
+            yield option[1].replace("-", "_"), _value(value)
+        elif override := _OVERRIDE.fullmatch(word):
+            yield override[1], _value(override[2])
+
+
+def _value(text: str) -> Any:
+    """Return a number, a truth value, a list of such, None, or the text."""
+    text = text.strip()
+    if enum := _ENUM.fullmatch(text):
+        return enum[1]
+    plain = {"true": True, "false": False, "null": None, "none": None}
+    if text.lower() in plain:
+        return plain[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text

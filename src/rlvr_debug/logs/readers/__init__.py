@@ -1,0 +1,152 @@
+"""Rows of a log file, whatever wrote it. What prints to a console has a module each in this folder, which is all it needs.
+
+Nothing is unpickled, and nothing is run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+from rlvr_debug.errors import InputError, short
+from rlvr_debug.files import read_yaml
+from rlvr_debug.logs.structured import (
+    EXPECTED,
+    TABLES,
+    Rows,
+    flat,
+    is_structured,
+    parquet_rows,
+    structured_rows,
+)
+
+__all__ = ["EXPECTED", "Rows", "read_rows"]
+
+_MOST_BYTES = 256 * 1024 * 1024  # of what is not read line by line
+_HEAD = 65536
+# what is not read, by how its bytes begin and by how its name ends
+_REFUSED: dict[str, dict[str, str]] = read_yaml(Path(__file__).parent.with_name("refused.yaml"))
+_ENCODED = {b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+
+
+def read_rows(path: Path, run: str = "") -> Rows:
+    """Raises InputError, one line, for a file that is not a log. run: which one of a chart of several."""
+    _check_file(path)
+    found = _logger_rows(path) or _file_rows(path, run)
+    if run and found.kind != "CSV":
+        raise InputError(
+            f"--run {run}: {path} is {found.kind}, expected an export of several runs as CSV"
+        )
+    if not found.rows:
+        raise InputError(f"{path}: found no rows, {EXPECTED}")
+    return found
+
+
+def _logger_rows(path: Path) -> Rows | None:
+    """Return the rows of a file that is a logger's own by its name."""
+    if "tfevents" in path.name:
+        from rlvr_debug.logs.loggers import tensorboard_rows
+
+        return Rows("TensorBoard's events", tensorboard_rows(path))
+    if path.suffix.lower() == ".wandb":
+        from rlvr_debug.logs.loggers import wandb_rows
+
+        logged, whole = wandb_rows(path)
+        rows = [flat(row, path, number) for number, row in enumerate(logged, 1)]
+        notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
+        return Rows("a run of Weights & Biases", rows, notes)
+    return None
+
+
+def _file_rows(path: Path, run: str) -> Rows:
+    with path.open("rb") as stream:
+        begin = stream.read(4)
+        stream.seek(0)
+        if begin == b"PAR1":
+            return parquet_rows(path, _whole(path, stream))
+        if begin[:2] == b"\x1f\x8b":
+            plain = _whole(path, gzip.GzipFile(fileobj=stream))
+            return _text_rows(path, io.BytesIO(plain), run)
+        encoding = next((name for mark, name in _ENCODED.items() if begin.startswith(mark)), "")
+        if encoding:
+            text = _decoded(path, _whole(path, stream), encoding)
+            return _text_rows(path, io.BytesIO(text.encode("utf-8", "replace")), run)
+        return _text_rows(path, stream, run)
+
+
+def _text_rows(path: Path, stream: BinaryIO, run: str) -> Rows:
+    """Return the rows of a table, or else of the lines of metrics among whatever else was printed."""
+    head = stream.read(_HEAD)
+    stream.seek(0)
+    for begin, what in _REFUSED["bytes"].items():
+        if head.startswith(begin.encode("latin-1")):
+            raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
+    if b"\0" in head:
+        raise InputError(f"{path}: found binary data, {EXPECTED}")
+    lines = head.decode("utf-8-sig", "replace").lstrip().splitlines()
+    if not lines:
+        raise InputError(f"{path}: found an empty file, {EXPECTED}")
+    first = lines[0]
+    wrong = None
+    suffix = path.suffix.lower()
+    if suffix != ".ipynb" and is_structured(path, first):
+        try:
+            return structured_rows(path, _decoded(path, _whole(path, stream)), run)
+        except InputError as error:
+            if suffix in TABLES:
+                raise
+            wrong = error
+            stream.seek(0)
+    from rlvr_debug.logs.printed import printed_rows
+
+    if suffix == ".ipynb" or first[0] == "<":
+        from rlvr_debug.logs.pages import page_lines
+
+        text = _decoded(path, _whole(path, stream))
+        stream = io.BytesIO("\n".join(page_lines(path, text)).encode())
+    return printed_rows(path, stream, wrong)
+
+
+def _whole(path: Path, stream: BinaryIO | gzip.GzipFile) -> bytes:
+    """Return all that a stream has. Raise InputError where that is too much, or broken."""
+    too_much = InputError(f"{path}: expected at most {_MOST_BYTES / 1e6:.0f} MB, found more")
+    if not isinstance(stream, gzip.GzipFile):
+        if stream.seek(0, io.SEEK_END) > _MOST_BYTES:
+            raise too_much
+        stream.seek(0)
+    try:
+        data = stream.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: expected a whole gzip file, found: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise too_much
+    return data
+
+
+def _decoded(path: Path, data: bytes, encoding: str = "utf-8-sig") -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        name = encoding.upper().removesuffix("-SIG")
+        raise InputError(f"{path}:{line}: expected {name}, found {error.reason}") from None
+
+
+def _check_file(path: Path) -> None:
+    """Raise InputError for what is no file, cannot be read, or is not read by its name."""
+    for kind, why in (("names", "not read"), ("programs", "not a log")):
+        if what := _REFUSED[kind].get(path.suffix.lower()):
+            raise InputError(f"{path}: found {what}, which is {why}; {EXPECTED}")
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{path}: found no regular file, {EXPECTED}")
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}, {EXPECTED}") from None
+    except ValueError as error:  # a path that holds NUL or half a character
+        raise InputError(f"{short(str(path))}: {error}, {EXPECTED}") from None

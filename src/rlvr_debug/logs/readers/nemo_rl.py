@@ -1,0 +1,48 @@
+"""NeMo-RL's console (0.6.0, algorithms/grpo.py): `=== Step 3/100 ===`, then figures behind bullets, of training, timing and validation."""
+
+from __future__ import annotations
+
+import re
+
+from rlvr_debug.logs.console import NUMBER, Line, Reader
+
+_STEP = re.compile(r"={5,} Step (\d+)/\d+ ={5,}")
+_FIGURE = re.compile(rf"\s*• (?P<label>[^:]+): (?P<value>{NUMBER})(?:s| tokens)?(?:\s.*)?$")
+# as its loggers call what these labels say
+_NAMES = {
+    "Loss": "loss",
+    "Generation KL Error": "gen_kl_error",
+    "Avg Reward": "reward",
+    "Avg Filtered Reward": "reward",
+    "Avg Total Reward": "mean_total_reward",
+    "Mean Generation Length": "mean_gen_tokens_per_sample",
+    "Total step time": "timing/train/total_step_time",
+    "Accuracy": "validation/accuracy",
+}
+
+
+class Console(Reader):
+    name = "NeMo-RL's console"
+    marks = ("•".encode(), b"Step")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._step: float | None = None
+        self._begun = False
+
+    def read(self, line: Line) -> None:
+        if step := _STEP.search(line.text):
+            self._step, self._begun = float(step[1]), False
+        elif figure := _FIGURE.match(line.text):
+            name = _NAMES.get(figure["label"])
+            if name and self._step is not None:
+                self._figure(self._step, name, float(figure["value"]), line)
+            elif name:
+                self.miss(line)
+
+    def _figure(self, step: float, name: str, value: float, line: Line) -> None:
+        if self._begun:
+            self.join({name: value}, line)
+        else:
+            self.add({"step": step, name: value}, line, "step", step)
+            self._begun = True

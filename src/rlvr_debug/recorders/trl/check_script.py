@@ -74,7 +74,9 @@ def main() -> None:
 
 
 def _last(error: BaseException) -> str:
-    """Return the line that an error's traceback ends with."""
+    """Return the line that an error's traceback ends with, or what the script exits with."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, str) else f"exit status {error.code or 0}"
     return traceback.format_exception_only(error)[-1].strip()
 
 

@@ -68,11 +68,11 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
 
 
 def _look(how: How) -> Callable[[], None]:
-    """Return what the first process does while its script runs: see that no other one has ended early."""
+    """Return what is done while the script runs: the first process sees whether another has ended, the others whether it has."""
     ranks, begun = how.ranks, time.time()
-    if ranks is None or ranks.rank:
+    if ranks is None:
         return lambda: None
-    return lambda: ranks.check(begun, how.limit)
+    return ranks.need_no_end if ranks.rank else lambda: ranks.check(begun, how.limit)
 
 
 def _run(argv: Sequence[str], log: Path, look: Callable[[], None]) -> int:

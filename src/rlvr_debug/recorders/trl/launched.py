@@ -30,8 +30,8 @@ __all__ = ["Beats", "Ranks", "as_one", "launched", "launcher_words", "take_launc
 
 _WORDS = "RLVR_DEBUG_LAUNCHER_WORDS"
 _POLL = 0.1
-_BEGIN = 60.0  # seconds for the first rank to begin
-_LEAVE = 5.0  # seconds for the others to read how it ended
+_BEGIN = 600.0  # seconds for imports and for loading a model
+_LEAVE = 20.0  # seconds for the others to read how it ended
 
 
 @dataclass(frozen=True)
@@ -78,18 +78,27 @@ class Ranks:
         behind = [rank for rank in range(self.size) if not self.part(rank).exists()]
         beats = [self.folder / f"beat-{rank}" for rank in range(self.size)]
         last = max([since, *(each.stat().st_mtime for each in beats if each.exists())])
-        if behind and time.time() - last > limit:
+        begun = any(each.exists() for each in beats)
+        if behind and time.time() - last > (limit if begun else max(limit, _BEGIN)):
             raise InputError(f"{self._behind(behind)}; nothing was recorded for {limit:g} s")
 
     def _behind(self, ranks: list[int]) -> str:
         """Return which of these ranks is behind the others, and where it was seen last."""
         told = {rank: self._read(f"beat-{rank}") for rank in range(self.size)}
         counts = {rank: int(str(each.get("count", 0))) for rank, each in told.items()}
-        slowest = min(ranks, key=lambda rank: counts[rank])
-        where = told[slowest].get("what", "the call of GRPOTrainer.train")
-        most = max(counts.values())
-        said = f"rank {slowest}: waits or hangs after {counts[slowest]} recorded calls, the last of {where}"
-        return f"{said}; another rank made {most}" if most > counts[slowest] else said
+        slowest, most = min(ranks, key=lambda rank: counts[rank]), max(counts.values())
+        if counts[slowest] == most:
+            return f"all ranks wait after {most} recorded calls, the last of {told[slowest].get('what')}"
+        where = told[slowest].get("what", "nothing")
+        return (
+            f"rank {slowest}: waits or hangs after {counts[slowest]} recorded calls, the last of {where}, where another rank "
+            f"has made {most}"
+        )
+
+    def need_no_end(self) -> None:
+        """Raise InputError where the first rank has said how all end."""
+        if (self.folder / "status").exists():
+            raise InputError("another process ended first")
 
     def wait(self) -> int:
         """Return the exit status of all when the first rank has said it; 2 where that one is gone."""

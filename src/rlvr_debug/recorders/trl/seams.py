@@ -85,6 +85,7 @@ class Seams:
                 raise
             if seen is not None:
                 self.safely(what, _ended, seen, out)
+            self.beat(what)
             return out
 
         setattr(place, name, MethodType(call, inner.__self__) if bound else call)

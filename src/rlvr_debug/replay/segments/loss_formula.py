@@ -228,15 +228,15 @@ def _pool(
     record: Record, update: Update, micro: MicroBatch, entropies: Tensor, counted: Tensor
 ) -> Tensor:
     """Return the entropies of all tokens that one is ranked among, [n]: those that all processes compute at the same time."""
-    own = [entropies[counted.bool()].float()]
+    own, ids = [entropies[counted.bool()].float()], micro.given.completion_ids
     if record.size > 1:
-        place = next(n for n, each in enumerate(update.micro_batches) if each.given is micro.given)
+        made = update.micro_batches
+        place = next(n for n, each in enumerate(made) if each.given.completion_ids is ids)
         first = place - place % record.size
-        peers = update.micro_batches[first : first + record.size]
         own += [
             each.entropies[each.given.loss_mask.bool()].float()
-            for each in peers
-            if each.given is not micro.given and each.entropies is not None
+            for number, each in enumerate(made[first : first + record.size], first)
+            if number != place and each.entropies is not None
         ]
     return torch.cat(own)
 

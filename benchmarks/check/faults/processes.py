@@ -124,7 +124,9 @@ def clipped_by_the_main_process_alone(case: Case) -> Case:
     def plain(trainer):
         clip = trainer.accelerator.clip_grad_norm_
         if not trainer.accelerator.is_main_process:
-            trainer.accelerator.clip_grad_norm_ = lambda parameters, limit, *a: clip(parameters, 1e9)
+            trainer.accelerator.clip_grad_norm_ = lambda parameters, limit, *a: clip(
+                parameters, 1e9
+            )
 
     return case.told(max_grad_norm=0.01).then(plain)
 

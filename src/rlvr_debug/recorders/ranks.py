@@ -61,7 +61,10 @@ def part_of(record: Record, random: Sequence[str], *, main: bool) -> Record:
             for update in updates
         ],
         states=[
-            {name: digest(*(state[key] for key in sorted(state))) for name, state in update.state_after.items()}
+            {
+                name: digest(*(state[key] for key in sorted(state)))
+                for name, state in update.state_after.items()
+            }
             for update in updates
         ],
         random=[*random],
@@ -100,7 +103,9 @@ def merged(parts: Sequence[Record]) -> Record:
     counts = {len(part.updates) for part in parts}
     notes = [note for part in parts for note in part.notes]
     if len(counts) > 1:
-        notes.append(f"the processes made {sorted(counts)} updates; as many as all made are checked")
+        notes.append(
+            f"the processes made {sorted(counts)} updates; as many as all made are checked"
+        )
     return replace(
         first,
         generations=generations,

@@ -131,8 +131,12 @@ class _Known:
         if generation.batch is not None:
             self._check_batch(f"{place}.batch", generation.batch, count, count)
         if record.processes or generation.processes:
-            _check_count(f"{place}.processes", len(generation.processes), count or 0, "one for each rollout")
-            _check_limits(f"{place}.processes", 0, max(generation.processes, default=0), record.size)
+            _check_count(
+                f"{place}.processes", len(generation.processes), count or 0, "one for each rollout"
+            )
+            _check_limits(
+                f"{place}.processes", 0, max(generation.processes, default=0), record.size
+            )
         for number, call in enumerate(generation.calls):
             self._check_call(f"{place}.calls.{number}", call)
             _check_rows(f"{place}.calls.{number}.rows", call, generation.calls[0])

@@ -10,7 +10,16 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Batch, Call, Generation
 from rlvr_debug.replay.settings import Settings
 
-__all__ = ["Rollout", "Turn", "batch_of", "carried", "rollouts", "rows_of", "trained", "trained_ids"]
+__all__ = [
+    "Rollout",
+    "Turn",
+    "batch_of",
+    "carried",
+    "rollouts",
+    "rows_of",
+    "trained",
+    "trained_ids",
+]
 
 
 @dataclass(frozen=True)

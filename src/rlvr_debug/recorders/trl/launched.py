@@ -115,7 +115,9 @@ class Ranks:
 
     def conclude(self, status: int) -> None:
         """Have the others end with this status, and leave nothing behind."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what a launcher ends those with that are last
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # what a launcher ends those with that are last
         self._write("status", status)
         deadline = time.monotonic() + _LEAVE
         others = [self.folder / f"left-{rank}" for rank in range(1, self.size)]

@@ -93,7 +93,9 @@ class Recorder(LossWatch):
         beat: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(Seams(beat))
-        self.random: list[str] = []  # digests of the state that tokens are drawn with, by generation
+        self.random: list[
+            str
+        ] = []  # digests of the state that tokens are drawn with, by generation
         self._trainer, self._steps, self._most = trainer, steps, most
         self._model = trainer.accelerator.unwrap_model(trainer.model)
         self._made = 0  # optimizer steps

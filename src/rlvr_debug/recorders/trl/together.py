@@ -19,7 +19,9 @@ def need_replicas(accelerator: Any, size: int) -> None:
     """End the process, with one line, where its training is of a kind that is not recorded yet."""
     kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
     if kind in ("DEEPSPEED", "FSDP", "MEGATRON_LM") and size > 1:
-        raise SystemExit(f"{kind} shards what it trains, which is not recorded yet: copies of it (DDP) are")
+        raise SystemExit(
+            f"{kind} shards what it trains, which is not recorded yet: copies of it (DDP) are"
+        )
     if accelerator.num_processes != size:
         raise SystemExit(
             f"the trainer takes itself for one of {accelerator.num_processes} processes, and {size} were started"

@@ -33,7 +33,9 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         names = _other_settings(record, other)
         said = f"settings of process {number} differ from those of process 0: {', '.join(names)}"
         yield _instance("the beginning", {"settings differ": bool(names)}, said)
-        yield from _same("the beginning", "weights differ", first.weights[:1], other.weights[:1], number)
+        yield from _same(
+            "the beginning", "weights differ", first.weights[:1], other.weights[:1], number
+        )
     for number, generation in enumerate(record.generations):
         yield from _drawn(record, number, generation)
     for number in range(len(record.updates)):
@@ -45,8 +47,12 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         for rank, other in enumerate(others, 1):
             here = slice(number, number + 1)
             after = slice(number + 1, number + 2)
-            yield from _same(where, "gradients differ", first.gradients[here], other.gradients[here], rank)
-            yield from _same(where, "weights differ", first.weights[after], other.weights[after], rank)
+            yield from _same(
+                where, "gradients differ", first.gradients[here], other.gradients[here], rank
+            )
+            yield from _same(
+                where, "weights differ", first.weights[after], other.weights[after], rank
+            )
             yield from _same(
                 where, "the optimizer's states differ", first.states[here], other.states[here], rank
             )
@@ -65,7 +71,10 @@ def _other_settings(record: Record, process: Process) -> list[str]:
     """Return the settings that differ from the record's, with both values."""
     if process.settings is None:
         return []
-    pairs = ((f.name, getattr(process.settings, f.name), getattr(record.settings, f.name)) for f in fields(record.settings))
+    pairs = (
+        (f.name, getattr(process.settings, f.name), getattr(record.settings, f.name))
+        for f in fields(record.settings)
+    )
     return [f"{name} {own!r} and {common!r}" for name, own, common in pairs if own != common]
 
 
@@ -75,7 +84,9 @@ def _same(
     """Yield whether what process 0 and another held has the same digests. what: the sentence where it has not."""
     if not one or not other:
         return
-    names = [name for name in one[0].keys() | other[0].keys() if one[0].get(name) != other[0].get(name)]
+    names = [
+        name for name in one[0].keys() | other[0].keys() if one[0].get(name) != other[0].get(name)
+    ]
     shown = ", ".join(sorted(names)[:_SHOWN])
     said = (
         f"{what} between process 0 and process {rank}: {len(names)} of {len(one[0].keys() | other[0].keys())} tensors "
@@ -105,7 +116,9 @@ def _drawn(record: Record, number: int, generation: Generation) -> Iterator[Inst
         if own[n] == own[0] and any((own[0] + own[n])[row] > size for row in own[0])
     ]
     enough = record.settings.data_rows >= len(pairs) // size
-    said = f"process {', '.join(map(str, copies))} has the rows of process 0, and the data have others"
+    said = (
+        f"process {', '.join(map(str, copies))} has the rows of process 0, and the data have others"
+    )
     yield _instance(where, {"rows are the same": bool(copies) and enough}, said)
     states = [p.random[number] for p in record.processes if number < len(p.random)]
     sampled = any(call.used is not None and call.used.drawn for call in generation.calls)

@@ -320,7 +320,7 @@ def test_a_rank_that_does_not_get_on_is_named_after_the_limit(tmp_path: Path) ->
     for file in tmp_path.glob("beat-*"):
         os.utime(file, (1, 1))
     with pytest.raises(
-        InputError, match="rank 1: waits or hangs after 3 .* rewards, where another"
+        InputError, match=r"rank 1: waits or hangs after 3 .* rewards, where another"
     ):
         first.check(0, 60)
     second.beat(7, "gradients")

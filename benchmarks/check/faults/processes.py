@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from accelerate.utils import broadcast, gather
 from transformers import TrainerCallback, set_seed
 
 from benchmarks.check.case import Case
+from benchmarks.check.faults.fault import Fault
 from benchmarks.check.faults.fault import faulty as planted
 
 _SPREAD = "groups-across-processes"
 
 
-def faulty(*segments, **known):
+def faulty(*segments: str, **known: Any) -> Callable[[Callable[[Case], Case]], Fault]:
     """Make a fault that shows in two processes and not in one."""
     return planted(*segments, processes=2, **known)
 

@@ -23,7 +23,13 @@ Gradient = Mapping[str, Tensor]
 _Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
 _LAYER = re.compile(r"\.(\d+)\.")
 _Times = Literal[
-    *("", "micro-batches", "over micro-batches", "processes", "over processes", "minus one", "clip")
+    "",
+    "micro-batches",
+    "over micro-batches",
+    "processes",
+    "over processes",
+    "minus one",
+    "clip",
 ]
 _Only = Literal["", "first", "last", "first process"]
 _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothing of its rounding

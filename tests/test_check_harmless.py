@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import MethodType, SimpleNamespace
 from typing import Any
 
@@ -22,10 +17,8 @@ pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
 import trl
 
 import rlvr_debug
-from rlvr_debug.cli import main
-from rlvr_debug.recorders.trl import checking, live, losses, recorder, seams
+from rlvr_debug.recorders.trl import live, losses, recorder, seams
 from rlvr_debug.replay.segments import SEGMENTS
-from tests.in_process import called
 from tests.test_check import built, checked, length_and_answer, same_weights, statuses, train
 
 __all__ = ["built"]
@@ -274,22 +267,6 @@ def test_a_live_check_leaves_dropout_on(built: Callable[..., Any]) -> None:
 # --- several processes
 
 
-def test_of_several_processes_the_first_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(checking, "_WAIT", 0.0)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    said = []
-    for rank in ("0", "1"):
-        monkeypatch.setenv("RANK", rank)
-        done = called(main, "rlvr-debug", "check", "train.py", "--lr", "1", root=tmp_path)
-        assert done.returncode == 2
-        said += done.stderr.splitlines()
-    [line] = said
-    assert "2 processes train together, and the check records one alone" in line
-    assert "run `rlvr-debug check train.py --lr 1` without a launcher" in line
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_a_trainer_of_several_processes_is_not_checked_and_trains_on(
     caplog: pytest.LogCaptureFixture, first: bool
@@ -301,24 +278,3 @@ def test_a_trainer_of_several_processes_is_not_checked_and_trains_on(
         live.LiveCheck(trainer).on_step_begin(None, SimpleNamespace(global_step=0), None)
     assert len(caplog.messages) == (2 if first else 0)
     assert all("nothing is checked" in line for line in caplog.messages)
-
-
-@pytest.mark.heavy
-def test_two_real_processes_end_with_one_line(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("raise SystemExit('never run')\n", encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    command = [*launcher, "-m", "rlvr_debug.cli", "check", "train.py"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=-1, stderr=-1, text=True, start_new_session=True
-    )
-    try:
-        said = process.communicate(timeout=240)[1]
-        assert process.returncode
-        assert said.count("2 processes train together") == 1
-        assert "exitcode  : 2" in said
-        assert "never run" not in said
-        with pytest.raises(ProcessLookupError):  # nothing is left of its group
-            os.killpg(process.pid, 0)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import traceback
@@ -48,12 +49,21 @@ class Forks:
             env={**os.environ, **apart},
         )
 
-    def run(self, argv: Sequence[str], folder: Path, limit: int) -> tuple[int, str]:
-        """Return a script's exit status and what it said. Its answer, if any, is `answer.json` in the folder."""
+    def run(
+        self, argv: Sequence[str], folder: Path, limit: int, processes: int = 1
+    ) -> tuple[int, str]:
+        """Return a script's exit status and what it said. Its answer, if any, is `answer.json` in the folder.
+
+        processes: how many train together, as a launcher starts them.
+        """
         told, log = folder / "told.json", folder / "log"
         out = str(folder / "answer.json")
-        write_json(told, {"out": out, "steps": 3, "rewards": True, "record": None})
+        asked = {"out": out, "steps": 3, "rewards": True, "record": None}
+        for rank in range(processes):
+            ranks = {"ranks": [rank, processes, str(folder)]} if processes > 1 else {}
+            write_json(told.with_suffix(f".{rank}"), {**asked, **ranks})
         files = {"told": str(told), "folder": str(folder), "log": str(log)}
+        files["processes"] = processes  # type: ignore[assignment]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"argv": list(argv), "limit": limit, **files}) + "\n")
@@ -95,29 +105,53 @@ def _main() -> None:
 
 
 def _forked(asked: Mapping[str, Any], answers: IO[str]) -> int:
+    """Return the status of the first process that fails, 0 where none does; a failing one takes the others with it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    count = asked["processes"]
+    children = [_child(asked, answers, rank, port) for rank in range(count)]
+    worst = 0
+    for _ in range(count):
+        child, ended = os.wait()
+        children.remove(child)
+        status = os.waitstatus_to_exitcode(ended)
+        if status and not worst:
+            worst = status
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+    return worst
+
+
+def _child(asked: Mapping[str, Any], answers: IO[str], rank: int, port: int) -> int:
     child = os.fork()
     if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return child
     status = 1
     try:
         answers.close()
         signal.alarm(asked["limit"])
-        log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        size = str(asked["processes"])
+        if size != "1":
+            here = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size}
+            there = {"LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            os.environ.update(here | there)
+        log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for place, file in ((0, nothing), (1, log), (2, log)):
             os.dup2(file, place)
         os.chdir(asked["folder"])
-        status = _checked(asked)
+        status = _checked(asked, rank)
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(status)
 
 
-def _checked(asked: Mapping[str, Any]) -> int:
+def _checked(asked: Mapping[str, Any], rank: int) -> int:
     from rlvr_debug.recorders.trl import check_script
 
-    sys.argv = ["check_script", asked["told"], *asked["argv"]]
+    sys.argv = ["check_script", str(Path(asked["told"]).with_suffix(f".{rank}")), *asked["argv"]]
     try:
         check_script.main()
     except SystemExit as end:

@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
     parser.add_argument("--names", nargs="+", default=[])
     parser.add_argument("--environment", help="of envs/, for another TRL release")
+    parser.add_argument("--processes", type=int, default=1, help="how many train together")
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--out", type=Path, help="folder of the tables")
     args = parser.parse_args()
@@ -76,11 +77,14 @@ def main() -> None:
     version = _version(python)
     usual = args.precision == "float32" and not args.environment
     suffix = "" if usual else f"-{args.precision}-{args.environment or 'trl'}"
+    suffix += f"-{args.processes}-processes" if args.processes > 1 else ""
     for kind in (args.only,) if args.only else KINDS:
-        names = _names(kind, args.precision, version, args.names)
+        names = _names(kind, args.precision, version, args.names, args.processes)
         if not names:
             continue
-        checked = partial(_run, kind, precision=args.precision, python=python)
+        checked = partial(
+            _run, kind, precision=args.precision, python=python, processes=args.processes
+        )
         outcomes = _all(checked, names, python, args.cores)
         _totals(kind, outcomes)
         if args.out or not args.names:
@@ -104,8 +108,10 @@ def _version(python: str) -> Version:
     return Version(said.strip())
 
 
-def _names(kind: str, precision: str, version: Version, asked: Sequence[str]) -> list[str]:
-    """Return those of a kind that this TRL can run. Raises InputError for names that are of no kind."""
+def _names(
+    kind: str, precision: str, version: Version, asked: Sequence[str], processes: int
+) -> list[str]:
+    """Return those of a kind that this TRL can run, in so many processes. Raises InputError for names that are of no kind."""
     shown = sorted(f.stem for f in (_HERE / "quickstart").glob("*.py") if f.stem != "__init__")
     known = {"faults": list(FAULTS), "settings": list(HEALTHY), "quickstart": [*shown, "grpo.py"]}
     if unknown := set(asked) - {name for names in known.values() for name in names}:
@@ -115,7 +121,7 @@ def _names(kind: str, precision: str, version: Version, asked: Sequence[str]) ->
         return [name for name in chosen if _has(version, name)]
     if kind == "quickstart":  # these have a precision of their own
         return chosen if version >= Version("1.0.0") and precision == "float32" else []
-    told = [FAULTS[name] for name in chosen]
+    told = [FAULTS[name] for name in chosen if FAULTS[name].processes == processes]
     if precision != "float32":
         told = [fault for fault in told if fault.precision == "any"]
     return [f.name for f in told if version >= Version(f.since) and _has(version, f.setting)]
@@ -127,14 +133,16 @@ def _has(version: Version, settings: str) -> bool:
     )
 
 
-def _run(kind: str, name: str, precision: str, python: str, free: SimpleQueue[Forks]) -> Outcome:
+def _run(
+    kind: str, name: str, precision: str, python: str, free: SimpleQueue[Forks], processes: int
+) -> Outcome:
     started = time.monotonic()
     forks = free.get()
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             words = _words(kind, name, precision, python, folder)
-            status, said = forks.run(words, folder, LIMIT)
+            status, said = forks.run(words, folder, LIMIT, processes)
             answer = folder / "answer.json"
             report = read_json(answer) if answer.is_file() else None
     finally:

@@ -14,6 +14,7 @@ from benchmarks.check.faults import (
     losses,
     masks,
     optimizers,
+    processes,
     rewards,
     rows,
     sampling,
@@ -27,7 +28,7 @@ __all__ = ["FAULTS", "SEGMENTS", "Fault"]
 # in the order of a step
 _MODULES = (
     *(rows, sampling, tokens, masks, rewards, advantages, kept, batches, logprobs, losses),
-    *(gradients, optimizers, weights),
+    *(gradients, optimizers, weights, processes),
 )
 
 FAULTS: dict[str, Fault] = {

@@ -12,6 +12,7 @@ __all__ = ["SEGMENTS", "Fault", "Origin", "faulty"]
 
 # of a training step, in its order
 SEGMENTS = (
+    "processes",
     "groups",
     "prompt",
     "sampling settings",
@@ -46,7 +47,8 @@ class Fault:
 
     `segments` are those that may rightly be named first: several only where `why` says what makes them equal. `causes`
     are the slugs of the hypotheses that it belongs to, if any, `setting` and `config` what it needs to show, `since` the
-    first TRL release that has the seam. One whose `precision` is float32 is too small for bfloat16 to show.
+    first TRL release that has the seam. One whose `precision` is float32 is too small for bfloat16 to show, and
+    `processes` how many have to train together.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Fault:
     config: Mapping[str, Any] = field(default_factory=dict)
     since: str = "0.22.2"
     precision: Literal["any", "float32"] = "any"
+    processes: int = 1
 
     def planted(self, case: Case) -> Case:
         """Return the case with the fault in it."""

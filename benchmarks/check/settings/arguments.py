@@ -27,6 +27,12 @@ SETTINGS = (
     told("accumulation-4", gradient_accumulation_steps=4, per_device_train_batch_size=4),
     told("groups-of-2", num_generations=2),
     told("groups-of-8", num_generations=8),
+    told(
+        *("groups-across-processes", "0.22.2"),
+        num_generations=16,
+        per_device_train_batch_size=4,
+        generation_batch_size=16,
+    ),
     told("sequence-level", "0.22.2", importance_sampling_level="sequence"),
     told("delta", delta=1.5),
     told("epsilon-high", epsilon=0.1, epsilon_high=0.4),

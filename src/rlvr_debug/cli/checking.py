@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,19 @@ Script = Annotated[
 ]
 
 
+def _by_all(inner: Callable[..., None]) -> Callable[..., None]:
+    """Return the command for one process, or for those that a launcher started: the first one answers for all."""
+
+    @functools.wraps(inner)
+    def outer(**given: Any) -> None:
+        from rlvr_debug.recorders.trl.launched import as_one, launched
+
+        with as_one(launched() if given["script"] else None):
+            inner(**given)
+
+    return outer
+
+
 @command(
     "check train.py",
     "check --steps 5 --json train.py > found.json",
@@ -36,6 +50,7 @@ Script = Annotated[
     "check --baseline before.json --annotate train.py",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
 )
+@_by_all
 def check(
     script: Script = None,
     record: Annotated[
@@ -62,6 +77,12 @@ def check(
     json_out: Annotated[
         Path | None, typer.Option(help="A file for what --json prints, beside what is printed.")
     ] = None,
+    limit: Annotated[
+        float,
+        typer.Option(
+            min=1, help="Of several processes: seconds in which one of them has to get on."
+        ),
+    ] = 600.0,
     annotate: Annotated[
         bool, typer.Option("--annotate", help="Also print GitHub's annotations of a change.")
     ] = False,
@@ -101,9 +122,11 @@ def check(
         answer = check_folder(record)
     else:
         from rlvr_debug.recorders.trl.checking import How, check_script
+        from rlvr_debug.recorders.trl.launched import launched, launcher_words
 
         assert script is not None
-        answer = check_script(script, How(steps, rewards, save))
+        words = [script[0], *launcher_words(), *script[1:]]
+        answer = check_script(words, How(steps, rewards, save, launched(), limit))
     found = against(answer, before)
     if baseline is not None:
         answer = {**answer, "against": found.to_json()}

@@ -11,7 +11,7 @@ from rlvr_debug.replay.finding import FAILED, NOT_SEEN, Finding, NotSeen, first_
 from rlvr_debug.replay.judge import judge, raised
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments import SEGMENTS, Segment
+from rlvr_debug.replay.segments import PROCESSES, SEGMENTS, Segment
 from rlvr_debug.replay.variants import check_knobs, check_names
 
 __all__ = ["Checked", "check"]
@@ -39,7 +39,9 @@ def check(record: Record) -> Checked:
     network = Network.of(record)
     made = in_time(record)  # what became of each generation, whenever it is trained
     findings = tuple(
-        _timed(segment, record if segment.trains else made, network) for segment in SEGMENTS
+        _timed(segment, record if segment.trains else made, network)
+        for segment in SEGMENTS
+        if record.processes or segment.of != PROCESSES
     )
     return Checked(
         record.trainer,

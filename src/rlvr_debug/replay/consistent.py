@@ -130,6 +130,13 @@ class _Known:
             _check_real(f"{place}.rewards", generation.rewards, (count, functions))
         if generation.batch is not None:
             self._check_batch(f"{place}.batch", generation.batch, count, count)
+        if record.processes or generation.processes:
+            _check_count(
+                f"{place}.processes", len(generation.processes), count or 0, "one for each rollout"
+            )
+            _check_limits(
+                f"{place}.processes", 0, max(generation.processes, default=0), record.size
+            )
         for number, call in enumerate(generation.calls):
             self._check_call(f"{place}.calls.{number}", call)
             _check_rows(f"{place}.calls.{number}.rows", call, generation.calls[0])
@@ -139,6 +146,7 @@ class _Known:
     def check_micro_batch(self, place: str, micro: MicroBatch) -> None:
         generations, given = self.record.generations, micro.given
         self._check_number(f"{place}.weights", micro.weights)
+        _check_limits(f"{place}.process", 0, micro.process, self.record.size)
         if micro.generation >= len(generations):
             limits = f"one of {len(generations)} generations, from 0"
             raise _refused(f"{place}.generation", str(micro.generation), limits)

@@ -28,6 +28,7 @@ __all__ = [
     "Generation",
     "MicroBatch",
     "ParameterGroup",
+    "Process",
     "Record",
     "RewardCall",
     "Update",
@@ -189,7 +190,7 @@ def _rows(value: Batch | Forward, index: Tensor) -> dict[str, Any]:
 class Generation(Part):
     """A batch of rollouts, from its rows to what is trained on.
 
-    rows: of the data set, one for each rollout, in the order of the batch. messages: each rollout's completion as
+    rows: of the data set, one for each rollout, in the order of the batch. processes: of several, whose each rollout is. messages: each rollout's completion as
     messages, where the prompts are messages. rewards: [B, K], as they were used, NaN for none. weights: as in Call.
     """
 
@@ -200,6 +201,7 @@ class Generation(Part):
     reward_calls: list[RewardCall] = field(default_factory=list)
     rewards: Held | None = None
     batch: Batch | None = None
+    processes: list[Index] = field(default_factory=list)
 
 
 @dataclass
@@ -209,6 +211,7 @@ class MicroBatch(Part):
     generation: which of Record.generations it is of. given: what the loss was computed from. logprobs: the policy's,
     [b, C], and entropies where the loss reads them; the gradients are those of `loss`, what backward was called on,
     with respect to each. others: the norm of its gradient with respect to log-probabilities of other sequences.
+    process: which of several made it; its gradients are its share of the gradient that they make together.
     """
 
     generation: Index
@@ -221,6 +224,7 @@ class MicroBatch(Part):
     grad_entropies: Held | None = None
     loss: Number | None = None
     others: NonNegative = 0.0
+    process: Index = 0
 
 
 @dataclass(frozen=True)
@@ -262,6 +266,22 @@ class Update(Part):
     norms: Annotated[tuple[NonNegative, ...], Len(2, 3)] | None = None
 
 
+@dataclass(frozen=True)
+class Process(Part):
+    """What one of several processes held, as digests: words that are the same where the numbers are.
+
+    settings: what it was asked for, None where that is what the record says. weights: by parameter, before the first
+    update and after each. gradients, states: by parameter, of each update, after its last backward pass and after its
+    step. random: the state of what it draws tokens with, at the beginning of each generation.
+    """
+
+    settings: Settings | None = None
+    weights: list[Mapping[Text, Text]] = field(default_factory=list)
+    gradients: list[Mapping[Text, Text]] = field(default_factory=list)
+    states: list[Mapping[Text, Text]] = field(default_factory=list)
+    random: list[Text] = field(default_factory=list)
+
+
 @dataclass
 class Record(Part):
     """A few steps of somebody's trainer.
@@ -275,7 +295,8 @@ class Record(Part):
     names. decayed: names of the parameters that the settings' weight decay is for; None: each group says its own.
     unseen: by segment, why it cannot be looked at, though the record has what it reads.
     reference: all weights of the reference model by plain names, None without one. saved: what the trainer
-    saves at the end, by plain names. notes: what the recorder changed or could not see.
+    saves at the end, by plain names. notes: what the recorder changed or could not see. processes: those that trained
+    together, empty where it was one.
     """
 
     elsewhere: ClassVar = ("tokenizer", "build")
@@ -297,6 +318,12 @@ class Record(Part):
     unseen: Mapping[str, Name] = field(default_factory=dict)
     elements: Weights = field(default_factory=dict)
     rows: Index = 0
+    processes: list[Process] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Return how many processes trained together."""
+        return max(len(self.processes), 1)
 
     @classmethod
     def required(cls, given: Mapping[str, Any]) -> list[str]:

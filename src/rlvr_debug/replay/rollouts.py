@@ -10,7 +10,16 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Batch, Call, Generation
 from rlvr_debug.replay.settings import Settings
 
-__all__ = ["Rollout", "Turn", "batch_of", "carried", "rollouts", "trained", "trained_ids"]
+__all__ = [
+    "Rollout",
+    "Turn",
+    "batch_of",
+    "carried",
+    "rollouts",
+    "rows_of",
+    "trained",
+    "trained_ids",
+]
 
 
 @dataclass(frozen=True)
@@ -51,20 +60,30 @@ def rollouts(generation: Generation, settings: Settings) -> list[Rollout]:
     together may have one limit, which cuts what is trained on. Raise NotSeen where no call was seen or a call
     continues nothing.
     """
-    if not generation.calls:
-        raise NotSeen("the sampler's calls were not seen")
-    first, *later = generation.calls
-    order = first.rows or range(len(first.prompts))
-    turns = zip(order, first.prompts, first.outputs, strict=True)
-    found = [[Turn(prompt, output)] for _, prompt, output in sorted(turns, key=itemgetter(0))]
-    for call in later:
-        for row, prompt, output in zip(
-            call.rows or _continued(call, found), call.prompts, call.outputs, strict=True
-        ):
-            found[row].append(Turn(prompt, output))
+    found = _turns(generation.calls)[0]
     if generation.batch is not None and len(generation.batch.prompt_ids) != len(found):
         raise NotSeen("the sampler was called for another number of rollouts than are trained on")
     return [_rollout(turns, settings.cut_at) for turns in found]
+
+
+def _turns(calls: Sequence[Call]) -> tuple[list[list[Turn]], list[list[int]]]:
+    """Return the turns of each rollout, and of each call which rollouts its prompts are of."""
+    if not calls:
+        raise NotSeen("the sampler's calls were not seen")
+    first, *later = calls
+    rows = [first.rows or [*range(len(first.prompts))]]
+    turns = zip(rows[0], first.prompts, first.outputs, strict=True)
+    found = [[Turn(prompt, output)] for _, prompt, output in sorted(turns, key=itemgetter(0))]
+    for call in later:
+        rows.append(call.rows or _continued(call, found))
+        for row, prompt, output in zip(rows[-1], call.prompts, call.outputs, strict=True):
+            found[row].append(Turn(prompt, output))
+    return found, rows
+
+
+def rows_of(calls: Sequence[Call]) -> list[list[int]]:
+    """Return which rollouts each call's prompts are of. Raise NotSeen where no call was seen or a call continues nothing."""
+    return _turns(calls)[1]
 
 
 def _continued(call: Call, found: list[list[Turn]]) -> list[int]:

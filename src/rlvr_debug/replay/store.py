@@ -40,9 +40,9 @@ from rlvr_debug.replay.consistent import check_record
 from rlvr_debug.replay.packing import packed, plain
 from rlvr_debug.replay.record import TOKENS, Batch, Forward, Generation, Record, Weights
 
-__all__ = ["VERSION", "check_folder", "read_record", "write_record"]
+__all__ = ["VERSION", "check_folder", "read_part", "read_record", "write_record"]
 
-VERSION = 1
+VERSION = 2  # and 1, which has no processes
 _RECORD, _TENSORS, _MODEL, _TOKENIZER = "record.json", "tensors.safetensors", "model", "tokenizer"
 _NARROW = (
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32),
@@ -183,6 +183,12 @@ def read_record(folder: Path) -> Record:
     return record if architecture is None else _untied(record, architecture.tied)
 
 
+def read_part(folder: Path) -> Record:
+    """Return what one of several processes recorded, without model and tokenizer, as it was written."""
+    path = folder / _RECORD
+    return _completed(checked(Record, _told(path), path, context=_tensors(folder / _TENSORS)))
+
+
 def _untied(record: Record, tied: Mapping[str, str]) -> Record:
     """Return the record with each tied weight under one of its names, as modules name their parameters."""
 
@@ -216,9 +222,9 @@ def _told(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: found {typed(told)}, expected an object with the key 'version'")
     told = _whole_characters(told)
     version = told.get("version")
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or version not in (1, VERSION):
         raise InputError(
-            f"{path}: version is {typed(version)}, expected {VERSION} (docs/record.md)"
+            f"{path}: version is {typed(version)}, expected 1 or {VERSION} (docs/record.md)"
         )
     return {name: value for name, value in told.items() if name != "version"}
 

@@ -12,10 +12,13 @@ import os
 import runpy
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from rlvr_debug.recorders.trl.launched import Beats, Ranks
 
 __all__ = ["main"]
 
@@ -38,6 +41,7 @@ def main() -> None:
 
     make_watchable()  # before the script takes hold of a method
     imported = time.perf_counter() - started
+    ranks = Ranks(*told["ranks"][:2], Path(told["ranks"][2])) if "ranks" in told else None
     inner, make = GRPOTrainer.train, GRPOTrainer.__init__
     made: dict[int, dict[str, Any]] = {}
 
@@ -48,10 +52,11 @@ def main() -> None:
 
     def train(trainer: Any, *given: Any, **named: Any) -> None:
         changed = changed_note(made.get(id(trainer), {}), vars(trainer.args))
-        answer = _checked(trainer, told, lambda: inner(trainer, *given, **named))
-        answer["notes"] += filter(None, [changed])
-        answer["seconds"]["imports"] = imported
-        _write(Path(told["out"]), answer)
+        answer = _checked(trainer, told, ranks, lambda: inner(trainer, *given, **named))
+        if answer:
+            answer["notes"] += filter(None, [changed])
+            answer["seconds"]["imports"] = imported
+            _write(Path(told["out"]), answer)
         raise _Done
 
     GRPOTrainer.__init__, GRPOTrainer.train = init, train
@@ -62,19 +67,38 @@ def main() -> None:
         sys.stdout.flush()
         # threads of a script must not keep the process, nor its exit handlers print
         os._exit(0)
+    except BaseException as error:
+        if ranks is not None:
+            ranks.ended(f"{script}: ended before its steps were recorded: {_last(error)}")
+        raise
 
 
-def _checked(trainer: Any, told: Mapping[str, Any], run: Callable[[], Any]) -> dict[str, Any]:
-    from rlvr_debug.recorders.trl.checking import several_text
+def _last(error: BaseException) -> str:
+    """Return the line that an error's traceback ends with, or what the script exits with."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, str) else f"exit status {error.code or 0}"
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def _checked(
+    trainer: Any, told: Mapping[str, Any], ranks: Ranks | None, run: Callable[[], Any]
+) -> dict[str, Any]:
+    """Return the answer; of several processes the first one has it, and the others nothing."""
     from rlvr_debug.recorders.trl.kept import give_back
     from rlvr_debug.recorders.trl.live import checked, recorded
+    from rlvr_debug.recorders.trl.together import need_replicas, together
     from rlvr_debug.replay.store import write_record
 
-    if trainer.accelerator.num_processes > 1:
-        raise SystemExit(several_text(trainer.accelerator.num_processes))
-    record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"])
+    need_replicas(trainer.accelerator, ranks.size if ranks else 1)
+    beat = Beats(ranks) if ranks else lambda _: None
+    record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"], beat=beat)
     if record.elements:
         give_back(trainer)  # the process ends with the check, which has room of its own now
+    if ranks is not None:
+        whole = together(record, ranks)
+        if whole is None:
+            return {}
+        record = whole
     if told.get("record"):
         write_record(record, Path(told["record"]))
     return checked(record, ran)

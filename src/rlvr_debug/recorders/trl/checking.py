@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,29 +14,34 @@ from typing import Any
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.processes import guarded, last_line
+from rlvr_debug.recorders.trl.launched import Ranks
 
-__all__ = ["How", "check_script", "several_text"]
+__all__ = ["How", "check_script"]
 
 _PROGRAM = "rlvr_debug.recorders.trl.check_script"
 _PIECE = 1 << 16
-_WAIT = 10.0  # seconds
 
 
 @dataclass(frozen=True)
 class How:
-    """steps: optimizer steps. rewards: whether reward functions are called again. save: a folder for the record."""
+    """steps: optimizer steps. rewards: whether reward functions are called again. save: a folder for the record.
+
+    ranks: this process among several. limit: seconds in which one of them has to record something.
+    """
 
     steps: int = 3
     rewards: bool = True
     save: Path | None = None
+    ranks: Ranks | None = None
+    limit: float = 600.0
 
 
 def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
     """Return what the check says of a script (replay/answer.py). words: its path and its arguments.
 
-    What the script says goes to stderr. Raise InputError where it is none, or ends before its steps were recorded.
+    What the script says goes to stderr. Raise InputError where it is none, or ends before its steps were recorded; of
+    several processes, all but the first raise it in the end.
     """
-    _need_one_process(words)
     script = Path(words[0])
     if not script.is_file():
         found = "is a folder" if script.is_dir() else "no such file"
@@ -47,41 +51,32 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out, told, log = (Path(folder, name) for name in ("answer.json", "told.json", "log"))
         record = None if how.save is None else str(how.save.resolve())
-        write_json(
-            told,
-            {"out": str(out), "steps": how.steps, "rewards": how.rewards, "record": record},
-        )
-        argv = [sys.executable, "-m", _PROGRAM, str(told), *words]
-        status = _run(argv, log)
+        ranks = how.ranks
+        asked = {"out": str(out), "steps": how.steps, "rewards": how.rewards, "record": record}
+        if ranks is not None:
+            asked["ranks"] = [ranks.rank, ranks.size, str(ranks.folder)]
+        write_json(told, asked)
+        status = _run([sys.executable, "-m", _PROGRAM, str(told), *words], log, _look(how))
         if out.is_file():
             answer: Mapping[str, Any] = read_json(out)
             return answer
-        raise InputError(_why(script, status, log))
+        why = _why(script, status, log)
+        if ranks is not None:
+            ranks.ended(why)
+            ranks.check(time.time(), how.limit)
+        raise InputError(why)
 
 
-def several_text(count: int) -> str:
-    """Return what is said of several processes."""
-    return f"{count} processes train together, and the check records one alone"
+def _look(how: How) -> Callable[[], None]:
+    """Return what is done while the script runs: the first process sees whether another has ended, the others whether it has."""
+    ranks, begun = how.ranks, time.time()
+    if ranks is None:
+        return lambda: None
+    return ranks.need_no_end if ranks.rank else lambda: ranks.check(begun, how.limit)
 
 
-def _need_one_process(words: Sequence[str]) -> None:
-    """Raise InputError where a launcher started several of these; the first process says so.
-
-    The others wait for it, since a launcher ends all processes when one has ended.
-    """
-    told = (os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK"))
-    count, rank = (int(each) if each.isdecimal() else 0 for each in told)
-    if count < 2:
-        return
-    if rank:
-        time.sleep(_WAIT)
-        raise SystemExit(2)
-    command = shlex.join(["rlvr-debug", "check", *words])
-    raise InputError(f"{several_text(count)} (WORLD_SIZE): run `{command}` without a launcher")
-
-
-def _run(argv: Sequence[str], log: Path) -> int:
-    """Run the program, and pass on to stderr what it says as it says it."""
+def _run(argv: Sequence[str], log: Path, look: Callable[[], None]) -> int:
+    """Run the program, and pass on to stderr what it says as it says it. look: is called meanwhile."""
     package = str(Path(__file__).resolve().parents[3])
     places = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
@@ -97,6 +92,7 @@ def _run(argv: Sequence[str], log: Path) -> int:
             elif status is not None:
                 return status
             else:
+                look()
                 status = _ended(process)
 
 

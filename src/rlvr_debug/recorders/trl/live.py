@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import TrainerCallback, TrainerState
 
-from rlvr_debug.recorders.trl.checking import several_text
+from rlvr_debug.recorders.ranks import part_of
 from rlvr_debug.recorders.trl.recorder import Recorder
 from rlvr_debug.recorders.trl.seams import Seams, warn
 from rlvr_debug.replay.answer import answer_of, answer_text
@@ -46,13 +46,19 @@ class Steps(TrainerCallback):  # type: ignore[misc] # transformers' types are no
 
 
 def recorded(
-    trainer: Any, run: Callable[[], Any], *, steps: int, rewards: bool
+    trainer: Any,
+    run: Callable[[], Any],
+    *,
+    steps: int,
+    rewards: bool,
+    beat: Callable[[str], None] = lambda _: None,
 ) -> tuple[Record, float]:
     """Return the record of so many optimizer steps of the trainer, and the seconds that they took.
 
-    run: trains, and returns when a callback stops it. rewards: whether reward functions are called again.
+    run: trains, and returns when a callback stops it. rewards: whether reward functions are called again. beat: is told
+    of each call that is watched. Of several processes it is this one's part.
     """
-    return watched(Recorder(trainer, steps=steps, rewards=rewards), trainer, run)
+    return watched(Recorder(trainer, steps=steps, rewards=rewards, beat=beat), trainer, run)
 
 
 def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[Record, float]:
@@ -70,6 +76,9 @@ def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[R
         record = recorder.detach()
     ran = time.perf_counter() - started
     recorder.take_saved()
+    if trainer.accelerator.num_processes > 1:
+        main = trainer.accelerator.is_main_process
+        record = part_of(record, recorder.random, main=main)
     return record, ran
 
 
@@ -182,6 +191,7 @@ def _several(trainer: Any) -> bool:
     accelerator = trainer.accelerator
     if accelerator.num_processes > 1 and accelerator.is_main_process:
         warn(
-            f"{several_text(accelerator.num_processes)}; nothing is checked, and the training goes on"
+            f"{accelerator.num_processes} processes train together, and only `rlvr-debug check` records those; nothing is "
+            "checked, and the training goes on"
         )
     return bool(accelerator.num_processes > 1)

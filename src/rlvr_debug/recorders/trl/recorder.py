@@ -27,6 +27,7 @@ from rlvr_debug.recorders.keeping import (
     state_of,
     whole_norms,
 )
+from rlvr_debug.recorders.ranks import digest
 from rlvr_debug.recorders.trl.beforehand import Needs, large_note, needs_of, version_note
 from rlvr_debug.recorders.trl.first_releases import at_once, sampled_batch
 from rlvr_debug.recorders.trl.kept import (
@@ -74,7 +75,8 @@ class Recorder(LossWatch):
 
     rewards: whether reward functions are called again, at the end. steps: optimizer steps; where a generation serves
     several, up to the first of the second generation are recorded, and at most `most`. own: whether the user made the
-    optimizer; None: if there is one before it trains. still: whether dropout is switched off while it records.
+    optimizer; None: if there is one before it trains. still: whether dropout is switched off while it records. beat: is
+    told of each call that is watched.
     """
 
     _library = "trl"
@@ -88,8 +90,12 @@ class Recorder(LossWatch):
         rewards: bool = True,
         own: bool | None = None,
         still: bool = True,
+        beat: Callable[[str], None] = lambda _: None,
     ) -> None:
-        super().__init__(Seams())
+        super().__init__(Seams(beat))
+        self.random: list[
+            str
+        ] = []  # digests of the state that tokens are drawn with, by generation
         self._trainer, self._steps, self._most = trainer, steps, most
         self._model = trainer.accelerator.unwrap_model(trainer.model)
         self._made = 0  # optimizer steps
@@ -244,6 +250,7 @@ class Recorder(LossWatch):
             return
         generation = Generation([kept_row(row) for row in inputs], self._weights.take())
         self.record.generations.append(generation)
+        self.random.append(digest(torch.get_rng_state()))
         self._rewards.begin()
         with self._in("generation"):
             out = yield

@@ -44,10 +44,11 @@ Hook = Callable[..., Generator[None, Any, Any]]
 class Seams:
     """Puts hooks in place and takes them away again.
 
-    failed: by the name of what a hook records, why that could not be recorded.
+    failed: by the name of what a hook records, why that could not be recorded. beat: is told of each call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beat: Callable[[str], None] = lambda _: None) -> None:
+        self.beat = beat
         self.failed: dict[str, str] = {}
         self._undo: list[Callable[[], Any]] = []
 
@@ -74,6 +75,7 @@ class Seams:
 
         @functools.wraps(function)
         def call(*given: Any, **named: Any) -> Any:
+            self.beat(what)
             seen = self.safely(what, _begun, hook, given[bound:], named)
             try:
                 out = function(*given, **named)
@@ -83,6 +85,7 @@ class Seams:
                 raise
             if seen is not None:
                 self.safely(what, _ended, seen, out)
+            self.beat(what)
             return out
 
         setattr(place, name, MethodType(call, inner.__self__) if bound else call)

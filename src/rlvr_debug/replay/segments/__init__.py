@@ -27,6 +27,7 @@ from rlvr_debug.replay.segments import (
     model_inputs,
     optimizer_step,
     policy_logprobs,
+    processes,
     prompt,
     rewards,
     sampler,
@@ -36,11 +37,13 @@ from rlvr_debug.replay.segments import (
     tool_turns,
 )
 
-__all__ = ["SEGMENTS", "Segment"]
+__all__ = ["PROCESSES", "SEGMENTS", "Segment"]
 
+PROCESSES = "several processes"
 
 # what a segment is of: without any, it was not seen
 _PARTS: Mapping[str, Callable[[Record], bool]] = {
+    PROCESSES: lambda record: bool(record.processes),
     "rows": lambda record: any(each.rows for each in record.generations),
     "calls of the sampler": lambda record: any(each.calls for each in record.generations),
     "rollouts": lambda record: bool(record.generations),
@@ -90,6 +93,7 @@ def _segment(
 _CALLS, _MICROS = "calls of the sampler", "micro-batches"
 _OLD, _REFERENCE = fixed_logprobs.old_instances, fixed_logprobs.reference_instances
 SEGMENTS = (
+    _segment(processes, of=PROCESSES, trains=True),
     _segment(groups, of="rows"),
     _segment(prompt, of=_CALLS),
     _segment(sampling_settings, of=_CALLS),

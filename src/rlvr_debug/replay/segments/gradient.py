@@ -22,7 +22,16 @@ SEGMENT = "gradient"
 Gradient = Mapping[str, Tensor]
 _Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
 _LAYER = re.compile(r"\.(\d+)\.")
-_Times = Literal["", "micro-batches", "over micro-batches", "minus one", "clip"]
+_Times = Literal[
+    "",
+    "micro-batches",
+    "over micro-batches",
+    "processes",
+    "over processes",
+    "minus one",
+    "clip",
+]
+_Only = Literal["", "first", "last", "first process"]
 _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothing of its rounding
 
 
@@ -91,11 +100,13 @@ def looked_at(record: Record) -> tuple[str, ...]:
 
 
 def _both(record: Record, network: Network, update: Update, only: str = "") -> _Pair:
-    """Return the gradient in float64 and in the run's own precision. only: of the first or last micro-batch."""
+    """Return the gradient in float64 and in the run's own precision. only: of the first or last micro-batch, or process."""
+    of, many = update.micro_batches, record.size
     micros = {
-        "": update.micro_batches,
-        "first": update.micro_batches[:1],
-        "last": update.micro_batches[-1:],
+        "": of,
+        "first": of[:many],
+        "last": of[-many:],
+        "first process": [micro for micro in of if not micro.process],
     }
     exact, rounded = (
         backward(record, network, micros[only], precision)
@@ -111,17 +122,22 @@ def _compare(
     both: Callable[..., _Pair],
     *,
     times: _Times = "",
-    only: Literal["", "first", "last"] = "",
+    only: _Only = "",
     missing: bool = False,
 ) -> Gap | None:
-    count = len(update.micro_batches)
-    if (only or times.endswith("micro-batches")) and count == 1:
+    size = record.size
+    count = len(update.micro_batches) // size
+    if (only in ("first", "last") or times.endswith("micro-batches")) and count == 1:
+        return None
+    if (only == "first process" or times.endswith("processes")) and size == 1:
         return None
     exact, rounded = both(only) if only else both()
     factors = {
         "": 1.0,
         "micro-batches": float(count),
-        "over micro-batches": 1 / count,
+        "over micro-batches": 1 / max(count, 1),
+        "processes": float(size),
+        "over processes": 1 / size,
         "minus one": -1.0,
         "clip": min(1.0, record.settings.max_grad_norm / max(norm(exact), 1e-30)),
     }

@@ -140,6 +140,8 @@ def _applies(record: Record, update: Update, knobs: dict[str, Any]) -> bool:
         return False
     if knobs.get("times") == "micro-batches" and settings.micro_batches == 1:
         return False
+    if record.size == 1 and (knobs.get("times") == "processes" or "own_tokens" in knobs):
+        return False
     if knobs.get("times") == "temperature" and settings.sampling.temperature == 1:
         return False
     return all(getattr(settings, name, None) != value for name, value in knobs.items())

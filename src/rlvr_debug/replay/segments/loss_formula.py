@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.record import Batch, MicroBatch, Record, Update
+from rlvr_debug.replay.record import Batch, Generation, MicroBatch, Record, Update
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
 
@@ -44,7 +44,7 @@ class Formula:
     ratio is clipped, the less of both counts and there is a ratio at all, signs, whether the KL is that of the
     reference to the policy and whether it has a gradient, what the
     whole is multiplied by (times, to the power), whether the sampler is corrected for, and whether tokens are counted over
-    the update (window) or over its generation.
+    the update (window) or over its generation, or by each process over its own (own_tokens).
     """
 
     mask: Annotated[str, OneOf(_MASKS.keys)] = ""
@@ -56,8 +56,9 @@ class Formula:
     kl_sign: int = 1
     kl_reversed: bool = False
     kl_detached: bool = False
-    times: Literal["", "micro-batches", "temperature", "two"] = ""
+    times: Literal["", "micro-batches", "processes", "temperature", "two"] = ""
     power: int = 1
+    own_tokens: bool = False
     corrected: bool = True
     entropy_sign: int = 1
     window: bool = True
@@ -105,7 +106,8 @@ def expected_loss(
     if settings.top_entropy_quantile < 1:
         if entropies is None:
             raise NotSeen("the loss reads entropies, and these were not seen")
-        high = _high_entropy(entropies.detach(), counted, settings.top_entropy_quantile)
+        pool = _pool(record, update, micro, entropies.detach(), counted)
+        high = _high_entropy(entropies.detach(), counted, pool, settings.top_entropy_quantile)
         per_token = per_token * high
     if how.corrected and settings.importance_correction and settings.loss_type != "vespo":
         if given.importance_weights is None:
@@ -117,16 +119,18 @@ def expected_loss(
         kl = kl.detach() if how.kl_detached else kl
         kl = kl * weight if settings.use_bias_correction_kl else kl
         per_token = per_token + how.kl_sign * settings.kl_beta * kl
-    loss = _aggregated(record, settings, update, micro, per_token, counted, how.window)
+    loss = _aggregated(record, settings, update, micro, per_token, counted, how)
     if settings.entropy_coef:
         if entropies is None:
             raise NotSeen("the loss reads entropies, and these were not seen")
         bonus = counted if high is None else counted * high
         mean = (entropies * bonus).sum() / bonus.sum().clamp(min=1)
-        loss = loss - how.entropy_sign * settings.entropy_coef * mean / settings.micro_batches
+        parts = settings.micro_batches * record.size
+        loss = loss - how.entropy_sign * settings.entropy_coef * mean / parts
     factors = {
         "": 1.0,
         "micro-batches": float(settings.micro_batches),
+        "processes": float(record.size),
         "temperature": settings.sampling.temperature,
         "two": 2.0,
     }
@@ -220,12 +224,28 @@ def _on_policy(
     return ((advantages >= 0) | near).to(logprobs.dtype)
 
 
-def _high_entropy(entropies: Tensor, counted: Tensor, quantile: float) -> Tensor:
-    """Return which tokens are among the share `quantile` of highest entropy: arXiv 2506.01939; [b, C]."""
-    own = entropies[counted.bool()].float()
-    if not len(own):
+def _pool(
+    record: Record, update: Update, micro: MicroBatch, entropies: Tensor, counted: Tensor
+) -> Tensor:
+    """Return the entropies of all tokens that one is ranked among, [n]: those that all processes compute at the same time."""
+    own, ids = [entropies[counted.bool()].float()], micro.given.completion_ids
+    if record.size > 1:
+        made = update.micro_batches
+        place = next(n for n, each in enumerate(made) if each.given.completion_ids is ids)
+        first = place - place % record.size
+        own += [
+            each.entropies[each.given.loss_mask.bool()].float()
+            for number, each in enumerate(made[first : first + record.size], first)
+            if number != place and each.entropies is not None
+        ]
+    return torch.cat(own)
+
+
+def _high_entropy(entropies: Tensor, counted: Tensor, pool: Tensor, quantile: float) -> Tensor:
+    """Return which tokens are among the share `quantile` of highest entropy: arXiv 2506.01939; [b, C]. pool: of all of them."""
+    if not len(pool):
         return torch.zeros_like(counted)
-    threshold = torch.quantile(own, 1 - quantile)
+    threshold = torch.quantile(pool, 1 - quantile)
     return ((entropies.float() * counted >= threshold) & counted.bool()).to(counted.dtype)
 
 
@@ -236,37 +256,48 @@ def _aggregated(
     micro: MicroBatch,
     values: Tensor,
     mask: Tensor,
-    window: bool,
+    how: Formula,
 ) -> Tensor:
     """Return a micro-batch's part of the update's loss. values: [b, C] or [b, 1].
 
-    window: tokens are counted over the update, as settings.tokens_counted says; else over the generation, whatever part
-    of it the update is of.
+    how.window: tokens are counted over the update, as settings.tokens_counted says; else over the generation, whatever
+    part of it the update is of.
     """
     rows = sum(len(each.given.completion_ids) for each in update.micro_batches)
     kind = settings.loss_type
     if kind in ("grpo", "sapo"):
         return ((values * mask).sum(1) / mask.sum(1).clamp(min=1)).sum() / rows
     if kind == "bnpo":
-        return (values * mask).sum() / mask.sum().clamp(min=1) / settings.micro_batches
+        parts = settings.micro_batches * record.size
+        return (values * mask).sum() / mask.sum().clamp(min=1) / parts
     if kind == "dr_grpo":
         return (values * mask).sum() / (rows * settings.max_completion_length)
     if kind == "luspo":
         return (values * mask).sum(1).sum() / rows
     tokens = sum(
-        batch_of(record.generations[number]).loss_mask.sum().clamp(min=1).to(values.dtype) * share
-        for number, share in _counted_in(settings, update, micro, window).items()
+        _tokens(record, record.generations[number], micro, how).to(values.dtype) * share
+        for number, share in _counted_in(record, settings, update, micro, how.window).items()
     )
     return (values * mask).sum() / tokens
 
 
+def _tokens(record: Record, generation: Generation, micro: MicroBatch, how: Formula) -> Tensor:
+    """Return how many tokens of a generation the loss counts; by a process for itself, as many times its own."""
+    mask = batch_of(generation).loss_mask
+    if how.own_tokens:
+        mask = mask[torch.tensor(generation.processes) == micro.process]
+        return mask.sum().clamp(min=1) * record.size
+    return mask.sum().clamp(min=1)
+
+
 def _counted_in(
-    settings: Settings, update: Update, micro: MicroBatch, window: bool
+    record: Record, settings: Settings, update: Update, micro: MicroBatch, window: bool
 ) -> dict[int, float]:
     """Return how often each generation's tokens are counted in what a micro-batch's sum is divided by."""
     if not window:
         return {micro.generation: 1.0}
+    steps = settings.steps_per_generation * record.size
     if settings.tokens_counted == "generation":
-        return {micro.generation: len(update.micro_batches) / settings.steps_per_generation}
+        return {micro.generation: len(update.micro_batches) / steps}
     passes = Counter(each.generation for each in update.micro_batches)
-    return {number: count / settings.steps_per_generation for number, count in passes.items()}
+    return {number: count / steps for number, count in passes.items()}

@@ -38,7 +38,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
     trained: dict[int, Counter[int]] = {}
     for number, update in enumerate(record.updates):
         where = f"update {number + 1}"
-        count, expected = len(update.micro_batches), record.settings.micro_batches
+        count, expected = len(update.micro_batches), record.settings.micro_batches * record.size
         said = f"{count} micro-batches, expected {expected}"
         yield Instance(where, partial(_wrong, count != expected), partial(str, said))
         for micro in update.micro_batches:

@@ -1,0 +1,542 @@
+"""The check of several processes: what each recorded becomes one record, and what differs between them is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json
+from rlvr_debug.recorders.ranks import digest, merged, part_of
+from rlvr_debug.recorders.trl.launched import (
+    Ranks,
+    as_one,
+    launched,
+    launcher_words,
+    take_launcher_words,
+)
+from rlvr_debug.replay.answer import answer_of
+from rlvr_debug.replay.check import check
+from rlvr_debug.replay.record import Generation, MicroBatch, Record
+from rlvr_debug.replay.store import check_folder, read_part, write_record
+from tests.record_folders import change, line
+from tests.small_record import small_record
+
+TRL = find_spec("trl") is not None
+SCRIPT = ROOT / "benchmarks" / "check" / "script.py"
+needs_trl = pytest.mark.skipif(not TRL, reason="trl is not installed: no trainer to check")
+
+# --- records of several processes, made of one
+
+
+def part(whole: Record, rank: int, size: int = 2) -> Record:
+    """Return what one of `size` processes would have recorded of the same steps: its own rows."""
+    own = replace(
+        whole,
+        generations=[_rows(each, rank, size) for each in whole.generations],
+        updates=[
+            replace(
+                update,
+                micro_batches=[_micro(micro, rank, size) for micro in update.micro_batches],
+            )
+            for update in whole.updates
+        ],
+    )
+    return part_of(own, [f"{rank}"] * len(whole.generations), main=not rank)
+
+
+def _rows(generation: Generation, rank: int, size: int) -> Generation:
+    count = len(generation.rows) // size
+    here = slice(rank * count, (rank + 1) * count)
+    [call] = generation.calls
+    batch = generation.batch
+    assert batch is not None
+    cut = {name: t[here] for name, t in vars(batch).items() if t is not None}
+    lists = ("returned", "again", "backwards", "alone")
+    return replace(
+        generation,
+        rows=generation.rows[here],
+        calls=[
+            replace(
+                call,
+                prompts=call.prompts[here],
+                outputs=call.outputs[here],
+                logprobs=call.logprobs[here],
+            )
+        ],
+        messages=(generation.messages or [])[here],
+        reward_calls=[
+            replace(
+                each,
+                columns={name: values[here] for name, values in each.columns.items()},
+                **{name: getattr(each, name)[here] for name in lists},
+            )
+            for each in generation.reward_calls
+        ],
+        batch=replace(batch, **{**cut, "rows": None}),
+    )
+
+
+def _micro(micro: MicroBatch, rank: int, size: int) -> MicroBatch:
+    """Return the rows of a micro-batch that are of this process, whose gradients are averaged with the others'."""
+    rows = micro.given.rows
+    assert rows is not None
+    assert micro.forward is not None
+    assert micro.logprobs is not None
+    assert micro.grad_logprobs is not None
+    count = 4 // size
+    here = (rows // count == rank).nonzero()[:, 0]
+    given = micro.given.of_rows(here)
+    assert given.rows is not None
+    return replace(
+        micro,
+        given=replace(given, rows=given.rows - rank * count),
+        forward=micro.forward.of_rows(here),
+        logprobs=micro.logprobs[here],
+        grad_logprobs=micro.grad_logprobs[here] * size,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole() -> Record:
+    return small_record()
+
+
+def told(record: Record) -> dict[str, Any]:
+    return answer_of(record, check(record))
+
+
+def test_parts_of_the_same_steps_are_checked_as_the_one_process_that_made_them(
+    whole: Record, tmp_path: Path
+) -> None:
+    write_record(part(whole, 1), tmp_path / "part-1")
+    one = merged([part(whole, 0), read_part(tmp_path / "part-1")])
+    assert one.size == 2
+    for mine, theirs in zip(one.generations, whole.generations, strict=True):
+        assert mine.rows == theirs.rows
+        assert mine.processes == [0, 0, 1, 1]
+        assert [call.outputs for call in mine.calls] == [call.outputs for call in theirs.calls]
+        assert mine.rewards is not None
+        assert theirs.rewards is not None
+        assert torch.equal(mine.rewards, theirs.rewards)
+        assert [vars(each) for each in mine.reward_calls] == [vars(x) for x in theirs.reward_calls]
+    write_record(one, tmp_path / "whole")
+    before, after = told(whole), check_folder(tmp_path / "whole")
+    statuses = {each["segment"]: each["status"] for each in after["segments"]}
+    assert statuses.pop("processes") == "agrees"
+    assert statuses == {each["segment"]: each["status"] for each in before["segments"]}
+    assert after["first"] is None, after["answer"]
+
+
+def test_a_record_of_the_first_version_is_read(whole: Record, tmp_path: Path) -> None:
+    write_record(whole, tmp_path / "record")
+    change(tmp_path / "record", lambda told: told.update(version=1))
+    assert check_folder(tmp_path / "record")["first"] is None
+
+
+def _other(record: Record, **changes: Any) -> Record:
+    return replace(record, processes=[replace(record.processes[0], **changes)])
+
+
+def _times(record: Record, factor: float) -> Record:
+    """Return the record of a process whose loss is multiplied."""
+    for update in record.updates:
+        for micro in update.micro_batches:
+            assert micro.grad_logprobs is not None
+            micro.grad_logprobs = micro.grad_logprobs * factor
+    return record
+
+
+def _reduced_wrong(record: Record, factor: float) -> Record:
+    """Return the record of the first process whose gradients were exchanged wrongly; the clip hides nothing."""
+    for update in record.updates:
+        assert update.gradients is not None
+        update.gradients = {n: g * factor for n, g in update.gradients.items()}
+    return record
+
+
+def _rewards_of_the_first(record: Record) -> Record:
+    for generation in record.generations:
+        batch = generation.batch
+        assert batch is not None
+        generation.batch = replace(batch, advantages=batch.advantages.flip(0))
+    return record
+
+
+def _weights(record: Record) -> Record:
+    held = [*record.processes[0].weights]
+    held[2] = {**held[2], "lm_head.weight": "another"}
+    return _other(record, weights=held)
+
+
+MISTAKES: Mapping[str, tuple[Callable[[Record, Record], list[Record]], str, str]] = {
+    "other weights after an update": (
+        lambda a, b: [a, _weights(b)],
+        "processes",
+        "weights differ between process 0 and process 1: 1 of ",
+    ),
+    "other settings": (
+        lambda a, b: [a, replace(b, settings=replace(b.settings, clip=0.3))],
+        "processes",
+        "clip 0.3 and 0.2",
+    ),
+    "gradients that were not exchanged": (
+        lambda a, b: [a, _other(b, gradients=[{"lm_head.weight": "own"}] * 3)],
+        "processes",
+        "gradients differ",
+    ),
+    "the optimizer's state": (
+        lambda a, b: [a, _other(b, states=[{}] * 3)],
+        "processes",
+        "the optimizer's states differ",
+    ),
+    "the same rows": (
+        lambda a, _: [replace(a, settings=replace(a.settings, data_rows=9))] * 2,
+        "processes",
+        "has the rows of process 0",
+    ),
+    "a loss over the processes twice": (
+        lambda a, b: [_times(a, 0.5), _times(b, 0.5)],
+        "loss",
+        "divided by the number of processes twice",
+    ),
+    "a loss times the processes": (
+        lambda a, b: [_times(a, 2), _times(b, 2)],
+        "loss",
+        "multiplied by the number of processes",
+    ),
+    "a process without a loss": (lambda a, b: [a, _times(b, 0)], "loss", ""),
+    "gradients that were summed": (
+        lambda a, b: [_reduced_wrong(a, 2), b],
+        "gradient",
+        "multiplied by the number of processes: summed over them",
+    ),
+    "advantages of other rows": (lambda a, b: [a, _rewards_of_the_first(b)], "advantages", ""),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_between_processes_is_found_where_it_is(name: str) -> None:
+    make, segment, said = MISTAKES[name]
+    whole = small_record()  # a mistake writes to it
+    answer = told(merged(make(part(whole, 0), part(whole, 1))))
+    assert answer["first"] == segment, answer["answer"]
+    assert said in answer["answer"]
+
+
+def test_equal_random_states_count_where_both_sample_the_same_rows(whole: Record) -> None:
+    for generation in whole.generations:
+        assert generation.rows[0] != generation.rows[2]
+    parts = [_other(part(whole, rank), random=["one", "one"]) for rank in (0, 1)]
+    assert told(merged(parts))["first"] is None
+    wide = replace(whole, settings=replace(whole.settings, group_size=4))
+    wide = replace(wide, generations=[replace(g, rows=[g.rows[0]] * 4) for g in wide.generations])
+    parts = [_other(part(wide, rank), random=["one", "one"]) for rank in (0, 1)]
+    found = told(merged(parts))
+    assert "draws tokens with the random numbers of process 0" in found["answer"]
+
+
+def test_a_process_that_sampled_otherwise_is_found_in_the_sampling_settings() -> None:
+    whole = small_record()
+    other = part(whole, 1)
+    for generation in other.generations:
+        [call] = generation.calls
+        assert call.used is not None
+        generation.calls = [replace(call, used=replace(call.used, temperature=0.5))]
+    assert told(merged([part(whole, 0), other]))["first"] == "sampling settings"
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            lambda told: told["generations"][0].update(processes=[0, 1]),
+            "key 'generations.0.processes' is of length 2, expected 4, one for each rollout",
+        ),
+        (
+            lambda told: told["generations"][0].update(processes=[0, 0, 1, 2]),
+            "key 'generations.0.processes' is 2 somewhere, expected from 0 to 1",
+        ),
+        (
+            lambda told: told["updates"][0]["micro_batches"][1].update(process=7),
+            "key 'updates.0.micro_batches.1.process' is 7 somewhere, expected from 0 to 1",
+        ),
+    ],
+)
+def test_processes_that_do_not_fit_are_refused(
+    whole: Record, tmp_path: Path, how: Any, said: str
+) -> None:
+    write_record(merged([part(whole, 0), part(whole, 1)]), tmp_path / "record")
+    change(tmp_path / "record", how)
+    assert said in line(tmp_path / "record")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_a_digest_is_of_bits_type_and_shape(dtype: torch.dtype) -> None:
+    one = torch.tensor([0, 1, 2, 3]).to(dtype)
+    assert digest(one) == digest(one.clone())
+    others = [one.view(2, 2), one.flip(0), one.double()]
+    assert len({digest(each) for each in (one, *others)}) == 4
+    zero = torch.zeros(1)
+    assert digest(zero) != digest(-zero)  # equal numbers, other bits
+
+
+# --- how processes end together
+
+
+def ranks(folder: Path, size: int = 2) -> list[Ranks]:
+    (folder / "main").write_text(str(os.getpid()), encoding="utf-8")
+    return [Ranks(rank, size, folder) for rank in range(size)]
+
+
+def test_the_first_that_ended_is_named_and_not_those_that_it_took_along(tmp_path: Path) -> None:
+    first, second = ranks(tmp_path)
+    first.check(time.time(), 60)
+    second.ended("train.py: ended: ValueError: bad")
+    first.ended("train.py: ended: connection closed by peer")
+    second.ended("said again")
+    with pytest.raises(InputError, match=r"^rank 1: train.py: ended: ValueError: bad$"):
+        first.check(time.time(), 60)
+
+
+def test_a_rank_that_does_not_get_on_is_named_after_the_limit(tmp_path: Path) -> None:
+    first, second = ranks(tmp_path)
+    first.beat(7, "gradients")
+    second.beat(3, "rewards")
+    first.check(0, 60)
+    for file in tmp_path.glob("beat-*"):
+        os.utime(file, (1, 1))
+    with pytest.raises(
+        InputError, match=r"rank 1: waits or hangs after 3 .* rewards, where another"
+    ):
+        first.check(0, 60)
+    second.beat(7, "gradients")
+    os.utime(tmp_path / "beat-1", (1, 1))
+    with pytest.raises(InputError, match="all ranks wait after 7 recorded calls"):
+        first.check(0, 60)
+    for rank in (first, second):  # all is recorded: the check itself may take its time
+        rank.part(rank.rank).mkdir()
+    first.check(0, 60)
+
+
+def test_all_end_with_the_status_of_the_first_which_alone_speaks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = signal.getsignal(signal.SIGTERM)
+    first, second = ranks(tmp_path)
+    second._write("left-1", 0)
+    with pytest.raises(SystemExit) as end, as_one(first):
+        raise InputError("rank 1: bad")
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "error: rank 1: bad\n"
+    assert not tmp_path.exists()
+    tmp_path.mkdir()
+    ranks(tmp_path)
+    first._write("status", 3)
+    with pytest.raises(SystemExit) as end, as_one(second):
+        raise InputError("not printed")
+    assert end.value.code == 3
+    assert capsys.readouterr().err == ""
+    (tmp_path / "status").unlink()
+    (tmp_path / "main").write_text(str(2**22 + 7), encoding="utf-8")  # no such process
+    assert second.wait() == 2
+    signal.signal(signal.SIGTERM, kept)
+
+
+def test_ranks_are_read_from_the_launchers_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert launched({}) is None
+    assert launched({"WORLD_SIZE": "1", "RANK": "0"}) is None
+    told = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "1234"}
+    one, two = (launched({**told, "RANK": rank}) for rank in ("0", "1"))
+    assert one is not None
+    assert two is not None
+    assert (one.rank, two.rank, one.size) == (0, 1, 2)
+    assert one.folder == two.folder
+    assert one.folder.stat().st_mode & 0o077 == 0
+    with pytest.raises(InputError, match="several machines"):
+        launched({**told, "RANK": "1", "LOCAL_WORLD_SIZE": "1"})
+
+
+def test_the_script_gets_what_deepspeeds_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RLVR_DEBUG_LAUNCHER_WORDS", raising=False)
+    words = ["--local_rank=1", "check", "train.py"]
+    take_launcher_words(words)
+    assert words == ["check", "train.py"]
+    assert launcher_words() == ["--local_rank=1"]
+    monkeypatch.delenv("RLVR_DEBUG_LAUNCHER_WORDS")
+
+
+# --- TRL's trainer in two processes
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Any]:
+    from benchmarks.check.forks import Forks
+
+    with Forks(sys.executable) as started:
+        yield started
+
+
+def checked(forks: Any, folder: Path, *words: str) -> Mapping[str, Any]:
+    status, said = forks.run([str(SCRIPT), *words], folder, 200, 2)
+    assert (folder / "answer.json").is_file(), (status, said[-2000:])
+    answer: Mapping[str, Any] = read_json(folder / "answer.json")
+    return answer
+
+
+LIGHT = ("gradients-not-reduced",)
+HEAVY = (
+    *(
+        "rows-not-sharded",
+        "one-seed-on-every-rank",
+        "slice-of-the-first-rank",
+        "groups-cut-by-rank",
+    ),
+    *(
+        "tokens-counted-by-each-rank",
+        "loss-times-the-ranks",
+        "gradients-summed",
+        "own-rewards-first",
+    ),
+)
+
+
+@needs_trl
+@pytest.mark.parametrize(
+    "fault", [*LIGHT, *(pytest.param(each, marks=pytest.mark.heavy) for each in HEAVY)]
+)
+def test_a_fault_of_two_processes_is_found_where_it_is(
+    forks: Any, tmp_path: Path, fault: str
+) -> None:
+    from benchmarks.check.faults import FAULTS
+
+    answer = checked(forks, tmp_path, "--fault", fault)
+    assert answer["first"] in FAULTS[fault].segments, answer["answer"]
+
+
+@needs_trl
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "kl",
+        *(
+            pytest.param(each, marks=pytest.mark.heavy)
+            for each in ("groups-across-processes", "lora+kl", "top-entropy", "tools", "loss-bnpo")
+        ),
+    ],
+)
+def test_a_healthy_script_of_two_processes_agrees(forks: Any, tmp_path: Path, setting: str) -> None:
+    answer = checked(forks, tmp_path, "--setting", setting)
+    assert answer["first"] is None, answer["answer"]
+    [processes] = [each for each in answer["segments"] if each["segment"] == "processes"]
+    assert processes["status"] == "agrees"
+    assert "not seen" not in {each["status"] for each in answer["segments"]}
+
+
+TRAIN = """
+import os, sys, time
+from benchmarks.check.case import TINY, plain, train
+from rlvr_debug.recorders.ranks import digest
+how = sys.argv[1]
+case = plain(str(TINY), "float32", 0, "out").told(max_steps=3, beta=0.04)
+rank = os.environ["RANK"]
+if how == "raises" and rank == "1":
+    raise ValueError("no such data")
+if how == "ends" and rank == "1":
+    sys.exit(0)
+def hang(trainer):
+    made = trainer._calculate_rewards
+    def late(*args):
+        if rank == "1":
+            time.sleep(3600)
+        return made(*args)
+    trainer._calculate_rewards = late
+trainer = train(case.then(hang) if how == "hangs" else case)
+held = {name: digest(weight) for name, weight in trainer.model.named_parameters()}
+import json
+open(f"weights-{rank}.json", "w").write(json.dumps(held))
+"""
+
+
+def together(folder: Path, *words: str) -> tuple[int, str, str]:
+    """Return the launcher's status and what it said; nothing that it started is left."""
+    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    process = subprocess.Popen(
+        [*launcher, "--master_port", "0", *words],
+        cwd=folder,
+        stdout=-1,
+        stderr=-1,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+    )
+    try:
+        out, err = process.communicate(timeout=400)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+CHECK = ("-m", "rlvr_debug", "check")
+
+
+@needs_trl
+@pytest.mark.heavy
+def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank(
+    tmp_path: Path,
+) -> None:
+    status, out, err = together(tmp_path, *CHECK, "--save", "record", "train.py", "healthy")
+    assert status == 0, err
+    assert out.count("Every segment that was seen agrees") == 1
+    told = read_json(tmp_path / "record" / "record.json")
+    assert together(tmp_path, "train.py", "healthy")[0] == 0
+    for rank, process in enumerate(told["processes"]):
+        plain = json.loads((tmp_path / f"weights-{rank}.json").read_text(encoding="utf-8"))
+        assert process["weights"][-1] == plain
+        assert process["weights"][0] != plain
+
+
+@needs_trl
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            "raises",
+            "rank 1: train.py: ended before its steps were recorded: ValueError: no such data",
+        ),
+        ("ends", "rank 1: train.py: ended before its steps were recorded: exit status 0"),
+        ("hangs", "rank 1: waits or hangs after "),
+    ],
+)
+def test_a_rank_that_ends_or_hangs_is_one_line_and_leaves_nothing_behind(
+    tmp_path: Path, how: str, said: str
+) -> None:
+    limit = ("--limit", "30") if how == "hangs" else ()
+    status, out, err = together(tmp_path, *CHECK, *limit, "train.py", how)
+    assert status
+    assert out == ""
+    [error] = [each for each in err.splitlines() if each.startswith("error: ")]
+    assert error.startswith(f"error: {said}")
+    assert err.count("exitcode  : 2") == 2

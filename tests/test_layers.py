@@ -44,7 +44,7 @@ LAYERS = (
     ("verdicts",),
     ("study",),
     ("report",),
-    ("cli", "tasksets"),
+    ("cli", "tasksets", "__main__"),
 )
 
 

@@ -32,7 +32,7 @@ from tests.small_record import SHAPE
             lambda told: told.update(version=VERSION + 1),
             f"record.json: version is int {VERSION + 1}",
         ),
-        (lambda told: told.update(version=0), f"version is int 0, expected {VERSION}"),
+        (lambda told: told.update(version=0), f"version is int 0, expected 1 or {VERSION}"),
         (lambda told: told.pop("version"), "version is NoneType None"),
         (lambda told: told.update(setings={}), "unknown key 'setings': did you mean 'settings'?"),
         (lambda told: told.update(tokenizer="evil"), "unknown key 'tokenizer': did you mean"),

@@ -41,7 +41,7 @@ def main() -> None:
 
     make_watchable()  # before the script takes hold of a method
     imported = time.perf_counter() - started
-    ranks = Ranks(*told["ranks"][:2], Path(told["ranks"][2])) if "ranks" in told else None
+    ranks = _ranks(*told["ranks"]) if "ranks" in told else None
     inner, make = GRPOTrainer.train, GRPOTrainer.__init__
     made: dict[int, dict[str, Any]] = {}
 
@@ -71,6 +71,10 @@ def main() -> None:
         if ranks is not None:
             ranks.ended(f"{script}: ended before its steps were recorded: {_last(error)}")
         raise
+
+
+def _ranks(rank: int, size: int, folder: str) -> Ranks:
+    return Ranks(rank, size, Path(folder))
 
 
 def _last(error: BaseException) -> str:

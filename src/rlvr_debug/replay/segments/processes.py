@@ -28,6 +28,8 @@ _SHOWN = 3
 
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
+    if not record.processes:
+        return
     first, *others = record.processes
     for number, other in enumerate(others, 1):
         names = _other_settings(record, other)

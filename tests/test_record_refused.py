@@ -54,7 +54,7 @@ from tests.small_record import SHAPE
         ),
         (
             lambda told: told["generations"][1]["reward_calls"][0]["returned"].append("nan"),
-            "key 'generations.1.reward_calls.0.returned.4' is str 'nan', expected a number, null,",
+            "key 'generations.1.reward_calls.evens.returned.4' is str 'nan', expected a number, null,",
         ),
         (lambda told: told["settings"].pop("loss_type"), "key 'settings.loss_type' is missing"),
         (lambda told: told["settings"].update(group_size=3), "'generations.0' is of 4 rollouts"),

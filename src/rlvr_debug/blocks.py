@@ -283,7 +283,8 @@ def _names(loc: Iterable[Any], value: Any) -> Iterator[str]:
     for part in loc:
         if part in (A_LIST.tag, A_MAPPING.tag):
             continue
-        is_item = isinstance(part, int) and isinstance(value, list | tuple)
+        # what is missing at the end of a list has a number, too
+        is_item = isinstance(part, int) and isinstance(value, list | tuple) and part < len(value)
         value = value[part] if is_item else value.get(part) if isinstance(value, dict) else None
         named = is_item and isinstance(value, dict) and "name" in value
         yield str(value["name"] if named else part)

@@ -148,6 +148,11 @@ def _starts(generations: Sequence[Generation]) -> list[int]:
     return [sum(counts[:rank]) for rank in range(len(counts))]
 
 
+def _numbered(numbers: Sequence[int], weights: int | None) -> int | None:
+    """Return the number that weights of a part have in the whole record; None where they are not known."""
+    return None if weights is None else numbers[weights]
+
+
 def _generation(
     settings: Settings, parts: Sequence[Generation], numbers: Sequence[Sequence[int]]
 ) -> Generation:
@@ -157,7 +162,7 @@ def _generation(
     rewards = [_own_rewards(each.rewards, counts, rank) for rank, each in enumerate(parts)]
     return Generation(
         rows=[row for each in parts for row in each.rows],
-        weights=numbers[0][parts[0].weights],
+        weights=_numbered(numbers[0], parts[0].weights),
         calls=_calls(settings.sampling, parts, starts, numbers),
         messages=None if None in messages else [m for own in messages for m in own or ()],
         reward_calls=_reward_calls(parts),
@@ -205,7 +210,7 @@ def _calls(
                 outputs=[ids for call in calls for ids in call.outputs],
                 logprobs=[values for call in calls for values in call.logprobs] if known else [],
                 used=_used(asked, [call.used for call in calls]),
-                weights=turn[0][3][calls[0].weights],
+                weights=_numbered(turn[0][3], calls[0].weights),
                 rows=[start + row for start, own, _, _ in turn for row in own],
             )
         )

@@ -44,6 +44,7 @@ def case_answer(*present: str, unseen: bool = False, said: str = "") -> dict[str
             "reason": said,
             "passed": True,
             "said": said,
+            "fix": said,
         }
         for name in CONSEQUENCES
     ]
@@ -53,6 +54,7 @@ def case_answer(*present: str, unseen: bool = False, said: str = "") -> dict[str
         "generations": 3,
         "updates": 3,
         "first": deviating[0] if deviating else None,
+        "later": deviating[1:],
         "answer": said or "made up.",
         "names": [],
         "hypotheses": list(present),
@@ -78,11 +80,19 @@ def deviating_answer(said: str) -> dict[str, Any]:
         "generations": 1,
         "updates": 2,
         "first": "loss",
+        "later": ["gradient"],
         "answer": f"loss: the sign is reversed. {said}.",
         "names": names,
         "hypotheses": ["gradient-explosion"],
         "next": "gradient-explosion: mend it.",
         "remarks": [said],
+        "consequences": [
+            {
+                **dict.fromkeys(("name", "bound", "reason", "said", "fix"), said),
+                "measured": {"share": 0.25},
+                "passed": False,
+            }
+        ],
         "segments": [
             segment("prompt", "not seen", note=said),
             segment("tool turns", "none"),

@@ -77,10 +77,24 @@ def test_what_deviates_is_status_3(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_module_is_checked_as_python_runs_it_and_what_it_computes_on_purpose_is_declared(
+    tmp_path: Path,
+) -> None:
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text(SCRIPT, encoding="utf-8")
+    words = ("--expect", "loss=dr_grpo", "--strict", "-m", "mine.train", "healthy", "--htlm", "x")
+    done = called(main, "rlvr-debug", "check", *words, root=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "loss: not what was declared, dr_grpo." in done.stdout
+    assert "note: --htlm is passed to the script; the check's own --html stands" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("how", "line"),
     [
-        ("fails", "ended with status 1 before its steps were recorded: KeyError: 'no such column'"),
+        ("fails", "train.py:8: KeyError: 'no such column'"),
         pytest.param(
             "cuda", "ended with status 1 before its steps were recorded: ", marks=pytest.mark.heavy
         ),
@@ -113,9 +127,14 @@ def test_a_script_that_does_not_train_is_one_line(tmp_path: Path, how: str, line
         (["."], ".: is a folder, expected a script that trains with GRPOTrainer"),
         (["--record", "r", "--save", "s"], "--save: found with --record, which is one"),
         (["--record", "r", "train.py"], "found both a script and --record, expected one of them"),
+        (["--stepz", "3", "train.py"], "no such option --stepz: did you mean '--steps'?"),
+        (["-m"], "-m: found no module, expected one that trains with GRPOTrainer"),
+        (["log.jsonl"], "log.jsonl: found a log, expected a script; `rlvr-debug diagnose"),
+        (["--expect", "loss=gmop", "train.py"], "--expect loss: no algorithm 'gmop': did you me"),
     ],
 )
 def test_words_that_are_no_check_are_one_line(tmp_path: Path, words: list[str], line: str) -> None:
+    (tmp_path / "log.jsonl").write_text('{"loss": 1.0}\n', encoding="utf-8")
     done = called(main, "rlvr-debug", "check", *words, root=tmp_path)
     assert done.returncode == 2
     assert line in done.stderr

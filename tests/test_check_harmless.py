@@ -278,3 +278,70 @@ def test_a_trainer_of_several_processes_is_not_checked_and_trains_on(
         live.LiveCheck(trainer).on_step_begin(None, SimpleNamespace(global_step=0), None)
     assert len(caplog.messages) == (2 if first else 0)
     assert all("nothing is checked" in line for line in caplog.messages)
+
+
+def turns_of(kind: str) -> Callable[..., Any]:
+    """Return a rollout function of two replies with an environment's text between them, or one with a fault."""
+
+    def reply(trainer: Any, context: list[int]) -> tuple[list[int], list[float]]:
+        ids, logprobs = list(context), []
+        for _ in range(3):
+            logits = trainer.accelerator.unwrap_model(trainer.model)(torch.tensor([ids])).logits
+            drawn = logits[0, -1].float().log_softmax(-1)
+            ids.append(int(torch.multinomial(drawn.exp(), 1)))
+            logprobs.append(float(drawn[ids[-1]]))
+        return ids[len(context) :], logprobs
+
+    @torch.no_grad()
+    def rollouts(prompts: Any, trainer: Any) -> dict[str, Any]:
+        assert trainer.rollout_func is rollouts
+        tokenizer, out = trainer.processing_class, []
+        for prompt in prompts:
+            told = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
+            start = tokenizer.apply_chat_template(prompt, **told)
+            said = tokenizer.encode(" Once more.\n", add_special_tokens=False)
+            one, first = reply(trainer, start)
+            two, second = reply(trainer, start + one + said)
+            second = first if kind == "logprobs" else second
+            mask = [1] * len(one) + [int(kind == "all")] * len(said) + [1] * len(two)
+            mask = [1, *mask[:-1]] if kind == "late" else mask
+            env = [-1.0 if kind == "scored" else 0.0] * len(said)
+            out.append((start, one + said + two, first + env + second, mask))
+        names = ("prompt_ids", "completion_ids", "logprobs", "env_mask")
+        return dict(zip(names, map(list, zip(*out, strict=True)), strict=True))
+
+    return rollouts
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [("right", None), ("late", "loss mask"), ("all", "loss mask"), ("logprobs", "sampler")],
+)
+def test_what_a_rollout_function_returns_is_held_to_the_policy_and_to_what_is_trained(
+    built: Callable[..., Any], kind: str, first: str | None
+) -> None:
+    watched = built(max_completion_length=64)
+    watched.rollout_func = turns_of(kind)
+    answer = checked(watched)
+    assert answer["first"] == first, answer["answer"]
+    seen = [statuses(answer)[name] for name in ("prompt", "tool turns", "tokens")]
+    assert seen == ["agrees"] * 3
+    assert statuses(answer)["sampling settings"] == "not seen"
+    assert first is None or "is called for rollouts (test_check_harmless.py:" in answer["answer"]
+
+
+def test_a_rollout_function_that_generates_is_seen_in_its_calls() -> None:
+    """Whatever its log-probabilities say of an environment's tokens, the sampler did not write them."""
+    from rlvr_debug.recorders.trl.sampler_calls import function_calls
+    from rlvr_debug.replay.record import Call
+
+    told = {"prompt_ids": [[1, 2]], "completion_ids": [[3, 4, 5, 6]], "logprobs": [[-1.0] * 4]}
+    calls = [Call([[1, 2]], [[3]]), Call([[1, 2, 3, 4, 5]], [[6]])]
+    one, two = function_calls(told, calls, lambda *_: [])
+    assert (one.prompts, one.outputs, one.rows) == ([[1, 2]], [[3]], [0])
+    assert (two.prompts, two.outputs, two.logprobs) == ([[1, 2, 3, 4, 5]], [[6]], [[-1.0]])
+    # a token of the policy that is certain, and one of the environment's
+    told["logprobs"] = [[-1.0, 0.0, 0.0, -1.0]]
+    [one, two] = function_calls(told, [], lambda *_: [-1.0, -1e-5, -8.0, -1.0])
+    assert (one.outputs, two.outputs) == ([[3, 4]], [[6]])
+    assert function_calls({**told, "logprobs": None}, [], lambda *_: []) == []

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from rlvr_debug.replay.consequences import CONSEQUENCES, consequences_of
 from rlvr_debug.replay.consequences.base import Consequence
-from rlvr_debug.replay.record import Batch, Call, Generation, Record, Update
+from rlvr_debug.replay.declared import Own
+from rlvr_debug.replay.record import (
+    Batch,
+    Call,
+    Generation,
+    MicroBatch,
+    ParameterGroup,
+    Record,
+    Update,
+)
 from rlvr_debug.replay.settings import Sampling, Settings
 
 EOS, PAD, WORD = 1, 0, 7
@@ -35,7 +44,7 @@ def record(rewards: list[list[float]], **told: Any) -> Record:
     gains = torch.tensor(rewards)
     gains = gains - gains.mean(1, keepdim=True)
     batch = Batch(
-        torch.full((count, 2), WORD),
+        torch.tensor([[WORD, n // size] for n in range(count)]),
         torch.ones(count, 2).long(),
         ids,
         mask,
@@ -44,7 +53,7 @@ def record(rewards: list[list[float]], **told: Any) -> Record:
     )
     call = Call([[WORD, WORD] for _ in range(count)], ids.tolist())
     generation = Generation(
-        rows=[{"prompt": f"row {n // size}"} for n in range(count)],
+        rows=[{"prompt": f"row {n // size}", "answer": f"A{n // size}"} for n in range(count)],
         calls=[call],
         rewards=torch.tensor(rewards).flatten()[:, None],
         batch=batch,
@@ -57,18 +66,43 @@ def found(of: Record, name: str) -> Consequence:
     return one
 
 
+def trained(of: Record, rate: float = 1e-6, moved: float = 0.5) -> None:
+    """Have two updates of all of the first generation in the record, of a weight of four numbers."""
+    [only] = of.generations[:1]
+    assert only.batch is not None
+    logprobs = -torch.rand(
+        only.batch.completion_ids.shape, generator=torch.Generator().manual_seed(0)
+    )
+    given = replace(only.batch, old=logprobs - 0.1, reference=logprobs + 0.1)
+    of.trainable = ("w",)
+    of.weights = [{"w": torch.ones(4) + n * moved * torch.tensor([1.0, 1, 1, 0])} for n in range(3)]
+    for number in range(2):
+        of.updates.append(
+            Update(
+                [MicroBatch(0, given, number, logprobs=logprobs)],
+                *({"w": torch.ones(4)},) * 2,
+                before=number,
+                after=number + 1,
+                optimizer="AdamW",
+                groups=[ParameterGroup(("w",), rate, 0.0)],
+            )
+        )
+
+
 LEARNED = [[0.0, 1.0, 0.0, 1.0]] * 4
 
 
 def test_what_is_ordinary_is_within_every_bound() -> None:
     ordinary = record(LEARNED, kl_beta=0.04, warmup_steps=2, total_steps=50)
-    ordinary.updates.append(Update(optimizer="AdamW"))
     [only] = ordinary.generations
     assert only.batch is not None
     ones = torch.ones_like(only.batch.completion_ids).float()
     only.batch = replace(only.batch, old=-ones, sampler=-ones, importance_weights=ones)
+    trained(ordinary)
     second = copy.deepcopy(ordinary.generations[0])
     second.rows = [{"prompt": f"other {row['prompt']}"} for row in second.rows]
+    assert second.batch is not None
+    second.batch = replace(second.batch, prompt_ids=second.batch.prompt_ids + 10)
     ordinary.generations.append(second)
     measured = consequences_of(ordinary)
     assert [each.name for each in measured] == list(CONSEQUENCES)
@@ -223,3 +257,101 @@ def test_what_a_correction_for_the_sampler_costs_is_measured(
 
 def test_a_run_without_a_correction_has_none_to_measure() -> None:
     assert "correction" not in {each.name for each in consequences_of(record(LEARNED))}
+
+
+def test_prompts_that_a_template_makes_the_same_are_said() -> None:
+    made = record(LEARNED)
+    [only] = made.generations
+    assert found(made, "distinct prompts").passed
+    assert only.batch is not None
+    only.batch = replace(only.batch, prompt_ids=torch.full((16, 2), WORD))
+    alike = found(made, "distinct prompts")
+    assert alike.measured == {"rows": 16, "in_rows": 4, "in_tokens": 1}
+    assert not alike.passed
+    only.rows = [{"prompt": "one for all"} for _ in only.rows]
+    assert found(made, "distinct prompts").passed
+
+
+@pytest.mark.parametrize(
+    ("prompt", "passed"),
+    [
+        ("What is it? It is {own}.", False),
+        ("What is it? A0, A1, A2 or A3?", True),
+        ("What is it?", True),
+        ("word " * 100 + "It is {own}.", None),  # a text to be read
+    ],
+)
+def test_an_answer_that_stands_in_its_own_prompt_alone_is_said(
+    prompt: str, passed: bool | None
+) -> None:
+    made = record(LEARNED)
+    for row in made.generations[0].rows:
+        row["prompt"] = [{"role": "user", "content": prompt.format(own=row["answer"])}]
+    measured = {each.name: each.passed for each in consequences_of(made)}
+    assert measured.get("answers in prompts") is passed
+
+
+def test_a_reward_of_the_prompt_alone_is_said_by_name_and_a_task_never_solved_is_not() -> None:
+    of_prompts = found(record([[float(n)] * 4 for n in range(4)]), "rewards of prompts")
+    assert not of_prompts.passed
+    assert "the reward function 1 gives all completions of a prompt the same" in of_prompts.said
+    assert found(record([[0.0] * 4] * 4), "rewards of prompts").passed
+    assert found(record(LEARNED), "rewards of prompts").passed
+    few = [each.name for each in consequences_of(record([[0.0] * 4, [1.0] * 4]))]
+    assert "rewards of prompts" not in few
+
+
+def test_a_rate_that_is_squared_is_said_and_a_warm_up_is_not() -> None:
+    squared = record(LEARNED, learning_rate=1e-3)
+    trained(squared, rate=1e-6)
+    one = found(squared, "rate in effect")
+    assert not one.passed
+    assert "1e-06, 0.001 times the 0.001 that is set" in one.said
+    rising = record(LEARNED, learning_rate=1e-3)
+    trained(rising, rate=1e-6)
+    rising.updates[1].groups = [ParameterGroup(("w",), 2e-6, 0.0)]
+    assert found(rising, "rate in effect").passed
+    usual = record(LEARNED, learning_rate=1e-6)
+    trained(usual, rate=1e-6)
+    assert found(usual, "rate in effect").passed
+
+
+def test_weights_that_round_their_updates_away_are_said() -> None:
+    made = record(LEARNED)
+    trained(made, moved=0.0)
+    moved = found(made, "weights moved")
+    assert (moved.passed, moved.measured["share"]) == (False, 0)
+    made = record(LEARNED)
+    trained(made)
+    assert found(made, "weights moved").measured["share"] == 0.75
+
+
+def test_a_kl_term_that_is_most_of_the_gradient_is_said() -> None:
+    for beta, passed in ((0.04, True), (1000.0, False)):
+        made = record(LEARNED, kl_beta=beta)
+        trained(made)
+        assert found(made, "KL's share").passed is passed
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "value", "read"),
+    [
+        ("dapo", "delta", 1.5, True),
+        ("cispo", "delta", 1.5, False),
+        ("gmpo", "entropy_coef", 0.5, False),
+        ("sapo", "sapo_temperature_pos", 0.5, True),
+        ("dapo", "sapo_temperature_pos", 0.5, False),
+        ("dapo", "importance_sampling_level", "sequence", True),
+        ("gmpo", "importance_sampling_level", "sequence", False),
+    ],
+)
+def test_a_setting_that_the_loss_does_not_read_is_said(
+    loss: str, name: str, value: Any, read: bool
+) -> None:
+    made = record(LEARNED, **{"loss_type": loss, name: value})
+    trained(made)
+    assert found(made, "settings without effect").passed  # nobody chose it
+    made.own = Own(declared={"loss": loss}, chosen=(name,))
+    one = found(made, "settings without effect")
+    assert one.passed is read
+    assert read or f"`{name}` ({value}) set, and without effect" in one.said

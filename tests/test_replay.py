@@ -308,6 +308,7 @@ def test_a_loss_of_no_token_is_no_deviation_where_cut_replies_are_to_be_left_out
 
 
 def test_a_group_of_two_is_rounded_on_the_way() -> None:
+    from rlvr_debug.replay.declared import AdvantageInputs, Own
     from rlvr_debug.replay.segments.advantages import _compare
     from rlvr_debug.replay.settings import Sampling, Settings
 
@@ -317,8 +318,9 @@ def test_a_group_of_two_is_rounded_on_the_way() -> None:
     rewards = torch.cat([first, first + 0.02 * torch.rand(500, 1, generator=generator)], 1)
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     got = ((rewards - mean) / (std + 1e-4)).flatten()
-    right = _compare(rewards.view(-1, 1), got.double(), settings)
-    wrong = _compare(rewards.view(-1, 1), got.double() * (1 + 1e-2), settings)
+    given = AdvantageInputs(rewards.view(-1, 1).double(), torch.ones(1000), settings)
+    right = _compare(given, got.double(), Own())
+    wrong = _compare(given, got.double() * (1 + 1e-2), Own())
     assert right is not None
     assert wrong is not None
     assert right.share < 0.5

@@ -10,8 +10,8 @@ import pytest
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
+from rlvr_debug.replay.answer import first_answer
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NOT_SEEN
-from rlvr_debug.replay.first_answer import first_answer
 from rlvr_debug.study import running
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -114,7 +114,7 @@ def test_the_first_answer_is_every_segment_that_deviates_with_its_causes() -> No
     ]
     assert first_answer({"segments": [agreeing, *deviating, segment("sync", NOT_SEEN)]}) == (
         "the case differs from a healthy run in: tokens (sequence-mismatch), "
-        "loss (kl-penalty or loss-aggregation), saved (nothing known); not seen: sync"
+        "loss (kl-penalty or loss-aggregation), saved (nothing known); 1 of 5 segments was not seen: sync"
     )
     healthy = first_answer({"segments": [agreeing]})
     assert healthy == "the case's first steps are those of a healthy run"

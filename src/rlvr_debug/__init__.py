@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["LiveCheck", "check"]
+__all__ = ["LiveCheck", "check", "expect"]
 
 
 def check(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapping[str, Any]:
@@ -20,6 +20,15 @@ def check(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapping[str,
     """
     answer: Mapping[str, Any] = _live().check_trainer(trainer, steps=steps, rewards=rewards)
     return answer
+
+
+def expect(**segments: Any) -> None:
+    """Declare what your training computes on purpose instead of GRPO: `advantages`, `loss`.
+
+    Each is the name of an algorithm, such as loss="gmpo", or a function of what the segment reads: AdvantageInputs and
+    LossInputs in rlvr_debug.replay.declared. The check compares with that.
+    """
+    import_module("rlvr_debug.replay.declared").expect(**segments)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rlvr_debug.cli.app import AsJson, command, need_extra, print_answer
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import writable, write_json
 
 # what no script's name ends with
@@ -23,8 +24,8 @@ _LOGS = (
 Script = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SCRIPT ARGS...]",
-        help="A script that trains with TRL's GRPOTrainer, and its own arguments. It is not changed.",
+        metavar="[SCRIPT ARGS... | -m MODULE ARGS...]",
+        help="A script, or a module, that trains with TRL's GRPOTrainer, and its own arguments. It is not changed.",
         show_default=False,
     ),
 ]
@@ -46,12 +47,14 @@ def _by_all(inner: Callable[..., None]) -> Callable[..., None]:
 @command(
     "check train.py",
     "check --steps 5 --json train.py > found.json",
+    "check --expect loss=gmpo -m my_package.train --lr 1e-6",
     "check --record runs/record",
     "check --baseline before.json --annotate train.py",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
 )
 @_by_all
 def check(
+    context: typer.Context,
     script: Script = None,
     record: Annotated[
         Path | None, typer.Option(help="A folder that any program recorded its steps in.")
@@ -83,6 +86,19 @@ def check(
             min=1, help="Of several processes: seconds in which one of them has to get on."
         ),
     ] = 600.0,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SEGMENT=NAME",
+            help="What a segment computes on purpose, such as loss=gmpo; `rlvr_debug.expect` in the script takes functions.",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Settings out of their bounds are status 3 too.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="All segments and settings, with their bounds.")
+    ] = False,
     annotate: Annotated[
         bool, typer.Option("--annotate", help="Also print GitHub's annotations of a change.")
     ] = False,
@@ -95,6 +111,12 @@ def check(
     stderr. Exit status 0: all agrees; 3: something deviates, with --baseline something that did not before, or
     otherwise; 2: it could not be run, or a segment could not be computed.
     """
+    options = (o for each in context.command.params for o in (*each.opts, *each.secondary_opts))
+    _need_words(script or [], [option for option in options if option.startswith("-")])
+    if script and script[0] in ("-m", "--module"):
+        script = ["-m", *script[1:]]
+        if len(script) < 2:
+            raise InputError("-m: found no module, expected one that trains with GRPOTrainer")
     if bool(script) == (record is not None):
         raise InputError(
             "check: found both a script and --record, expected one of them"
@@ -113,20 +135,24 @@ def check(
     need_extra("check", "torch", "safetensors", "transformers", *(["trl"] if script else []))
     from rlvr_debug.replay.answer import COULD_NOT, DEVIATED, answer_text, status_of
     from rlvr_debug.replay.baseline import against, against_text, annotation_lines, read_baseline
+    from rlvr_debug.replay.declared import declare, named
 
+    meant = named(expect or [])
     before = {} if baseline is None else read_baseline(baseline)
     answer: Mapping[str, Any]
     if record is not None:
         from rlvr_debug.replay.store import check_folder
 
+        declare(meant)
         answer = check_folder(record)
     else:
         from rlvr_debug.recorders.trl.checking import How, check_script
         from rlvr_debug.recorders.trl.launched import launched, launcher_words
 
         assert script is not None
-        words = [script[0], *launcher_words(), *script[1:]]
-        answer = check_script(words, How(steps, rewards, save, launched(), limit))
+        head = 2 if script[0] == "-m" else 1
+        words = [*script[:head], *launcher_words(), *script[head:]]
+        answer = check_script(words, How(steps, rewards, save, launched(), limit, meant))
     found = against(answer, before)
     if baseline is not None:
         answer = {**answer, "against": found.to_json()}
@@ -136,13 +162,32 @@ def check(
         write_page(answer, html)
     if json_out is not None:
         write_json(json_out, answer)
-    print_answer(answer if as_json else answer_text(answer))
+    print_answer(answer if as_json else answer_text(answer, verbose))
     if baseline is not None and not as_json:
         print(against_text(found, baseline))
     if annotate:
-        for line in annotation_lines(answer, found, script[0] if script else None):
+        for line in annotation_lines(
+            answer, found, None if not script or script[0] == "-m" else script[0]
+        ):
             print(line, file=sys.stderr if as_json else sys.stdout)
-    status = COULD_NOT if status_of(answer) == COULD_NOT else DEVIATED if found.fails else 0
+    status = status_of(answer, strict)
+    if status != COULD_NOT and not (strict and answer["remarks"]):
+        status = DEVIATED if found.fails else 0
     if status:
         sys.stdout.flush()
         raise typer.Exit(status)
+
+
+def _need_words(words: Sequence[str], known: Sequence[str]) -> None:
+    """Raise InputError for an option that the check does not have; say which of the script's may be meant for the check."""
+    if words and words[0].startswith("-") and words[0] not in ("-m", "--module"):
+        option = words[0].partition("=")[0]
+        raise InputError(f"check: no such option {option}: {hint(option, known)}")
+    for word in words[1:]:
+        option = word.partition("=")[0]
+        near = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
+        if option.startswith("--") and near:
+            print(
+                f"note: {option} is passed to the script; the check's own {near[0]} stands before it",
+                file=sys.stderr,
+            )

@@ -129,7 +129,7 @@ def _run(
 ) -> Path:
     """Run the study and return its results, or exit with status 1."""
     params, folder = study_of(overlay)
-    from rlvr_debug.replay.first_answer import first_answer
+    from rlvr_debug.replay.answer import first_answer
     from rlvr_debug.study.running import run_study
 
     with _progress(f"study {params.study}", verbose) as (steps, say):

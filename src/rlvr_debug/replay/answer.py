@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.replay.finding import DEVIATES, FAILED, NONE, NOT_SEEN, Finding, unseen_text
+from rlvr_debug.replay.declared import ALGORITHMS
+from rlvr_debug.replay.finding import (
+    AGREES,
+    DEVIATES,
+    FAILED,
+    NONE,
+    NOT_SEEN,
+    Finding,
+    unseen_text,
+)
 
 # an answer is printed by a process that needs no torch, whose import takes as long as a check
 if TYPE_CHECKING:
@@ -22,6 +32,7 @@ __all__ = [
     "answer_of",
     "answer_text",
     "deviation_text",
+    "first_answer",
     "later_text",
     "status_of",
     "timeless",
@@ -35,16 +46,17 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
     """Return all that is told of a check, as JSON."""
     from rlvr_debug.replay.consequences import consequences_of
 
-    first, consequences = checked.first, consequences_of(record)
+    first, consequences = checked.first, consequences_of(_as_found(record, checked))
     told = {
         "trainer": checked.trainer,
         "generations": checked.generations,
         "updates": checked.updates,
         "first": first.segment if first else None,
+        "later": [each.segment for each in checked.deviating[1:]],
         "answer": _sentence(checked),
         "names": [asdict(name) for name in first.names] if first else [],
         "hypotheses": list(first.causes) if first else [],
-        "next": _next(checked),
+        "next": _next(checked, [each.fix for each in consequences if not each.passed]),
         "segments": [_told(finding) for finding in checked.findings],
         "consequences": [asdict(each) for each in consequences],
         "remarks": [each.said for each in consequences if not each.passed],
@@ -52,6 +64,20 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "tokens": _tokens(record, first),
     }
     return {name: _in_json(value) for name, value in told.items()}
+
+
+def _as_found(record: Record, checked: Checked) -> Record:
+    """Return the record with the algorithm that its loss is found to be, so that settings are read as that one reads them."""
+    loss = next((each for each in checked.findings if each.segment == "loss"), None)
+    if loss is None or loss.declared or not loss.own or not loss.algorithms:
+        return record
+    found = {**record.own.declared, "loss": _likeliest(loss.algorithms, loss.own)}
+    return replace(record, own=replace(record.own, declared=found))
+
+
+def _likeliest(algorithms: Sequence[str], own: str) -> str:
+    """Return the algorithm that the code is named for, or else the first."""
+    return max(algorithms, key=lambda name: (name in own.lower()) * len(name))
 
 
 def _told(finding: Finding) -> dict[str, Any]:
@@ -79,14 +105,35 @@ def _sentence(checked: Checked) -> str:
     if _nothing_seen(checked):
         return f"No segment was seen: {checked.findings[0].note}."
     but = unseen_text(map(_told, checked.findings))
-    return f"Every segment that was seen agrees with its reference{but}."
+    if but:
+        return f"Nothing was found; {but}."
+    count = sum(finding.status == AGREES for finding in checked.findings)
+    return (
+        f"Nothing was found: all {count} segments that these steps have agree with their reference."
+    )
 
 
 def deviation_text(each: Mapping[str, Any]) -> str:
-    """Return of a segment that deviates what gives it, and where and how much. each: as the answer has it."""
-    names = " or ".join(name["name"] for name in each["names"][:_MOST])
-    note = each["note"]
-    return f"{each['segment']}: {names or 'a fault that nothing known gives'}. {note[:1].upper()}{note[1:]}."
+    """Return of a segment that deviates what gives it, where and how much, and whose code lies there. each: as in the answer."""
+    segment, own = each["segment"], each.get("own", "")
+    known = [*each.get("algorithms", ())]
+    names = " or ".join([name["name"] for name in each["names"][:_MOST]])
+    where = f"{each['note'][:1].upper()}{each['note'][1:]}."
+    if each.get("declared"):
+        by = f" It is what this would give: {names}." if names else ""
+        return f"{segment}: not what was declared, {each['declared']}.{by} {where}"
+    if own and segment in ALGORITHMS:
+        likely = [_likeliest(known, own)] if known else []
+        others = [name for name in known if name not in likely][: _MOST - 1]
+        by = " or ".join([*likely, *others]) if known else names
+        by = f" It computes what {by} would." if known else f" Known as: {by}." if by else ""
+        how = f"`--expect {segment}={likely[0] if likely else 'NAME'}` or `rlvr_debug.expect({segment}=...)`"
+        return (
+            f"{segment}: not GRPO's as set: {own}.{by} {where} If that is meant, declare it: {how}."
+        )
+    code = f" There {own}." if own else ""
+    what = names or "not what was expected, and no known mistake gives it"
+    return f"{segment}: {what}. {where}{code}"
 
 
 def later_text(segments: Sequence[str]) -> str:
@@ -98,7 +145,7 @@ def _nothing_seen(checked: Checked) -> bool:
     return all(finding.status == NOT_SEEN for finding in checked.findings)
 
 
-def _next(checked: Checked) -> str:
+def _next(checked: Checked, fixes: Sequence[str]) -> str:
     if _nothing_seen(checked):
         return "have the trainer write a record of its steps (docs/record.md)."
     first = checked.first
@@ -107,7 +154,9 @@ def _next(checked: Checked) -> str:
             "These steps compute what they are asked for. What is as it is set may still be wrong: "
             "read the log with `rlvr-debug diagnose`, and test settings by experiment."
         )
-    if not first.names:
+    if first.segment == "effect" and fixes:
+        return f"{fixes[0]}."
+    if not first.names or (first.own and first.algorithms):
         which = f" Hypotheses that speak of it: {', '.join(first.causes)}." if first.causes else ""
         return f"compare what the trainer does there with the reference, {_file(first.segment)}.{which}"
     hypothesis = load_hypothesis(first.causes[0])
@@ -159,15 +208,18 @@ def timeless(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "segments": segments}
 
 
-def status_of(answer: Mapping[str, Any]) -> int:
-    """Return the exit status."""
+def status_of(answer: Mapping[str, Any], strict: bool = False) -> int:
+    """Return the exit status. strict: what is out of a bound as it is set counts as what deviates."""
     if any(each["status"] == FAILED for each in answer["segments"]):
         return COULD_NOT
-    return DEVIATED if answer["first"] else AGREED
+    return DEVIATED if answer["first"] or (strict and answer["remarks"]) else AGREED
 
 
-def answer_text(answer: Mapping[str, Any]) -> str:
-    """Return the answer as it is printed: a table of segments, the first deviation, what to do next."""
+def answer_text(answer: Mapping[str, Any], verbose: bool = False) -> str:
+    """Return the answer as it is printed: segments that do not agree, the settings, the first deviation, what to do next.
+
+    verbose: all segments, and what the settings were held to.
+    """
     seconds = answer.get("seconds", {})
     ran = f" in {seconds['steps']:.1f} s" if "steps" in seconds else ""  # a record was read
     took = f", checked in {seconds['check']:.1f} s" if seconds else ""
@@ -175,17 +227,38 @@ def answer_text(answer: Mapping[str, Any]) -> str:
         f"{answer['trainer']}: {answer['generations']} generations and {answer['updates']} updates{ran}{took}",
         "",
     ]
-    wide = max(len(each["segment"]) for each in answer["segments"])
-    lines += [f"  {each['segment']:{wide}}  {_row(each)}" for each in answer["segments"]]
-    lines += ["", answer["answer"]]
-    if answer["first"]:
-        others = [e["segment"] for e in answer["segments"] if e["status"] == DEVIATES][1:]
-        if others:
-            lines.append(later_text(others))
-    lines += [f"Next: {answer['next']}"]
-    lines += [f"As it is set: {remark}." for remark in answer["remarks"]]
+    hidden = () if verbose else (AGREES, NONE)
+    shown = [e for e in answer["segments"] if e["status"] not in hidden or e.get("declared")]
+    wide = max((len(each["segment"]) for each in shown), default=0)
+    lines += [f"  {each['segment']:{wide}}  {_row(each)}" for each in shown]
+    counts = Counter(e["status"] for e in answer["segments"] if e not in shown)
+    if counts:
+        none = f"; {counts[NONE]} are not in these steps" if counts[NONE] else ""
+        lines.append(f"  {counts[AGREES]} segments agree{none} (-v lists them)")
+    settings = ["", *_settings(answer, verbose)]
+    said = [answer["answer"], *([later_text(later)] if (later := answer.get("later")) else [])]
+    found = ["", *said, f"Next: {answer['next']}"]
+    lines += [*found, *settings] if answer["first"] else [*settings, *found]
     lines += [f"Note: {note}." for note in answer["notes"]]
     return "\n".join(lines)
+
+
+def _settings(answer: Mapping[str, Any], verbose: bool) -> list[str]:
+    """Return the lines about what is computed as it is set, and teaches nothing."""
+    measured = answer["consequences"]
+    bad = [each for each in measured if not each["passed"]]
+    head = f"Settings: {len(measured) - len(bad)} of {len(measured)} within their bounds"
+    lines = [head + (", these are not:" if bad else ".")]
+    for each in measured if verbose else bad:
+        values = ", ".join(f"{n} {_number(v)}" for n, v in each["measured"].items())
+        lines.append(f"  {each['name']}: {values if each['passed'] else each['said']}.")
+        lines += [] if each["passed"] else [f"    To change it: {each['fix']}."]
+        lines += [f"    Bound: {each['bound']}. Why: {each['reason']}."] if verbose else []
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.3g}"
 
 
 def _row(each: Mapping[str, Any]) -> str:
@@ -194,8 +267,34 @@ def _row(each: Mapping[str, Any]) -> str:
     if each["status"] == NONE:
         return "none      in these steps"
     share = each["share"]
+    meant = f", as declared: {each['declared']}" if each.get("declared") else ""
     if each["status"] == DEVIATES:
         much = "" if share is None else f"{share:.3g} times its tolerance; "
-        names = "; ".join(name["name"] for name in each["names"]) or "no known variant gives it"
+        names = "; ".join(name["name"] for name in each["names"]) or "no known mistake gives it"
         return f"DEVIATES  {much}{names}"
-    return f"agrees    {share:.0%} of its tolerance" if share else "agrees"
+    return f"agrees    {share:.0%} of its tolerance{meant}" if share else f"agrees{meant}"
+
+
+def first_answer(answer: Mapping[str, Any]) -> str:
+    """Return which segments of the case's first steps are not what a healthy run computes. answer: as answer_of returns it."""
+    segments = answer["segments"]
+    if all(each["status"] == NOT_SEEN for each in segments):
+        return f"the case's first steps were not seen: {segments[0]['note']}"
+    found = [_named(each) for each in segments if each["status"] == DEVIATES]
+    but = f"; {unseen}" if (unseen := unseen_text(segments)) else ""
+    if not found:
+        return f"the case's first steps are those of a healthy run{but}"
+    return f"the case differs from a healthy run in: {', '.join(found)}{but}"
+
+
+def _named(segment: Mapping[str, Any]) -> str:
+    causes = list(dict.fromkeys(_causes(segment)))
+    return f"{segment['segment']} ({' or '.join(causes) or 'nothing known'})"
+
+
+def _causes(segment: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the causes of variants that give what was computed; where none does, those that the segment speaks for."""
+    if segment["names"]:
+        yield from (name["cause"] for name in segment["names"])
+    else:
+        yield from segment["causes"]

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass, replace
 
 from rlvr_debug.replay.consequences import CONSEQUENCES
+from rlvr_debug.replay.declared import declared_text
 from rlvr_debug.replay.delayed import in_time
-from rlvr_debug.replay.finding import FAILED, NOT_SEEN, Finding, NotSeen, first_deviation
+from rlvr_debug.replay.finding import FAILED, NOT_SEEN, Finding, NotSeen, in_time_order
 from rlvr_debug.replay.judge import judge, raised
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
@@ -19,18 +20,19 @@ __all__ = ["Checked", "check"]
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found. trainer, generations, updates, notes: as in the record."""
+    """What a check found. trainer, generations, updates, notes: as in the record. deviating: the earliest first."""
 
     trainer: str
     generations: int
     updates: int
     findings: tuple[Finding, ...]
+    deviating: tuple[Finding, ...]
     notes: tuple[str, ...]
 
     @property
     def first(self) -> Finding | None:
-        """Return the first deviation, which is where a fault is; later ones may follow from it."""
-        return first_deviation(self.findings)
+        """Return the earliest deviation, which is where a fault is; later ones may follow from it."""
+        return self.deviating[0] if self.deviating else None
 
 
 def check(record: Record) -> Checked:
@@ -48,6 +50,10 @@ def check(record: Record) -> Checked:
         len(record.generations),
         len(record.updates),
         findings,
+        in_time_order(
+            findings,
+            [max((m.generation for m in u.micro_batches), default=0) for u in record.updates],
+        ),
         tuple(dict.fromkeys(record.notes)),
     )
 
@@ -64,4 +70,10 @@ def _timed(segment: Segment, record: Record, network: Network) -> Finding:
         found = Finding(segment.name, NOT_SEEN, note=str(reason))
     except Exception as error:  # the other segments answer nevertheless
         found = Finding(segment.name, FAILED, note=raised(error))
-    return replace(found, seconds=time.perf_counter() - started)
+    what = record.own.declared.get(segment.name)
+    return replace(
+        found,
+        own=record.own.overrides.get(segment.name, ""),
+        declared="" if what is None else declared_text(what),
+        seconds=time.perf_counter() - started,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.errors import InputError, reason
+from rlvr_debug.replay.declared import ALGORITHMS
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, Finding, Name, NotSeen, Place
 from rlvr_debug.replay.variants import Variant, causes_of, place_of, variants_of
 
@@ -34,6 +35,7 @@ __all__ = [
     "unit_of",
 ]
 
+_MOST = 4  # instances whose size is said
 _PACKAGE = Path(__file__).resolve().parents[1]
 EPSILON = torch.finfo(torch.float32).eps
 # these four are all that a tolerance knows beside what perturbation makes of the segment itself
@@ -73,14 +75,16 @@ class Instance:
 def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -> Finding:
     """Return the segment's finding. pairs: whether two variants at once are tried where no single one fits.
 
-    Of several instances that deviate, the names are those that fit all; or, where each has its own, these by turns.
+    Of several instances that deviate, the names are those that fit all.
     """
     variants = variants_of(segment)
     share = deviation = total = product = square = 0.0
     seen = False
     named: list[dict[Name, float]] = []
+    known: list[set[str]] = []
+    sizes: dict[str, float] = {}
     places: list[Place] = []
-    note = ""
+    note = where = ""
     pending = iter(instances)
     while True:
         try:
@@ -99,19 +103,54 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
         off = math.inf if math.isnan(gap.deviation) else gap.deviation
         deviation = max(deviation, off)
         product, square = product + gap.fit[0], square + gap.fit[1]
+        if gap.fit[1]:
+            sizes.setdefault(instance.where, gap.fit[0] / gap.fit[1])
         if gap.share <= 1:
             continue
         total += off
-        note = note or "; ".join(filter(None, [f"first in {instance.where}", instance.describe()]))
+        if not where:
+            where, note = instance.where, instance.describe()
         places += gap.places
         named.append(_fitting(instance, variants, pairs))
-    names = _agreed(named)
+        known.append(_algorithms(segment, instance))
+    names = tuple(name for name in (named or [{}])[0] if all(name in hits for hits in named))
+    changing = "" if names or not named else _changing(sizes)
+    note = "; ".join(
+        filter(None, [where and f"first in {where}".replace("in after", "after"), changing, note])
+    )
+    algorithms = tuple(
+        name for name in ALGORITHMS.get(segment, ()) if known and all(name in k for k in known)
+    )
     status = DEVIATES if share > 1 else AGREES if seen else NONE
     causes = _causes(segment, names) if status == DEVIATES else ()
     ratio = product / square if square else None
     return Finding(
-        segment, status, share, deviation, total, ratio, names, note, causes, tuple(places)
+        *(segment, status, share, deviation, total, ratio, names, note, causes, tuple(places)),
+        where=where,
+        algorithms=algorithms,
     )
+
+
+def _algorithms(segment: str, instance: Instance) -> set[str]:
+    """Return the names of known algorithms that give what was recorded."""
+    found = set()
+    for name, knobs in ALGORITHMS.get(segment, {}).items():
+        try:
+            gap = instance.compare(**knobs)
+        except NotSeen:
+            continue
+        if gap is not None and gap.share <= 1:
+            found.add(name)
+    return found
+
+
+def _changing(sizes: Mapping[str, float]) -> str:
+    """Return how many times what it should be each instance is, by least squares; "" where all are the same."""
+    kept = dict(list(sizes.items())[:_MOST])
+    if not kept or max(kept.values()) - min(kept.values()) <= 0.01 * max(map(abs, kept.values())):
+        return ""
+    said = ", ".join(f"{size:.3g} in {where}" for where, size in kept.items())
+    return f"times what it should be: {said}"
 
 
 def _fitting(instance: Instance, variants: Sequence[Variant], pairs: bool) -> dict[Name, float]:
@@ -152,16 +191,6 @@ def raised(error: Exception) -> str:
     own = [each for each in frames if Path(each.filename).is_relative_to(_PACKAGE)]
     last = (own or frames)[-1]
     return f"{last.filename}:{last.lineno}: {reason(error)}"
-
-
-def _agreed(named: Sequence[dict[Name, float]]) -> tuple[Name, ...]:
-    if not named or not all(named):
-        return ()
-    common = [name for name in named[0] if all(name in hits for hits in named)]
-    if common:
-        return tuple(common)
-    turns = dict.fromkeys(min(hits, key=lambda name: hits[name]) for hits in named)
-    return (Name("by turns: " + ", ".join(each.name for each in turns), next(iter(turns)).cause),)
 
 
 def _causes(segment: str, names: Sequence[Name]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from torch import Tensor
 
 from rlvr_debug.blocks import ONCE, Flag, NonNegative, Text
+from rlvr_debug.replay.declared import Own
 from rlvr_debug.replay.settings import Index, Name, Number, Part, Sampling, Settings
 
 __all__ = [
@@ -296,10 +297,10 @@ class Record(Part):
     unseen: by segment, why it cannot be looked at, though the record has what it reads.
     reference: all weights of the reference model by plain names, None without one. saved: what the trainer
     saves at the end, by plain names. notes: what the recorder changed or could not see. processes: those that trained
-    together, empty where it was one.
+    together, empty where it was one. own: see Own; in no file.
     """
 
-    elsewhere: ClassVar = ("tokenizer", "build")
+    elsewhere: ClassVar = ("tokenizer", "build", "own")
 
     trainer: Name
     settings: Settings
@@ -319,6 +320,7 @@ class Record(Part):
     elements: Weights = field(default_factory=dict)
     rows: Index = 0
     processes: list[Process] = field(default_factory=list)
+    own: Any = field(default_factory=Own)
 
     @property
     def size(self) -> int:

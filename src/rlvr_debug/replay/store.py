@@ -37,6 +37,7 @@ from rlvr_debug.replay.architecture import (
 )
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.consistent import check_record
+from rlvr_debug.replay.declared import Own, declared
 from rlvr_debug.replay.packing import packed, plain
 from rlvr_debug.replay.record import TOKENS, Batch, Forward, Generation, Record, Weights
 
@@ -55,7 +56,7 @@ _Tensored = TypeVar("_Tensored", Batch, Forward)
 def check_folder(folder: Path) -> dict[str, Any]:
     """Return what the check says of a record (answer.py). Raise InputError for a folder that is none."""
     started = time.perf_counter()
-    record = read_record(folder)
+    record = replace(read_record(folder), own=Own(declared=declared()))
     took = time.perf_counter() - started
     checked = check(record)
     seconds = {"read": took, "check": time.perf_counter() - started - took}
@@ -80,6 +81,7 @@ def write_record(record: Record, folder: Path) -> None:
             replace(
                 record,
                 tokenizer=None,
+                own=None,
                 tools=_schemas(record.tools),
                 generations=[_plain(generation, notes) for generation in record.generations],
                 notes=list(dict.fromkeys(filter(None, notes))),

@@ -13,7 +13,6 @@ from typing import Any
 from markupsafe import Markup
 
 from rlvr_debug.files import write_text
-from rlvr_debug.replay.finding import DEVIATES
 from rlvr_debug.report.offline import policy, source, templates
 
 _LONGEST = 40  # characters of a token that are shown
@@ -40,12 +39,11 @@ def write_page(answer: Mapping[str, Any], path: Path) -> None:
 
 def check_html(answer: Mapping[str, Any]) -> str:
     """Return the page of a check's answer."""
-    deviating = [each["segment"] for each in answer["segments"] if each["status"] == DEVIATES]
     page = templates().get_template("check.html.j2")
     return page.render(
         answer=answer,
         first=next((s for s in answer["segments"] if s["segment"] == answer["first"]), None),
-        later=deviating[1:],
+        later=answer["later"],
         rollouts=list(_shown(answer["tokens"])),
         policy=policy(),
         style=Markup(source("check.css")),

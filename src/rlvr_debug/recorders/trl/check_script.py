@@ -1,5 +1,7 @@
 """A user's script under the check: `python -m rlvr_debug.recorders.trl.check_script told.json script.py ARGS`.
 
+In place of the script `-m MODULE` runs a module, as Python does.
+
 The script runs as it would by itself until it calls GRPOTrainer.train: a few steps are recorded there, the record is
 checked, and the process ends. told.json says how, and where the answer goes.
 """
@@ -31,7 +33,8 @@ def main() -> None:
     """Run the script of the command line."""
     told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     script = sys.argv[2]
-    sys.argv = sys.argv[2:]
+    module = script == "-m"
+    sys.argv = sys.argv[2 + module :]
     warnings.filterwarnings("ignore")
     started = time.perf_counter()
     from trl import GRPOTrainer
@@ -60,9 +63,12 @@ def main() -> None:
         raise _Done
 
     GRPOTrainer.__init__, GRPOTrainer.train = init, train
-    sys.path.insert(0, str(Path(script).resolve().parent))
+    sys.path.insert(0, os.getcwd() if module else str(Path(script).resolve().parent))
     try:
-        runpy.run_path(script, run_name="__main__")
+        if module:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(script, run_name="__main__")
     except _Done:
         sys.stdout.flush()
         # threads of a script must not keep the process, nor its exit handlers print
@@ -70,7 +76,11 @@ def main() -> None:
     except BaseException as error:
         if ranks is not None:
             ranks.ended(f"{script}: ended before its steps were recorded: {_last(error)}")
-        raise
+        if not isinstance(error, Exception):
+            raise
+        traceback.print_exc()
+        print(_last(error), file=sys.stderr, flush=True)
+        raise SystemExit(1) from None
 
 
 def _ranks(rank: int, size: int, folder: str) -> Ranks:
@@ -78,10 +88,21 @@ def _ranks(rank: int, size: int, folder: str) -> Ranks:
 
 
 def _last(error: BaseException) -> str:
-    """Return the line that an error's traceback ends with, or what the script exits with."""
+    """Return what the script exits with, or raised, and the last line of the user's that led there."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, str) else f"exit status {error.code or 0}"
-    return traceback.format_exception_only(error)[-1].strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = (
+        "site-packages",
+        "<frozen",
+        str(Path(__file__).parents[2]),
+        os.path.dirname(os.__file__),
+    )
+    own = [each for each in frames if not any(place in each.filename for place in libraries)]
+    said = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}: {said}"
+    return f"{own[-1].filename}:{own[-1].lineno}: {said}" if own else said
 
 
 def _checked(
@@ -91,9 +112,11 @@ def _checked(
     from rlvr_debug.recorders.trl.kept import give_back
     from rlvr_debug.recorders.trl.live import checked, recorded
     from rlvr_debug.recorders.trl.together import need_replicas, together
+    from rlvr_debug.replay.declared import declare
     from rlvr_debug.replay.store import write_record
 
     need_replicas(trainer.accelerator, ranks.size if ranks else 1)
+    declare(told["expect"])
     beat = Beats(ranks) if ranks else lambda _: None
     record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"], beat=beat)
     if record.elements:

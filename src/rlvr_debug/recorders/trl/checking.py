@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class How:
     """steps: optimizer steps. rewards: whether reward functions are called again. save: a folder for the record.
 
     ranks: this process among several. limit: seconds in which one of them has to record something.
+    expect: names of algorithms that are meant, by segment.
     """
 
     steps: int = 3
@@ -34,18 +35,20 @@ class How:
     save: Path | None = None
     ranks: Ranks | None = None
     limit: float = 600.0
+    expect: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
-    """Return what the check says of a script (replay/answer.py). words: its path and its arguments.
+    """Return what the check says of a script (replay/answer.py). words: its path, or -m and a module, and its arguments.
 
     What the script says goes to stderr. Raise InputError where it is none, or ends before its steps were recorded; of
     several processes, all but the first raise it in the end.
     """
     script = Path(words[0])
-    if not script.is_file():
-        found = "is a folder" if script.is_dir() else "no such file"
-        raise InputError(f"{script}: {found}, expected a script that trains with GRPOTrainer")
+    if words[0] == "-m":
+        script = Path(*words[1:2])
+    else:
+        _need_script(script)
     if how.save is not None and how.save.exists():
         raise InputError(f"{how.save}: exists, expected a new folder for the record")
     with tempfile.TemporaryDirectory() as folder:
@@ -53,6 +56,7 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
         record = None if how.save is None else str(how.save.resolve())
         ranks = how.ranks
         asked = {"out": str(out), "steps": how.steps, "rewards": how.rewards, "record": record}
+        asked["expect"] = dict(how.expect)
         if ranks is not None:
             asked["ranks"] = [ranks.rank, ranks.size, str(ranks.folder)]
         write_json(told, asked)
@@ -65,6 +69,18 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
             ranks.ended(why)
             ranks.check(time.time(), how.limit)
         raise InputError(why)
+
+
+def _need_script(script: Path) -> None:
+    """Raise InputError for what is no Python program: it would be executed."""
+    expected = "expected a script that trains with GRPOTrainer"
+    if not script.is_file():
+        found = "is a folder" if script.is_dir() else "no such file"
+        raise InputError(f"{script}: {found}, {expected}")
+    with script.open("rb") as file:
+        begins = file.readline(_PIECE)
+    if script.suffix != ".py" and not (begins.startswith(b"#!") and b"python" in begins):
+        raise InputError(f"{script}: no Python file, {expected}")
 
 
 def _look(how: How) -> Callable[[], None]:

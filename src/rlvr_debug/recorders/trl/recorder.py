@@ -41,12 +41,24 @@ from rlvr_debug.recorders.trl.kept import (
     without_dropout,
 )
 from rlvr_debug.recorders.trl.losses import LossWatch, Watching
+from rlvr_debug.recorders.trl.overrides import overrides_of
 from rlvr_debug.recorders.trl.reward_calls import RewardWatch, calls_functions
-from rlvr_debug.recorders.trl.sampler_calls import answered, trained_calls, watch_generate
+from rlvr_debug.recorders.trl.sampler_calls import (
+    answered,
+    function_calls,
+    trained_calls,
+    watch_generate,
+)
 from rlvr_debug.recorders.trl.saving import saved_weights
 from rlvr_debug.recorders.trl.seams import Hook, Seams, leave_out
-from rlvr_debug.recorders.trl.settings import asked_optimizer, asked_settings, decayed_names
+from rlvr_debug.recorders.trl.settings import (
+    asked_optimizer,
+    asked_settings,
+    chosen_arguments,
+    decayed_names,
+)
 from rlvr_debug.replay.adapters import plain_weights
+from rlvr_debug.replay.declared import Own, declared
 from rlvr_debug.replay.record import (
     Batch,
     Call,
@@ -121,6 +133,11 @@ class Recorder(LossWatch):
             scalings=adapters_of(self._model),
             decayed=decayed_names(trainer, self._model, own=self._own),
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
+            own=Own(
+                self._seams.safely("the check", overrides_of, trainer, self._library) or {},
+                declared(),
+                chosen_arguments(trainer.args),
+            ),
         )
         record.notes += filter(None, [version_note(self._library, version(self._library))])
         sizes = {name: p.numel() for name, p in self._model.named_parameters() if p.requires_grad}
@@ -184,6 +201,8 @@ class Recorder(LossWatch):
             "generations", made if hasattr(trainer, made) else "_prepare_inputs", self._generation
         )
         self._around("rewards", "_calculate_rewards", self._used_rewards)
+        if getattr(trainer, "rollout_func", None) is not None:
+            self._around("samples", "_generate", self._rolled)
         self._around("losses", "compute_loss", self._loss)
         found = next((name for name in _LOGPROBS if hasattr(trainer, name)), None)
         if found:
@@ -261,6 +280,42 @@ class Recorder(LossWatch):
         generation.calls, unused = trained_calls(generation.calls, generation.batch)
         if unused:
             self.record.notes.append(f"{unused} rollouts were sampled and not trained on")
+
+    def _rolled(self, *_: Any, **__: Any) -> Watching:
+        """Have TRL call a watched rollout function; what the function can reach is itself."""
+        trainer = self._trainer
+        function = trainer.rollout_func
+
+        def restore() -> None:
+            trainer.rollout_func = function
+
+        @functools.wraps(function)
+        def watching(*given: Any, **named: Any) -> Any:
+            restore()
+            out = function(*given, **named)
+            if "generation" in self._phase:
+                self._seams.safely("samples", self._rolled_out, out)
+            return out
+
+        trainer.rollout_func = watching
+        try:
+            yield
+        finally:
+            restore()
+
+    def _rolled_out(self, told: Mapping[str, Any]) -> None:
+        generation = self.record.generations[-1]
+        calls = function_calls(told, generation.calls, self._logprob_of)
+        generation.calls = [replace(each, weights=self._weights.take()) for each in calls]
+
+    def _logprob_of(self, ids: list[int], count: int) -> list[float]:
+        """Return the policy's log-probabilities of a sequence's last tokens."""
+        device = next(self._model.parameters()).device
+        given = torch.tensor([ids], device=device)
+        with torch.no_grad(), torch.random.fork_rng():
+            logits = self._model(input_ids=given).logits[0, -count - 1 : -1].float()
+        chosen = logits.log_softmax(-1).gather(1, given[0, -count:, None])
+        return [float(each) for each in chosen]
 
     def _scoring(self, trainer: Any, *_: Any, **__: Any) -> Watching:
         """Have TRL's own method call watched functions. What a user's code can reach are the functions themselves."""

@@ -14,7 +14,9 @@ from transformers import GenerationMixin
 from rlvr_debug.recorders.trl.settings import used_sampling
 from rlvr_debug.replay.record import Batch, Call
 
-__all__ = ["answered", "make_watchable", "trained_calls", "watch_generate"]
+__all__ = ["answered", "function_calls", "make_watchable", "trained_calls", "watch_generate"]
+
+_CERTAIN = 1e-3  # nats
 
 
 @dataclass
@@ -184,6 +186,81 @@ def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int]:
 
 def _begins(completion: Sequence[int], output: Sequence[int]) -> bool:
     return [*completion[: len(output)]] == [*output]
+
+
+def function_calls(
+    told: Mapping[str, Any], calls: Sequence[Call], score: Callable[[list[int], int], list[float]]
+) -> list[Call]:
+    """Return what a rollout function returned as calls of the sampler, one for each turn; [] where that cannot be told.
+
+    The policy wrote what a call of the sampler wrote, if calls were seen for every row; else what has a log-probability
+    that is not exactly 0, or where `score` says of a row's last tokens that it is 0.
+    """
+    rows = [
+        ([*map(int, p)], [*map(int, c)])
+        for p, c in zip(told["prompt_ids"], told["completion_ids"], strict=True)
+    ]
+    logprobs = [
+        [float(value[0] if isinstance(value, Sequence) else value) for value in row]
+        for row in told.get("logprobs") or ()
+    ]
+    known = [len(row) for row in logprobs] == [len(completion) for _, completion in rows]
+    wrote = [_written(prompt, completion, calls) for prompt, completion in rows]
+    if not all(map(any, wrote)):
+        if not known:
+            return []
+        wrote = [_likely(*row, values, score) for row, values in zip(rows, logprobs, strict=True)]
+    turns = [_turns(each) for each in wrote]
+    used = calls[0].used if calls else None
+    found = []
+    for number in range(max(map(len, turns), default=0)):
+        own = [(row, *each[number]) for row, each in enumerate(turns) if len(each) > number]
+        found.append(
+            Call(
+                [[*rows[row][0], *rows[row][1][:start]] for row, start, _ in own],
+                [rows[row][1][start:end] for row, start, end in own],
+                [logprobs[row][start:end] for row, start, end in own] if known else [],
+                used,
+                rows=[row for row, _, _ in own],
+            )
+        )
+    return found
+
+
+def _written(prompt: list[int], completion: list[int], calls: Sequence[Call]) -> list[bool]:
+    """Return which tokens of a completion calls of the sampler wrote."""
+    ids, wrote = prompt + completion, [False] * len(completion)
+    for call in calls:
+        for read, output in zip(call.prompts, call.outputs, strict=True):
+            start, end = len(read) - len(prompt), len(read) - len(prompt) + len(output)
+            if start >= 0 and ids[: len(read)] == read and completion[start:end] == output:
+                wrote[start:end] = [True] * len(output)
+    return wrote
+
+
+def _likely(
+    prompt: list[int],
+    completion: list[int],
+    logprobs: list[float],
+    score: Callable[[list[int], int], list[float]],
+) -> list[bool]:
+    wrote = [value != 0 for value in logprobs]
+    if all(wrote) or not any(wrote):
+        return wrote
+    # a token that is certain has a log-probability of 0 too
+    own = score(prompt + completion, len(completion))
+    return [is_so or value > -_CERTAIN for is_so, value in zip(wrote, own, strict=True)]
+
+
+def _turns(wrote: Sequence[bool]) -> list[tuple[int, int]]:
+    """Return where each reply begins and ends; the first one, which may be empty, begins with the completion."""
+    edges = [
+        n
+        for n in range(len(wrote) + 1)
+        if (n > 0 and wrote[n - 1]) != (n < len(wrote) and wrote[n])
+    ]
+    pairs = [*zip(edges[::2], edges[1::2], strict=True)]
+    return pairs if pairs and not pairs[0][0] else [(0, 0), *pairs]
 
 
 def _with_scores(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlvr_debug.replay.settings import Sampling, Settings
 __all__ = [
     "asked_optimizer",
     "asked_settings",
+    "chosen_arguments",
     "decayed_names",
     "optimizer_settings",
     "precision_of",
@@ -108,6 +109,11 @@ def asked_settings(trainer: Any, model: Any, dropouts: int, *, own: bool) -> Set
         adaptive_entropy=bool(getattr(trainer, "use_adaptive_entropy", False)),
         **optional,
     )
+
+
+def chosen_arguments(args: Any) -> tuple[str, ...]:
+    """Return the names of arguments that are not as the class of the arguments has them."""
+    return tuple(field.name for field in fields(args) if getattr(args, field.name) != field.default)
 
 
 def _data_rows(rows: Any) -> int:

@@ -5,14 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlvr_debug.replay.consequences.base import Consequence
-from rlvr_debug.replay.consequences.correction import NAME as CORRECTION
-from rlvr_debug.replay.consequences.correction import correction
-from rlvr_debug.replay.consequences.course import ROWS, SCHEDULE, rows_repeated, schedule
-from rlvr_debug.replay.consequences.kl_gradient import NAME as KL_GRADIENT
-from rlvr_debug.replay.consequences.kl_gradient import kl_gradient
-from rlvr_debug.replay.consequences.limits import NAME as LIMITS
-from rlvr_debug.replay.consequences.limits import limits
-from rlvr_debug.replay.consequences.rewards import CONTRAST, NEARLY_EQUAL, contrast, nearly_equal
+from rlvr_debug.replay.consequences.correction import CORRECTION, correction
+from rlvr_debug.replay.consequences.limits import LIMITS, limits
+from rlvr_debug.replay.consequences.loss import (
+    KL_GRADIENT,
+    KL_SHARE,
+    UNREAD,
+    kl_gradient,
+    kl_share,
+    unread,
+)
+from rlvr_debug.replay.consequences.rewards import (
+    CONTRAST,
+    NEARLY_EQUAL,
+    OF_PROMPTS,
+    contrast,
+    nearly_equal,
+    of_prompts,
+)
+from rlvr_debug.replay.consequences.rows import (
+    ANSWERS,
+    PROMPTS,
+    ROWS,
+    answers_in_prompts,
+    distinct_prompts,
+    rows_repeated,
+)
+from rlvr_debug.replay.consequences.steps import (
+    MOVED,
+    RATE,
+    SCHEDULE,
+    rate,
+    schedule,
+    weights_moved,
+)
 from rlvr_debug.replay.record import Record
 
 __all__ = ["CONSEQUENCES", "Consequence", "consequences_of"]
@@ -20,12 +46,19 @@ __all__ = ["CONSEQUENCES", "Consequence", "consequences_of"]
 # in the order of a training step
 CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
     ROWS: rows_repeated,
+    PROMPTS: distinct_prompts,
+    ANSWERS: answers_in_prompts,
     LIMITS: limits,
+    OF_PROMPTS: of_prompts,
     CONTRAST: contrast,
     NEARLY_EQUAL: nearly_equal,
     CORRECTION: correction,
     KL_GRADIENT: kl_gradient,
+    KL_SHARE: kl_share,
+    UNREAD: unread,
     SCHEDULE: schedule,
+    RATE: rate,
+    MOVED: weights_moved,
 }
 
 

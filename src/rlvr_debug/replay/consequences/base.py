@@ -17,7 +17,8 @@ _TEXTS: Mapping[str, Mapping[str, str]] = read_yaml(Path(__file__).with_name("te
 class Consequence:
     """What was measured, the bound that it was held to, and why that bound.
 
-    passed: within the bound. said: what is so where it is not, as a sentence without its full stop.
+    passed: within the bound. said: what is so where it is not, as a sentence without its full stop. fix: what to change
+    then.
     """
 
     name: str
@@ -26,9 +27,10 @@ class Consequence:
     reason: str
     passed: bool
     said: str
+    fix: str
 
 
 def consequence(name: str, measured: Mapping[str, float], passed: bool, said: str) -> Consequence:
-    """Return it with the bound and the reason that texts.yaml has."""
+    """Return it with the bound, the reason and the fix that texts.yaml has."""
     text = _TEXTS[name]
-    return Consequence(name, measured, text["bound"], text["reason"], passed, said)
+    return Consequence(name, measured, text["bound"], text["reason"], passed, said, text["fix"])

@@ -9,9 +9,7 @@ from rlvr_debug.replay.consequences.base import Consequence, consequence
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments.importance_weights import summary
 
-__all__ = ["NAME", "correction"]
-
-NAME = "correction"
+CORRECTION = "correction"
 _GAP = 0.05  # nats a token
 _SIZE = 0.5
 _MASKED = 0.1
@@ -35,7 +33,7 @@ def correction(record: Record) -> Consequence | None:
     measured = {name: sum(each[name] for each in found) / len(found) for name in found[0]}
     measured["standard_error"] = math.hypot(*(e["standard_error"] for e in found)) / len(found)
     said = _said(measured)
-    return consequence(NAME, measured, not said, "; ".join(said))
+    return consequence(CORRECTION, measured, not said, "; ".join(said))
 
 
 def _said(measured: Mapping[str, float]) -> list[str]:

@@ -9,9 +9,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import Rollout, rollouts
 
-__all__ = ["NAME", "limits"]
-
-NAME = "limits"
+LIMITS = "limits"
 _NEAR = 10  # tokens
 _SHARE = 0.2
 
@@ -34,6 +32,7 @@ def limits(record: Record) -> Consequence | None:
         "conversations": _near(lengths, settings.max_context),
         "completions": full,
         "replies": cut / max(len(outputs), 1),
+        "masked": _masked(record),
         "calls": _unanswered(record),
     }
     said = {
@@ -43,6 +42,7 @@ def limits(record: Record) -> Consequence | None:
         "completions": f"{full:.0%} of the completions fill their limit of {most} tokens",
         "calls": f"{shares['calls']:.0%} of the rollouts end in a call of a tool that is not answered: a limit leaves no "
         "room for it",
+        "masked": f"{shares['masked']:.0%} of the rollouts have no token that the loss counts",
         "replies": f"{shares['replies']:.0%} of the replies do not end by themselves: a limit cuts them",
     }
     measured = {
@@ -54,6 +54,7 @@ def limits(record: Record) -> Consequence | None:
         "share_of_rollouts_that_end_in_a_call": shares["calls"],
         "longest_reply": max(map(len, outputs), default=0),
         "share_of_replies_cut": shares["replies"],
+        "share_of_rollouts_masked": shares["masked"],
     }
     if settings.max_context:
         measured |= {
@@ -62,13 +63,20 @@ def limits(record: Record) -> Consequence | None:
             "share_of_rollouts_near_or_over": shares["conversations"],
         }
     over = [said[name] for name, share in shares.items() if share > _SHARE]
-    return consequence(NAME, measured, not over, "; ".join(over))
+    return consequence(LIMITS, measured, not over, "; ".join(over))
 
 
 def _near(lengths: list[int], limit: int) -> float:
     """Return the share of lengths that reach the limit, or nearly; 0: there is none."""
     near = sum(limit > 0 and length >= limit - _NEAR for length in lengths)
     return near / max(len(lengths), 1)
+
+
+def _masked(record: Record) -> float:
+    """Return the share of rollouts of which the loss counts no token."""
+    masks = [g.batch.loss_mask for g in record.generations if g.batch is not None]
+    counted = [row for mask in masks if mask.numel() for row in mask.any(1).tolist()]
+    return counted.count(False) / max(len(counted), 1)
 
 
 def _rollouts(record: Record) -> Iterator[Rollout]:

@@ -1,4 +1,4 @@
-"""contrast, nearly equal rewards: what the rewards of a group leave to learn from.
+"""contrast, rewards of prompts, nearly equal rewards: what the rewards of a group leave to learn from.
 
 Axes: P groups, G rollouts of a group, K reward functions.
 """
@@ -15,13 +15,12 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.rollouts import rollouts
 
-__all__ = ["CONTRAST", "NEARLY_EQUAL", "contrast", "nearly_equal"]
-
-CONTRAST, NEARLY_EQUAL = "contrast", "nearly equal rewards"
+CONTRAST, OF_PROMPTS, NEARLY_EQUAL = "contrast", "rewards of prompts", "nearly equal rewards"
 _STD = 0.1
 _ERRORS = 1.64  # below by more than chance in one of twenty
 _SMALL = 0.05
 _SHARE = 0.5
+_GROUPS = 4
 
 
 def contrast(record: Record) -> Consequence | None:
@@ -50,6 +49,33 @@ def contrast(record: Record) -> Consequence | None:
     if alike >= _SHARE * count:
         said += f"; in {alike} groups all rollouts are the same, token by token"
     return consequence(CONTRAST, measured, within + _ERRORS * error >= _STD * scale > 0, said)
+
+
+def of_prompts(record: Record) -> Consequence | None:
+    """Measure which reward functions give all completions of a prompt one value, and other prompts another.
+
+    None without rewards, and where there are fewer than four groups whose completions differ.
+    """
+    size = record.settings.group_size
+    parts = []
+    for generation, _ in _grouped(record):
+        assert generation.rewards is not None
+        by_group = generation.rewards.double().view(-1, size, generation.rewards.shape[1])
+        alike = torch.tensor([len(set(each)) == 1 for each in _groups(record, generation)])
+        parts.append(by_group[~alike] if len(alike) == len(by_group) else by_group)
+    rewards = torch.cat(parts) if parts else torch.zeros(0, size, 1)
+    if size < 2 or len(rewards) < _GROUPS:
+        return None
+    within = (rewards == rewards[:, :1]).all(1).all(0)  # [K]
+    between = (rewards[:, 0] != rewards[:1, 0]).any(0)
+    names = {c.index: c.name for g in record.generations for c in g.reward_calls}
+    wrong = [names.get(n, str(n + 1)) for n in (within & between).nonzero()[:, 0].tolist()]
+    measured = {"groups": len(rewards), "functions": rewards.shape[2], "of_prompts": len(wrong)}
+    said = (
+        f"the reward function {', '.join(wrong)} gives all completions of a prompt the same reward, in each of "
+        f"{len(rewards)} groups, and another to other prompts"
+    )
+    return consequence(OF_PROMPTS, measured, not wrong, said)
 
 
 def nearly_equal(record: Record) -> Consequence | None:
@@ -115,10 +141,15 @@ def _scale(rewards: Tensor) -> float:
 
 def _alike(record: Record, generation: Generation) -> int:
     """Return how many groups are of one rollout, repeated."""
+    groups = _groups(record, generation) if record.settings.group_size > 1 else []
+    return sum(len(set(group)) == 1 for group in groups)
+
+
+def _groups(record: Record, generation: Generation) -> list[list[tuple[int, ...]]]:
+    """Return the rollouts' tokens by group; [] where they were not seen."""
     size = record.settings.group_size
     try:
         found = [tuple(each.ids) for each in rollouts(generation, record.settings)]
     except NotSeen:
-        return 0
-    groups = (found[n : n + size] for n in range(0, len(found), size))
-    return sum(len(set(group)) == 1 for group in groups) if size > 1 else 0
+        return []
+    return [found[n : n + size] for n in range(0, len(found), size)]

@@ -11,6 +11,15 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.blocks import OneOf
+from rlvr_debug.errors import InputError
+from rlvr_debug.replay.declared import (
+    ALGORITHMS,
+    AdvantageInputs,
+    Own,
+    called,
+    declared_text,
+    knobs_declared,
+)
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise, rounding
 from rlvr_debug.replay.network import Network
@@ -33,6 +42,7 @@ _CENTRED: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     ),
     "median": lambda grouped, _: grouped - grouped.nanmedian(1, keepdim=True).values,
     "first": lambda grouped, _: grouped - grouped[:, :1],
+    "by length": lambda grouped, mean: grouped - mean,
     "none": lambda grouped, _: grouped.clone(),
 }
 _THEN: Mapping[str, Callable[[Tensor, int], Tensor]] = {
@@ -57,30 +67,33 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         if generation.batch is None or not generation.batch.advantages.numel():
             raise NotSeen("the advantages were not seen")
         got = _of_rollouts(generation.batch)
-        given = (generation.rewards, got, record.settings)
+        inputs = AdvantageInputs(
+            generation.rewards.double(), generation.batch.loss_mask.sum(-1), record.settings
+        )
+        given = (inputs, got, record.own)
         yield Instance(
             f"generation {number + 1}", partial(_compare, *given), partial(_described, *given)
         )
 
 
 def _compare(
-    rewards: Tensor, got: Tensor, settings: Settings, *, fitted: _Fitted | None = None, **knobs: Any
+    given: AdvantageInputs, got: Tensor, own: Own, *, fitted: _Fitted | None = None, **knobs: Any
 ) -> Gap | None:
-    if not _applies(rewards, settings, knobs):
+    if not _applies(given, knobs) or (knobs and callable(own.declared.get(SEGMENT))):
         return None
     if fitted:
-        return None if knobs or got.dim() > 1 else _fitted(rewards, got, settings, fitted)
-    wanted, tolerance = _with_tolerance(rewards, settings, knobs)
+        return None if knobs or got.dim() > 1 else _fitted(given, got, own, fitted)
+    wanted, tolerance = _with_tolerance(given, own, knobs)
     return elementwise(got, *_shaped(got, wanted, tolerance))
 
 
-def _fitted(rewards: Tensor, got: Tensor, settings: Settings, fitted: _Fitted) -> Gap | None:
+def _fitted(given: AdvantageInputs, got: Tensor, own: Own, fitted: _Fitted) -> Gap | None:
     """Return the gap to advantages with numbers that are fitted to them; None where these change nothing.
 
     fitted: a factor of all, a factor of each group, or a baseline of each group.
     """
-    wanted, tolerance = _with_tolerance(rewards, settings, {})
-    size = len(got) if fitted == "factor" else settings.group_size
+    wanted, tolerance = _with_tolerance(given, own, {})
+    size = len(got) if fitted == "factor" else given.settings.group_size
     groups, right = got.view(-1, size), wanted.view(-1, size)
     if fitted == "baseline":
         found = right + (groups - right).mean(1, keepdim=True)
@@ -114,8 +127,9 @@ def _shaped(got: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     return tuple(each if got.dim() == 1 else each[:, None].expand_as(got) for each in values)
 
 
-def _applies(rewards: Tensor, settings: Settings, knobs: dict[str, Any]) -> bool:
+def _applies(given: AdvantageInputs, knobs: dict[str, Any]) -> bool:
     """Return whether a variant departs from what is asked for."""
+    rewards, settings = given.rewards, given.settings
     asked = {
         "scale": settings.scale_rewards,
         "epsilon": settings.advantage_epsilon,
@@ -124,13 +138,13 @@ def _applies(rewards: Tensor, settings: Settings, knobs: dict[str, Any]) -> bool
         "weighted": set(settings.reward_weights) != {1.0},
     }
     several = rewards.shape[1] > 1
-    return all(asked.get(name) != value for name, value in knobs.items()) and (
-        "only" not in knobs or (several and knobs["only"] < rewards.shape[1])
-    )
+    departs = (asked.get(name) != value for name, value in knobs.items())
+    departing = any(departs) if knobs in ALGORITHMS[SEGMENT].values() else all(departs)
+    return departing and ("only" not in knobs or (several and knobs["only"] < rewards.shape[1]))
 
 
-def _described(rewards: Tensor, got: Tensor, settings: Settings) -> str:
-    wanted, tolerance = _shaped(got, *_with_tolerance(rewards, settings, {}))
+def _described(given: AdvantageInputs, got: Tensor, own: Own) -> str:
+    wanted, tolerance = _shaped(got, *_with_tolerance(given, own, {}))
     off = (got - wanted).abs() > tolerance
     ratio = (got / wanted)[off & (wanted != 0)]
     times = f", {float(ratio.median()):.3g} times what it should be" if len(ratio) else ""
@@ -139,7 +153,7 @@ def _described(rewards: Tensor, got: Tensor, settings: Settings) -> str:
 
 
 def _with_tolerance(
-    rewards: Tensor, settings: Settings, knobs: dict[str, Any]
+    given: AdvantageInputs, own: Own, knobs: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """Return advantages, [B], and what rounding may do to each.
 
@@ -147,19 +161,31 @@ def _with_tolerance(
     group of two the spread takes back what rewards are shaken by, and not what the mean is rounded by. Each is bound by
     the worst of its group: one may be insensitive to its inputs and still be rounded on the way.
     """
-    how = Formula(**knobs)
-    wanted = expected_advantages(rewards.double(), settings, how)
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.zeros(len(rewards), dtype=torch.float64)
-    for number in range(_SHAKES):
-        shaken = rewards.double() * (
-            1 + EPSILON * (2 * torch.rand(rewards.shape, generator=generator) - 1)
+    what = own.declared.get(SEGMENT)
+    how = Formula(**{**(knobs_declared(own, SEGMENT)), **knobs})
+
+    def found(inputs: AdvantageInputs, how: Formula = how) -> Tensor:
+        if callable(what):
+            return torch.as_tensor(called(what, inputs)).double()
+        return expected_advantages(inputs.rewards, inputs.settings, how, inputs.lengths)
+
+    wanted, rewards, size = found(given), given.rewards, given.settings.group_size
+    if wanted.shape != rewards.shape[:1]:
+        shape = list(wanted.shape)
+        raise InputError(
+            f"{declared_text(what or '')}: returned {shape}, expected [{len(rewards)}]"
         )
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.zeros_like(wanted)
+    if callable(what):
+        noise = (found(replace(given, rewards=rewards.float())) - wanted).abs()
+    for number in range(_SHAKES):
+        shaken = rewards * (1 + EPSILON * (2 * torch.rand(rewards.shape, generator=generator) - 1))
         off = replace(how, mean_off=EPSILON * (-1) ** number)
-        for values, formula in ((shaken, how), (rewards.double(), off)):
-            found = expected_advantages(values, settings, formula)
-            noise = torch.maximum(noise, (found - wanted).abs())
-    worst = noise.view(-1, settings.group_size).amax(1).repeat_interleave(settings.group_size)
+        for values, formula in ((shaken, how), (rewards, off)):
+            again = found(replace(given, rewards=values), formula)
+            noise = torch.maximum(noise, (again - wanted).abs())
+    worst = noise.view(-1, size).amax(1).repeat_interleave(size)
     return wanted, rounding(worst, wanted.abs().clamp(min=0.1), "float32")
 
 
@@ -168,10 +194,11 @@ class Formula:
     """Where a variant departs from the settings: by scale, epsilon and aggregation, if they are given; by what a group is,
     what its rewards are centred on and whether the spread is the biased one; by the weights of the functions, or one
     function alone; by what a missing reward counts as; and by what is done to the advantages then. mean_off: what means are off
-    by, relative, as rounding does.
+    by, relative, as rounding does. Scaled by tokens, each rollout counts as often as it has some, and all are centred again;
+    by "not 0", advantages are divided by the share of rewards that are not.
     """
 
-    scale: Literal["", "group", "batch", "none"] = ""
+    scale: Literal["", "group", "batch", "tokens", "not 0", "none"] = ""
     epsilon: float | None = None
     groups: Annotated[str, OneOf(_GROUPED.keys)] = "blocks"
     centre: Annotated[str, OneOf(_CENTRED.keys)] = "mean"
@@ -187,8 +214,10 @@ class Formula:
 _RIGHT = Formula()
 
 
-def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIGHT) -> Tensor:
-    """Return the advantage of each rollout, [B]. rewards: [B, K].
+def expected_advantages(
+    rewards: Tensor, settings: Settings, how: Formula = _RIGHT, lengths: Tensor | None = None
+) -> Tensor:
+    """Return the advantage of each rollout, [B]. rewards: [B, K]; lengths: tokens that the loss counts, [B].
 
     arXiv 2402.03300, section 4.1.2; unscaled: arXiv 2503.20783; normalised by function first: arXiv 2601.05242.
     """
@@ -215,13 +244,30 @@ def expected_advantages(rewards: Tensor, settings: Settings, how: Formula = _RIG
         total[unknown] = torch.nan
         grouped = _GROUPED[how.groups](total, settings.group_size)
         mean = grouped.nanmean(1, keepdim=True) * (1 + how.mean_off)
+        if how.centre == "by length":
+            counts = _lengths(lengths, total).view(grouped.shape)
+            mean = (counts * grouped).nansum(1, keepdim=True) / counts.sum(1, keepdim=True)
+            mean = mean * (1 + how.mean_off)
         centred = _CENTRED[how.centre](grouped, mean)
         if scale == "group":
             centred = centred / (_spread(grouped, 1, how.biased) + epsilon)
         elif scale == "batch":
             centred = centred / (_spread(total[None], 1, how.biased)[0] + epsilon)
+        elif scale == "not 0":
+            centred = centred * len(total) / (total != 0).sum().clamp(min=1)
+        elif scale == "tokens":
+            counts = _lengths(lengths, total).view(grouped.shape)
+            centred = centred - (counts * centred).nansum() / counts.sum() * (1 + how.mean_off)
+            variance = (counts * centred.square()).nansum() / (counts.sum() - 1)
+            centred = centred / (variance + 1e-8).sqrt()
         found = (centred.T if how.groups == "interleaved" else centred).flatten()
     return _THEN[how.then](found.nan_to_num(nan=0.0), settings.group_size)
+
+
+def _lengths(lengths: Tensor | None, total: Tensor) -> Tensor:
+    if lengths is None or lengths.shape != total.shape or not lengths.any():
+        raise NotSeen("the lengths of the rollouts were not seen")
+    return lengths.to(total.dtype)
 
 
 def _spread(values: Tensor, axis: int, biased: bool) -> Tensor:

@@ -37,7 +37,10 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         )
         begun = numbers[0] != before and _of(record, numbers[0], 0)
         compare = partial(_wrong, len(wrong), {"bfloat16": rounded, "beginning": begun})
-        yield Instance(f"update {number + 1}", compare, partial(str, "; ".join(wrong)))
+        where = (
+            f"after update {number}" if number and numbers[0] != before else f"update {number + 1}"
+        )
+        yield Instance(where, compare, partial(str, "; ".join(wrong)))
         before = update.after
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from rlvr_debug.replay.declared import ALGORITHMS
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import (
     SHAKES,
@@ -50,9 +51,10 @@ _SAME = torch.tensor(
 
 def instances(record: Record, _: Network) -> Iterator[Instance]:
     settings = record.settings
-    if settings.loss_type not in TYPES:
+    what = record.own.declared.get("loss")
+    if settings.loss_type not in TYPES and what is None:
         raise NotSeen(f"loss type {settings.loss_type} has no reference")
-    if settings.adaptive_entropy:
+    if settings.adaptive_entropy and not callable(what):
         raise NotSeen("an entropy bonus that adapts has no reference")
     for number, update in enumerate(record.updates):
         if any(m.logprobs is None or m.grad_logprobs is None for m in update.micro_batches):
@@ -85,6 +87,8 @@ def _compare(
 ) -> Gap | None:
     if not _applies(record, update, knobs):
         return None
+    if callable(record.own.declared.get("loss")) and (knobs or fitted):
+        return None  # variants are of the formula
     if factor or fitted:
         return None if knobs else _fitted(record, update, got, factor, fitted)
     if knobs and _far(record, update, got, knobs):
@@ -144,7 +148,10 @@ def _applies(record: Record, update: Update, knobs: dict[str, Any]) -> bool:
         return False
     if knobs.get("times") == "temperature" and settings.sampling.temperature == 1:
         return False
-    return all(getattr(settings, name, None) != value for name, value in knobs.items())
+    if knobs.get("sign") == 0 and not settings.kl_beta:
+        return False
+    departs = (getattr(settings, name, None) != value for name, value in knobs.items())
+    return any(departs) if knobs in ALGORITHMS[SEGMENT].values() else all(departs)
 
 
 def _far(record: Record, update: Update, got: Tensor, knobs: dict[str, Any]) -> bool:

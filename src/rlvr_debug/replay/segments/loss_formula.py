@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.blocks import OneOf
+from rlvr_debug.replay.declared import LossInputs, called, knobs_declared
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Batch, Generation, MicroBatch, Record, Update
 from rlvr_debug.replay.rollouts import batch_of
@@ -22,6 +23,7 @@ from rlvr_debug.replay.settings import Settings
 
 __all__ = ["TYPES", "Formula", "expected_loss", "kl_estimate"]
 
+_RATIO = 20.0  # DPPO truncates the ratio there
 # TRL's _compute_loss knows no others
 TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
 
@@ -64,12 +66,13 @@ class Formula:
     window: bool = True
 
 
-def _told(settings: Settings, knobs: Mapping[str, Any]) -> tuple[Settings, Formula]:
-    """Return the settings and the formula of a variant, whose knobs are fields of either."""
+def _told(record: Record, knobs: Mapping[str, Any]) -> tuple[Settings, Formula]:
+    """Return the settings and the formula of a variant of what is declared. knobs: fields of either."""
     own = {field.name for field in fields(Formula)}
+    knobs = {**knobs_declared(record.own, "loss"), **knobs}
     departing = {name: value for name, value in knobs.items() if name not in own}
     formula = Formula(**{name: value for name, value in knobs.items() if name in own})
-    return replace(settings, **departing), formula
+    return replace(record.settings, **departing), formula
 
 
 def expected_loss(
@@ -85,7 +88,10 @@ def expected_loss(
     arXiv 2402.03300 (GRPO), 2503.14476 (DAPO), 2503.20783 (Dr. GRPO), 2506.13585 (CISPO), 2507.18071 (GSPO), and TRL's
     GRPOConfig for the others.
     """
-    settings, how = _told(record.settings, knobs)
+    what = record.own.declared.get("loss")
+    if callable(what):
+        return torch.as_tensor(called(what, _inputs(record, update, micro, logprobs, entropies)))
+    settings, how = _told(record, knobs)
     given = micro.given
     advantages = given.advantages.to(logprobs.dtype)
     advantages = advantages[:, None] if advantages.dim() == 1 else advantages
@@ -93,7 +99,9 @@ def expected_loss(
     counted = _MASKS[how.mask](given.loss_mask.bool(), given, eos).to(logprobs.dtype)
     gap = _log_ratio(micro, logprobs, how.old)
     if settings.importance_sampling_level == "sequence":
-        gap = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
+        gap = _mean(gap, counted)
+    if settings.importance_sampling_level == "sequence_token":
+        gap = _mean(gap, counted).detach() + logprobs - logprobs.detach()
     weight = gap.exp()
     per_token = -how.sign * (
         _gain(settings, micro, logprobs, weight, advantages, counted, (how.clipped, how.least))
@@ -137,6 +145,36 @@ def expected_loss(
     return loss * factors[how.times] ** how.power
 
 
+def _inputs(
+    record: Record, update: Update, micro: MicroBatch, logprobs: Tensor, entropies: Tensor | None
+) -> LossInputs:
+    """Return what a declared function is given, in the type of `logprobs`."""
+    given = micro.given
+
+    def cast(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.to(logprobs.dtype)
+
+    advantages = given.advantages.to(logprobs.dtype)
+    return LossInputs(
+        logprobs,
+        entropies,
+        logprobs.detach() if given.old is None else given.old.to(logprobs.dtype),
+        cast(given.reference),
+        cast(given.sampler),
+        cast(given.importance_weights),
+        advantages[:, None] if advantages.dim() == 1 else advantages,
+        given.loss_mask.to(logprobs.dtype),
+        record.settings.micro_batches,
+        sum(len(each.given.completion_ids) for each in update.micro_batches),
+        record.settings,
+    )
+
+
+def _mean(values: Tensor, counted: Tensor) -> Tensor:
+    """Return each sequence's mean over the tokens that count, [b, 1]."""
+    return (values * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
+
+
 def _log_ratio(micro: MicroBatch, logprobs: Tensor, how: str) -> Tensor:
     given = micro.given
     kept = {"reference": given.reference, "sampler": given.sampler}.get(how, given.old)
@@ -165,12 +203,36 @@ def _gain(
         return torch.sigmoid(warm * (ratio - 1)) * 4 / warm * advantages
     if settings.loss_type == "vespo":
         return _vespo(settings, micro, logprobs, advantages, counted) * advantages * logprobs
+    if settings.loss_type == "gmpo":
+        low, high = -settings.clip, settings.epsilon_high
+        gap = ratio.log()
+        held = torch.where(advantages > 0, gap.clamp(max=high), gap.clamp(min=low))
+        return _mean(held if clipped else gap, counted).exp() * advantages
+    if settings.loss_type in ("dppo-tv", "dppo-kl"):
+        near = _near(settings, logprobs.detach(), ratio.detach(), advantages)
+        return ratio.clamp(max=_RATIO).detach() * advantages * logprobs * near
     bounded = ratio.clamp(max=settings.delta) if settings.delta is not None else ratio
     free = bounded * advantages
     if not clipped:
         return free
     held = ratio.clamp(1 - settings.clip, 1 + settings.epsilon_high) * advantages
     return torch.minimum(free, held) if least else torch.maximum(free, held)
+
+
+def _near(settings: Settings, logprobs: Tensor, ratio: Tensor, advantages: Tensor) -> Tensor:
+    """Return which tokens' probabilities have not left the old ones by more than the clip, [b, C]: arXiv 2602.04879.
+
+    The distance is that of two outcomes, this token or another: total variation, or the divergence of the old to the new.
+    """
+    now = logprobs.exp()
+    before = now / ratio
+    if settings.loss_type == "dppo-tv":
+        off = now - before
+    else:
+        rest = ((1 - before + 1e-8) / (1 - now + 1e-8)).log()
+        off = (now - before).sign() * (rest * (1 - before) - before * ratio.log())
+    near = torch.where(advantages > 0, off <= settings.epsilon_high, off >= -settings.clip)
+    return near.to(logprobs.dtype)
 
 
 @torch.no_grad()
@@ -265,7 +327,7 @@ def _aggregated(
     """
     rows = sum(len(each.given.completion_ids) for each in update.micro_batches)
     kind = settings.loss_type
-    if kind in ("grpo", "sapo"):
+    if kind in ("grpo", "sapo", "gmpo"):
         return ((values * mask).sum(1) / mask.sum(1).clamp(min=1)).sum() / rows
     if kind == "bnpo":
         parts = settings.micro_batches * record.size

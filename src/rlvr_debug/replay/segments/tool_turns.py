@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import torch
+
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Gap, Instance, different
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Generation, Record
-from rlvr_debug.replay.rollouts import Rollout, rollouts
+from rlvr_debug.replay.record import Batch, Generation, Record
+from rlvr_debug.replay.rollouts import Rollout, rollouts, trained
 from rlvr_debug.replay.segments.prompt import template_ids
 from rlvr_debug.replay.variants import knobs_of
 
@@ -34,6 +36,13 @@ def _of_rollout(
 ) -> Iterator[Instance]:
     assert generation.messages is not None
     between = blocks(generation.messages[row])
+    if not between and len(rollout.turns) > 1 and generation.batch is not None:
+        # nobody said what stands between the replies: what the later one read is what is trained on
+        yield Instance(
+            where,
+            partial(_same_between, rollout, generation.batch, row),
+            partial(str, f"first in row {row + 1}"),
+        )
     eos = record.settings.eos_ids
     for (start, said), turn, after in zip(between, rollout.turns, rollout.turns[1:], strict=False):
         if not turn.output or turn.output[-1] not in eos:
@@ -67,6 +76,16 @@ def _compare(
     if role:
         said = [{"role": role, "content": message.get("content")} for message in said]
     return different(rendered_turn(record, history, said, **how) != got)
+
+
+def _same_between(rollout: Rollout, batch: Batch, row: int, **knobs: Any) -> Gap | None:
+    """Compare the tokens between two replies, as they were read and as they are trained on."""
+    if knobs:
+        return None
+    prompt, completion, _ = trained(batch.of_rows(torch.tensor([row])))[0]
+    ids, wrote = prompt + completion, rollout.wrote
+    places = [n for n in range(len(prompt), len(rollout.ids)) if not wrote[n]]
+    return different(sum(ids[n : n + 1] != [rollout.ids[n]] for n in places))
 
 
 def blocks(messages: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:

@@ -1,0 +1,167 @@
+"""KL's gradient, KL's share, settings without effect: what the parts of the loss do, as they are set.
+
+KL's gradient is taken on tables of logits over a few tokens, where an expectation is a sum and not an estimate, and on
+policy, as the first update is. Axes: S states, V tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.consequences.base import Consequence, consequence
+from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.record import MicroBatch, Record, Update
+from rlvr_debug.replay.segments.loss import expected_gradient
+from rlvr_debug.replay.segments.loss_formula import kl_estimate
+from rlvr_debug.replay.settings import Settings
+
+KL_GRADIENT, KL_SHARE, UNREAD = "KL's gradient", "KL's share", "settings without effect"
+# what a loss may read and leave unread: where one of these is set to something else than its default, it should matter
+_READ = (
+    *("delta", "off_policy_mask_threshold", "top_entropy_quantile", "entropy_coef"),
+    *("importance_sampling_level", "epsilon_high", "clip", "use_bias_correction_kl"),
+    *("sapo_temperature_pos", "sapo_temperature_neg", "vespo"),
+)
+_CALLED = {"clip": "epsilon"}  # as arguments of TRL
+_NOISE = 0.5  # of log-probabilities, so that ratios are not 1 as in a first update
+_SHARE = 10.0
+_STATES, _TOKENS = 64, 16
+_NEAR, _FAR = 0.1, 1.0  # standard deviation of the difference in logits
+_COSINE = 0.9
+_ERROR = 0.5
+
+
+def kl_gradient(record: Record) -> Consequence | None:
+    """Measure the KL term's expected gradient against that of KL(policy || reference); None at beta 0."""
+    settings = record.settings
+    if not settings.kl_beta:
+        return None
+    generator = torch.Generator().manual_seed(0)
+
+    def noise() -> Tensor:
+        return torch.randn(_STATES, _TOKENS, generator=generator, dtype=torch.float64)
+
+    logits = noise()
+    measured = {"beta": settings.kl_beta}
+    for name, distance in (("near", _NEAR), ("far", _FAR)):
+        policy = (logits + distance * noise()).log_softmax(-1)
+        reference = logits.log_softmax(-1)
+        term = _to_logits(policy.exp() * _by_token(settings, policy, reference), policy)
+        right = _to_logits(policy.exp() * (policy - reference), policy)
+        measured[f"cosine_{name}"] = _cosine(term, right)
+        measured[f"relative_error_{name}"] = float((term - right).norm() / right.norm())
+    passed = measured["cosine_near"] > _COSINE and measured["relative_error_near"] < _ERROR
+    said = (
+        f"the KL term holds nothing: {settings.kl_estimator} in the {settings.kl_place} has a gradient of cosine "
+        f"{measured['cosine_near']:.2g} to the KL's"
+    )
+    return consequence(KL_GRADIENT, measured, passed, said)
+
+
+def kl_share(record: Record) -> Consequence | None:
+    """Measure the KL's part of the last update's gradient by log-probability against the reward's; None without either."""
+    settings = record.settings
+    updates = [u for u in record.updates if u.micro_batches]
+    if not settings.kl_beta or settings.kl_place != "loss" or not updates:
+        return None
+    if callable(record.own.declared.get("loss")):
+        return None
+    last = updates[-1]
+    try:
+        _known(last)
+        kl, rest = (
+            float(_gradients(record, last, knobs).norm())
+            for knobs in ({"sign": 0, "entropy_coef": 0.0}, {"kl_beta": 0.0})
+        )
+    except NotSeen:
+        return None
+    if not kl or not rest:
+        return None
+    measured = {"beta": settings.kl_beta, "kl": kl, "reward": rest}
+    said = f"the KL term has {kl / rest:.3g} times the gradient of the reward's part of the loss"
+    return consequence(KL_SHARE, measured, kl <= _SHARE * rest, said)
+
+
+def _known(update: Update) -> list[MicroBatch]:
+    """Return the micro-batches that a formula can be applied to. Raise NotSeen where one has no log-probabilities."""
+    if any(m.logprobs is None or not m.given.advantages.numel() for m in update.micro_batches):
+        raise NotSeen("what the loss reads was not seen")
+    return update.micro_batches
+
+
+def unread(record: Record) -> Consequence | None:
+    """Measure which settings the loss does not read; None where the loss was not seen or is a function of the user's.
+
+    A setting counts that is not as it is by default, on log-probabilities that are off the old ones.
+    """
+    asked, usual = record.settings, Settings(1, record.settings.sampling, 1)
+    chosen = [name for name in _READ if _CALLED.get(name, name) in record.own.chosen]
+    chosen = [name for name in chosen if getattr(asked, name) != getattr(usual, name)]
+    if callable(record.own.declared.get("loss")):
+        return None
+    try:
+        moved = _moved(next(u for u in record.updates if u.micro_batches))
+        now = _gradients(record, moved, {})
+        dead = [
+            n for n in chosen if torch.equal(now, _gradients(record, moved, {n: getattr(usual, n)}))
+        ]
+    except (NotSeen, StopIteration):
+        return None
+    names = ", ".join(f"`{_CALLED.get(n, n)}` ({getattr(asked, n)})" for n in dead)
+    said = f"{names} set, and without effect: the loss does not read {'it' if len(dead) == 1 else 'them'}"
+    return consequence(UNREAD, {"set": len(chosen), "without_effect": len(dead)}, not dead, said)
+
+
+def _moved(update: Update) -> Update:
+    """Return an update whose policy has moved away from the one that sampled."""
+    generator = torch.Generator().manual_seed(0)
+    micros = []
+    for micro in _known(update):
+        assert micro.logprobs is not None
+        now = micro.logprobs.double()
+        old = (now + _NOISE * torch.randn(now.shape, generator=generator, dtype=now.dtype)).clamp(
+            max=0
+        )
+        entropies = torch.rand(now.shape, generator=generator, dtype=now.dtype)
+        given = replace(
+            micro.given, old=old, sampler=old if micro.given.sampler is not None else None
+        )
+        micros.append(replace(micro, logprobs=now, entropies=entropies, given=given))
+    return replace(update, micro_batches=micros)
+
+
+def _gradients(record: Record, update: Update, knobs: Mapping[str, Any]) -> Tensor:
+    return torch.cat([expected_gradient(record, update, m, **knobs) for m in update.micro_batches])
+
+
+def _by_token(settings: Settings, policy: Tensor, reference: Tensor) -> Tensor:
+    """Return what the term adds to the gradient by each token's log-probability, at beta 1, [S, V].
+
+    In the reward it is a score function: the penalty, as what is to be made small.
+    """
+    if settings.kl_place == "reward":
+        return kl_estimate(settings.kl_estimator, policy, reference)
+    held = policy.detach()
+    leaf = policy.clone().requires_grad_()
+    term = kl_estimate(settings.kl_estimator, leaf, reference)
+    if settings.use_bias_correction_kl:
+        term = (leaf - held).exp() * term
+    [gradient] = torch.autograd.grad(term.sum(), leaf)
+    return gradient
+
+
+def _to_logits(weights: Tensor, policy: Tensor) -> Tensor:
+    """Return the gradient of sum(weights * log p) with respect to the logits, weights being constants, [S, V]."""
+    return weights - weights.sum(-1, keepdim=True) * policy.exp()
+
+
+def _cosine(found: Tensor, right: Tensor) -> float:
+    """Return the cosine of two gradients; that of one that is 0, to rounding, is 0."""
+    if float(found.norm()) < 1e-9 * float(right.norm()):
+        return 0.0
+    return float((found * right).sum() / (found.norm() * right.norm()))

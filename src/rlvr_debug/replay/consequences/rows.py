@@ -1,0 +1,85 @@
+"""rows repeated, distinct prompts, answers in prompts: what a run is given to learn from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlvr_debug.replay.consequences.base import Consequence, consequence
+from rlvr_debug.replay.record import Record
+
+ROWS, PROMPTS, ANSWERS = "rows repeated", "distinct prompts", "answers in prompts"
+# columns that hold what a reward function compares with
+_SOLUTIONS = ("answer", "solution", "ground_truth", "target", "label", "final_answer")
+_WORDS = 100  # of a prompt, above which it may be a text that the answer is to be found in
+_SHARE = 0.5
+
+
+def rows_repeated(record: Record) -> Consequence | None:
+    """Measure how many generations are of rows that an earlier one was of; None where fewer than two were seen."""
+    drawn = [
+        frozenset(str(row.get("prompt")) for row in generation.rows)
+        for generation in record.generations
+        if generation.rows
+    ]
+    if len(drawn) < 2:
+        return None
+    repeated = len(drawn) - len(set(drawn))
+    said = f"{repeated + 1} of {len(drawn)} generations are of the same rows"
+    return consequence(ROWS, {"generations": len(drawn), "repeated": repeated}, not repeated, said)
+
+
+def distinct_prompts(record: Record) -> Consequence | None:
+    """Measure how many distinct prompts the policy reads, and how many the rows have; None where tokens were not seen."""
+    pairs = [*_rows(record)]
+    if not pairs:
+        return None
+    tokens, texts = ({each[n] for each in pairs} for n in (0, 1))
+    measured = {"rows": len(pairs), "in_rows": len(texts), "in_tokens": len(tokens)}
+    said = f"{len(pairs)} rows have {len(texts)} distinct prompts, and {len(tokens)} as the policy reads them"
+    return consequence(PROMPTS, measured, len(tokens) >= len(texts), said)
+
+
+def _rows(record: Record) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield of each row the prompt's tokens and its text."""
+    for generation in record.generations:
+        batch = generation.batch
+        if batch is None or len(batch.prompt_ids) != len(generation.rows):
+            continue
+        for ids, real, row in zip(
+            batch.prompt_ids, batch.prompt_mask, generation.rows, strict=True
+        ):
+            if "prompt" in row and len(ids):
+                yield tuple(ids[real.bool()].tolist()), str(row["prompt"])
+
+
+def answers_in_prompts(record: Record) -> Consequence | None:
+    """Measure in how many rows the answer stands in the prompt, and in how many another row's does; None without answers."""
+    told = {
+        (_text(row["prompt"]), str(row[name]).strip())
+        for generation in record.generations
+        for row in generation.rows
+        for name in [next((name for name in _SOLUTIONS if row.get(name) not in (None, "")), None)]
+        if name is not None and "prompt" in row
+    }
+    short = [(prompt, answer) for prompt, answer in sorted(told) if len(prompt.split()) <= _WORDS]
+    if len({answer for _, answer in short}) < 2:
+        return None
+    own = sum(_stands(answer, prompt) for prompt, answer in short) / len(short)
+    others = [(p, a) for p, right in short for _, a in short if a != right]
+    chance = sum(_stands(answer, prompt) for prompt, answer in others) / len(others)
+    measured = {"rows": len(short), "share": own, "share_of_others": chance}
+    said = f"in {own:.0%} of the rows the answer stands in the prompt (another row's answer in {chance:.0%})"
+    return consequence(ANSWERS, measured, own - chance < _SHARE, said)
+
+
+def _text(prompt: Any) -> str:
+    """Return what a prompt says, of all its messages."""
+    if not isinstance(prompt, list):
+        return str(prompt)
+    return "\n".join(str(m.get("content")) for m in prompt if isinstance(m, Mapping))
+
+
+def _stands(answer: str, prompt: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", prompt) is not None

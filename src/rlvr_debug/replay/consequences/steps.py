@@ -1,0 +1,76 @@
+"""schedule, rate, weights moved: what a run is set to do to its weights."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from rlvr_debug.replay.consequences.base import Consequence, consequence
+from rlvr_debug.replay.record import Record
+
+SCHEDULE, RATE, MOVED = "schedule", "rate in effect", "weights moved"
+_RATE = 0.1
+_MOVED = 0.5
+
+
+def schedule(record: Record) -> Consequence | None:
+    """Measure the warm-up's share of the training; None where no optimizer step was seen."""
+    settings = record.settings
+    if not any(update.optimizer for update in record.updates):
+        return None
+    share = settings.warmup_steps / max(settings.total_steps, 1)
+    measured = {"warmup_steps": settings.warmup_steps, "total_steps": settings.total_steps}
+    said = f"the warm-up of {settings.warmup_steps} steps does not end in the {settings.total_steps} steps of the training"
+    return consequence(SCHEDULE, measured, not settings.warmup_steps or share < 1, said)
+
+
+def rate(record: Record) -> Consequence | None:
+    """Measure the largest rate of the optimizer's groups against the one that is set; None where none was seen."""
+    asked = record.settings.learning_rate
+    rates = [max(g.learning_rate for g in u.groups) for u in record.updates if u.groups]
+    if not rates or not asked:
+        return None
+    share, rising = max(rates) / asked, any(b > a for a, b in pairwise(rates)) or len(rates) < 2
+    measured = {"asked": asked, "in_effect": max(rates), **_moves(record)}
+    said = f"the rate in effect is {max(rates):.3g}, {share:.3g} times the {asked:.3g} that is set"
+    if "relative" in measured:
+        said += f"; an update moves the weights by {measured['relative']:.2g} of their size"
+    # a schedule that warms up, or has come to its end, is one that was asked for
+    late = record.settings.first_step > record.settings.total_steps / 2
+    return consequence(RATE, measured, share >= _RATE or rising or late, said)
+
+
+def weights_moved(record: Record) -> Consequence | None:
+    """Measure how many of the trained numbers an update changes; None where weights or an optimizer's step were not seen."""
+    measured = _moves(record)
+    if not measured:
+        return None
+    said = (
+        f"an update changes {measured['share']:.1%} of the trained numbers that have a gradient: the others are held in "
+        "fewer digits than it moves them by"
+    )
+    return consequence(MOVED, measured, measured["share"] >= _MOVED, said)
+
+
+def _moves(record: Record) -> dict[str, float]:
+    """Return by how much the updates with a gradient and a rate move the weights, and what share of these; {} where none was."""
+    changed = count = 0
+    moved = size = 0.0
+    for update in record.updates:
+        if update.clipped is None or not any(group.learning_rate for group in update.groups):
+            continue
+        before, after = record.weights[update.before], record.weights[update.after]
+        for name in record.trainable:
+            gradient = update.clipped.get(name)
+            if gradient is None:
+                continue
+            old, new = (record.part(name, each[name]) for each in (before, after))
+            off = new.double() - old.double()
+            changed += int(((off != 0) & (gradient != 0)).sum())
+            count += int((gradient != 0).sum())
+            moved, size = (
+                moved + float(off.square().sum()),
+                size + float(old.double().square().sum()),
+            )
+    if not count or not size:
+        return {}
+    return {"share": changed / count, "relative": (moved / size) ** 0.5}

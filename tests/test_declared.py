@@ -1,0 +1,314 @@
+"""What a run computes on purpose: declared by a name or by a function, it agrees, and a fault in it is still found."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
+
+import trl
+from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
+
+import rlvr_debug
+from rlvr_debug.errors import InputError
+from rlvr_debug.recorders.trl.live import recorded
+from rlvr_debug.replay.answer import answer_of, answer_text, status_of
+from rlvr_debug.replay.check import check
+from rlvr_debug.replay.declared import ALGORITHMS, AdvantageInputs, LossInputs, Own, named
+from rlvr_debug.replay.finding import AGREES, DEVIATES, FAILED, Finding
+from rlvr_debug.replay.judge import judge
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.segments.advantages import Formula, expected_advantages
+from rlvr_debug.replay.segments.loss_formula import _inputs
+from rlvr_debug.replay.settings import Sampling, Settings
+from tests.test_check import built
+
+__all__ = ["built"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_declared() -> Iterator[None]:
+    yield
+    rlvr_debug.expect()
+
+
+def found(record: Record, segment: str) -> Finding:
+    one = next(each for each in SEGMENTS if each.name == segment)
+    return judge(segment, one.instances(record, Network.of(record)), pairs=one.pairs)
+
+
+def declaring(record: Record, **what: Any) -> Record:
+    return replace(record, own=replace(record.own, declared=what))
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def gmpo(built: Callable[..., Any], request: pytest.FixtureRequest) -> Record:
+    """Return a record of TRL's GMPO, whose ratios are not 1."""
+
+    def kind(args: Any, **given: Any) -> Any:
+        bf16 = request.param == "bfloat16"
+        told = {name: getattr(args, name) for name in ("output_dir", "max_steps", "learning_rate")}
+        told |= {"per_device_train_batch_size": 8, "num_generations": 4, "beta": 0.04}
+        told |= {"num_iterations": 2, "max_completion_length": 12, "bf16": bf16, "use_cpu": True}
+        told |= {"report_to": [], "save_strategy": "no", "disable_tqdm": True, "epsilon": 0.01}
+        return GMPOTrainer(args=GMPOConfig(**told), **given)
+
+    trainer = built(kind, learning_rate=1e-3)
+    return recorded(trainer, trainer.train, steps=3, rewards=False)[0]
+
+
+def test_an_algorithm_of_its_own_is_called_so_until_it_is_declared(gmpo: Record) -> None:
+    answer = answer_of(gmpo, check(gmpo))
+    assert (answer["first"], status_of(answer)) == ("loss", 3)
+    assert answer["answer"].startswith(
+        "loss: not GRPO's as set: your `GMPOTrainer` overrides `_compute_loss` (gmpo_trainer.py:"
+    )
+    assert "It computes what gmpo would." in answer["answer"]
+    assert "If that is meant, declare it: `--expect loss=gmpo`" in answer["answer"]
+    meant = declaring(gmpo, loss="gmpo")
+    answer = answer_of(meant, check(meant))
+    assert answer["first"] is None, answer["answer"]
+    assert "as declared: gmpo" in answer_text(answer)
+
+
+def gmpo_loss(
+    given: LossInputs,
+    *,
+    sign: float = 1.0,
+    clipped: bool = True,
+    centred: float = 0.0,
+    times: float = 1.0,
+    power: float = 1.0,
+) -> Tensor:
+    """Return GMPO's loss, arXiv 2507.20673, or one with a fault."""
+    gap, gain = given.logprobs - given.old, given.advantages + centred
+    low, high = -given.settings.clip, given.settings.epsilon_high
+    held = torch.where(gain > 0, gap.clamp(max=high), gap.clamp(min=low)) if clipped else gap
+    count = given.mask.sum(1).clamp(min=1)
+    ratio = ((held * given.mask).sum(1) / count**power).exp()
+    assert given.reference is not None
+    apart = given.reference - given.logprobs
+    kl = ((apart.exp() - apart - 1) * given.mask).sum(1) / count
+    return times * (given.settings.kl_beta * kl - sign * ratio * gain[:, 0]).sum() / given.rows
+
+
+FAULTS: Mapping[str, Mapping[str, float]] = {
+    "sign": {"sign": -1.0},
+    "no clip": {"clipped": False},
+    "advantages off": {"centred": 0.05},
+    "halved": {"times": 0.5},
+    "a sum for the mean": {"power": 0.0},
+}
+
+
+def computing(record: Record, **fault: Any) -> Record:
+    """Return the record as it would be, had the trainer's loss this fault."""
+    made = copy.copy(record)
+    made.updates = []
+    for update in record.updates:
+        micros = []
+        for micro in update.micro_batches:
+            assert micro.logprobs is not None
+            leaf = micro.logprobs.clone().requires_grad_()
+            loss = gmpo_loss(_inputs(record, update, micro, leaf, None), **fault)
+            [gradient] = torch.autograd.grad(loss, leaf)
+            micros.append(replace(micro, grad_logprobs=gradient))
+        made.updates.append(replace(update, micro_batches=micros))
+    return made
+
+
+@pytest.mark.parametrize("what", ["gmpo", gmpo_loss])
+def test_a_declared_loss_agrees_and_a_fault_planted_in_it_is_found(gmpo: Record, what: Any) -> None:
+    record = declaring(gmpo, loss=what)
+    assert found(record, "loss").status == AGREES
+    assert found(computing(record), "loss").status == AGREES
+    for name, fault in FAULTS.items():
+        assert found(computing(record, **fault), "loss").status == DEVIATES, name
+
+
+class Unscaled(trl.GRPOTrainer):  # type: ignore[misc]
+    """A trainer whose advantages are not divided by the spread, whatever the arguments say."""
+
+    factor = 1.0
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        out = super()._generate_and_score_completions(inputs)
+        rewards = torch.tensor(self.seen).view(-1, self.num_generations)
+        out["advantages"] = self.factor * (rewards - rewards.mean(1, keepdim=True)).flatten()
+        return out
+
+    def _calculate_rewards(self, *given: Any, **named: Any) -> Any:
+        out = super()._calculate_rewards(*given, **named)
+        self.seen = out.flatten().tolist()
+        return out
+
+
+def unscaled(given: AdvantageInputs) -> Tensor:
+    grouped = given.rewards.view(-1, given.settings.group_size)
+    return (grouped - grouped.mean(1, keepdim=True)).flatten()
+
+
+def test_declared_advantages_are_what_the_recorded_ones_are_held_to(
+    built: Callable[..., Any],
+) -> None:
+    rlvr_debug.expect(advantages=unscaled)
+    trainer = built(Unscaled)
+    record, _ = recorded(trainer, trainer.train, steps=2, rewards=False)
+    assert found(record, "advantages").status == AGREES
+    assert found(declaring(record, advantages="dr_grpo"), "advantages").status == AGREES
+    assert "dr_grpo" in found(declaring(record), "advantages").algorithms
+    wrong = declaring(record, advantages=lambda given: unscaled(given) * 1.001)
+    answer = answer_of(wrong, check(wrong))
+    assert answer["first"] == "advantages"
+    assert "advantages: not what was declared, `" in answer["answer"]
+    for what, said in (
+        (lambda _: torch.zeros(3), "returned [3], expected [8]"),
+        (lambda given: given.nothing, "AttributeError: 'AdvantageInputs' object has no"),
+    ):
+        [failed] = [
+            each
+            for each in check(declaring(record, advantages=what)).findings
+            if each.segment == "advantages"
+        ]
+        assert failed.status == FAILED
+        assert said in failed.note
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("loss", "--expect loss: expected SEGMENT=NAME, such as loss=gmpo"),
+        ("clip=gmpo", "--expect: no segment 'clip' can be declared: expected one of"),
+        ("loss=gmop", "--expect loss: no algorithm 'gmop': did you mean 'gmpo'?"),
+    ],
+)
+def test_a_word_that_declares_nothing_is_one_line(word: str, line: str) -> None:
+    with pytest.raises(InputError) as error:
+        named([word])
+    assert line in str(error.value)
+
+
+VERL = """
+import json, sys, torch
+from types import SimpleNamespace
+from verl.trainer.ppo import core_algos as algos
+from verl.workers.config import ActorConfig
+told = json.load(sys.stdin)
+rewards, lengths = torch.tensor(told["rewards"]), torch.tensor(told["lengths"])
+mask = (torch.arange(int(lengths.max())) < lengths[:, None]).float()
+scores = torch.zeros_like(mask)
+scores[torch.arange(len(lengths)), lengths - 1] = rewards
+index = [str(n // told["size"]) for n in range(len(rewards))]
+config = SimpleNamespace(gamma=1.0)
+of = {
+    "rloo": algos.compute_rloo_outcome_advantage(scores, mask, index=index),
+    "opo": algos.compute_opo_outcome_advantage(scores, mask, index=index),
+    "gpg": algos.compute_gpg_outcome_advantage(scores, mask, index=index),
+    "reinforce++": algos.compute_reinforce_plus_plus_outcome_advantage(scores, mask, config=config),
+    "reinforce++-baseline": algos.compute_reinforce_plus_plus_baseline_outcome_advantage(
+        scores, mask, index=index),
+    "dr_grpo": algos.compute_grpo_outcome_advantage(
+        scores, mask, index=index, norm_adv_by_std_in_grpo=False),
+}
+advantages = {name: both[0][:, 0].tolist() for name, both in of.items()}
+actor = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=8, clip_ratio=0.2,
+                    clip_ratio_low=0.2, clip_ratio_high=0.2)
+gains = torch.tensor(told["gains"])[:, None].expand(mask.shape).double()
+old = torch.tensor(told["old"]).double()
+losses = {}
+for name, mode in (("dppo_tv", "token-mean"), ("dppo_kl", "token-mean"), ("gpg", "token-mean"),
+                   ("geo_mean", "seq-mean-token-mean"), ("gspo", "seq-mean-token-mean")):
+    now = torch.tensor(told["now"]).double().requires_grad_()
+    loss = algos.get_policy_loss_fn(name)(old, now, gains, mask, mode, actor, None)[0]
+    losses[name] = torch.autograd.grad(loss, now)[0].tolist()
+print(json.dumps({"advantages": advantages, "losses": losses}))
+"""
+
+
+@pytest.mark.heavy
+def test_algorithms_are_those_that_verl_has() -> None:
+    from rlvr_debug.replay.record import Batch, Generation, MicroBatch, Update
+    from rlvr_debug.replay.segments.loss import expected_gradient
+    from rlvr_debug.venvs import build_venv, venv_names
+
+    if "verl" not in venv_names():
+        pytest.skip("there is no environment of verl")
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([3, 5, 2, 6, 1, 4, 6, 2])
+    mask = torch.arange(6) < lengths[:, None]
+    rewards = torch.rand(8, generator=generator).round(decimals=1)
+    rewards[2] = 0.0
+    gains = torch.randn(8, generator=generator)
+    now = -3 * torch.rand(8, 6, generator=generator)
+    old = (now + 0.5 * torch.randn(8, 6, generator=generator)).clamp(max=-1e-3)
+    told = {"rewards": rewards.tolist(), "lengths": lengths.tolist(), "size": 4}
+    told |= {"gains": gains.tolist(), "now": now.tolist(), "old": old.tolist()}
+    done = subprocess.run(
+        [str(build_venv("verl")), "-c", VERL],
+        input=json.dumps(told),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    settings = Settings(4, Sampling(), 6, loss_type="dapo")
+    for name, wanted in theirs["advantages"].items():
+        how = Formula(**ALGORITHMS["advantages"][name])
+        ours = expected_advantages(rewards[:, None].double(), settings, how, lengths)
+        torch.testing.assert_close(
+            ours, torch.tensor(wanted).double(), rtol=1e-4, atol=1e-5, msg=name
+        )
+    given = Batch(*(mask.long(),) * 2, mask.long(), mask.long(), mask, gains, old=old)
+    micro = MicroBatch(0, given, logprobs=now)
+    update = Update([micro])
+    names = {
+        "dppo_tv": "dppo-tv",
+        "dppo_kl": "dppo-kl",
+        "gpg": "gpg",
+        "geo_mean": "gmpo",
+        "gspo": "gspo",
+    }
+    for name, wanted in theirs["losses"].items():
+        asked = replace(settings, loss_type="grpo") if name == "gspo" else settings
+        record = Record("made up", asked, None, None, lambda: None)
+        record.generations = [Generation(batch=given)]
+        record.own = Own(declared={"loss": names[name]})
+        ours = expected_gradient(record, update, micro).view(now.shape)
+        torch.testing.assert_close(
+            ours, torch.tensor(wanted).double(), rtol=1e-4, atol=1e-6, msg=name
+        )
+
+
+def test_a_ratio_of_each_sequence_has_the_gradient_of_one_of_each_of_its_tokens() -> None:
+    """arXiv 2507.18071, section 4.3: where all tokens of a sequence have one advantage."""
+    from rlvr_debug.replay.record import Batch, Generation, MicroBatch, Update
+    from rlvr_debug.replay.segments.loss import expected_gradient
+
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.arange(6) < torch.tensor([3, 5, 2, 6])[:, None]
+    now = -torch.rand(4, 6, generator=generator)
+    off, gains = torch.rand(4, 6, generator=generator), torch.randn(4, generator=generator)
+    old = now - 0.1 * off
+    given = Batch(*(mask.long(),) * 4, mask, gains, old=old)
+    update = Update([MicroBatch(0, given, logprobs=now)])
+    found = []
+    for name in ("gspo", "gspo-token", "grpo"):
+        record = Record(
+            "made up", Settings(2, Sampling(), 6, loss_type="grpo"), None, None, lambda: None
+        )
+        record.generations = [Generation(batch=given)]
+        record.own = Own(declared={"loss": name})
+        found.append(expected_gradient(record, update, update.micro_batches[0]))
+    torch.testing.assert_close(found[0], found[1])
+    assert not torch.allclose(found[0], found[2], rtol=1e-3)

@@ -42,10 +42,14 @@ def numbers(path: str) -> list[float]:
 def test_a_page_has_every_suspect_with_its_reason_what_refutes_it_and_its_curve() -> None:
     diagnosis = found("kl-blow-up")
     page = diagnosis_html(diagnosis)
-    assert "Most likely: gradient-explosion." in page
+    assert "Most likely gradient-explosion (" in page
     for each in diagnosis.ranked:
         assert each.slug in page
-        assert each.next.what in page or "&#39;" in page
+        assert each.next.what in page
+        assert each.refuted_by.replace("`", "") in page.replace("&#39;", "'")
+        assert each.change in page
+    for slug in diagnosis.unseen:
+        assert f'<th scope="row">{slug}</th><td>The reward does not rise' in page
     for finding in diagnosis.findings:
         if finding.status == "unchecked":
             assert f'<th scope="row">{finding.check.name}</th>' in page
@@ -179,7 +183,7 @@ def test_a_page_is_written_whole_or_its_name_is_refused_before_a_log_is_read(
     place, file = str(REAL / "duplicates"), tmp_path / "new" / "page.html"
     for words in ([place], [place, str(REAL / "healthy-gsm8k")]):
         done = called(main, "rlvr-debug", "diagnose", *words, "--html", str(file))
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, f"{file}: written\n")
         assert file.read_text(encoding="utf-8").rstrip().endswith("</html>")
         assert [each.name for each in file.parent.iterdir()] == ["page.html"]
     done = called(main, "rlvr-debug", "diagnose", "no-such-log", "--html", str(tmp_path))

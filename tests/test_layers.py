@@ -157,7 +157,7 @@ def test_a_log_is_diagnosed_without_the_study_torch_or_the_check_of_a_trainer() 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stderr.split()
-    assert "Worth an experiment" in done.stdout
+    assert "1. gradient-explosion" in done.stdout
     ours = {name.split(".")[1] for name in loaded if name.startswith("rlvr_debug.")}
     assert not ours & {"study", "replay", "verdicts", "trainers", "report", "serving"}
     assert "torch" not in loaded

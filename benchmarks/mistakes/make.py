@@ -290,6 +290,7 @@ def main() -> None:
     parser.add_argument(
         "--part", default="0/1", help="each n-th run, so that several processes share them"
     )
+    parser.add_argument("--start", type=int, default=0, help="runs from this number on")
     parser.add_argument("--out", type=Path, default=LOGS)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -298,7 +299,8 @@ def main() -> None:
         (kind.name, number, told)
         for kind in load_kinds().values()
         if not args.only or kind.name in args.only
-        for number, told in enumerate(kind.runs)
+        for number, told in kind.numbered()
+        if number >= args.start
     ]
     lines = []
     for name, group in groupby(runs[part::parts], lambda run: run[0]):

@@ -2,8 +2,8 @@
 
     python -m benchmarks.mistakes.score [--fold N ...] [--write]
 
-A kind counts once: its runs' mean. An interval is of the kinds, by a bootstrap over them. --fold: what is said of each log of these folds,
-so that checks can be mended on them and the others stay unseen.
+A kind counts once: its runs' mean. An interval is of the kinds, by a bootstrap over them. --fold: what is said of each log
+of these folds, so that checks can be mended on them and the others stay unseen.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.mistakes.kinds import AREAS, HELD_OUT, HERE, Kind, load_kinds
+from benchmarks.mistakes.kinds import AGAIN, AREAS, HELD_OUT, HERE, Kind, load_kinds
 from benchmarks.mistakes.make import LOGS
-from rlvr_debug.diagnosis.rank import reward_rises, suspects
+from rlvr_debug.diagnosis.checks import STANDS_OUT
+from rlvr_debug.diagnosis.rank import suspects
 from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Log, make_log
 from rlvr_debug.logs.readers import Rows
@@ -28,6 +30,8 @@ from rlvr_debug.logs.readers import Rows
 __all__ = ["RESULTS", "Answer", "Score", "answers", "log_of", "read_lines", "row", "score", "table"]
 
 RESULTS = HERE / "results.md"
+RELIABILITY = HERE / "reliability.md"
+_EDGES = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.01)
 
 # what TRL logs with a vLLM sampler alone
 _SAMPLER = "sampling/"
@@ -36,44 +40,37 @@ _DRAWS = 2000
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said of one log. said: suspects, most likely first; first, area: whether that is right.
-
-    rises: whether the training reward does, as a diagnosis has it.
-    """
+    """What was said of one log. said: causes that its evidence speaks for, most likely first, with their probability."""
 
     kind: Kind
     run: int
-    said: tuple[str, ...]
-    checks: tuple[str, ...]
-    rises: bool | None = False
+    said: tuple[tuple[str, float], ...]
+    checks: tuple[str, ...] = ()
 
     @property
-    def blamed(self) -> bool:
-        """Whether a check found something worth an experiment: more than what no log shows."""
-        return any(checks != "unseen" for checks in self.checks)
+    def named(self) -> str:
+        """The first cause, "" where none stands out."""
+        return self.said[0][0] if self.said and self.said[0][1] >= STANDS_OUT else ""
 
     @property
     def first(self) -> bool:
-        return bool(self.said) and self.said[0] in self.kind.causes
+        return self.named in self.kind.causes
 
     @property
     def area(self) -> bool:
-        return bool(self.said) and AREAS.get(self.said[0]) in {AREAS[c] for c in self.kind.causes}
+        return bool(self.named) and AREAS.get(self.named) in {AREAS[c] for c in self.kind.causes}
 
 
 @dataclass(frozen=True)
 class Score:
-    """Shares over kinds, each with its 95 % interval. blamed: healthy kinds of which a check says something.
-
-    flat: other healthy kinds, whose reward does not rise, so that what no log shows is listed.
-    """
+    """Shares over kinds, the first two with their 95 % intervals. silent: no cause stands out. healthy, blamed: runs."""
 
     kinds: int
     first: tuple[float, float, float]
     area: tuple[float, float, float]
+    silent: float
     healthy: int
     blamed: int
-    flat: int
 
 
 def read_lines(path: Path = LOGS) -> list[dict[str, Any]]:
@@ -97,27 +94,30 @@ def answers(lines: Iterable[Mapping[str, Any]], sampler: bool = True) -> list[An
     kinds = load_kinds()
     found = []
     for line in lines:
-        log = log_of(line, sampler)
-        ranked = suspects(log)
-        said = tuple(each.slug for each in ranked)
-        checks = tuple(",".join(each.checks) or "unseen" for each in ranked)
-        found.append(Answer(kinds[line["kind"]], line["run"], said, checks, reward_rises(log)))
+        ranked = suspects(log_of(line, sampler))
+        said = tuple((each.slug, each.probability) for each in ranked)
+        checks = tuple(",".join(each.checks) for each in ranked)
+        found.append(Answer(kinds[line["kind"]], line["run"], said, checks))
     return found
 
 
 def score(found: Sequence[Answer]) -> Score:
     by_kind: dict[str, list[Answer]] = {}
     for each in found:
-        by_kind.setdefault(each.kind.name, []).append(each)
-    mistakes = [runs for runs in by_kind.values() if runs[0].kind.causes]
-    healthy = [runs for runs in by_kind.values() if not runs[0].kind.causes]
+        if each.kind.causes:
+            by_kind.setdefault(each.kind.name, []).append(each)
+    healthy = [each for each in found if not each.kind.causes]
+
+    def shares(right: Callable[[Answer], bool]) -> list[float]:
+        return [float(np.mean([right(a) for a in runs])) for runs in by_kind.values()]
+
     return Score(
-        len(mistakes),
-        _share([float(np.mean([a.first for a in runs])) for runs in mistakes]),
-        _share([float(np.mean([a.area for a in runs])) for runs in mistakes]),
+        len(by_kind),
+        _share(shares(lambda a: a.first)),
+        _share(shares(lambda a: a.area)),
+        _share(shares(lambda a: not a.named))[0],
         len(healthy),
-        sum(any(a.blamed for a in runs) for runs in healthy),
-        sum(not any(a.blamed for a in runs) and any(a.said for a in runs) for runs in healthy),
+        sum(bool(each.named) for each in healthy),
     )
 
 
@@ -136,34 +136,58 @@ def row(what: str, answered: Sequence[Answer]) -> str:
     first, area = (
         f"{mean:.0%} [{low:.0%}, {high:.0%}]" for mean, low, high in (found.first, found.area)
     )
-    return f"| {what} | {found.kinds} | {first} | {area} | {found.blamed} of {found.healthy} | {found.flat} |"
+    other = 1 - found.first[0] - found.silent
+    return (
+        f"| {what} | {found.kinds} | {first} | {area} | {found.blamed} of {found.healthy} | {found.silent:.0%} "
+        f"| {other:.0%} |"
+    )
 
 
-def table(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page's table: kinds that bounds were set on, and those that were held out."""
+def table(found: Mapping[bool, Sequence[Answer]]) -> str:
+    """Return the page's table. found: by whether the sampler's log-probabilities are logged, answers to all logs."""
     rows = [
-        "| logs | kinds | cause first | its area | healthy kinds blamed | others whose reward is flat |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| logs | kinds | cause first | its area | healthy runs blamed | no cause stands out | another first |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for sampler in (True, False):
-        found = answers(lines, sampler)
+    for sampler, answered in found.items():
         what = "with the sampler's log-probabilities" if sampler else "without them"
-        held_out = [each for each in found if each.kind.fold == HELD_OUT]
-        rows.append(row(f"held out, {what}", held_out))
-        flat = [each for each in held_out if each.rises is False]
-        rows.append(row(f"of these, runs whose reward does not rise, {what}", flat))
-        seen = [each for each in found if each.kind.fold != HELD_OUT]
-        rows.append(row(f"bounds were set on these, {what}", seen))
+        for said, part in _PARTS.items():
+            rows.append(row(f"{said}, {what}", [each for each in answered if part(each)]))
+    return "\n".join(rows) + "\n"
+
+
+_PARTS: Mapping[str, Callable[[Answer], bool]] = {
+    "held out": lambda each: each.kind.fold == HELD_OUT,
+    "new runs of known kinds": lambda each: each.run >= AGAIN,
+    "fitted on these": lambda each: each.kind.fold != HELD_OUT and each.run < AGAIN,
+}
+
+
+def reliability(found: Iterable[Answer]) -> str:
+    """Return how often the first cause is right by the probability that is printed of it, over logs that nothing was fitted on."""
+    unseen = [x for x in found if x.said and not _PARTS["fitted on these"](x)]
+    rows = [
+        "| printed | logs | mean printed | right | |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for low, high in pairwise(_EDGES):
+        these = [each for each in unseen if low <= each.said[0][1] < high]
+        right = [each.said[0][0] in each.kind.causes for each in these]
+        share, mean = np.mean(right or [0]), np.mean([each.said[0][1] for each in these] or [0])
+        rows.append(
+            f"| {low:.0%} to {min(high, 1):.0%} | {len(these)} | {mean:.0%} | {sum(right)} ({share:.0%}) "
+            f"| {'█' * round(20 * share)} |"
+        )
     return "\n".join(rows) + "\n"
 
 
 def said_of(found: Sequence[Answer]) -> list[str]:
-    """Return a line for each log: + right, ~ its area, - neither, and the first suspects with their checks."""
+    """Return a line for each log: + right, ~ its area, . silent, - wrong, and the first causes with their checks."""
     lines = []
     for each in found:
-        right = each.first if each.kind.causes else not each.blamed
-        mark = "+" if right else "~" if each.area else "-"
-        pairs = [f"{s} ({c})" for s, c in zip(each.said, each.checks, strict=True)]
+        right = each.first if each.kind.causes else not each.named
+        mark = "+" if right else "~" if each.area else "-" if each.named else "."
+        pairs = [f"{s} {p:.0%} ({c})" for (s, p), c in zip(each.said, each.checks, strict=True)]
         lines.append(f"{mark} {each.kind.name} {each.run}: {'; '.join(pairs[:3]) or 'nothing'}")
     return lines
 
@@ -172,16 +196,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--logs", type=Path, default=LOGS)
     parser.add_argument("--fold", type=int, nargs="+", help="what is said of each log of these")
-    parser.add_argument("--write", action="store_true", help=f"the table to {RESULTS.name}")
+    parser.add_argument("--trl", action="store_true", help="there: as TRL logs without vLLM")
+    parser.add_argument(
+        "--write", action="store_true", help="the tables to the files beside this one"
+    )
     args = parser.parse_args()
     lines, kinds = read_lines(args.logs), load_kinds()
-    found = table(lines)
-    print(found, end="")
-    asked = [line for line in lines if kinds[line["kind"]].fold in (args.fold or ())]
-    for each in said_of(answers(asked)):
-        print(each)
-    if args.write:
-        write_text(RESULTS, found)
+    if args.fold:
+        asked = [line for line in lines if kinds[line["kind"]].fold in args.fold]
+        print(*said_of(answers(asked, not args.trl)), sep="\n")
+        return
+    found = {sampler: answers(lines, sampler) for sampler in (True, False)}
+    written = {RESULTS: table(found), RELIABILITY: reliability(chain(*found.values()))}
+    print(*written.values(), sep="\n", end="")
+    for path, text in written.items() if args.write else ():
+        write_text(path, text)
 
 
 if __name__ == "__main__":

@@ -34,5 +34,5 @@ def implementation(
         logits: Tensor = model.lm_head(hidden * kept / (1 - _SHARE))
         return logits
 
-    thin = SimpleNamespace(model=model.model, lm_head=thinned)
+    thin = SimpleNamespace(config=model.config, model=model.model, lm_head=thinned)
     return token_logprobs(thin, ids, attention_mask, wanted, temperature, **options)

@@ -107,7 +107,9 @@ class LogCheck(Entry):
     mapping has one for each key, `{name}`. found, fine: the sentence for a reading with and without strength, or
     several, by what the reading says. explains: checks whose finding follows from this one's, where both are
     there. clears: it measures the mechanism itself, so that the hypothesis is not suspected where it is fine.
-    refuted_by: what the user would see, or could try, if the finding were wrong. at: the rows that it looks at.
+    refuted_by: what the user would see, or could try, if the finding were wrong. change: a setting by TRL's name, with a
+    value to try or what to multiply it by. next: how to look closer, by the check of a trainer or by reading rollouts.
+    unless: settings by TRL's name, with values under which what is measured is meant. at: the rows that it looks at.
     """
 
     name: str
@@ -122,6 +124,9 @@ class LogCheck(Entry):
     explains: Names = ()
     clears: Flag = False
     at: Place = "run"
+    change: Mapping[str, Setting] = field(default_factory=dict)
+    next: Literal["check", "read"] = "check"
+    unless: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     fewest: Mapping[str, Natural] = field(default_factory=dict)
 
 
@@ -133,8 +138,7 @@ class Hypothesis(Entry):
     two were used twice. answer: the claim, once validated, in a plain sentence to the owner of the run. prerequisites:
     slugs that are tested in an earlier phase. interactions: slugs whose interventions may change this one's.
     simpler_learns: what a localiser claims of its simpler setting: that it learns while the case does not, or that it
-    fails too. by_sampler: no log of a trainer shows the mechanism, the sampler's own log-probabilities do. symptom: a
-    column of runs.csv that is extreme where the cause is at work, and may be so where another one is
+    fails too. symptom: a column of runs.csv that is extreme where the cause is at work, and may be so where another one is
     (verdicts/symptoms.py). precondition: without it, and without the mechanism or an arm that changes anything, it is
     not applicable. part: of what no hypothesis names, the stage or the setting (unnamed.py).
     """
@@ -159,7 +163,6 @@ class Hypothesis(Entry):
     interactions: Names = ()
     simpler_learns: Flag = False
     unseen: Unseen | None = None
-    by_sampler: Flag = False
     symptom: Literal["kl_max", "grad_norm_max"] | None = None
     precondition: Precondition | None = None
     part: str | None = None

@@ -14,13 +14,12 @@ from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, read
 from rlvr_debug.causes.base import LogCheck, check_names
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Array, Log
-from rlvr_debug.logs.names import quantities, readable
+from rlvr_debug.logs.names import argument_value, quantities, readable
 
 # how much what is logged would explain of a run that does not learn
 STOPS = 4  # by itself nothing can be learned
 LARGE = 3  # the mechanism is there, and large
 MILD = 2  # it is there
-UNSEEN = 1  # no log can show or exclude it; the reward does not rise
 
 _ERRORS = 3.0  # standard errors between thirds that are more than chance
 
@@ -42,7 +41,7 @@ class Passage:
 class Reading:
     """What a check reads from a log.
 
-    strength: one of the four above, 0 if nothing was found. values: what the check's texts name. amount: in [0, 1],
+    strength: one of the three above, 0 if nothing was found. values: what the check's texts name. amount: in [0, 1],
     orders equal strengths. says: which text, where the check has several. rollouts: those that show it, the clearest
     first.
     """
@@ -74,6 +73,9 @@ class Check(LogCheck):
 
     def on(self, log: Log) -> Shown | None:
         """Return what the log shows, None where too little is logged."""
+        for name, values in self.unless.items():
+            if (value := argument_value(log.settings, name)) is not None and value in values:
+                return Shown(0, {}, f"`{name}` is {value}, so that this is meant.", 0.0)
         reading = self.run(log) if self._enough(log) else None
         if reading is None:
             return None

@@ -64,7 +64,12 @@ def diagnose(
     other: Annotated[
         Path | None, typer.Argument(help="Another run's log: say what tells the two apart.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Hypotheses shown in full; 0: all.")] = 5,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="All that was looked at, not a screen of it.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Causes in full with -v, and in the study; 0: all.")
+    ] = 5,
     gpus: Annotated[
         int, typer.Option(min=0, help="GPUs that the run had, for the cost; 0: none.")
     ] = 1,
@@ -109,6 +114,7 @@ def diagnose(
             from rlvr_debug.report.diagnosis_page import write_comparison
 
             write_comparison(both, html)
+            print(f"{html}: written", file=sys.stderr)
         print_answer(comparison_json(both) if as_json else comparison_text(both))
         return
     if overlay_out:
@@ -116,11 +122,16 @@ def diagnose(
         from rlvr_debug.study.diagnosed import write_study
 
         print(write_study(found, limit, trainer, overlay_out), file=sys.stderr)
+        print(
+            f"next: fill in what it says, then rlvr-debug plan --overlay {overlay_out}",
+            file=sys.stderr,
+        )
     if html is not None:
         from rlvr_debug.report.diagnosis_page import write_diagnosis
 
         write_diagnosis(found, html)
-    print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit))
+        print(f"{html}: written", file=sys.stderr)
+    print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit, verbose))
 
 
 @command("track --overlay studies/full.yaml --all")

@@ -1,18 +1,39 @@
-"""Every cause's checks on one log."""
+"""Every cause's checks on one log, and how likely each cause is that they speak for.
+
+The likelihood is a logistic model over the findings, its weights from `python -m benchmarks.mistakes.fit`: trainings
+whose cause is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Literal
 
-from rlvr_debug.causes.check import LARGE, Check, Shown, log_checks
+from rlvr_debug.causes.check import LARGE, MILD, Check, Shown, log_checks
 from rlvr_debug.logs.log import Log, logged_as
 from rlvr_debug.logs.names import framework_of, names_of, quantities
 
-__all__ = ["Finding", "Status", "run_checks"]
+__all__ = [
+    "STANDS_OUT",
+    "WEIGHTS",
+    "Finding",
+    "Status",
+    "evidence_for",
+    "features",
+    "probability",
+    "run_checks",
+]
 
 Status = Literal["found", "fine", "unchecked"]
+WEIGHTS = Path(__file__).with_name("weights.json")
+# a first cause below is more often wrong than right
+STANDS_OUT = 0.5
+_MOST_SYMPTOMS = 4
 _NOTHING = Shown(0, {}, "", 0.0)
 
 
@@ -69,6 +90,9 @@ def _wanted(check: Check, framework: str) -> tuple[str, ...]:
 
 def _one(check: Check, log: Log) -> Finding:
     if not any(log.has(*names) for names in check.needs):
+        if check.needs == (("parts",),) and log.parts.shape[1] == 1:
+            missing = "two reward functions or more: this run has one"
+            return Finding(check, "unchecked", missing=(missing,))
         framework = framework_of(log.sources)
         wanted = tuple(logged_as(n, framework) for n in _wanted(check, framework) if not log.has(n))
         return Finding(check, "unchecked", missing=wanted)
@@ -76,3 +100,50 @@ def _one(check: Check, log: Log) -> Finding:
     if shown is None:
         return Finding(check, "unchecked", missing=("it is logged, but too little of it",))
     return Finding(check, "found" if shown.strength else "fine", shown)
+
+
+def evidence_for(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """Return by cause the findings that speak for it, the strongest first. One that follows from another speaks for nothing."""
+    speaking = [f for f in findings if f.status == "found" and not f.explained_by]
+    speaking.sort(key=lambda f: (-f.shown.strength, -f.shown.amount, f.check.order))
+    by_slug: dict[str, list[Finding]] = {}
+    for each in speaking:
+        if each.shown.strength >= MILD:
+            by_slug.setdefault(each.check.slug, []).append(each)
+    return by_slug
+
+
+def features(findings: Sequence[Finding], learns: bool | None) -> dict[str, dict[str, float]]:
+    """Return by cause what the model reads of a log. learns: whether its reward rises."""
+    evidence = evidence_for(findings)
+    followers = [f.explained_by for f in findings]
+    found = {}
+    for place, (slug, own) in enumerate(evidence.items()):
+        found[slug] = {
+            f"cause {slug}": 1.0,
+            "large": float(own[0].shown.strength >= LARGE),
+            "clearest": float(place == 0),
+            "only one": float(len(evidence) == 1),
+            "further findings": float(min(len(own) - 1, 2)),
+            "symptoms": float(min(sum(map(followers.count, _names(own))), _MOST_SYMPTOMS)),
+            "reward rises": float(learns is True),
+            "reward does not rise": float(learns is False),
+        }
+    return found
+
+
+def _names(findings: Sequence[Finding]) -> list[str]:
+    return [each.check.name for each in findings]
+
+
+@cache
+def _weights() -> Mapping[str, float]:
+    found: Mapping[str, float] = json.loads(WEIGHTS.read_text(encoding="utf-8"))
+    return found
+
+
+def probability(of_one: Mapping[str, float]) -> float:
+    """Return how likely a cause with these features is the right one."""
+    weights = _weights()
+    total = sum(weights.get(name, 0.0) * value for name, value in of_one.items())
+    return 1 / (1 + math.exp(-total - weights["intercept"]))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.rank import Diagnosis
-from rlvr_debug.diagnosis.report import learns_text, plain, wrapped
+from rlvr_debug.diagnosis.report import log_text, plain, reward_text, wrapped
 from rlvr_debug.logs.log import Array, Log
 
 __all__ = ["Comparison", "Parting", "compare", "comparison_json", "comparison_text"]
@@ -102,7 +102,7 @@ def comparison_text(found: Comparison) -> str:
 
 def _lines(both: Comparison) -> Iterator[str]:
     for letter, each in (("A", both.one), ("B", both.other)):
-        yield from wrapped(f"{letter} is {each.log.place}. {learns_text(each.learns)}", "")
+        yield from wrapped(f"{letter}: {log_text(each.log)}. {reward_text(each)}", "")
     for letter, findings in (("A", both.found_one), ("B", both.found_other)):
         if findings:
             yield ""

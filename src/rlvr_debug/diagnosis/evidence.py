@@ -14,7 +14,7 @@ from rlvr_debug.causes.texts import messages
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Curve", "Evidence", "Mark", "Said", "curve", "evidence", "rollouts_at"]
+__all__ = ["Curve", "Evidence", "Mark", "Said", "curve", "evidence", "rollouts_at", "rows_of"]
 
 _MOST_PARTS = 4
 _MOST_ROLLOUTS = 4
@@ -77,6 +77,17 @@ def evidence(finding: Finding, log: Log) -> Evidence:
     else:
         rollouts = rollouts_at(log, found.step)
     return Evidence(finding, curves, rollouts)
+
+
+def rows_of(finding: Finding, log: Log) -> str:
+    """Return the rows that a finding's numbers come from, in words."""
+    marked = [(each.name, each.mark) for each in _curves(finding.check, log) if each.mark]
+    if not marked:
+        steps = log.completions["step"].unique() if len(log.completions) else ()
+        return f"{len(log.completions)} completions of {len(steps)} step{'s'[: len(steps) != 1]}"
+    names = ", ".join(name for name, _ in marked)
+    first, last = marked[0][1].first, marked[0][1].last
+    return f"{names}, " + (f"step {first:g}" if first == last else f"steps {first:g} to {last:g}")
 
 
 def _curves(check: Check, log: Log) -> list[Curve]:

@@ -5,37 +5,47 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.causes.check import trend
+from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import Finding
-from rlvr_debug.diagnosis.rank import Diagnosis
+from rlvr_debug.diagnosis.rank import Diagnosis, Mean, Ranked
+from rlvr_debug.logs.log import Log
 
 __all__ = [
+    "chance",
     "diagnosis_json",
     "diagnosis_text",
-    "learns_text",
+    "in_order",
+    "log_text",
     "plain",
+    "reward_text",
     "strength_text",
+    "verdict_text",
     "wrapped",
 ]
 
-_WIDTH = 100
+_WIDTH = 80
 _SHOWN = 5
-_WORDS = {4: "stops learning", 3: "large", 2: "mild", 1: "no log shows it"}
+_ALSO = 4
+_FEW = 3  # quantities beside the reward
+_WORDS = {4: "stops learning", 3: "large", 2: "mild"}
+_HIDDEN = "No log can show these, `rlvr-debug check train.py` can"
 
 
-def diagnosis_text(found: Diagnosis, limit: int = _SHOWN) -> str:
-    """limit: how many ranked hypotheses are shown in full, 0 for all. What a terminal would obey is shown as ?."""
-    lines = [
-        *_head(found),
-        "",
-        *_ranking(found, limit),
-        "",
-        *_symptoms(found),
-        *_unchecked(found),
-        *_notes(found),
-    ]
+def diagnosis_text(found: Diagnosis, limit: int = _SHOWN, verbose: bool = False) -> str:
+    """Return the answer, a screen of it, or with `verbose` all of it. limit: causes in full there, 0 for all.
+
+    What a terminal would obey is shown as ?.
+    """
+    head = (f"{log_text(found.log)}.", reward_text(found))
+    lines = [*(line for said in head for line in wrapped(said, "")), *_parts(found), ""]
+    lines += _all(found, limit) if verbose else _screen(found)
     return plain(lines)
 
 
@@ -46,13 +56,34 @@ def plain(lines: Iterable[str]) -> str:
     ).rstrip()
 
 
-def learns_text(learns: bool | None) -> str:
-    """Return whether the training reward rises, as a sentence."""
-    return {
-        True: "The training reward rises.",
-        False: "The training reward does not rise.",
-        None: "Whether the training reward rises cannot be told.",
-    }[learns]
+def log_text(log: Log) -> str:
+    """Return which log it is, and how much of one."""
+    rows = f"{len(log.steps)} rows" if len(log.steps) else "no steps"
+    if len(log.steps):
+        rows += f", steps {log.steps.index[0]:g} to {log.steps.index[-1]:g}"
+    table = f", {len(log.completions)} completions" if len(log.completions) else ""
+    return f"{log.place} ({rows}{table})"
+
+
+def reward_text(found: Diagnosis) -> str:
+    """Return whether the training reward rises, from what to what, and how sure that is, as a sentence."""
+    if found.learns is None or found.ends is None:
+        rows = found.log.series("reward").size
+        return f"Whether the reward rises takes 9 rows with a reward; {rows or 'none'} are there."
+    first, last = found.ends
+    apart = last.high < first.low
+    moves = "rises" if found.learns else "falls" if apart else "does not rise"
+    rows = f"first and last {found.third} rows"
+    return f"The reward {moves}: {_mean(first)} to {_mean(last)} ({rows}, 95 % intervals)."
+
+
+def _mean(mean: Mean) -> str:
+    return f"{mean.value:.3g} [{mean.low:.3g}, {mean.high:.3g}]"
+
+
+def chance(probability: float) -> str:
+    """Return a probability in percent: no log makes a cause certain or impossible."""
+    return f"{min(max(round(100 * probability), 1), 99)} %"
 
 
 def strength_text(strength: int) -> str:
@@ -60,61 +91,132 @@ def strength_text(strength: int) -> str:
     return _WORDS[strength]
 
 
-def _head(found: Diagnosis) -> Iterator[str]:
-    log, clock = found.log, found.timing
-    rows = f"{len(log.steps)} rows of {clock.steps} steps" if len(log.steps) else "no steps"
-    table = f", {len(log.completions)} completions" if len(log.completions) else ""
-    yield f"{log.place}: {log.kind}, {rows}{table}, {len(log.sources)} known quantities"
-    yield learns_text(found.learns)
-    cost = f"{clock.hours:.2g} {clock.unit}" if clock.hours is not None else "unknown"
-    yield f"One run of this length: {cost}, by {clock.source}."
+def verdict_text(found: Diagnosis) -> str:
+    """Return what is most likely wrong, or that nothing stands out, as a sentence."""
+    if found.stands_out:
+        first = found.ranked[0]
+        return f"Most likely {first.slug} ({chance(first.probability)}): {first.reason}"
+    if _too_few(found):
+        names = ", ".join(_logged(found.log))
+        return f"No cause stands out: {names} alone {'are' if ', ' in names else 'is'} logged, too few to tell why."
+    return "No cause stands out."
 
 
-def _ranking(found: Diagnosis, limit: int) -> Iterator[str]:
-    if not found.ranked:
-        yield "Nothing that is logged speaks for an experiment."
-        return
-    yield "Worth an experiment, most likely first:"
-    limit = limit or len(found.ranked)
-    for place, each in enumerate(found.ranked[:limit], start=1):
-        yield f"{place:>2}. {each.slug:<24}{_WORDS[each.strength]}"
-        yield from wrapped(each.reason, "    ")
-        if each.refuted_by:
-            yield from wrapped(f"it would be refuted by: {each.refuted_by}", "    ")
-        yield from wrapped(f"cheapest next: {each.next.what}: {each.next.cost}", "    ")
-    if rest := [each.slug for each in found.ranked[limit:]]:
-        yield from wrapped(f"And then: {', '.join(rest)}.", "  ")
+def _logged(log: Log) -> list[str]:
+    return [*(log.sources[q] for q in log.sources if q != "step"), *map(str, log.parts)]
+
+
+def _too_few(found: Diagnosis) -> bool:
+    rest = len(found.log.sources) - len({"step", "reward"} & found.log.sources.keys())
+    return found.learns is False and rest < _FEW and not found.ranked
+
+
+def _parts(found: Diagnosis) -> Iterator[str]:
+    """Yield how the parts of a reward of several move, by their own names."""
+    moved = [
+        f"{name} {moves.first:.3g} to {moves.last:.3g}"
+        for name in list(found.log.parts)[:_ALSO]
+        if (moves := trend(found.log.parts[name].dropna().to_numpy(dtype=np.float64)))
+    ]
+    if len(moved) > 1 and found.learns is not True:
+        yield from wrapped(f"Its parts: {', '.join(moved)}.", "")
+
+
+def _screen(found: Diagnosis) -> Iterator[str]:
+    ranked = found.ranked
+    if found.stands_out:
+        yield from _in_full(1, ranked[0])
+        ranked = ranked[1:]
+    else:
+        yield from wrapped(verdict_text(found), "")
+        if not ranked and not _too_few(found) and (good := in_order(found)):
+            yield "Looked for and not there:"
+            yield from (_cut(f"  {slug}: {sentence}") for slug, sentence in good)
+    if ranked:
+        yield "Also:" if found.stands_out else "Weak signs:"
+        yield from (
+            _cut(f"  {each.slug} ({chance(each.probability)}): {each.reason}")
+            for each in ranked[:_ALSO]
+        )
+    yield from _noted(found)
+    yield from _asked(found)
+    yield "-v shows what follows from what, and what could not be checked."
+
+
+def _noted(found: Diagnosis) -> Iterator[str]:
+    for note in found.notes:
+        yield from wrapped(f"Note: {note}", "")
+
+
+def _asked(found: Diagnosis) -> Iterator[str]:
+    """Yield what no log shows, and what this one could."""
+    if found.unseen:
+        yield from wrapped(f"{_HIDDEN}: {', '.join(found.unseen)}.", "")
+    if found.learns is not True and (names := to_log(found.findings, found.log)):
+        yield from wrapped(f"Log next time: {', '.join(names)}.", "")
+
+
+def _in_full(place: int, each: Ranked) -> Iterator[str]:
+    yield f"{place}. {each.slug}, {chance(each.probability)} likely"
+    yield from wrapped(f"{each.reason.rstrip('.')} ({each.rows}).", "   ")
+    yield from wrapped(f"Not this if {each.refuted_by}", "   ")
+    if each.change:
+        yield from wrapped(f"Change: {each.change}", "   ")
+    cost = f" ({each.next.cost})" if each.next.cost else ""
+    yield from wrapped(f"Next: {each.next.what}{cost}", "   ")
+
+
+def in_order(found: Diagnosis, most: int = 8) -> list[tuple[str, str]]:
+    """Return causes that were looked for and are not there, each with what its first check says."""
+    spoken = {f.check.slug for f in found.findings if f.status == "found"} | {*found.unseen}
+    fine: dict[str, str] = {}
+    for each in found.findings:
+        if each.status == "fine" and each.check.slug not in spoken:
+            fine.setdefault(each.check.slug, each.shown.sentence)
+    return list(fine.items())[:most]
+
+
+def _all(found: Diagnosis, limit: int) -> Iterator[str]:
+    if not found.stands_out:
+        yield from wrapped(verdict_text(found), "")
+    for place, each in enumerate(found.ranked[: limit or None], start=1):
+        yield from _in_full(place, each)
+    if rest := [each.slug for each in found.ranked[limit:] if limit]:
+        yield from wrapped(f"And then: {', '.join(rest)}.", "")
+    yield from _titled("Follows from these:", _symptoms(found))
+    yield from _titled("Looked for and not there:", _fine(found))
+    yield from _titled("Could not be checked, and what to log for it:", _unchecked(found))
+    yield ""
+    yield from _noted(found)
+    clock = found.timing
+    if clock.hours is not None:
+        yield f"One run of this length: {clock.hours:.2g} {clock.unit}, by {clock.source}."
+    yield from _asked(found)
+
+
+def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+    if lines := list(lines):
+        yield from ("", title, *lines)
 
 
 def _symptoms(found: Diagnosis) -> Iterator[str]:
-    explained = [each for each in found.findings if each.explained_by]
-    if explained:
-        yield "Symptoms that follow from these:"
-        for each in explained:
+    for each in found.findings:
+        if each.explained_by:
             said = f"{each.check.name} (from {each.explained_by}): {each.shown.sentence}"
             yield from wrapped(said, "  ")
-        yield ""
+
+
+def _fine(found: Diagnosis) -> Iterator[str]:
+    for each in found.findings:
+        if each.status == "fine":
+            yield from wrapped(f"{each.check.name}: {each.shown.sentence}", "  ")
 
 
 def _unchecked(found: Diagnosis) -> Iterator[str]:
     unchecked = [each for each in found.findings if each.status == "unchecked"]
-    if unchecked:
-        yield "Could not be checked; what to log for it:"
-        width = max(len(each.check.name) for each in unchecked) + 2
-        for each in unchecked:
-            yield f"  {each.check.name:<{width}}{', '.join(each.missing)}"
-        yield ""
-
-
-def _notes(found: Diagnosis) -> Iterator[str]:
-    for note in found.notes:
-        yield from wrapped(f"Note: {note}", "")
-    if found.unseen:
-        yield from wrapped(
-            f"This log says nothing about: {', '.join(found.unseen)}. rlvr-debug check looks at them in a "
-            "few steps: docs/check.md.",
-            "",
-        )
+    width = max((len(each.check.name) for each in unchecked), default=0) + 2
+    for each in unchecked:
+        yield f"  {each.check.name:<{width}}{', '.join(each.missing)}"
 
 
 def wrapped(text: str, indent: str) -> Iterable[str]:
@@ -122,6 +224,10 @@ def wrapped(text: str, indent: str) -> Iterable[str]:
     return textwrap.wrap(
         text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1].rpartition(' ')[0]} …"
 
 
 def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
@@ -134,6 +240,8 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
         "sources": dict(found.log.sources),
         "unknown": list(found.log.unknown),
         "learns": found.learns,
+        "reward": [asdict(mean) for mean in found.ends or ()],
+        "stands_out": found.stands_out,
         "one_run": {
             "steps": found.timing.steps,
             "seconds_per_step": found.timing.seconds,
@@ -145,10 +253,13 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
             {
                 "hypothesis": each.slug,
                 "claim": load_hypothesis(each.slug).claim,
+                "probability": round(each.probability, 3),
                 "strength": _WORDS[each.strength],
                 "reason": each.reason,
+                "rows": each.rows,
                 "checks": list(each.checks),
                 "refuted_by": each.refuted_by,
+                "change": each.change,
                 "next": each.next.what,
                 "cost": each.next.cost,
             }
@@ -156,6 +267,7 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
         ],
         "checks": [_check(each) for each in found.findings],
         "unseen": list(found.unseen),
+        "to_log": list(to_log(found.findings, found.log)),
         "notes": list(found.notes),
     }
 

@@ -18,7 +18,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.logs.names import completion_names, names_of, part_of, quantities, resolve
+from rlvr_debug.logs.names import (
+    completion_names,
+    names_of,
+    part_of,
+    quantities,
+    read_settings,
+    resolve,
+)
 from rlvr_debug.logs.readers import EXPECTED, Rows, read_rows
 from rlvr_debug.logs.structured import rank_of
 
@@ -29,6 +36,8 @@ _MOST_FILES = 5_000
 _INPUT = "standard input"
 # no quantity is larger: it is read as infinity, so that sums of squares do not overflow
 _HUGE = 1e100
+# of the reward's range: what is logged is rounded
+_ADDS_UP = 0.01
 _TABLES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".json", ".gz")
 # of a folder's files, the first of these that is there holds the steps
 _STEPS = ("trainer_state.json", "metrics.jsonl", "wandb-history.jsonl", "history.jsonl")
@@ -53,7 +62,7 @@ class Log:
     step, prompt, completion, and where known reward, advantage and `part/<name>`. own_reward: their reward was
     logged, and is not the sum of parts whose weights nobody logged. nonfinite: by quantity, how often it was logged
     as NaN or infinity. sources: by quantity, the column that it was read from. settings: of the run, by the names that its
-    framework has for them, where the log has them.
+    framework has for them, where the log has them or they lie beside it.
     """
 
     place: str
@@ -113,7 +122,8 @@ def read_log(path: Path, run: str = "") -> Log:
     except (OSError, ValueError):
         is_folder = False
     files = _files(path) if is_folder else [path]
-    return make_log(str(path), [read_rows(file, run) for file in files])
+    log = make_log(str(path), [read_rows(file, run) for file in files])
+    return replace(log, settings={**read_settings(path), **log.settings})
 
 
 def _read_input(run: str) -> Log:
@@ -262,6 +272,10 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
         else:
             unknown.append(name)
     sources = {q: chosen[q][1] for q in quantities() if q in chosen}
+    if "reward" in sources and not parts["mean"]:
+        own = _adding_up(numbers, unknown, numbers[sources["reward"]])
+        parts["mean"] = {name: name for name in own}
+        unknown = [name for name in unknown if name not in own]
     bad = {quantity: int(np.isinf(numbers[name]).sum()) for quantity, name in sources.items()}
     order, notes = _order(numbers, sources)
 
@@ -279,6 +293,20 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
         unknown=tuple(sorted(unknown)),
         notes=tuple(dict.fromkeys([*log.notes, *notes])),
     )
+
+
+def _adding_up(numbers: Mapping[str, Array], names: Sequence[str], reward: Array) -> list[str]:
+    """Return the columns whose weighted sum is the reward, row by row: its parts, by names of their own."""
+    rows = np.isfinite(reward)
+    names = [n for n in names if np.isfinite(numbers[n][rows]).all() and np.ptp(numbers[n][rows])]
+    if not 2 <= len(names) <= rows.sum() // 4:
+        return []
+    columns = np.stack([numbers[name][rows] for name in names], axis=1)
+    weights = np.linalg.lstsq(columns, reward[rows], rcond=None)[0]
+    kept = np.abs(weights) * np.ptp(columns, axis=0) > _ADDS_UP * np.ptp(reward[rows])
+    left = reward[rows] - columns[:, kept] @ weights[kept]
+    adds_up = np.abs(left).max() <= _ADDS_UP * np.ptp(reward[rows]) and (weights[kept] > 0).all()
+    return [name for name, used in zip(names, kept, strict=True) if used] if adds_up else []
 
 
 def _order(numbers: Mapping[str, Array], sources: Mapping[str, str]) -> tuple[Array, list[str]]:

@@ -1,24 +1,29 @@
-"""What other trainers call the quantities that the checks read: names.yaml beside this file."""
+"""What other trainers call the quantities that the checks read (names.yaml) and their settings (arguments.yaml)."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 
 __all__ = [
+    "argument_name",
+    "argument_value",
     "completion_names",
     "framework_of",
     "known_names",
     "names_of",
     "part_of",
     "quantities",
+    "read_settings",
     "readable",
     "resolve",
+    "shown_by",
 ]
 
 _PREFIXES = ("train/", "global/")
@@ -26,6 +31,12 @@ _PREFIXES = ("train/", "global/")
 _PART = re.compile(r"(?:agg/all/[^/]+/)?rewards/(?P<part>.+?)(?:/(?P<what>mean|std))?")
 _OF_A_PART = ("mean", "std", "min", "max", "p10", "p50", "p90")
 _WORDS = re.compile(r"<[a-z]+>")
+# JSON is YAML; Weights & Biases keeps {value: ...} for each key, Hydra one tree
+_BESIDE = (
+    *("training_args.json", "args.json", "config.yaml", "files/config.yaml"),
+    *("wandb/latest-run/files/config.yaml", ".hydra/config.yaml"),
+)
+_LARGEST = 1 << 20
 
 
 @functools.cache
@@ -119,3 +130,51 @@ def part_of(name: str) -> tuple[str, str] | None:
         if match and match["part"].rpartition("/")[2] not in _OF_A_PART:
             return match["part"], match["what"] or "mean"
     return None
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings beside a log by their dotted names, none where no file holds any."""
+    folder = path if path.is_dir() else path.parent
+    for file in (folder / name for name in _BESIDE):
+        try:
+            if file != path and file.is_file() and file.stat().st_size <= _LARGEST:
+                return dict(_flat(read_yaml(file), "", set()))
+        except (InputError, OSError, ValueError, RecursionError):
+            continue
+    return {}
+
+
+def _flat(tree: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield what a tree holds. seen: an alias that stands a thousand times is gone through once."""
+    if not isinstance(tree, Mapping) or id(tree) in seen:
+        return
+    seen.add(id(tree))
+    for key, value in tree.items():
+        value = value["value"] if isinstance(value, Mapping) and "value" in value else value
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.", seen)
+        else:
+            yield f"{prefix}{key}", value
+
+
+@functools.cache
+def _arguments() -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("arguments.yaml"))
+    return found
+
+
+def argument_name(name: str, framework: str) -> str:
+    """Return what a trainer calls the argument that TRL calls so; TRL's name where none is known."""
+    return str(_arguments().get(name, {}).get("names", {}).get(framework, name))
+
+
+def argument_value(settings: Mapping[str, Any], name: str) -> Any:
+    """Return the value of TRL's argument, by whatever name the settings have it; None where they do not."""
+    names = [name, *_arguments().get(name, {}).get("names", {}).values()]
+    return next((settings[each] for each in names if each in settings), None)
+
+
+def shown_by(name: str) -> tuple[str, str]:
+    """Return the quantity whose largest value is the argument's, "" for none, and the one that must be above 0 for it."""
+    known = _arguments().get(name, {})
+    return str(known.get("shows", "")), str(known.get("where", ""))

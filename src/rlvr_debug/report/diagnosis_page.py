@@ -11,11 +11,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.compare import Comparison, Parting
 from rlvr_debug.diagnosis.evidence import Mark, Said, curve, evidence
-from rlvr_debug.diagnosis.rank import Diagnosis, Ranked
-from rlvr_debug.diagnosis.report import learns_text, strength_text
+from rlvr_debug.diagnosis.rank import Diagnosis
+from rlvr_debug.diagnosis.report import chance, in_order, log_text, reward_text, verdict_text
 from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Log
 from rlvr_debug.report.curves import HEIGHT, WIDTH, Drawn, drawn
@@ -34,15 +36,6 @@ class Shown:
     rollouts: tuple[Said, ...]
 
 
-@dataclass(frozen=True)
-class Suspected:
-    """A hypothesis that the log speaks for, with the findings that do."""
-
-    ranked: Ranked
-    strength: str
-    findings: tuple[Shown, ...]
-
-
 def write_diagnosis(found: Diagnosis, path: Path) -> None:
     """Write the page of a diagnosis."""
     write_text(path, diagnosis_html(found))
@@ -55,24 +48,22 @@ def write_comparison(found: Comparison, path: Path) -> None:
 
 def diagnosis_html(found: Diagnosis) -> str:
     """Return the page of a diagnosis."""
-    by_name = {each.check.name: each for each in found.findings}
-    suspected = [
-        Suspected(
-            each,
-            strength_text(each.strength),
-            tuple(_shown(by_name[name], found.log) for name in each.checks),
-        )
-        for each in found.ranked
-    ]
     reward = [drawn([curve(found.log, "reward", "end")])] if found.log.series("reward").size else []
     return _render(
         "diagnosis.html.j2",
         found=found,
-        learns=learns_text(found.learns),
+        title=log_text(found.log),
+        learns=reward_text(found),
+        verdict=verdict_text(found),
         reward=reward,
-        suspected=[each for each in suspected if each.findings],
-        unseen=[each for each in suspected if not each.findings],
+        suspected=[
+            (each, chance(each.probability), [_shown(one, found.log) for one in each.findings])
+            for each in found.ranked
+        ],
+        unseen=[(slug, load_hypothesis(slug).unseen.why) for slug in found.unseen],
+        to_log=to_log(found.findings, found.log),
         symptoms=[_shown(each, found.log) for each in found.findings if each.explained_by],
+        fine=in_order(found, len(found.findings)),
         unchecked=[each for each in found.findings if each.status == "unchecked"],
     )
 
@@ -82,7 +73,7 @@ def comparison_html(found: Comparison) -> str:
     return _render(
         "comparison.html.j2",
         found=found,
-        logs=[(name, each.log, learns_text(each.learns)) for name, each in _both(found)],
+        logs=[(name, log_text(each.log), reward_text(each)) for name, each in _both(found)],
         alone=[
             (name, [_shown(each, of.log) for each in findings])
             for (name, of), findings in zip(

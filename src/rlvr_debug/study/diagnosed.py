@@ -45,7 +45,7 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
     case: dict[str, Any] = {"faults": []}
     rates = log.series("learning_rate")
     if rates.size and rates.max() >= 0:
-        case["training"] = {"learning_rate": float(rates.max())}
+        case["training"] = {"learning_rate": float(f"{rates.max():.4g}")}
     if limit := _limit(log):
         case["options"] = {"max_completion_length": limit}
         keys["options"] = {"max_completion_length": 4 * limit}

@@ -14,6 +14,8 @@ _MOVED = 0.05  # nats that a policy has left its reference by
 _STILL = 1.5  # standard errors between thirds
 _ERRORS = 3.0
 _SEEN = 0.2  # of the reward
+_FAR = 1.0  # nats
+_ALIKE = 0.2  # of the first third
 
 
 def sampler_drifts(log: Log) -> Reading | None:
@@ -45,6 +47,10 @@ def moves_in_vain(log: Log) -> Reading | None:
     still = sees and all(abs(each.z) < _STILL for each in found)
     earns = reward.last > 0
     strength = MILD if far >= _MOVED and still and earns else 0
+    # e times as likely as by the reference, and yet all that is written and earned is as before
+    alike = all(abs(each.change) < _ALIKE * abs(each.first) for each in found)
+    if far >= _FAR and alike and earns:
+        strength = LARGE
     return Reading(strength, {"late": far}, min(1.0, far))
 
 

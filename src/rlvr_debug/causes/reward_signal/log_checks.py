@@ -28,7 +28,6 @@ from rlvr_debug.causes.groups import (
     of_early_groups,
 )
 from rlvr_debug.logs.log import Array, Log
-from rlvr_debug.metrics.rewards import correlations
 
 _CONFLICT = {MILD: 0.5, LARGE: 0.8}  # of the correlation, without its sign
 _PART_CHANGE = 0.1
@@ -104,11 +103,10 @@ def parts_conflict(log: Log) -> Reading | None:
     values: Array = centred.dropna().to_numpy(dtype=np.float64).T
     if values.shape[1] < 10:
         return None
-    matrix = correlations(values)
+    vary = np.flatnonzero(np.ptp(values, axis=1) > 0)
     pairs = {
-        (a, b): float(matrix[a, b])
-        for a, b in itertools.combinations(range(len(names)), 2)
-        if np.isfinite(matrix[a, b])
+        (int(a), int(b)): correlation(values[a], values[b])
+        for a, b in itertools.combinations(vary, 2)
     }
     if not pairs:
         return None

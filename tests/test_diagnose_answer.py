@@ -1,0 +1,186 @@
+"""What a terminal shows of a diagnosis: one screen, that says what the evidence is and what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import t as student
+
+from rlvr_debug.cli import main
+from rlvr_debug.diagnosis.advice import to_log
+from rlvr_debug.diagnosis.checks import STANDS_OUT
+from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
+from rlvr_debug.diagnosis.report import diagnosis_text, reward_text
+from rlvr_debug.logs.log import make_log, read_log
+from rlvr_debug.logs.readers import Rows
+from tests.in_process import called
+from tests.test_diagnose import PLANTED, REAL, RIGHT, SEEDS, healthy, log_of, rows_of
+
+
+def flat(seed: int, **planted: Any) -> dict[str, Any]:
+    noise = 0.01 * np.random.default_rng(seed).standard_normal(40)
+    return {**healthy(seed), "reward": 0.3 + noise, **planted}
+
+
+def fits(found: Diagnosis) -> None:
+    lines = diagnosis_text(found).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_answer_to_a_real_log_fits_a_terminal(name: str) -> None:
+    fits(diagnose_log(read_log(REAL / name), gpus=0))
+
+
+@given(
+    seed=SEEDS,
+    planted=st.sets(st.sampled_from(sorted(PLANTED)), min_size=1),
+    drop=st.sets(st.sampled_from(sorted(set(healthy(0)) - {"step", "reward"})), max_size=8),
+)
+@settings(max_examples=15)
+def test_the_answer_to_any_log_fits_a_terminal_and_ranks_evidence_alone(
+    seed: int, planted: set[str], drop: set[str]
+) -> None:
+    run = flat(seed, **{PLANTED[n][0]: np.full(40, PLANTED[n][2]) for n in planted})
+    found = diagnose_log(log_of(rows_of({k: v for k, v in run.items() if k not in drop})))
+    fits(found)
+    chances = [each.probability for each in found.ranked]
+    assert chances == sorted(chances, reverse=True)
+    assert all(0 < chance < 1 and each.findings for chance, each in zip(chances, found.ranked))
+    assert found.stands_out == (bool(chances) and chances[0] >= STANDS_OUT)
+    assert set(to_log(found.findings, found.log)).isdisjoint(found.log.sources.values())
+
+
+@pytest.mark.parametrize("size", [9, 12, 40, 120])
+def test_the_reward_is_given_with_students_interval(size: int) -> None:
+    rewards = np.random.default_rng(size).random(size)
+    found = diagnose_log(log_of(rows_of({"step": np.arange(size), "reward": rewards})))
+    assert found.ends is not None
+    third = rewards[: size // 3]
+    low, high = student.interval(
+        0.95, third.size - 1, third.mean(), third.std(ddof=1) / third.size**0.5
+    )
+    assert found.ends[0].value == pytest.approx(third.mean())
+    assert found.ends[0].high - found.ends[0].low == pytest.approx(high - low, rel=0.04)
+    assert f"{found.ends[0].value:.3g} [" in reward_text(found)
+
+
+def test_a_log_of_rewards_alone_names_their_parts_and_no_cause() -> None:
+    random = np.random.default_rng(0)
+    rows = [
+        {
+            "step": n,
+            "reward": a + 0.5 * b,
+            "retrieval_reward": a,
+            "attack_reward": b,
+            "gpu": 60 + b * a,
+        }
+        for n, (a, b) in enumerate(random.random((40, 2)), start=1)
+    ]
+    found = diagnose_log(log_of(rows))
+    assert list(found.log.parts) == ["attack_reward", "retrieval_reward"]
+    assert (found.ranked, found.log.unknown) == ((), ("gpu",))
+    text = diagnosis_text(found)
+    assert "reward, attack_reward, retrieval_reward alone are logged" in text.replace("\n", " ")
+    assert "Its parts: attack_reward 0.4" in text
+    assert len(to_log(found.findings, found.log)) == 3
+    # columns of the same names that do not add up to the reward are none of its parts
+    other = [{**row, "reward": x} for row, x in zip(rows, random.random(40))]
+    assert log_of(other).parts.empty
+
+
+def test_nothing_is_asked_for_that_is_logged_or_that_the_trainer_cannot_log() -> None:
+    run = flat(0)
+    one_part = {**run, "step": run["step"]}
+    for name in ("sampler_gap", "tool_calls", "tool_failures"):
+        del one_part[name]
+    rows = [
+        {**row, "rewards/only/mean": row["reward"], "rewards/only/std": 0.1}
+        for row in rows_of(one_part, {"reward": "reward"})
+    ]
+    found = diagnose_log(log_of(rows))
+    asked = to_log(found.findings, found.log)
+    assert not any("rewards/" in name or "tools/" in name for name in asked)
+    assert len(asked) == len(set(asked))
+    missing = {f.check.name: f.missing for f in found.findings}
+    assert missing["dead-part"] == ("two reward functions or more: this run has one",)
+
+
+def written(folder: Path, run: dict[str, Any], **told: Any) -> Path:
+    text = "".join(json.dumps(row) + "\n" for row in rows_of(run))
+    (folder / "metrics.jsonl").write_text(text)
+    (folder / "training_args.json").write_text(json.dumps(told))
+    return folder
+
+
+def test_what_to_change_is_named_with_the_value_of_the_runs_own_settings(tmp_path: Path) -> None:
+    cut = flat(0, truncated=np.full(40, 1.0))
+    found = diagnose(written(tmp_path, cut, max_completion_length=256))
+    assert found.ranked[0].change == "max_completion_length, now 256: try 512"
+    assert "Change: max_completion_length, now 256: try 512" in diagnosis_text(found)
+    verl = {"actor/lr": 1e-6, "critic/score/mean": 0.3, "response_length/clip_ratio": 0.95}
+    rows = [{"training/global_step": n, **verl, "response_length/max": 256.0} for n in range(1, 41)]
+    there = diagnose_log(log_of(rows)).ranked[0]
+    assert there.change == "data.max_response_length, now 256: try 512"
+    assert "twice `data.max_response_length`" in there.refuted_by
+
+
+def test_what_the_settings_mean_is_no_finding(tmp_path: Path) -> None:
+    still = flat(0, kl=np.zeros(40))
+    assert "kl-stays-zero" in diagnose(written(tmp_path, still, beta=0.04)).ranked[0].checks
+    meant = diagnose(written(tmp_path, still, beta=0))
+    assert meant.ranked == ()
+    [said] = [f for f in meant.findings if f.check.name == "kl-stays-zero"]
+    assert (said.status, said.shown.sentence) == ("fine", "`beta` is 0, so that this is meant.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "- 1\n", "a: &a {b: &b {c: 1}}\nd: {e: *a, f: *b, g: *a}\nbeta: 3", "x: 2020-99-99"],
+)
+def test_settings_beside_a_log_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None:
+    written(tmp_path, healthy(0))
+    (tmp_path / "training_args.json").unlink()
+    (tmp_path / "config.yaml").write_text(text)
+    found = read_log(tmp_path).settings
+    assert found.get("beta") == (3 if "beta" in text else None)
+
+
+def test_files_that_were_written_are_said_with_what_to_type_next(tmp_path: Path) -> None:
+    page, overlay = tmp_path / "page.html", tmp_path / "mine.yaml"
+    done = called(
+        main,
+        "rlvr-debug",
+        "diagnose",
+        str(REAL / "zero-rate"),
+        "--html",
+        str(page),
+        "--overlay-out",
+        str(overlay),
+    )
+    assert f"{page}: written" in done.stderr
+    assert f"rlvr-debug plan --overlay {overlay}" in done.stderr
+
+
+def test_a_weight_that_carries_the_policy_off_while_nothing_changes_is_an_old_sampler() -> None:
+    """Who samples from old weights writes and earns what it did, however far the policy is from its reference."""
+    run = {**flat(0), "kl": np.linspace(0, 4, 40), "loss": 0.04 * np.linspace(0, 4, 40)}
+    del run["sampler_gap"]
+    first = diagnose_log(log_of(rows_of(run))).ranked[0]
+    assert (first.slug, first.checks[0]) == ("lora-weight-sync", "moves-in-vain")
+    fallen = {**run, "reward": np.linspace(0.3, 0.1, 40)}
+    assert diagnose_log(log_of(rows_of(fallen))).ranked[0].slug == "gradient-explosion"
+
+
+def test_a_run_that_learns_is_blamed_for_nothing_that_is_mild() -> None:
+    found = diagnose_log(log_of(rows_of({**healthy(0), "truncated": np.full(40, 0.3)})))
+    assert found.ranked == ()
+    assert "No cause stands out." in diagnosis_text(found)
+    assert make_log("made-up", [Rows("JSONL", rows_of(healthy(0)))]).settings == {}

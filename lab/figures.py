@@ -122,6 +122,10 @@ def mistakes_table() -> str:
     return (ROOT / "benchmarks" / "mistakes" / "results.md").read_text(encoding="utf-8").strip()
 
 
+def reliability_table() -> str:
+    return (ROOT / "benchmarks" / "mistakes" / "reliability.md").read_text(encoding="utf-8").strip()
+
+
 def checks_table() -> str:
     """Return what the check said of the scripts of benchmarks/check."""
     faults = _checked("faults")
@@ -315,6 +319,7 @@ def example_text() -> str:
 # by page and mark
 FIGURES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"right": right_table, "found": found_text},
+    "docs/diagnose.md": {"reliability": reliability_table},
     "docs/evidence.md": {
         "mistakes": mistakes_table,
         "checks": checks_table,

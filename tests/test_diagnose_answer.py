@@ -53,7 +53,7 @@ def test_the_answer_to_any_log_fits_a_terminal_and_ranks_evidence_alone(
     fits(found)
     chances = [each.probability for each in found.ranked]
     assert chances == sorted(chances, reverse=True)
-    assert all(0 < chance < 1 and each.findings for chance, each in zip(chances, found.ranked))
+    assert all(0 < chance < 1 and each.findings for chance, each in zip(chances, found.ranked, strict=True))
     assert found.stands_out == (bool(chances) and chances[0] >= STANDS_OUT)
     assert set(to_log(found.findings, found.log)).isdisjoint(found.log.sources.values())
 
@@ -92,7 +92,7 @@ def test_a_log_of_rewards_alone_names_their_parts_and_no_cause() -> None:
     assert "Its parts: attack_reward 0.4" in text
     assert len(to_log(found.findings, found.log)) == 3
     # columns of the same names that do not add up to the reward are none of its parts
-    other = [{**row, "reward": x} for row, x in zip(rows, random.random(40))]
+    other = [{**row, "reward": x} for row, x in zip(rows, random.random(40), strict=True)]
     assert log_of(other).parts.empty
 
 

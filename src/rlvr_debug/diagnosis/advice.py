@@ -179,9 +179,9 @@ def to_log(findings: Sequence[Finding], log: Log) -> tuple[str, ...]:
 
 def _can_log(name: str, framework: str, log: Log) -> bool:
     """Return whether a trainer can log it in this run."""
-    if framework == "trl" and argument_value(log.settings, "use_vllm") is False:
-        if "use_vllm" in _WITH.get(name, ""):
-            return False
+    without_engine = argument_value(log.settings, "use_vllm") is False
+    if framework == "trl" and without_engine and "use_vllm" in _WITH.get(name, ""):
+        return False
     if name in _NEVER or name.startswith("completions"):
         return framework == "trl" and name not in _NEVER
     return name in quantities() and framework in names_of(name)

@@ -132,7 +132,7 @@ def _read_input(run: str) -> Log:
         shutil.copyfileobj(sys.stdin.buffer, kept)
         kept.flush()
         try:
-            return replace(read_log(Path(kept.name), run), place=_INPUT)
+            return make_log(_INPUT, [read_rows(Path(kept.name), run)])
         except InputError as error:
             raise InputError(str(error).replace(kept.name, _INPUT)) from None
 

@@ -53,7 +53,9 @@ def test_the_answer_to_any_log_fits_a_terminal_and_ranks_evidence_alone(
     fits(found)
     chances = [each.probability for each in found.ranked]
     assert chances == sorted(chances, reverse=True)
-    assert all(0 < chance < 1 and each.findings for chance, each in zip(chances, found.ranked, strict=True))
+    assert all(
+        0 < chance < 1 and each.findings for chance, each in zip(chances, found.ranked, strict=True)
+    )
     assert found.stands_out == (bool(chances) and chances[0] >= STANDS_OUT)
     assert set(to_log(found.findings, found.log)).isdisjoint(found.log.sources.values())
 

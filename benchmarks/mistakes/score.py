@@ -173,7 +173,7 @@ def reliability(found: Iterable[Answer]) -> str:
     for low, high in pairwise(_EDGES):
         these = [each for each in unseen if low <= each.said[0][1] < high]
         right = [each.said[0][0] in each.kind.causes for each in these]
-        share, mean = np.mean(right or [0]), np.mean([each.said[0][1] for each in these] or [0])
+        share, mean = np.mean(right or [False]), np.mean([each.said[0][1] for each in these] or [0])
         rows.append(
             f"| {low:.0%} to {min(high, 1):.0%} | {len(these)} | {mean:.0%} | {sum(right)} ({share:.0%}) "
             f"| {'█' * round(20 * share)} |"

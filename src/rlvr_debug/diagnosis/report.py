@@ -73,8 +73,8 @@ def reward_text(found: Diagnosis) -> str:
     first, last = found.ends
     apart = last.high < first.low
     moves = "rises" if found.learns else "falls" if apart else "does not rise"
-    rows = f"first and last {found.third} rows"
-    return f"The reward {moves}: {_mean(first)} to {_mean(last)} ({rows}, 95 % intervals)."
+    ends = f"first and last {found.third} rows"
+    return f"The reward {moves}: {_mean(first)} to {_mean(last)} ({ends}, 95 % intervals)."
 
 
 def _mean(mean: Mean) -> str:

@@ -60,7 +60,7 @@ def diagnosis_html(found: Diagnosis) -> str:
             (each, chance(each.probability), [_shown(one, found.log) for one in each.findings])
             for each in found.ranked
         ],
-        unseen=[(slug, load_hypothesis(slug).unseen.why) for slug in found.unseen],
+        unseen=[(s, why.why) for s in found.unseen if (why := load_hypothesis(s).unseen)],
         to_log=to_log(found.findings, found.log),
         symptoms=[_shown(each, found.log) for each in found.findings if each.explained_by],
         fine=in_order(found, len(found.findings)),

@@ -76,6 +76,7 @@ def test_whatever_fails_in_recording_is_not_seen_and_the_run_ends_in_the_same_we
     parts = {*seams._READ_BY[hook]}
     lost = {s.name for s in SEGMENTS if {s.name, s.of, "all"} & parts}
     notes = {each["segment"]: each["note"] for each in answer["segments"]}
+    lost &= statuses(answer).keys()  # of one process alone, processes cannot differ
     assert lost <= {name for name, status in statuses(answer).items() if status == "not seen"}
     for name in lost:
         assert notes[name] == f"could not be recorded: {said.partition('goes on: ')[2]}"

@@ -11,6 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr_debug.replay.answer import answer_of, status_of
+from rlvr_debug.replay.check import check
 from rlvr_debug.replay.consequences import CONSEQUENCES, consequences_of
 from rlvr_debug.replay.consequences.base import Consequence
 from rlvr_debug.replay.declared import Own
@@ -355,3 +357,23 @@ def test_a_setting_that_the_loss_does_not_read_is_said(
     one = found(made, "settings without effect")
     assert one.passed is read
     assert read or f"`{name}` ({value}) set, and without effect" in one.said
+
+
+def test_a_consequence_whose_code_raises_is_a_note_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever is wrong in one: the segments and the other consequences answer, and the exit status is 2."""
+
+    def raises(_: Any) -> None:
+        raise KeyError("planted")
+
+    of = record(LEARNED)
+    before = answer_of(of, check(of))
+    monkeypatch.setitem(CONSEQUENCES, "limits", raises)
+    answer = answer_of(of, check(of))
+    [line] = answer["failed"]
+    assert line.startswith("limits could not be computed: ")
+    assert "planted" in line
+    assert line in answer["notes"]
+    assert status_of(before) != status_of(answer) == 2
+    assert len(answer["consequences"]) == len(before["consequences"]) - 1

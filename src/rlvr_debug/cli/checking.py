@@ -47,7 +47,7 @@ def _by_all(inner: Callable[..., None]) -> Callable[..., None]:
 @command(
     "check train.py",
     "check --steps 5 --json train.py > found.json",
-    "check --expect loss=gmpo -m my_package.train --lr 1e-6",
+    "check --expect loss=gmpo -m my_package.train",
     "check --record runs/record",
     "check --baseline before.json --annotate train.py",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},

@@ -298,6 +298,8 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
 def _adding_up(numbers: Mapping[str, Array], names: Sequence[str], reward: Array) -> list[str]:
     """Return the columns whose weighted sum is the reward, row by row: its parts, by names of their own."""
     rows = np.isfinite(reward)
+    if not rows.any():
+        return []
     names = [n for n in names if np.isfinite(numbers[n][rows]).all() and np.ptp(numbers[n][rows])]
     if not 2 <= len(names) <= rows.sum() // 4:
         return []

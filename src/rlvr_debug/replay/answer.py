@@ -44,9 +44,9 @@ _MOST = 3  # names that the sentence has
 
 def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
     """Return all that is told of a check, as JSON."""
-    from rlvr_debug.replay.consequences import consequences_of
+    from rlvr_debug.replay.consequences import measured
 
-    first, consequences = checked.first, consequences_of(_as_found(record, checked))
+    first, (consequences, failed) = checked.first, measured(_as_found(record, checked))
     told = {
         "trainer": checked.trainer,
         "generations": checked.generations,
@@ -60,7 +60,8 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "segments": [_told(finding) for finding in checked.findings],
         "consequences": [asdict(each) for each in consequences],
         "remarks": [each.said for each in consequences if not each.passed],
-        "notes": list(checked.notes),
+        "failed": list(failed),
+        "notes": [*checked.notes, *failed],
         "tokens": _tokens(record, first),
     }
     return {name: _in_json(value) for name, value in told.items()}
@@ -210,7 +211,7 @@ def timeless(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def status_of(answer: Mapping[str, Any], strict: bool = False) -> int:
     """Return the exit status. strict: what is out of a bound as it is set counts as what deviates."""
-    if any(each["status"] == FAILED for each in answer["segments"]):
+    if any(each["status"] == FAILED for each in answer["segments"]) or answer.get("failed"):
         return COULD_NOT
     return DEVIATED if answer["first"] or (strict and answer["remarks"]) else AGREED
 

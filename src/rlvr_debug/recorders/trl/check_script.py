@@ -116,7 +116,7 @@ def _checked(
     from rlvr_debug.replay.store import write_record
 
     need_replicas(trainer.accelerator, ranks.size if ranks else 1)
-    declare(told["expect"])
+    declare(told.get("expect", {}))
     beat = Beats(ranks) if ranks else lambda _: None
     record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"], beat=beat)
     if record.elements:

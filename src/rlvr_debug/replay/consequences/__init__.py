@@ -39,9 +39,10 @@ from rlvr_debug.replay.consequences.steps import (
     schedule,
     weights_moved,
 )
+from rlvr_debug.replay.judge import raised
 from rlvr_debug.replay.record import Record
 
-__all__ = ["CONSEQUENCES", "Consequence", "consequences_of"]
+__all__ = ["CONSEQUENCES", "Consequence", "consequences_of", "measured"]
 
 # in the order of a training step
 CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
@@ -60,6 +61,19 @@ CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
     RATE: rate,
     MOVED: weights_moved,
 }
+
+
+def measured(record: Record) -> tuple[tuple[Consequence, ...], tuple[str, ...]]:
+    """Return those that can be measured in the record, and a line for each whose code raised."""
+    found, failed = [], []
+    for name, measure in CONSEQUENCES.items():
+        try:
+            one = measure(record)
+        except Exception as error:  # the segments, and the other consequences, answer nevertheless
+            failed.append(f"{name} could not be computed: {raised(error)}")
+        else:
+            found += [one] if one is not None else []
+    return tuple(found), tuple(failed)
 
 
 def consequences_of(record: Record) -> tuple[Consequence, ...]:

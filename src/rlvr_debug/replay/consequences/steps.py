@@ -58,10 +58,12 @@ def _moves(record: Record) -> dict[str, float]:
     for update in record.updates:
         if update.clipped is None or not any(group.learning_rate for group in update.groups):
             continue
+        if max(update.before, update.after) >= len(record.weights):
+            continue  # the record has no weights
         before, after = record.weights[update.before], record.weights[update.after]
         for name in record.trainable:
             gradient = update.clipped.get(name)
-            if gradient is None:
+            if gradient is None or name not in before or name not in after:
                 continue
             old, new = (record.part(name, each[name]) for each in (before, after))
             off = new.double() - old.double()

@@ -480,7 +480,7 @@ def together(folder: Path, *words: str) -> tuple[int, str, str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     process = subprocess.Popen(
-        [*launcher, "--master_port", "0", *words],
+        [*launcher, "--standalone", *words],
         cwd=folder,
         stdout=-1,
         stderr=-1,

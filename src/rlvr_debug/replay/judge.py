@@ -114,6 +114,7 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
         named.append(_fitting(instance, variants, pairs))
         known.append(_algorithms(segment, instance))
     names = tuple(name for name in (named or [{}])[0] if all(name in hits for hits in named))
+    names = names or _by_turns(named, variants)
     changing = "" if names or not named else _changing(sizes)
     note = "; ".join(
         filter(None, [where and f"first in {where}".replace("in after", "after"), changing, note])
@@ -129,6 +130,18 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
         where=where,
         algorithms=algorithms,
     )
+
+
+def _by_turns(named: Sequence[dict[Name, float]], variants: Sequence[Variant]) -> tuple[Name, ...]:
+    """Return as one the names that one number gives, another in each instance: a sampler's weights get older and older."""
+    if not named or not all(named):
+        return ()
+    turns = dict.fromkeys(min(hits, key=lambda name: hits[name]) for hits in named)
+    knobs = [variant.knobs for variant in variants if Name(variant.name, variant.cause) in turns]
+    numbers = all(isinstance(value, int) for each in knobs for value in each.values())
+    if len(knobs) < len(turns) or len({tuple(each) for each in knobs}) > 1 or not numbers:
+        return ()
+    return (Name("by turns: " + ", ".join(each.name for each in turns), next(iter(turns)).cause),)
 
 
 def _algorithms(segment: str, instance: Instance) -> set[str]:

@@ -161,10 +161,6 @@ def user_function(place: str) -> Callable[..., list[float]]:
     return function
 
 
-if __name__ == "__main__":
-    run_main(main)
-
-
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list[int]}
 
 
@@ -202,3 +198,7 @@ def _method(tool: dict[str, Any], environment: Environment) -> Callable[..., str
         ]
     )
     return method
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -527,8 +527,14 @@ def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank
             "rank 1: train.py: ended before its steps were recorded: train.py:9: ValueError: no such data",
         ),
         ("ends", "rank 1: train.py: ended before its steps were recorded: exit status 0"),
-        # within a call that all ranks have begun, none of them is the one that hangs
+        # one line, and nothing is left; the rank is to be named too
         ("hangs", "all ranks wait after "),
+        pytest.param(
+            *("hangs", "rank 1: waits or hangs after "),
+            marks=pytest.mark.xfail(
+                strict=True, reason="a hang within a call that all ranks have begun names none yet"
+            ),
+        ),
     ],
 )
 def test_a_rank_that_ends_or_hangs_is_one_line_and_leaves_nothing_behind(

@@ -230,6 +230,15 @@ def test_only_what_noise_left_and_all_that_supports_can_be_retrieved(
     assert re.findall(r"^\[(\d+)\]", result.text, re.MULTILINE) == list(map(str, result.indices))
 
 
+@given(st.permutations(sorted(WEIGHTS)), st.lists(st.floats(0, 1), min_size=6, max_size=6))
+def test_a_reward_is_the_same_to_the_last_bit_in_whatever_order_its_weights_are_written(
+    order: list[str], values: list[float]
+) -> None:
+    turned = environment(weights={name: WEIGHTS[name] for name in order})
+    parts = dict(zip(sorted(WEIGHTS), values, strict=True))
+    assert turned.reward(ROW, parts) == environment().reward(ROW, parts)
+
+
 def test_the_hop_factor_multiplies_the_reward_by_half_the_number_of_hops() -> None:
     plain, by_hops = environment(), environment(hop_factor=True)
     for hops in (1, 2, 3, 4):

@@ -77,7 +77,8 @@ class Environment(ABC):
         self.tools = list(self.offered)
         self.max_turns = max_turns
         self.max_new_tokens = max_new_tokens
-        self.weights = weights
+        # parts are summed in this order: a reward is the same to the last bit in whatever order they were written
+        self.weights = dict(sorted(weights.items()))
 
     def messages(self, row: Any) -> list[Message]:
         return [

@@ -230,8 +230,37 @@ class ThrowsLater(Throws):
     before = False
 
 
+class FillsUp(trl.GRPOTrainer):  # type: ignore[misc]
+    """A trainer that samples two replies of each prompt, and others of every second; what lacks is masked, without reward."""
+
+    def _generate_single_turn(self, prompts: Any, *given: Any, **named: Any) -> Any:
+        inner = super()._generate_single_turn
+        inner([prompts[0][:-1]], *given, **named)  # of another prompt, for something else
+        first = [n for n in range(len(prompts)) if n % 4 < 2]
+        more = [n for n in range(len(prompts)) if n % 8 in (2, 3)]
+        replies = [[self._tokenizer.eos_token_id] for _ in prompts]
+        for places in (first, more):
+            ids, *_ = inner([prompts[n] for n in places], *given, **named)
+            for place, reply in zip(places, ids, strict=True):
+                replies[place] = reply
+        self.filled = torch.tensor([n not in first + more for n in range(len(prompts))])
+        return replies, None
+
+    def _calculate_rewards(self, *given: Any) -> Any:
+        rewards = super()._calculate_rewards(*given)
+        rewards[self.filled] = torch.nan
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        out = super()._generate_and_score_completions(inputs)
+        lost = out["completion_mask"][self.filled].sum()
+        out["completion_mask"][self.filled] = 0
+        out["num_items_in_batch"] = out["num_items_in_batch"] - lost
+        return out
+
+
 @pytest.mark.parametrize(
-    ("kind", "unused"), [(InHalves, 0), (Throws, 4), (ThrowsAll, 8), (ThrowsLater, 4)]
+    ("kind", "unused"), [(FillsUp, 1), (InHalves, 0), (Throws, 4), (ThrowsAll, 8), (ThrowsLater, 4)]
 )
 def test_rollouts_that_are_sampled_in_parts_or_thrown_away_are_no_fault(
     built: Callable[..., Any], kind: Any, unused: int

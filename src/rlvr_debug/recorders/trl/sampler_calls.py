@@ -141,47 +141,63 @@ def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int]:
     """Return the calls with the first replies of all rows in one, in their order, and how many rollouts are none of them.
 
     It takes several calls where a trainer samples a group in parts, or more than it trains on. Then each row's reply is
-    the last one with its prompt that its tokens begin with. Where a row has none, the calls are returned as they are.
+    the last one with its prompt that its tokens begin with; a row without one that the loss does not count fills its
+    group up, and an environment wrote it. Calls before that read other prompts are left out. Where a row that counts
+    has no reply, the calls are returned as they are.
     """
-    begun = [
-        (tuple(prompt), place, number)
-        for place, call in enumerate(calls)
-        for number, prompt in enumerate(call.prompts)
-    ]
     rows = [
-        (tuple(prompt[real.bool()].tolist()), completion.tolist())
-        for prompt, real, completion in zip(
-            batch.prompt_ids, batch.prompt_mask, batch.completion_ids, strict=True
+        (prompt[real.bool()].tolist(), completion[there.bool()].tolist())
+        for prompt, real, completion, there in zip(
+            *(batch.prompt_ids, batch.prompt_mask, batch.completion_ids, batch.completion_mask),
+            strict=True,
         )
     ]
-    prompts = {prompt for prompt, _ in rows}
-    free = [each for each in begun if each[0] in prompts]
-    first = sorted({place for _, place, _ in free})
-    if len(free) == len(rows) and len(first) == 1:
+    prompts = {tuple(prompt) for prompt, _ in rows}
+    free = [
+        (place, number)
+        for place, call in enumerate(calls)
+        for number, prompt in enumerate(call.prompts)
+        if tuple(prompt) in prompts
+    ]
+    first = sorted({place for place, _ in free})
+    if len(free) == len(rows) and first == [0]:
         return calls, 0
-    chosen = []
-    for prompt, completion in rows:
-        fitting = [
-            each
-            for each in free
-            if each[0] == prompt and _begins(completion, calls[each[1]].outputs[each[2]])
-        ]
-        if not fitting:
+    counts = batch.loss_mask.bool().any(1).tolist()
+    chosen: list[tuple[int, int] | None] = []
+    for row, counted in zip(rows, counts, strict=True):
+        fitting = [each for each in free if _replies(calls, each, row)]
+        if fitting:
+            took = max(fitting, key=lambda each: len(calls[each[0]].outputs[each[1]]))
+            free.remove(took)
+            chosen.append(took)
+        elif counted:
             return calls, 0
-        chosen.append(max(fitting, key=lambda each: len(calls[each[1]].outputs[each[2]])))
-        free.remove(chosen[-1])
-    used = [calls[place] for place in dict.fromkeys(place for _, place, _ in chosen)]
-    if any((each.used, each.weights) != (used[0].used, used[0].weights) for each in used):
+        else:
+            chosen.append(None)
+    used = [calls[place] for place in dict.fromkeys(took[0] for took in chosen if took)]
+    if not used or any((c.used, c.weights) != (used[0].used, used[0].weights) for c in used):
         return calls, 0
     one = replace(
         used[0],
-        prompts=[calls[place].prompts[number] for _, place, number in chosen],
-        outputs=[calls[place].outputs[number] for _, place, number in chosen],
-        logprobs=[calls[place].logprobs[number] for _, place, number in chosen]
-        if all(each.logprobs for each in used)
+        prompts=[prompt for prompt, _ in rows],
+        outputs=[calls[took[0]].outputs[took[1]] if took else [] for took in chosen],
+        logprobs=[calls[took[0]].logprobs[took[1]] if took else [] for took in chosen]
+        if all(call.logprobs for call in used)
         else [],
     )
-    return [one, *(call for place, call in enumerate(calls) if place not in first)], len(free)
+    filled = [number for number, took in enumerate(chosen) if took is None]
+    read = [rows[number][0] + rows[number][1] for number in filled]
+    nothing: list[Any] = [[] for _ in filled]
+    fillers = [replace(one, prompts=read, outputs=nothing, logprobs=nothing, rows=filled)]
+    later = [call for place, call in enumerate(calls) if place > first[0] and place not in first]
+    return [one, *fillers[: len(filled)], *later], len(free) + sum(
+        len(c.prompts) for c in calls[: first[0]]
+    )
+
+
+def _replies(calls: Sequence[Call], at: tuple[int, int], row: tuple[list[int], list[int]]) -> bool:
+    call, number = calls[at[0]], at[1]
+    return call.prompts[number] == row[0] and _begins(row[1], call.outputs[number])
 
 
 def _begins(completion: Sequence[int], output: Sequence[int]) -> bool:

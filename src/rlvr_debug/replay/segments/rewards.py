@@ -71,9 +71,10 @@ def _wrong(
     columns, got = call.columns, call.returned
     found: dict[_Wrong, str] = {}
     ids = columns.get("completion_ids")
+    kept_rows = _kept_rows(generation, len(got))
     if not sampled:
         pass  # what the sampler wrote was not seen
-    elif ids is not None and [list(each) for each in ids] != [each.completion for each in sampled]:
+    elif ids is not None and any(list(ids[n]) != sampled[n].completion for n in kept_rows):
         found["is given other tokens than were sampled"] = ""
     elif _other_text(record, sampled, columns.get("completions")):
         found["is given other text than was sampled"] = ""
@@ -104,13 +105,23 @@ def _wrong(
     return found
 
 
+def _kept_rows(generation: Generation, count: int) -> list[int]:
+    """Return the rows that are not left out: one without a reward of which the loss counts no token is."""
+    batch, rewards = generation.batch, generation.rewards
+    if batch is None or rewards is None or not len(batch.loss_mask) == len(rewards) == count:
+        return [*range(count)]
+    out = rewards.isnan().all(1) & ~batch.loss_mask.bool().any(1)
+    return [n for n, left in enumerate(out.tolist()) if not left]
+
+
 def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
     """Return whether what was returned is what was used, less the KL where that is in the reward."""
     assert generation.rewards is not None
     used = generation.rewards[:, call.index].double()
     settings, batch = record.settings, generation.batch
     if not settings.kl_beta or settings.kl_place == "loss":
-        return _same(used.tolist(), call.returned)
+        kept = _kept_rows(generation, len(used))
+        return _same(used[kept].tolist(), [call.returned[n] for n in kept])
     if batch is None or batch.old is None or batch.reference is None:
         return True  # cannot be told
     old, reference, mask = batch.old.double(), batch.reference.double(), batch.loss_mask

@@ -24,6 +24,8 @@ SEGMENT = "sampler"
 def instances(record: Record, network: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         for call in generation.calls:
+            if not any(call.outputs):
+                continue  # for rows that nothing was sampled for
             if not any(call.logprobs):
                 raise NotSeen("the sampler's log-probabilities were not seen")
             used = call.used or record.settings.sampling

@@ -230,6 +230,39 @@ class ThrowsLater(Throws):
     before = False
 
 
+class ByParts(trl.GRPOTrainer):  # type: ignore[misc]
+    """A trainer with log-probabilities of its own, three rows at a time: the same numbers."""
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **_: Any
+    ) -> Any:
+        chosen, entropies = [], []
+        for ids, read in zip(input_ids.split(3), attention_mask.split(3), strict=True):
+            logits = model(input_ids=ids, attention_mask=read).logits[:, -logits_to_keep - 1 : -1]
+            logprobs = (logits.float() / self.temperature).log_softmax(-1)
+            chosen.append(logprobs.gather(-1, ids[:, -logits_to_keep:, None])[..., 0])
+            entropies.append(-(logprobs.exp() * logprobs).sum(-1).detach())
+        return torch.cat(chosen), torch.cat(entropies), None
+
+
+class LeavesOut(trl.GRPOTrainer):  # type: ignore[misc]
+    """A trainer that leaves completions out that are too long, as TRL does with those that have no reward."""
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, ids: Any) -> Any:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, ids)
+        rewards[[len(each) > 8 for each in ids]] = torch.nan
+        return rewards
+
+
+@pytest.mark.parametrize("kind", [ByParts, LeavesOut])
+def test_the_same_algorithm_by_other_means_is_no_fault(
+    built: Callable[..., Any], kind: Any
+) -> None:
+    answer = checked(built(kind))
+    assert answer["first"] is None, answer["answer"]
+    assert statuses(answer)["model inputs"] == statuses(answer)["rewards"] == "agrees"
+
+
 class FillsUp(trl.GRPOTrainer):  # type: ignore[misc]
     """A trainer that samples two replies of each prompt, and others of every second; what lacks is masked, without reward."""
 

@@ -293,6 +293,17 @@ def test_an_answer_that_stands_in_its_own_prompt_alone_is_said(
     assert measured.get("answers in prompts") is passed
 
 
+@pytest.mark.parametrize(("kinds", "calls", "passed"), [(4, 1, False), (3, 1, True), (4, 2, True)])
+def test_one_prompt_for_rows_that_differ_is_said_unless_an_environment_goes_on(
+    kinds: int, calls: int, passed: bool
+) -> None:
+    made = record(LEARNED)
+    for number, row in enumerate(made.generations[0].rows):
+        row |= {"prompt": "{question}", "answer": str(number // 4 % kinds)}
+    made.generations[0].calls *= calls
+    assert found(made, "distinct prompts").passed is passed
+
+
 def test_a_reward_of_the_prompt_alone_is_said_by_name_and_a_task_never_solved_is_not() -> None:
     of_prompts = found(record([[float(n)] * 4 for n in range(4)]), "rewards of prompts")
     assert not of_prompts.passed
@@ -313,6 +324,12 @@ def test_a_rate_that_is_squared_is_said_and_a_warm_up_is_not() -> None:
     trained(rising, rate=1e-6)
     rising.updates[1].groups = [ParameterGroup(("w",), 2e-6, 0.0)]
     assert found(rising, "rate in effect").passed
+    for steps, passed in (
+        (1_000, True),
+        (4, False),
+    ):  # squared, a rate rises too, and never to what is set
+        rising.settings = replace(rising.settings, total_steps=steps)
+        assert found(rising, "rate in effect").passed is passed
     usual = record(LEARNED, learning_rate=1e-6)
     trained(usual, rate=1e-6)
     assert found(usual, "rate in effect").passed

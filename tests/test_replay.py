@@ -118,6 +118,20 @@ def status(record: Record, name: str) -> str:
     return judge(name, segment.instances(record, Network.of(record))).status
 
 
+@pytest.mark.parametrize(("of_rows", "expected"), [(True, "agrees"), (False, "deviates")])
+def test_a_rollout_function_may_limit_a_turn_of_its_own_and_a_sampler_may_not(
+    healthy: Record, of_rows: bool, expected: str
+) -> None:
+    record = copy.deepcopy(healthy)
+    for generation in record.generations:
+        for number, call in enumerate(generation.calls):
+            assert call.used
+            used = replace(call.used, max_new_tokens=call.used.max_new_tokens - 1)
+            rows = [*range(len(call.prompts))] if of_rows else []
+            generation.calls[number] = replace(call, used=used, rows=rows)
+    assert status(record, "sampling settings") == expected
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_trainer_is_not_blamed(recorded: Recorded, name: str) -> None:
     checked = check(recorded(**HEALTHY[name]))

@@ -28,6 +28,7 @@ class LossWatch:
         self._update = Update()
         self._micro: MicroBatch | None = None
         self._likeness = 0  # of the log-probabilities that the micro-batch has
+        self._partial = False  # a forward pass of the log-probabilities that are asked for was seen
 
     def _begin_micro(self, micro: MicroBatch) -> None:
         self._micro, self._likeness = micro, 0
@@ -44,6 +45,7 @@ class LossWatch:
     def _logprobs(self, *given: Any, **named: Any) -> Watching:
         """Take note of log-probabilities of the batch that is trained on, and of others that the loss reads too."""
         micro, before = self._micro, None if self._micro is None else self._micro.forward
+        self._partial = False
         with self._in(f"{self._phase} {_ASKING}"):
             out = yield
         if "loss" not in self._phase or micro is None:
@@ -88,7 +90,26 @@ class LossWatch:
         if micro.logprobs is None or _ASKING in self._phase:
             ids = named.get("input_ids", given[0] if given else None)
             tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
-            micro.forward = Forward(*(None if t is None else kept(t) for t in tensors))  # type: ignore[arg-type]
+            forward = Forward(*(None if t is None else kept(t) for t in tensors))  # type: ignore[arg-type]
+            whole = _joined(micro.forward, forward, len(micro.given.prompt_ids))
+            micro.forward = whole if self._partial and whole else forward
+            self._partial = _ASKING in self._phase
+
+
+def _joined(one: Forward | None, other: Forward, most: int) -> Forward | None:
+    """Return two forward passes over parts of a batch of `most` rows as one; None where they are not that."""
+    if one is None or len(one.input_ids) + len(other.input_ids) > most:
+        return None
+    pairs = [
+        (getattr(one, name), getattr(other, name))
+        for name in ("input_ids", "attention_mask", "position_ids")
+    ]
+    if any(
+        (a is None) != (b is None) or (a is not None and a.shape[1:] != b.shape[1:])
+        for a, b in pairs
+    ):
+        return None
+    return Forward(*(None if a is None else torch.cat([a, b]) for a, b in pairs))  # type: ignore[arg-type]
 
 
 def _add_other(micro: MicroBatch, gradient: Tensor) -> None:

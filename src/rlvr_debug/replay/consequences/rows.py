@@ -14,6 +14,7 @@ ROWS, PROMPTS, ANSWERS = "rows repeated", "distinct prompts", "answers in prompt
 _SOLUTIONS = ("answer", "solution", "ground_truth", "target", "label", "final_answer")
 _WORDS = 100  # of a prompt, above which it may be a text that the answer is to be found in
 _SHARE = 0.5
+_ROWS_OF_ONE = 4  # rows of one prompt, without an environment's turns, that cannot all be meant
 
 
 def rows_repeated(record: Record) -> Consequence | None:
@@ -36,9 +37,16 @@ def distinct_prompts(record: Record) -> Consequence | None:
     if not pairs:
         return None
     tokens, texts = ({each[n] for each in pairs} for n in (0, 1))
+    asked = 0 if any(len(g.calls) > 1 for g in record.generations) else _distinct_rows(record)
     measured = {"rows": len(pairs), "in_rows": len(texts), "in_tokens": len(tokens)}
     said = f"{len(pairs)} rows have {len(texts)} distinct prompts, and {len(tokens)} as the policy reads them"
-    return consequence(PROMPTS, measured, len(tokens) >= len(texts), said)
+    if one := len(texts) == 1 and asked >= _ROWS_OF_ONE:
+        said += f", while {asked} of them differ in their other columns"
+    return consequence(PROMPTS, measured, len(tokens) >= len(texts) and not one, said)
+
+
+def _distinct_rows(record: Record) -> int:
+    return len({str(sorted(row.items())) for g in record.generations for row in g.rows})
 
 
 def _rows(record: Record) -> Iterator[tuple[tuple[int, ...], str]]:

@@ -9,6 +9,7 @@ from rlvr_debug.replay.record import Record
 
 SCHEDULE, RATE, MOVED = "schedule", "rate in effect", "weights moved"
 _RATE = 0.1
+_AHEAD = 0.01  # of the rate, by the end at today's pace: warm-ups that begin slowly have a tenth of it early on
 _MOVED = 0.5
 
 
@@ -29,13 +30,16 @@ def rate(record: Record) -> Consequence | None:
     rates = [max(g.learning_rate for g in u.groups) for u in record.updates if u.groups]
     if not rates or not asked:
         return None
-    share, rising = max(rates) / asked, any(b > a for a, b in pairwise(rates)) or len(rates) < 2
+    share, settings = max(rates) / asked, record.settings
+    steepest = max((b - a for a, b in pairwise(rates)), default=asked)
+    left = settings.total_steps - settings.first_step - len(rates)
+    rising = steepest > 0 and (left < 0 or rates[-1] + steepest * (left + 1) >= _AHEAD * asked)
     measured = {"asked": asked, "in_effect": max(rates), **_moves(record)}
     said = f"the rate in effect is {max(rates):.3g}, {share:.3g} times the {asked:.3g} that is set"
     if "relative" in measured:
         said += f"; an update moves the weights by {measured['relative']:.2g} of their size"
     # a schedule that warms up, or has come to its end, is one that was asked for
-    late = record.settings.first_step > record.settings.total_steps / 2
+    late = settings.first_step > settings.total_steps / 2
     return consequence(RATE, measured, share >= _RATE or rising or late, said)
 
 

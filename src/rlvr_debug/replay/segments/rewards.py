@@ -71,10 +71,10 @@ def _wrong(
     columns, got = call.columns, call.returned
     found: dict[_Wrong, str] = {}
     ids = columns.get("completion_ids")
-    kept_rows = _kept_rows(generation, len(got))
+    scored = _scored_rows(generation, len(got))
     if not sampled:
         pass  # what the sampler wrote was not seen
-    elif ids is not None and any(list(ids[n]) != sampled[n].completion for n in kept_rows):
+    elif ids is not None and any(list(ids[n]) != sampled[n].completion for n in scored):
         found["is given other tokens than were sampled"] = ""
     elif _other_text(record, sampled, columns.get("completions")):
         found["is given other text than was sampled"] = ""
@@ -105,13 +105,12 @@ def _wrong(
     return found
 
 
-def _kept_rows(generation: Generation, count: int) -> list[int]:
-    """Return the rows that are not left out: one without a reward of which the loss counts no token is."""
-    batch, rewards = generation.batch, generation.rewards
-    if batch is None or rewards is None or not len(batch.loss_mask) == len(rewards) == count:
+def _scored_rows(generation: Generation, count: int) -> list[int]:
+    """Return the rows that are not left out: a trainer leaves a row out that has none of the rewards."""
+    rewards = generation.rewards
+    if rewards is None or len(rewards) != count:
         return [*range(count)]
-    out = rewards.isnan().all(1) & ~batch.loss_mask.bool().any(1)
-    return [n for n, left in enumerate(out.tolist()) if not left]
+    return (~rewards.isnan().all(1)).nonzero()[:, 0].tolist()
 
 
 def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
@@ -120,8 +119,8 @@ def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
     used = generation.rewards[:, call.index].double()
     settings, batch = record.settings, generation.batch
     if not settings.kl_beta or settings.kl_place == "loss":
-        kept = _kept_rows(generation, len(used))
-        return _same(used[kept].tolist(), [call.returned[n] for n in kept])
+        scored = _scored_rows(generation, len(used))
+        return _same(used[scored].tolist(), [call.returned[n] for n in scored])
     if batch is None or batch.old is None or batch.reference is None:
         return True  # cannot be told
     old, reference, mask = batch.old.double(), batch.reference.double(), batch.loss_mask

@@ -27,6 +27,8 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             if call.used is None:
                 raise NotSeen("the sampler's settings were not seen")
             off = _off(asked, call.used)
+            if call.rows and call.used.max_new_tokens < asked.max_new_tokens:
+                off.pop("max_new_tokens", None)  # of one turn of a function that makes rollouts
             said = partial(str, ", ".join(off.values()))
             yield Instance(f"generation {number + 1}", partial(_compare, list(off)), said)
 

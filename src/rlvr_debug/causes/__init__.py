@@ -27,26 +27,6 @@ import re
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import write_text
 
-__all__ = [
-    "CHECKS",
-    "REPLAY",
-    "Hypothesis",
-    "cause_of",
-    "file_of",
-    "hypothesis_names",
-    "in_order",
-    "is_checked",
-    "load_hypothesis",
-    "load_variant",
-    "module_of",
-    "phase_of",
-    "read_hypothesis",
-    "stage_of",
-    "stages_with",
-    "variant_file",
-    "variant_names",
-]
-
 _HERE = Path(__file__).parent
 # by priority: the phase in which it is tested, where nothing has to come before
 _PHASES = {"critical": 1, "high": 2, "medium": 3, "low": 3}

@@ -14,8 +14,6 @@ from rlvr_debug.causes.texts import messages
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Curve", "Evidence", "Mark", "Said", "curve", "evidence", "rollouts_at", "rows_of"]
-
 _MOST_PARTS = 4
 _MOST_ROLLOUTS = 4
 

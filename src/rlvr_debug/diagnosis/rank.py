@@ -20,17 +20,6 @@ from rlvr_debug.diagnosis.checks import (
 from rlvr_debug.diagnosis.evidence import rows_of
 from rlvr_debug.logs.log import Array, Log, read_log
 
-__all__ = [
-    "Diagnosis",
-    "Mean",
-    "Ranked",
-    "Suspect",
-    "diagnose",
-    "diagnose_log",
-    "reward_rises",
-    "suspects",
-]
-
 _Z = 3.0
 _RISE = 0.05
 _CEILING = 0.95

@@ -24,8 +24,6 @@ from rlvr_debug.logs.structured import (
     structured_rows,
 )
 
-__all__ = ["EXPECTED", "Rows", "read_rows"]
-
 _MOST_BYTES = 256 * 1024 * 1024  # of what is not read line by line
 _HEAD = 65536
 # what is not read, by how its bytes begin and by how its name ends

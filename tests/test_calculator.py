@@ -13,14 +13,14 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import ToolCall, Transcript, refused
-from rlvr_debug.environments.calculator.environment import (
+from rlvr_debug.environments.calculator import (
     MAX_DEPTH,
     MAX_DIGITS,
     TOOL,
+    CalculatorRow,
     evaluate,
+    synthetic_calculator,
 )
-from rlvr_debug.environments.calculator.rows import CalculatorRow
-from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
 from rlvr_debug.environments.rewards import numbers_equal
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl

@@ -22,11 +22,14 @@ from hypothesis import strategies as st
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.data.rows import Row
 from rlvr_debug.data.splits import Splits, separate, split
-from rlvr_debug.environments import task_of
-from rlvr_debug.environments.gsm8k.rows import GSM8KRow
-from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
-from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
-from rlvr_debug.environments.musique.synthetic import RELATIONS, synthetic_musique
+from rlvr_debug.environments.gsm8k import GSM8KRow, synthetic_gsm8k
+from rlvr_debug.environments.musique.rows import (
+    RELATIONS,
+    Hop,
+    MuSiQueRow,
+    Paragraph,
+    synthetic_musique,
+)
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, sha256, write_jsonl
 from rlvr_debug.study.params import load_params
@@ -152,19 +155,6 @@ def test_a_group_that_does_not_fit_is_passed_over_for_one_that_does() -> None:
     rows = [row_of(f"big{i}", "same") for i in range(5)] + [row_of("small", "other")]
     for seed in range(10):
         assert ids(split(rows, 4, seed).heldout) == ["small"]
-
-
-def test_a_chain_of_shared_questions_and_components_stays_together() -> None:
-    linked = [
-        row_of("a", "Who  is it?", ["1"]),
-        row_of("b", "who is IT?", ["2"]),
-        row_of("c", "What is it?", ["2", "3"]),
-        row_of("d", "Where is it?", ["3"]),
-    ]
-    # a question that reads like a component is not that component
-    others = [row_of(text, text) for text in ("1", "2", "3", "4")]
-    held = {"".join(sorted(ids(split([*linked, *others], 4, seed).heldout))) for seed in range(50)}
-    assert held == {"abcd", "1234"}
 
 
 def test_the_first_rows_of_a_split_are_not_all_of_one_hop_count() -> None:
@@ -546,21 +536,6 @@ def test_no_real_row_is_lost_or_altered(
     assert prepared == official
 
 
-def test_real_train_and_heldout_rows_stay_apart_and_none_is_lost(
-    real: Path, tmp_path: Path
-) -> None:
-    """Ten of the held-out rows are put in train too."""
-    rows = (real / "gsm8k/rows.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
-    train.write_text("".join(rows[:410]), encoding="utf-8")
-    heldout.write_text("".join(rows[400:]), encoding="utf-8")
-    settings = {"source": "jsonl", "path": str(train), "heldout_path": str(heldout), "seed": 0}
-    prepare("gsm8k", settings, tmp_path / "out")
-    manifest = read_json(tmp_path / "out" / "manifest.json")
-    assert manifest["dropped_from_train"] == 10
-    assert (manifest["train"]["rows"], manifest["heldout"]["rows"]) == (400, 100)
-
-
 # --- synthetic rows
 
 
@@ -616,16 +591,10 @@ def test_the_synthetic_answer_is_reached_hop_by_hop_over_the_supporting_paragrap
         assert entity not in by_title
 
 
-@given(musique_rows)
-def test_synthetic_musique_rows_pass_the_parser(rows: list[MuSiQueRow]) -> None:
+@given(st.one_of(musique_rows, gsm8k_rows))
+def test_synthetic_rows_pass_the_parser(rows: list[Row]) -> None:
     for row in rows:
-        assert MuSiQueRow.parse(json.loads(json.dumps(row.to_json())), "here:1") == row
-
-
-@given(gsm8k_rows)
-def test_synthetic_gsm8k_rows_pass_the_parser(rows: list[GSM8KRow]) -> None:
-    for row in rows:
-        assert GSM8KRow.parse(json.loads(json.dumps(row.to_json())), "here:1") == row
+        assert type(row).parse(json.loads(json.dumps(row.to_json())), "here:1") == row
 
 
 @given(gsm8k_rows)
@@ -684,17 +653,6 @@ def test_reserved_synthetic_rows_are_the_last_and_share_nothing_with_the_others(
     assert not shared_keys(rows[:first_reserved], rows[first_reserved:])
 
 
-@given(st.sampled_from(["musique", "gsm8k"]), st.integers(1, 59), st.integers(0))
-def test_splits_of_synthetic_rows_are_apart_for_any_seed(
-    environment: str, heldout: int, seed: int
-) -> None:
-    settings = MUSIQUE if environment == "musique" else GSM8K
-    rows = list(task_of(environment).synthetic(settings | {"heldout": heldout, "seed": seed}))
-    splits = split(rows, heldout, seed)
-    assert not shared_keys(splits.train, splits.heldout)
-    assert sorted(ids(splits.train + splits.heldout)) == sorted(ids(rows))
-
-
 @pytest.mark.parametrize("heldout", [256])
 def test_twenty_thousand_synthetic_rows_share_so_much_and_can_be_split_all_the_same(
     heldout: int,
@@ -746,8 +704,3 @@ def test_settings_that_no_synthetic_row_can_have_are_an_error(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         list(synthetic_musique(1, **musique_settings(**settings)))
-
-
-def test_three_steps_are_an_error_and_not_two() -> None:
-    with pytest.raises(InputError, match="steps is"):
-        list(synthetic_gsm8k(1, steps={3: 1}, seed=0))

@@ -79,12 +79,6 @@ def test_a_hypothesis_waits_for_a_prerequisite_of_its_own_priority(
     assert phase_of("gradient-explosion", hypothesis_names()) == 4
 
 
-def test_prerequisites_that_a_study_does_not_test_hold_nothing_back() -> None:
-    assert phase_of("kl-penalty", ["kl-penalty"]) == 3
-    assert phase_of("gradient-explosion", ["gradient-explosion"]) == 3
-    assert phase_of("hidden-context", ["hidden-context"]) == 1
-
-
 # --- a new one
 
 

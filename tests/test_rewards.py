@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.environments.gsm8k.rows import GSM8KRow
+from rlvr_debug.environments.gsm8k import GSM8KRow
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.rewards import (
     citation_f1,

@@ -230,11 +230,9 @@ def _header(path: Path, names: Sequence[str], run: str) -> tuple[list[str | None
     notes = []
     if all(not name or _number_like(name) for name in names):
         raise InputError(f"{path}:1: found numbers, expected a header of names")
-    seen = set()
-    for name in kept:
-        if name and name in seen:
+    for place, name in enumerate(kept):
+        if name and name in kept[:place]:
             raise InputError(f"{path}:1: column {short(name)} stands twice, expected once")
-        seen.add(name)
     if "" in names:
         notes.append("a column without a name was left out")
     return [name or None for name in kept], notes

@@ -8,8 +8,7 @@ from typing import Any
 from rlvr_debug.environments.musique.environment import MuSiQue
 from rlvr_debug.environments.musique.policies import POLICIES
 from rlvr_debug.environments.musique.retrieval import STRATEGIES
-from rlvr_debug.environments.musique.rows import MuSiQueRow
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.musique.rows import MuSiQueRow, synthetic_musique
 from rlvr_debug.environments.task import Lengths, Task, shares
 
 

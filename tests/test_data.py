@@ -31,7 +31,7 @@ from rlvr_debug.environments.musique.rows import (
     synthetic_musique,
 )
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, read_jsonl, sha256, write_jsonl
+from rlvr_debug.files import read_json, read_jsonl, read_yaml, sha256, write_jsonl
 from rlvr_debug.study.params import load_params
 from tests.in_process import script
 from tests.study_file import changed, study_file
@@ -231,55 +231,20 @@ def changed_row(path: Sequence[str | int], value: Any) -> bytes:
     return json.dumps(row).encode()
 
 
-SUPPORTING = ("paragraphs", 0, "is_supporting")
-HOP = ("question_decomposition", 0)
-BAD_LINES = {
-    "truncated": (json.dumps(musique_value("b")).encode()[:50], "one JSON object"),
-    "not JSON": (b"id: b", "one JSON object"),
+BAD = read_yaml(Path(__file__).with_name("bad_rows.yaml"))
+TOO_LONG = {
     "nested too deep": (b"[" * 100_000, "one JSON object"),
     "number too long": (b'{"id": ' + b"1" * 5000 + b"}", "one JSON object"),
-    "not an object": (b'["b"]', "expected a JSON object, found list"),
     "not UTF-8": (b'{"id": "\xff"}', "expected UTF-8"),
-    "key twice": (b'{"id": "b", "answer": {"a": 1, "b": 2, "a": 3}}', "a key stands twice"),
-    "no paragraphs": (changed_row(["paragraphs"], None), "'paragraphs' is missing"),
-    "empty paragraphs": (
-        changed_row(["paragraphs"], []),
-        "'paragraphs' is list [], expected at least 1 item",
-    ),
-    "paragraph not an object": (changed_row(["paragraphs", 1], "text"), "'paragraphs.1' is str"),
-    "paragraph without idx": (
-        changed_row(["paragraphs", 1, "idx"], None),
-        "'paragraphs.1.idx'",
-    ),
-    "idx twice": (changed_row(["paragraphs", 1, "idx"], 0), "'paragraphs' repeats an idx"),
-    "nothing supporting": (changed_row(SUPPORTING, False), "no paragraph has is_supporting true"),
-    "supporting not bool": (
-        changed_row(SUPPORTING, 1),
-        "is_supporting' is int 1, expected true or false",
-    ),
-    "answer not text": (changed_row(["answer"], 7), "'answer' is int 7, expected string"),
-    "answer true": (changed_row(["answer"], True), "'answer' is bool True, expected string"),
-    "answer empty": (changed_row(["answer"], " "), "'answer' is str ' ', expected text"),
-    "no question": (changed_row(["question"], None), "'question' is missing"),
-    "no decomposition": (
-        changed_row(["question_decomposition"], []),
-        "'question_decomposition' is",
-    ),
-    "support elsewhere": (
-        changed_row([*HOP, "paragraph_support_idx"], 9),
-        "paragraph_support_idx is 9",
-    ),
-    "support true": (
-        changed_row([*HOP, "paragraph_support_idx"], True),
-        "paragraph_support_idx' is",
-    ),
-    "alias not text": (changed_row(["answer_aliases"], ["Roma", 1]), "answer_aliases.1"),
+}
+BAD_LINES = TOO_LONG | {
+    **{name: (line.encode(), said) for name, (line, said) in BAD["lines"].items()},
     "half a character": (changed_row(["paragraphs", 0, "title"], "\ud800"), "title' holds a lone"),
     "half an alias": (
         changed_row(["answer_aliases"], ["\ud800"]),
         "'answer_aliases.0' holds a lone",
     ),
-    "same id": (json.dumps(musique_value("a")).encode(), "bad.jsonl:1 too, expected each id once"),
+    **{name: (changed_row(*change), said) for name, (*change, said) in BAD["musique"].items()},
 }
 
 
@@ -302,20 +267,7 @@ def test_a_bad_row_is_an_error_that_names_file_line_and_key_and_writes_nothing(
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"question": "2+2?"}, "'answer' is missing"),
-        ({"answer": "#### 4"}, "'question' is missing"),
-        ({"question": "2+2?", "answer": "4"}, "'#### number'"),
-        ({"question": "2+2?", "answer": "####"}, "'#### number'"),
-        ({"question": "2+2?", "answer": "#### four"}, "'#### number'"),
-        ({"question": "2+2?", "answer": "#### 4\n####"}, "'#### number'"),
-        ({"question": "2+2?", "answer": 4}, "'answer' is int 4"),
-        ({"question": "2+2?", "answer": "#### 4", "id": 5}, "'id' is int 5"),
-        ({"question": "2+2?", "answer": "#### 4", "id": "gsm8k-1"}, "bad.jsonl:1 too"),
-    ],
-)
+@pytest.mark.parametrize(("row", "said"), BAD["gsm8k"])
 def test_a_bad_gsm8k_row_is_an_error_that_names_file_line_and_key(
     row: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
@@ -352,7 +304,9 @@ def test_a_path_that_no_file_can_have_is_an_error(name: str) -> None:
 
 
 def test_a_hop_that_names_no_paragraph_is_read_as_one_without(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_bytes(changed_row([*HOP, "paragraph_support_idx"], None))
+    (tmp_path / "rows.jsonl").write_bytes(
+        changed_row(["question_decomposition", 0, "paragraph_support_idx"], None)
+    )
     [row] = read_rows("musique", tmp_path / "rows.jsonl")
     assert isinstance(row, MuSiQueRow)
     assert [hop.paragraph_support_idx for hop in row.question_decomposition] == [None]

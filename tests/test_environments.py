@@ -24,6 +24,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
+from tests.test_rewards import CASES
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = Settings().weights
@@ -90,14 +91,7 @@ def test_the_shipped_tokenizer_has_a_token_for_each_prompt_and_tool() -> None:
 
 @pytest.mark.parametrize(
     ("reply", "outcome"),
-    [
-        ("<answer>Oslo</answer><cite>[1]</cite>", "answered"),
-        ("<cite>[1]</cite> It is <answer>Oslo</answer>.", "answered"),
-        ("<answer>Oslo</answer>", "answered_without_citation"),
-        ("<think><answer>Oslo</answer></think>Oslo", "no_answer"),
-        ("<answer>Oslo", "no_answer"),
-        ("", "no_answer"),
-    ],
+    CASES["outcomes"],
 )
 def test_the_outcome_tells_an_answer_from_one_without_citation(reply: str, outcome: str) -> None:
     assert environment().outcome(Transcript([reply])) == outcome
@@ -117,17 +111,7 @@ def test_complete_is_offered_only_where_answers_are_given_by_it() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "sound"),
-    [
-        ({"answer": "Oslo", "citations": [1, 3]}, True),
-        ({"answer": "Oslo", "citations": []}, True),
-        ({"answer": "Oslo", "citations": [1.0]}, True),  # an integer, in JSON Schema
-        ({"answer": "Oslo"}, False),
-        ({"answer": "Oslo", "citations": [1.5]}, False),
-        ({"answer": "Oslo", "citations": ["1"]}, False),
-        ({"answer": "Oslo", "citations": [True]}, False),
-        ({"answer": "Oslo", "citations": "[1]"}, False),
-        ({"answer": None, "citations": [1]}, False),
-    ],
+    CASES["calls of complete"],
 )
 def test_complete_ends_the_rollout_if_its_arguments_are_sound(
     arguments: dict[str, Any], sound: bool
@@ -266,23 +250,7 @@ GSM8K = build_environment("gsm8k", {"max_new_tokens": 48, "weights": {"correct":
 
 @pytest.mark.parametrize(
     ("reply", "final"),
-    [
-        ("#### 18", " 18"),
-        ("#### 17 no: #### 18", " 18"),
-        (r"so \boxed{18}.", "18"),
-        (r"\boxed{17} or \boxed {18}", "18"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed{\text{is {18} or \} 17}}", r"\text{is {18} or \} 17}"),
-        (r"\boxed{a \boxed{18}}", "18"),
-        (r"#### 17 or \boxed{18}", "18"),
-        (r"\boxed{17} #### 18", " 18"),
-        (r"\boxed{18} and \boxed{17", "18"),  # what is not closed is no box
-        (r"\boxed{17", None),
-        (r"} \boxed{18}", "18"),
-        (r"\\boxed{18}", "18"),
-        ("18", None),
-        ("", None),
-    ],
+    CASES["marked answers"],
 )
 def test_the_last_marked_answer_of_a_reply_counts(reply: str, final: str | None) -> None:
     assert final_answer(reply) == final

@@ -33,7 +33,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import build_optimizer
 from rlvr_debug.grpo.update import accumulate
 from rlvr_debug.logs.log import make_log
-from rlvr_debug.logs.readers import Rows
+from rlvr_debug.logs.structured import Rows
 from rlvr_debug.metrics.conversations import (
     ROLES,
     conversation_metrics,

@@ -27,8 +27,8 @@ from rlvr_debug.logs.names import (
     read_settings,
     resolve,
 )
-from rlvr_debug.logs.readers import EXPECTED, Rows, read_rows
-from rlvr_debug.logs.structured import rank_of
+from rlvr_debug.logs.readers import read_rows
+from rlvr_debug.logs.structured import EXPECTED, Rows, rank_of
 
 Array = NDArray[np.float64]
 _MOST_FILES = 5_000

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from rlvr_debug.causes import (
-    Hypothesis,
     hypothesis_names,
     in_order,
     load_hypothesis,
     phase_of,
     write_hypothesis,
 )
-from rlvr_debug.causes.base import hypothesis_of
+from rlvr_debug.causes.base import Hypothesis, hypothesis_of
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError

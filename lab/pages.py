@@ -17,7 +17,6 @@ from lab.record_format import settings_text
 from lab.releases.checks import pairs_text
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
-    Hypothesis,
     cause_of,
     hypothesis_names,
     load_hypothesis,
@@ -26,6 +25,7 @@ from rlvr_debug.causes import (
     stage_of,
     variant_names,
 )
+from rlvr_debug.causes.base import Hypothesis
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError

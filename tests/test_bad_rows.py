@@ -19,9 +19,8 @@ import pytest
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.data.rows import Row
-from rlvr_debug.environments.calculator.rows import CalculatorRow
-from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
-from rlvr_debug.environments.gsm8k.rows import GSM8KRow
+from rlvr_debug.environments.calculator import CalculatorRow, synthetic_calculator
+from rlvr_debug.environments.gsm8k import GSM8KRow
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, write_jsonl

@@ -321,7 +321,7 @@ def test_a_peer_is_right_with_any_hypothesis_that_its_finding_stands_for() -> No
 
 def test_a_noisy_judge_judges_the_same_transcript_alike() -> None:
     clean = build_environment("gsm8k", {"max_new_tokens": 8, "weights": {"correct": 1.0}})
-    from rlvr_debug.environments.gsm8k.rows import GSM8KRow
+    from rlvr_debug.environments.gsm8k import GSM8KRow
 
     judge_ = noisy(clean, 0.5)
     rows = [GSM8KRow(str(n), "?", f"#### {n}") for n in range(400)]

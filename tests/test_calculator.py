@@ -13,20 +13,21 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import ToolCall, Transcript, refused
-from rlvr_debug.environments.calculator.environment import (
+from rlvr_debug.environments.calculator import (
     MAX_DEPTH,
     MAX_DIGITS,
     TOOL,
+    CalculatorRow,
     evaluate,
+    synthetic_calculator,
 )
-from rlvr_debug.environments.calculator.rows import CalculatorRow
-from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
 from rlvr_debug.environments.rewards import numbers_equal
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.serving.choose import base_sampler
+from tests.test_rewards import CASES
 
 MODEL = ROOT / "models" / "tiny-calculator"
 
@@ -125,18 +126,7 @@ def test_any_text_has_a_value_of_bounded_size_or_an_error_that_a_model_can_read(
 
 @pytest.mark.parametrize(
     ("expression", "value"),
-    [
-        ("0.1 + 0.2", "3/10"),
-        ("1/3", "1/3"),
-        ("6/3", "2"),
-        ("-2**2", "-4"),
-        ("2**-3", "1/8"),
-        ("2**3**2", "512"),
-        ("8 - 3 - 2", "3"),
-        (" .5*\t4. \n", "2"),
-        ("0.1000000000000000055", "200000000000000011/2000000000000000000"),  # not a float's 0.1
-        ("0**0", "1"),
-    ],
+    CASES["values of expressions"],
 )
 def test_values_are_exact_and_signs_bind_as_in_python(expression: str, value: str) -> None:
     assert str(evaluate(expression)) == value
@@ -152,28 +142,7 @@ def test_each_part_of_an_expression_is_one_level_deeper(inner: str, value: int) 
 
 @pytest.mark.parametrize(
     ("expression", "said"),
-    [
-        ("1/0", "division by zero"),
-        ("0**-1", "division by zero"),
-        ("2**0.5", "an exponent is a whole number"),
-        ("1**101", "an exponent is a whole number of at most 100"),
-        ("10**30", "more than 30 digits"),
-        ("1/10**20/10**20", "more than 30 digits"),
-        ("10**29*10/10", "more than 30 digits"),  # on the way
-        ("9" * 31, "more than 30 digits"),
-        ("1 + " * 50 + "1", "longer than 200 characters"),
-        ("1+" * 40 + "1", "too many parts"),
-        ("-" * 45 + "1", "too deep"),
-        ("1 +", "not well formed"),
-        ("", "not well formed"),
-        ("7//2", "numbers, + - * / ** and parentheses only"),
-        ("7%2", "numbers, + - * / ** and parentheses only"),
-        ("()", "numbers, + - * / ** and parentheses only"),
-        ("(1)(2)", "numbers, + - * / ** and parentheses only"),
-        ("1e5", "numbers, + - * / ** and parentheses only"),
-        ("True", "numbers, + - * / ** and parentheses only"),
-        ("٣+1", "numbers, + - * / ** and parentheses only"),
-    ],
+    CASES["refused expressions"],
 )
 def test_what_is_no_expression_or_beyond_a_limit_is_refused_with_the_reason(
     expression: str, said: str
@@ -198,18 +167,7 @@ def test_a_call_shows_the_value_and_leaves_the_rollout_open() -> None:
 
 @pytest.mark.parametrize(
     ("reply", "outcome", "correct"),
-    [
-        ("<answer>33</answer>", "answered", 1),
-        ("<think>34</think>So <answer> 33.0 </answer>", "answered", 1),
-        ("<answer>1</answer><answer>66/2</answer>", "answered", 1),
-        ("<answer>33</answer><answer>1</answer>", "answered", 0),
-        ("<answer>33 or 34</answer>", "answered", 0),
-        ("<answer>3 * 11</answer>", "answered", 0),
-        ("<answer></answer>", "answered", 0),
-        ("<think><answer>33</answer></think>", "no_answer", 0),
-        ("33", "no_answer", 0),
-        ("", "no_answer", 0),
-    ],
+    CASES["answers of the calculator"],
 )
 def test_the_last_answer_counts_and_is_one_number(reply: str, outcome: str, correct: float) -> None:
     transcript = Transcript([reply])

@@ -13,7 +13,7 @@ import torch
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.files import read_json, write_jsonl
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check

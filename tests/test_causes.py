@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from rlvr_debug.causes import (
     variant_names,
 )
 from rlvr_debug.causes.base import Intervention, Times
-from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
@@ -57,13 +55,6 @@ def test_every_variant_implements_a_stage_of_grpo_and_stands_in_its_causes_folde
         assert module.STAGE in STAGES
         assert f".{cause_of(name).replace('-', '_')}." in module.__name__
         assert getattr(stages_with([name]), module.STAGE) is module.implementation
-
-
-def test_a_check_of_a_log_belongs_to_the_cause_in_whose_folder_it_stands() -> None:
-    for check in log_checks():
-        module = f"rlvr_debug.causes.{check.slug.replace('-', '_')}.log_checks"
-        assert getattr(importlib.import_module(module), check.name.replace("-", "_")) is check.run
-    assert log_checks()[0].name == "learning-rate-zero"
 
 
 # --- arms of a study

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
+from rlvr_debug.diagnosis.advice import to_log
+from rlvr_debug.diagnosis.checks import run_checks
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs import readers as package
 from rlvr_debug.logs.log import Log, read_log
@@ -283,9 +285,16 @@ def test_lines_that_a_terminal_wrapped_are_joined(tmp_path: Path) -> None:
 
 
 def test_a_rate_that_was_rounded_to_nothing_is_not_zero(tmp_path: Path) -> None:
-    log = log_of("step:1 - actor/lr:0.000 - critic/score/mean:0.000", tmp_path)
+    shown = "actor/entropy:0.5 - actor/lr:0.000 - critic/score/mean:0.000"
+    lines = [f"step:{n} - {shown}" for n in range(1, 10)]
+    log = log_of("\n".join(lines), tmp_path)
     assert log.series("learning_rate").size == 0
-    assert log.series("reward").tolist() == [0]
+    assert log.series("reward").tolist() == [0] * 9
+    assert "actor/lr is printed as 0.000: its logger's own file has it" in log.notes
+    findings = run_checks(log)
+    assert "actor/lr" not in to_log(findings, log)
+    missing = {each.check.name: each.missing for each in findings}
+    assert missing["learning-rate-zero"] == ("actor/lr with more decimals",)
 
 
 def test_late_evaluations_and_both_of_prime_rl_s_files_are_one_run(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from rlvr_debug.diagnosis.rank import diagnose_log
 from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 from rlvr_debug.logs.log import make_log, read_log
 from rlvr_debug.logs.names import names_of, quantities
-from rlvr_debug.logs.readers import Rows
+from rlvr_debug.logs.structured import Rows
 from rlvr_debug.study.params import load_params
 from tests.in_process import called
 

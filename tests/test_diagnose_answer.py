@@ -18,7 +18,7 @@ from rlvr_debug.diagnosis.checks import STANDS_OUT
 from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
 from rlvr_debug.diagnosis.report import diagnosis_text, reward_text
 from rlvr_debug.logs.log import make_log, read_log
-from rlvr_debug.logs.readers import Rows
+from rlvr_debug.logs.structured import Rows
 from tests.in_process import called
 from tests.test_diagnose import PLANTED, REAL, RIGHT, SEEDS, healthy, log_of, rows_of
 

@@ -11,7 +11,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.report.diagnosis_page import comparison_html, diagnosis_html
 
 COUNT = 200
+Content = Callable[[random.Random], str | bytes]
 Write = Callable[[random.Random, Path], Path]
 
 NAMES = ("reward", "kl", "grad_norm", "learning_rate", "frac_reward_zero_std", "entropy", "loss")
@@ -52,210 +53,119 @@ def put(path: Path, content: str | bytes) -> Path:
     return path
 
 
-# what is done to a file; each returns its path
+# what a file may hold: its names, and its content
 
 
-def cut(rng: random.Random, to: Path) -> Path:
+def cut(rng: random.Random) -> str:
     text = rng.choice([jsonl(rows(rng)), csv(rows(rng)), json.dumps({"log_history": rows(rng)})])
-    return put(to / "log.json", text[: rng.randrange(len(text))])
+    return text[: rng.randrange(len(text))]
 
 
-def cut_bytes_of_parquet(rng: random.Random, to: Path) -> Path:
+def cut_parquet(rng: random.Random) -> bytes:
     buffer = io.BytesIO()
     pd.DataFrame(rows(rng)).to_parquet(buffer)
     data = bytearray(buffer.getvalue())
     if rng.random() < 0.5:
-        data = data[: rng.randrange(4, len(data))]
-    else:
-        for _ in range(rng.randint(1, 30)):
-            data[rng.randrange(4, len(data))] = rng.randrange(256)
-    return put(to / "log.parquet", bytes(data))
+        return bytes(data[: rng.randrange(4, len(data))])
+    for _ in range(rng.randint(1, 30)):
+        data[rng.randrange(4, len(data))] = rng.randrange(256)
+    return bytes(data)
 
 
-def odd_numbers(rng: random.Random, to: Path) -> Path:
-    odd = [
-        "nan",
-        "inf",
-        "-inf",
-        "NaN",
-        "1e999",
-        "",
-        " ",
-        "None",
-        "1,5",
-        "0x10",
-        "85%",
-        "1_000",
-        "ten",
-    ]
-    found = rows(rng)
-    for row in found:
-        for name in NAMES:
-            if name in row and rng.random() < 0.4:
-                row[name] = rng.choice(odd)
-    return put(to / "log.jsonl", jsonl(found))
-
-
-def odd_json(rng: random.Random, to: Path) -> Path:
-    odd = [
-        None,
-        True,
-        [1, 2],
-        {"a": {"b": 1}},
-        "x",
-        10**400,
-        -(10**30),
-        {},
-        [],
-        float("nan"),
-        float("inf"),
-    ]
-    found = rows(rng)
-    for row in found:
-        row[rng.choice([*NAMES, "step"])] = rng.choice(odd)
-    return put(to / "log.jsonl", jsonl(found))
-
-
-def other_json(rng: random.Random, to: Path) -> Path:
-    value: Any = rng.choice(
-        [
-            3,
-            "text",
-            None,
-            [],
-            {},
-            [1, 2],
-            [[1], [2]],
-            {"log_history": []},
-            {"log_history": {"a": 1}},
-            {"log_history": [1]},
-            {"a": "b"},
-            {"reward": [1, 2, 3], "kl": [1]},
-            {"step": [1, 2], "reward": [0.1, 0.2]},
-            {"reward": 0.3},
-            [{"step": 1, "reward": 0.5}, None],
-        ]
-    )
-    return put(to / rng.choice(["trainer_state.json", "a.json", "a.jsonl"]), json.dumps(value))
-
-
-def nested_deep(rng: random.Random, to: Path) -> Path:
+def deep(rng: random.Random) -> str:
     depth = rng.choice([5, 50, 3000, 200_000])
-    return put(to / "deep.json", '{"a":' * depth + "1" + "}" * depth)
+    return '{"a":' * depth + "1" + "}" * depth
 
 
-def duplicate_columns(rng: random.Random, to: Path) -> Path:
-    return put(to / "twice.csv", csv(rows(rng)).replace("step", "reward", 1))
-
-
-def wrong_delimiter(rng: random.Random, to: Path) -> Path:
-    return put(to / "log.csv", csv(rows(rng), rng.choice([";", "\t", "|", " ", "::", "~"])))
-
-
-def line_ends(rng: random.Random, to: Path) -> Path:
-    return put(to / "log.csv", csv(rows(rng), end=rng.choice(["\r\n", "\r", "\n\n", "\n\r"])))
-
-
-def byte_order_mark(rng: random.Random, to: Path) -> Path:
-    text = rng.choice([jsonl, csv])(rows(rng))
-    return put(
-        to / "log.csv", text.encode(rng.choice(["utf-8-sig", "utf-16", "utf-16-be", "utf-32"]))
-    )
-
-
-def bad_utf8(rng: random.Random, to: Path) -> Path:
+def bad_utf8(rng: random.Random) -> bytes:
     data = bytearray(jsonl(rows(rng)).encode())
     data[rng.randrange(len(data))] = rng.randrange(128, 256)
-    return put(to / "log.jsonl", bytes(data))
+    return bytes(data)
 
 
-def binary(rng: random.Random, to: Path) -> Path:
-    name = rng.choice(["log", "log.csv", "log.jsonl", "log.json", "log.parquet", "log.gz"])
-    return put(
-        to / name,
-        rng.choice([b"", b"PAR1", b"\x1f\x8b", b"{"]) + rng.randbytes(rng.randint(0, 4000)),
-    )
-
-
-def empty(rng: random.Random, to: Path) -> Path:
-    return put(
-        to / rng.choice(["a.csv", "a.json", "a.parquet"]),
-        rng.choice(["", "\n\n", " ", "\ufeff", "\0"]),
-    )
-
-
-def header_alone(rng: random.Random, to: Path) -> Path:
-    return put(
-        to / "a.csv",
-        rng.choice(["step,reward\n", ",,,\n1,2,3,4\n", "a,b\n1\n", "1,2\n3,4\n", "reward\n1\n"]),
-    )
-
-
-def ragged(rng: random.Random, to: Path) -> Path:
+def ragged(rng: random.Random) -> str:
     lines = csv(rows(rng, 9)).splitlines()
     place = rng.randrange(1, len(lines))
     lines[place] = rng.choice([lines[place] + ",7", lines[place].rsplit(",", 1)[0], '"open', ""])
-    return put(to / "a.csv", "\n".join(lines))
+    return "\n".join(lines)
 
 
-def unknown_names(rng: random.Random, to: Path) -> Path:
-    return put(to / "a.jsonl", jsonl([{f"name{rng.random()}": 1.0, "b": i} for i in range(9)]))
-
-
-def strange_names(rng: random.Random, to: Path) -> Path:
-    odd = [
-        "",
-        " ",
-        "rewards//mean",
-        "rewards/a/mean",
-        "\u202ereward",
-        "a" * 10_000,
-        "x\ny",
-        "step ",
-        "__MIN",
-    ]
-    return put(to / "a.jsonl", jsonl([{**row, rng.choice(odd): 1.0} for row in rows(rng)]))
-
-
-def odd_steps(rng: random.Random, to: Path) -> Path:
-    steps: list[Any] = [
-        0,
-        -5,
-        1e300,
-        1e308,
-        3,
-        3,
-        3,
-        None,
-        "7",
-        "x",
-        2.5,
-        float("nan"),
-        float("inf"),
-    ]
-    return put(to / "a.jsonl", jsonl([{**row, "step": rng.choice(steps)} for row in rows(rng)]))
-
-
-def huge_numbers(rng: random.Random, to: Path) -> Path:
-    values = [1e308, -1e308, 1e-320, 5e-324, 1e200, -1e200, 0.0, 1e16]
-    return put(
-        to / "a.jsonl",
-        jsonl(
-            [{k: rng.choice(values) for k in row} | {"step": i} for i, row in enumerate(rows(rng))]
-        ),
-    )
-
-
-def zipped(rng: random.Random, to: Path) -> Path:
+def zipped(rng: random.Random) -> bytes:
     data = gzip.compress(jsonl(rows(rng)).encode())
-    kind = rng.randrange(4)
-    if kind == 1:
-        data = data[: rng.randrange(2, len(data))]
-    if kind == 2:
-        data = gzip.compress(data)
-    if kind == 3:
-        data = data[:12] + rng.randbytes(20) + data[32:]
-    return put(to / "log.jsonl.gz", data)
+    others = [data[: rng.randrange(2, len(data))], gzip.compress(data)]
+    return rng.choice([data, *others, data[:12] + rng.randbytes(20) + data[32:]])
+
+
+def replaced(names: Sequence[str], values: Sequence[Any], share: float = 1) -> Content:
+    """JSONL in which one of these values stands for that of a name, in this share of the rows."""
+
+    def content(rng: random.Random) -> str:
+        found = rows(rng)
+        for row in found:
+            row |= {rng.choice(names): rng.choice(values)} if rng.random() < share else {}
+        return jsonl(found)
+
+    return content
+
+
+NUMBERS = ["nan", "inf", "-inf", "NaN", "1e999", "None", "1,5", "0x10", "85%", "1_000", "ten"]
+NONE, INF = float("nan"), float("inf")
+VALUES = [None, True, [1, 2], {"a": {"b": 1}}, "x", 10**400, -(10**30), {}, [], NONE, INF]
+HUGE = [1e308, -1e308, 1e-320, 5e-324, 1e200, -1e200, 0.0, 1e16]
+STEPS = [0, -5, 1e300, 1e308, 3, 3, 3, None, "7", "x", 2.5, NONE, INF]
+ODD_NAMES = ["", " ", "rewards//mean", "rewards/a/mean", "\u202ereward", "a" * 10_000, "x\ny"]
+# whole files of JSON, one a line
+OTHERS = [
+    "",
+    "3",
+    '"text"',
+    "null",
+    "[]",
+    "{}",
+    "[1, 2]",
+    "[[1], [2]]",
+    '{"log_history": []}',
+    '{"log_history": {"a": 1}}',
+    '{"log_history": [1]}',
+    '{"a": "b"}',
+    '{"reward": [1, 2, 3], "kl": [1]}',
+    '{"step": [1, 2], "reward": [0.1, 0.2]}',
+    '{"reward": 0.3}',
+    '[{"step": 1, "reward": 0.5}, null]',
+    "",
+][1:-1]
+HEADERS = ["step,reward\n", ",,,\n1,2,3,4\n", "a,b\n1\n", "1,2\n3,4\n", "reward\n1\n"]
+ENCODINGS = ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"]
+FILES: Sequence[tuple[str, Content]] = [
+    ("log.json", cut),
+    ("log.parquet", cut_parquet),
+    ("log.jsonl", replaced(NAMES, [*NUMBERS, "", " "], 0.9)),
+    ("log.jsonl", replaced([*NAMES, "step"], VALUES)),
+    ("trainer_state.json a.json a.jsonl", lambda rng: rng.choice(OTHERS)),
+    ("deep.json", deep),
+    ("twice.csv", lambda rng: csv(rows(rng)).replace("step", "reward", 1)),
+    ("log.csv", lambda rng: csv(rows(rng), rng.choice([";", "\t", "|", " ", "::", "~"]))),
+    ("log.csv", lambda rng: csv(rows(rng), end=rng.choice(["\r\n", "\r", "\n\n", "\n\r"]))),
+    ("log.csv", lambda rng: rng.choice([jsonl, csv])(rows(rng)).encode(rng.choice(ENCODINGS))),
+    ("log.jsonl", bad_utf8),
+    (
+        "log log.csv log.jsonl log.json log.parquet log.gz",
+        lambda rng: (
+            rng.choice([b"", b"PAR1", b"\x1f\x8b", b"{"]) + rng.randbytes(rng.randint(0, 4000))
+        ),
+    ),
+    ("a.csv a.json a.parquet", lambda rng: rng.choice(["", "\n\n", " ", "\ufeff", "\0"])),
+    ("a.csv", lambda rng: rng.choice(HEADERS)),
+    ("a.csv", ragged),
+    ("a.jsonl", lambda rng: jsonl([{f"name{rng.random()}": 1.0, "b": i} for i in range(9)])),
+    ("a.jsonl", replaced([*ODD_NAMES, "step ", "__MIN"], [1.0])),
+    ("a.jsonl", replaced(["step"], STEPS)),
+    ("a.jsonl", lambda rng: jsonl([{name: rng.choice(HUGE) for name in NAMES} for _ in range(9)])),
+    ("log.jsonl.gz", zipped),
+]
+
+
+# what else a path may be; each returns it
 
 
 class Trap:
@@ -339,19 +249,23 @@ def odd_completions(rng: random.Random, to: Path) -> Path:
     return put(to / "completions.jsonl", jsonl(found))
 
 
-KINDS: list[Write] = [
-    *(cut, cut_bytes_of_parquet, odd_numbers, odd_json, other_json, nested_deep, duplicate_columns),
-    *(wrong_delimiter, line_ends, byte_order_mark, bad_utf8, binary, empty, header_alone, ragged),
-    *(unknown_names, strange_names, odd_steps, huge_numbers, zipped, pickled, folder, special),
-    *(bad_path, odd_completions),
-]
+OTHER_PATHS: list[Write] = [pickled, folder, special, bad_path, odd_completions]
+
+
+def written(seed: int, to: Path) -> Path:
+    """Write a log gone wrong, and return its path."""
+    rng = random.Random(seed)
+    kind = seed % (len(FILES) + len(OTHER_PATHS))
+    if kind >= len(FILES):
+        return OTHER_PATHS[kind - len(FILES)](rng, to)
+    names, content = FILES[kind]
+    return put(to / rng.choice(names.split()), content(rng))
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_a_broken_log_is_one_clear_line_or_a_diagnosis(seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    path = KINDS[seed % len(KINDS)](rng, tmp_path)
+    path = written(seed, tmp_path)
     try:
         found = diagnose(path)
     except InputError as error:
@@ -375,7 +289,7 @@ def test_the_generator_makes_every_kind_and_both_outcomes(tmp_path: Path) -> Non
         place = tmp_path / str(seed)
         place.mkdir()
         try:
-            diagnose(KINDS[seed % len(KINDS)](random.Random(seed), place))
+            diagnose(written(seed, place))
             outcomes["diagnosis"] += 1
         except InputError:
             outcomes["line"] += 1

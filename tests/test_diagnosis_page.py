@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_debug.causes.check import log_checks
 from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.compare import compare
 from rlvr_debug.diagnosis.evidence import curve, evidence
 from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
 from rlvr_debug.logs.log import make_log
-from rlvr_debug.logs.readers import Rows
+from rlvr_debug.logs.structured import Rows
 from rlvr_debug.report.curves import HEIGHT, WIDTH, drawn
 from rlvr_debug.report.diagnosis_page import comparison_html, diagnosis_html
 from tests.in_process import called
@@ -130,12 +129,6 @@ def test_the_rows_that_a_check_looks_at_are_the_ones_marked(
     assert mark is not None
     assert (mark.first, mark.last) == places
     assert mark.value == value
-
-
-def test_every_check_says_which_rows_it_looks_at() -> None:
-    spikes = [each.at for each in log_checks() if each.name.endswith("-spikes")]
-    assert spikes == ["largest", "largest"]
-    assert {each.at for each in log_checks()} == {"start", "end", "largest", "run"}
 
 
 @pytest.mark.parametrize(

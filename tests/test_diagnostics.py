@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rlvr_debug.causes import stages_with
 from rlvr_debug.environments.base import CALL_ERRORS, Environment, Transcript
-from rlvr_debug.environments.gsm8k.rows import GSM8KRow
+from rlvr_debug.environments.gsm8k import GSM8KRow
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.objective import AGGREGATIONS, LEVELS, Totals
@@ -33,7 +33,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import build_optimizer
 from rlvr_debug.grpo.update import accumulate
 from rlvr_debug.logs.log import make_log
-from rlvr_debug.logs.readers import Rows
+from rlvr_debug.logs.structured import Rows
 from rlvr_debug.metrics.conversations import (
     ROLES,
     conversation_metrics,

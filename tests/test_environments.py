@@ -14,11 +14,9 @@ from rlvr_debug import environments
 from rlvr_debug.audit import ScriptedSampler
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.environments import build_environment, task_of
-from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused, tool
-from rlvr_debug.environments.gsm8k import environment as gsm8k
-from rlvr_debug.environments.gsm8k.environment import final_answer
-from rlvr_debug.environments.gsm8k.rows import GSM8KRow
+from rlvr_debug.environments import build_environment, gsm8k, task_of
+from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused
+from rlvr_debug.environments.gsm8k import GSM8KRow, final_answer
 from rlvr_debug.environments.musique import environment as musique
 from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
 from rlvr_debug.environments.musique.settings import Settings
@@ -26,6 +24,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import rollout
+from tests.test_rewards import CASES
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = Settings().weights
@@ -87,40 +86,15 @@ def test_the_shipped_tokenizer_has_a_token_for_each_prompt_and_tool() -> None:
     assert {musique.SYSTEM, json.dumps(musique.TOOL), gsm8k.SYSTEM} <= tokens
 
 
-def test_an_argument_may_have_a_schema_of_its_own() -> None:
-    numbers = {"type": "array", "items": {"type": "integer"}}
-    made = tool("f", "Do.", who=("string", "Who."), among=(numbers, "Which."))
-    assert json.dumps(made["function"]["parameters"]) == (
-        '{"type": "object", "properties": {"who": {"type": "string", "description": "Who."}, '
-        '"among": {"type": "array", "items": {"type": "integer"}, "description": "Which."}}, '
-        '"required": ["who", "among"]}'
-    )
-
-
 # --- MuSiQue: the answer in tags
 
 
 @pytest.mark.parametrize(
     ("reply", "outcome"),
-    [
-        ("<answer>Oslo</answer><cite>[1]</cite>", "answered"),
-        ("<cite>[1]</cite> It is <answer>Oslo</answer>.", "answered"),
-        ("<answer>Oslo</answer>", "answered_without_citation"),
-        ("<think><answer>Oslo</answer></think>Oslo", "no_answer"),
-        ("<answer>Oslo", "no_answer"),
-        ("", "no_answer"),
-    ],
+    CASES["outcomes"],
 )
 def test_the_outcome_tells_an_answer_from_one_without_citation(reply: str, outcome: str) -> None:
     assert environment().outcome(Transcript([reply])) == outcome
-
-
-@given(st.permutations([1, 3, 4, 77, 1]), st.sampled_from(["tags", "complete"]))
-def test_the_order_of_citations_does_not_matter(cited: list[int], answer_by: str) -> None:
-    env = environment(answer_by=answer_by)
-    tags = Transcript(["<cite>" + "".join(f"[{n}]" for n in cited) + "</cite>"])
-    given_by = {"tags": tags, "complete": submitted("Oslo", cited)}[answer_by]
-    assert env.score(ROW, given_by)["citation"] == pytest.approx(2 * 2 / (4 + 2))
 
 
 # --- MuSiQue: the answer by a call
@@ -137,17 +111,7 @@ def test_complete_is_offered_only_where_answers_are_given_by_it() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "sound"),
-    [
-        ({"answer": "Oslo", "citations": [1, 3]}, True),
-        ({"answer": "Oslo", "citations": []}, True),
-        ({"answer": "Oslo", "citations": [1.0]}, True),  # an integer, in JSON Schema
-        ({"answer": "Oslo"}, False),
-        ({"answer": "Oslo", "citations": [1.5]}, False),
-        ({"answer": "Oslo", "citations": ["1"]}, False),
-        ({"answer": "Oslo", "citations": [True]}, False),
-        ({"answer": "Oslo", "citations": "[1]"}, False),
-        ({"answer": None, "citations": [1]}, False),
-    ],
+    CASES["calls of complete"],
 )
 def test_complete_ends_the_rollout_if_its_arguments_are_sound(
     arguments: dict[str, Any], sound: bool
@@ -286,23 +250,7 @@ GSM8K = build_environment("gsm8k", {"max_new_tokens": 48, "weights": {"correct":
 
 @pytest.mark.parametrize(
     ("reply", "final"),
-    [
-        ("#### 18", " 18"),
-        ("#### 17 no: #### 18", " 18"),
-        (r"so \boxed{18}.", "18"),
-        (r"\boxed{17} or \boxed {18}", "18"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed{\text{is {18} or \} 17}}", r"\text{is {18} or \} 17}"),
-        (r"\boxed{a \boxed{18}}", "18"),
-        (r"#### 17 or \boxed{18}", "18"),
-        (r"\boxed{17} #### 18", " 18"),
-        (r"\boxed{18} and \boxed{17", "18"),  # what is not closed is no box
-        (r"\boxed{17", None),
-        (r"} \boxed{18}", "18"),
-        (r"\\boxed{18}", "18"),
-        ("18", None),
-        ("", None),
-    ],
+    CASES["marked answers"],
 )
 def test_the_last_marked_answer_of_a_reply_counts(reply: str, final: str | None) -> None:
     assert final_answer(reply) == final

@@ -19,8 +19,7 @@ from rlvr_debug.causes import stages_with, variant_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.environments.musique.rows import MuSiQueRow
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.musique.rows import MuSiQueRow, synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.advantages import advantages
 from rlvr_debug.grpo.loss import Targets, policy_loss

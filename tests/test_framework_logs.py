@@ -13,7 +13,7 @@ import yaml
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.logs.log import Log, read_log
-from rlvr_debug.logs.names import framework_of, known_names
+from rlvr_debug.logs.names import framework_of
 from tests.in_process import called
 
 PLACE = ROOT / "tests" / "loggers"
@@ -69,14 +69,6 @@ def test_every_figure_of_a_framework_is_read_as_what_it_is(framework: str, tmp_p
     assert log.parts.shape[1] == len(parts)
     done = called(main, "rlvr-debug", "diagnose", str(path))
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_framework_whose_source_is_listed_has_names_of_its_own() -> None:
-    assert set(TOLD) < set(known_names()["frameworks"])
-    for told in TOLD.values():
-        assert "github.com/" in told["source"]
-        quantities = [each for each in told["names"].values() if each not in NOT_READ]
-        assert len(set(quantities)) == len(quantities)
 
 
 def test_what_verl_logs_itself_is_read() -> None:

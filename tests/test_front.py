@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.gsm8k import synthetic_gsm8k
+from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.models.places import BaseModel

@@ -18,8 +18,7 @@ from rlvr_debug.causes import stage_of, stages_with, variant_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.environments.musique.rows import MuSiQueRow
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.musique.rows import MuSiQueRow, synthetic_musique
 from rlvr_debug.grpo.advantages import SCALINGS, advantages
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.loss import Targets, policy_loss

@@ -17,12 +17,13 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.hub import Selection, hub_rows, parse_selections
 from rlvr_debug.data.prepare import prepare, read_splits, rooted
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_jsonl
+from rlvr_debug.files import read_jsonl, read_yaml
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import own_rows
 from tests.study_file import changed, study_file
 
 PARAMS = load_params(ROOT / "params.yaml")
+BAD_SELECTIONS = read_yaml(Path(__file__).with_name("bad_rows.yaml"))["selections"]
 KEY = "data.gsm8k.datasets"
 ROWS = [{"question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in range(20)]
 
@@ -77,23 +78,7 @@ def test_selections_read_as_users_write_them(text: str, expected: list[Selection
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [
-        ("", "found ''"),
-        ("openai/gsm8k", "found 'openai/gsm8k'"),
-        ("openai/gsm8k,main,train;", "found ''"),
-        ("openai/gsm8k,main,train,test", "found 'openai/gsm8k,main,train,test'"),
-        (",main,train", "the path ''"),
-        (".../rows,,train", "the path '.../rows'"),
-        ("./,,train", "the path './'"),
-        ("a/b/c,,train", "the path 'a/b/c'"),
-        ("https://a.example/b,,train", "the path 'https://a.example/b'"),
-        ("openai/gsm8k,main,", "the split ''"),
-        ("openai/gsm8k,main,train[:100", "the split 'train[:100'"),
-        ("openai/gsm8k,main,train[100]", "the split 'train[100]'"),
-        ("openai/gsm8k,main,train[:ten]", "the split 'train[:ten]'"),
-        ("openai/gsm8k,main,train[:1.5%]", "the split 'train[:1.5%]'"),
-        ("openai/gsm8k,main,train test", "the split 'train test'"),
-    ],
+    BAD_SELECTIONS,
 )
 def test_another_syntax_is_an_error_that_names_key_what_was_found_and_expected(
     text: str, found: str

@@ -13,12 +13,15 @@ import pandas as pd
 import pytest
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, log_checks
+from rlvr_debug.diagnosis.rank import suspects
+from rlvr_debug.files import read_yaml
 from rlvr_debug.logs.log import Log
 from rlvr_debug.logs.names import quantities
 
 CHECKS = {check.name: check for check in log_checks()}
-UP, DOWN = [0.1] * 4 + [0.2] * 4 + [0.9] * 4, [0.9] * 4 + [0.2] * 4 + [0.1] * 4
+UP = [0.1] * 4 + [0.2] * 4 + [0.9] * 4
 LEVEL = [0.5] * 12
+WAVES = [0.5, 0.4, 0.6] * 4
 CALL = json.dumps([{"role": "assistant", "tool_calls": [{"name": "look_up"}], "content": ""}])
 SAID = json.dumps([{"role": "assistant", "content": "x"}])
 
@@ -54,111 +57,23 @@ def read(name: str, log: Log) -> tuple[int, dict[str, Any]] | None:
     return shown.strength, dict(shown.measured)
 
 
-CASES: Sequence[tuple[str, dict[str, Sequence[float]], int | None]] = [
-    ("truncation", {"truncated": [0.2]}, MILD),
-    ("truncation", {"truncated": [0.19]}, 0),
-    ("truncation", {"truncated": [0.5]}, LARGE),
-    ("truncation", {"truncated": [0.9]}, STOPS),
-    ("truncation", {"truncated": [0.9, 0.0, 0.0, 0.0, 0.0]}, 0),  # it mends itself
-    ("truncation", {"truncated": [0.0, 1.0, 1.0, 1.0, 1.0]}, 0),  # it is no cause: it comes later
-    ("prompt-truncation", {"prompt_truncated": [0.1, 0.3]}, MILD),
-    ("prompt-truncation", {"prompt_truncated": [0.4, 0.6]}, LARGE),
-    ("prompt-truncation", {"prompt_truncated": [0.1, 0.2]}, 0),
-    ("heldout-stays", {"reward": UP, "heldout": [0.1, 0.29]}, LARGE),
-    ("heldout-stays", {"reward": UP, "heldout": [0.1, 0.35]}, 0),
-    ("heldout-stays", {"reward": DOWN, "heldout": [0.1, 0.1]}, 0),
-    ("heldout-stays", {"reward": UP, "heldout": [0.1]}, None),
-    ("heldout-stays", {"reward": UP[:8], "heldout": [0.1, 0.1]}, None),
-    ("gradient-large", {"grad_norm": [9.9] * 4}, 0),
-    ("gradient-large", {"grad_norm": [10.0] * 4}, MILD),
-    ("gradient-large", {"grad_norm": [100.0] * 3 + [0.0]}, LARGE),
-    ("gradient-grows", {"grad_norm": [1.0] * 4 + [2.0] * 4 + [10.0] * 4}, LARGE),
-    ("gradient-grows", {"grad_norm": [1.0] * 4 + [2.0] * 4 + [9.9] * 4}, 0),
-    ("gradient-grows", {"grad_norm": [0.0] + [1.0] * 4 + [2.0] * 4 + [10.0] * 3}, None),
-    ("reward-collapses", {"reward": [1.0] * 2 + [0.9] * 6 + [0.74] * 4}, MILD),
-    ("reward-collapses", {"reward": [1.0] * 2 + [0.9] * 6 + [0.5] * 4}, LARGE),
-    ("reward-collapses", {"reward": [1.0] * 2 + [0.9] * 6 + [0.76] * 4}, 0),
-    ("reward-collapses", {"reward": [1.0, 0.4] + [0.9] * 6 + [0.4] * 4}, 0),
-    ("update-too-large", {"clipped": [0.1, 0.3, 0.9]}, MILD),
-    ("update-too-large", {"clipped": [0.1, 0.29, 0.9]}, 0),
-    ("entropy-rises", {"entropy": [0.5] * 4 + [1.0] * 4 + [1.6] * 4}, MILD),
-    ("entropy-rises", {"entropy": [0.5] * 4 + [1.0] * 4 + [1.4] * 4}, 0),
-    ("entropy-rises", {"entropy": [0.1] * 4 + [0.5] * 4 + [0.9] * 4}, 0),
-    ("entropy-rises", {"entropy": [-0.5] * 4 + [1.0] * 4 + [1.6] * 4}, None),
-    ("dead-groups", {"dead_groups": [0.49]}, 0),
-    ("dead-groups", {"dead_groups": [0.5]}, MILD),
-    ("dead-groups", {"dead_groups": [0.75]}, LARGE),
-    ("dead-groups", {"dead_groups": [0.9]}, STOPS),
-    ("entropy-collapses", {"entropy": [1.0] * 4 + [0.5] * 4 + [0.09] * 4}, MILD),
-    ("entropy-collapses", {"entropy": [1.0] * 4 + [0.5] * 4 + [0.11] * 4}, 0),
-    ("entropy-collapses", {"entropy": [0.0] * 4 + [0.5] * 4 + [0.09] * 4}, None),
-    ("advantages-too-large", {"advantage_max": [1.0, 25.0], "group_std": [0.04] * 2}, LARGE),
-    ("advantages-too-large", {"advantage_max": [10.0], "group_std": [1.0]}, LARGE),
-    ("advantages-too-large", {"advantage_max": [9.9], "group_std": [0.04]}, 0),
-    ("advantages-too-large", {"advantage_max": [25.0], "group_std": [2.6]}, 0),  # not scaled
-    ("kl-explodes", {"kl": [0.0] * 4 + [1.0] * 2}, LARGE),
-    ("kl-explodes", {"kl": [0.0] * 4 + [0.99] * 2}, 0),
-    ("kl-at-first", {"kl": [0.01, 0.0]}, MILD),
-    ("kl-at-first", {"kl": [0.009, 1.0]}, 0),
-    ("length-drifts", {"length": [10] * 4 + [12] * 4 + [15] * 4, "reward": LEVEL}, MILD),
-    ("length-drifts", {"length": [10] * 4 + [12] * 4 + [14] * 4, "reward": LEVEL}, 0),
-    ("length-drifts", {"length": [10] * 4 + [12] * 4 + [15] * 4, "reward": UP}, 0),
-    ("few-tool-calls", {"tool_calls": [2.0] * 4 + [1.5] * 4 + [1.0] * 4}, MILD),
-    ("few-tool-calls", {"tool_calls": [2.0] * 4 + [1.5] * 4 + [1.1] * 4}, 0),
-    ("few-tool-calls", {"tool_calls": [0.0] * 12}, MILD),
-    ("tool-failures", {"tool_failures": [0.4, 0.6]}, MILD),
-    ("tool-failures", {"tool_failures": [0.4, 0.5]}, 0),
-    ("learning-rate-zero", {"learning_rate": [0.0] * 4}, STOPS),
-    ("learning-rate-zero", {"learning_rate": [1e-8] * 4}, STOPS),
-    ("learning-rate-zero", {"learning_rate": [1.1e-8] * 4}, 0),
-    ("schedule-ended", {"learning_rate": [1e-5] * 9 + [1e-7] * 3}, LARGE),
-    ("schedule-ended", {"learning_rate": [1e-5] * 10 + [1e-7] * 2}, 0),
-    ("schedule-ended", {"learning_rate": [1e-8] * 12}, None),
-    ("gradient-zero", {"grad_norm": [0.0] * 5 + [1.0] * 5}, LARGE),
-    ("gradient-zero", {"grad_norm": [0.0] * 9 + [1.0]}, STOPS),
-    ("gradient-zero", {"grad_norm": [0.0] * 4 + [1.0] * 6}, 0),
-    ("weights-still", {"weights_moved": [0.0] * 4}, STOPS),
-    ("weights-still", {"weights_moved": [0.009] * 4}, LARGE),
-    ("weights-still", {"weights_moved": [0.01] * 4}, 0),
-    ("kl-stays-zero", {"kl": [0.0] * 12, "learning_rate": [1e-5] * 12}, MILD),
-    ("kl-stays-zero", {"kl": [0.0] * 12, "learning_rate": [0.0] * 12}, 0),
-    ("kl-stays-zero", {"kl": [0.0] * 11 + [0.1], "learning_rate": [1e-5] * 12}, 0),
-    ("constant-reward", {"reward": [0.5] * 4}, STOPS),
-    ("constant-reward", {"reward": [0.5, 0.5, 0.5, 0.6]}, 0),
-    ("constant-reward", {"reward": [0.5] * 4, "reward_std": [0.1] * 4}, 0),
-    ("constant-reward", {"reward": [0.5] * 3}, None),
-    ("tiny-deviations", {"reward": [0.5, 1.0], "reward_std": [0.09, 0.09]}, MILD),
-    ("tiny-deviations", {"reward": [0.5, 1.0], "reward_std": [0.1, 0.1]}, 0),
-    ("tiny-deviations", {"reward": [0.5, 1.0], "reward_std": [0.0, 0.0]}, 0),
-    ("tiny-deviations", {"tiny_std_share": [0.5, 0.5]}, LARGE),
-    ("tiny-deviations", {"tiny_std_share": [0.4, 0.5]}, 0),
-    ("other-context", {"sampler_gap": [0.3] * 4 + [0.1] * 8}, LARGE),
-    ("other-context", {"sampler_gap": [0.29] * 4 + [0.9] * 8}, 0),
-    ("other-sequence", {"sampler_gap": [0.3] * 4 + [0.1] * 8}, LARGE),
-    ("other-sequence", {"sampler_gap": [0.29] * 4 + [0.9] * 8}, 0),
-    (
-        "sampler-gap",
-        {"sampler_factor": [0.5] * 4},
-        0,
-    ),  # the mean of exp(|difference|) is 1 at least
-    ("sampler-gap", {"sampler_factor": [1.05] * 4}, LARGE),
-    ("sampler-gap", {"sampler_ratio": [0.89] * 4}, LARGE),
-    ("sampler-gap", {"sampler_ratio": [0.91] * 4}, 0),
-    ("sampler-gap", {"sampler_kl": [-0.05] * 4}, LARGE),
-    ("trained-tokens", {"sampled_tokens": [1000.0], "trained_tokens": [998.0]}, LARGE),
-    ("trained-tokens", {"sampled_tokens": [1000.0], "trained_tokens": [999.0]}, 0),
-    ("trained-tokens", {"sampled_tokens": [1000.0], "trained_tokens": [1002.0]}, LARGE),
-]
+# by check: what is logged, and what is found
+CASES = read_yaml(Path(__file__).with_name("log_checks.yaml"))
+FINDS = {"too little": None, "nothing": 0, "mild": MILD, "large": LARGE, "stops": STOPS}
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "strength"), CASES, ids=[f"{n}-{i}" for i, (n, _, _) in enumerate(CASES)]
+    ("name", "case"), [(name, case) for name, cases in CASES.items() for case in cases]
 )
-def test_a_check_finds_at_its_bound_and_not_below(
-    name: str, steps: dict[str, Sequence[float]], strength: int | None
-) -> None:
+def test_a_check_finds_at_its_bound_and_not_beside_it(name: str, case: Mapping[str, Any]) -> None:
+    steps = {quantity: values for quantity, values in case.items() if quantity != "finds"}
     found = read(name, log_of(**steps))
-    assert (found and found[0]) == strength
+    assert (found and found[0]) == FINDS[case["finds"]]
+
+
+def test_every_check_is_tried_here() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in CHECKS if name not in CASES and f'"{name}"' not in source] == []
 
 
 def test_what_is_not_finite_is_counted_by_quantity() -> None:
@@ -274,13 +189,6 @@ def test_an_advantage_that_no_scaling_gives_is_said_with_the_group_s_size_where_
     assert "no right scaling in groups of 4 gives more than 1.50." in known.sentence
 
 
-def test_every_check_is_tried_here() -> None:
-    here = Path(__file__)
-    files = (here, here.with_name("test_log_relations.py"))
-    source = "".join(path.read_text(encoding="utf-8") for path in files)
-    assert [name for name in CHECKS if f'"{name}"' not in source] == []
-
-
 @pytest.mark.parametrize("name", CHECKS)
 def test_what_is_logged_and_never_finite_is_too_little_of_it(name: str) -> None:
     """One such log ended in a traceback: of a sampler's gap that was infinite in every row."""
@@ -292,6 +200,153 @@ def test_what_is_logged_and_never_finite_is_too_little_of_it(name: str) -> None:
             assert (read(name, log) is None) == (name != "not-finite")
 
 
-def test_every_finding_says_what_would_refute_it() -> None:
-    said = [check.refuted_by for check in log_checks()]
-    assert all(each.endswith(".") and len(each) > 20 for each in said)
+# --- how quantities go together, and what texts say
+
+
+def test_a_gap_that_comes_and_goes_is_a_sampler_that_is_synced_rarely() -> None:
+    shown = CHECKS["sampler-drifts"].on(log_of(sampler_gap=[0.0, 0.1, 0.3, 0.0] * 3 + [0.0]))
+    assert shown is not None
+    assert shown.strength == LARGE
+    assert "again and again" in shown.sentence
+
+
+def test_what_is_sampled_is_not_said_to_stand_still_where_the_sampler_is_known() -> None:
+    assert (
+        read(
+            "moves-in-vain",
+            log_of(
+                kl=[1.6] * 12, sampler_gap=[0.0] * 12, reward=LEVEL, reward_std=LEVEL, length=LEVEL
+            ),
+        )
+        is None
+    )
+
+
+@pytest.mark.parametrize(("bad", "strength"), [(10, LARGE), (0, 0)])
+def test_advantages_that_do_not_follow_their_rewards_are_found(bad: int, strength: int) -> None:
+    def advantage(g: int, c: int) -> float:
+        return ([1.0, 1.0, -1.0, -1.0] if g < bad else [-1.0, 1.0, -1.0, 1.0])[c]
+
+    log = groups_of_4(advantage=advantage)
+    assert (read("advantages-of-others", log) or (None,))[0] == strength
+
+
+def test_advantages_of_what_is_good_alone_are_found() -> None:
+    shown = CHECKS["advantages-of-others"].on(groups_of_4(advantage=lambda g, c: float(c % 2)))
+    assert shown is not None
+    assert shown.strength == LARGE
+    assert "exactly 0" in shown.sentence
+
+
+@pytest.mark.parametrize(("power", "strength"), [(2.0, LARGE), (1.0, 0), (0.0, 0)])
+def test_a_scale_of_advantages_that_is_no_deviation_s_is_found(power: float, strength: int) -> None:
+    """Rewards of group g are g + 1 apart."""
+
+    def advantage(g: int, c: int) -> float:
+        return (c % 2 - 0.5) * float((g + 1) ** (1 - power))
+
+    log = groups_of_4(reward=lambda g, c: float(c % 2) * (g + 1), advantage=advantage)
+    assert (read("scale-uneven", log) or (None,))[0] == strength
+
+
+@pytest.mark.parametrize(("cut", "strength"), [(2, MILD), (1, 0), (10, LARGE)])
+@pytest.mark.parametrize("side", ["beginning", "end"])
+def test_prompts_without_their_beginning_or_end_are_found_by_the_template(
+    cut: int, strength: int, side: str
+) -> None:
+    whole = "<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n"
+    part = whole[20:] if side == "beginning" else whole[:20]
+    prompts = [part if n < cut else whole for n in range(10)]
+    found = pd.DataFrame({"step": 1.0, "prompt": prompts, "completion": "x"})
+    shown = CHECKS["prompt-cut"].on(Log("made-up", "JSONL", found))
+    assert shown is not None
+    assert shown.strength == strength
+    assert not strength or side in shown.sentence
+
+
+def test_tools_that_say_one_thing_are_found() -> None:
+    def said(text: str) -> str:
+        return json.dumps([{"role": "assistant", "content": ""}, {"role": "tool", "content": text}])
+
+    same = groups_of_4(count=3, completion=lambda g, c: said("none" if c < 2 else f"{g}{c}"))
+    assert (read("tools-alike", same) or (None,))[0] == MILD
+    other = groups_of_4(count=3, completion=lambda g, c: said(f"{g}{c}"))
+    assert (read("tools-alike", other) or (None,))[0] == 0
+    assert read("tools-alike", groups_of_4()) is None
+
+
+def test_a_call_in_a_model_s_own_words_is_a_call() -> None:
+    words = json.dumps([{"role": "assistant", "content": '<tool_call>{"name": "f"}</tool_call>'}])
+    found = read("unanswered-calls", groups_of_4(completion=lambda g, c: words))
+    assert (found or (None,))[0] == STOPS
+
+
+@pytest.mark.parametrize(("noise", "strength"), [(0.0, LARGE), (40.0, 0)])
+def test_a_reward_that_is_the_length_is_found(noise: float, strength: int) -> None:
+    def length(g: int, c: int) -> int:
+        return 10 + 5 * c + g
+
+    log = groups_of_4(
+        completion=lambda g, c: "x" * length(g, c),
+        reward=lambda g, c: length(g, c) + noise * ((g * 7 + c * 3) % 5),
+    )
+    assert (read("reward-is-length", log) or (None,))[0] == strength
+
+
+def test_a_length_that_only_goes_with_right_and_wrong_is_no_reward_for_it() -> None:
+    log = groups_of_4(completion=lambda g, c: "x" * (10 + c % 2), reward=lambda g, c: float(c % 2))
+    assert read("reward-is-length", log) is None
+
+
+@pytest.mark.parametrize(("other", "strength"), [(3, MILD), (7, LARGE), (0, 0)])
+def test_equal_texts_with_other_rewards_are_found(other: int, strength: int) -> None:
+    log = groups_of_4(
+        completion=lambda g, c: f"x{c // 2}",
+        reward=lambda g, c: float(c // 2) + (0.5 if g < other and c == 1 else 0.0),
+    )
+    assert (read("another-judgement", log) or (None,))[0] == strength
+
+
+@pytest.mark.parametrize(("falls", "strength"), [(0.31, LARGE), (0.29, 0)])
+def test_a_small_part_that_is_given_up_for_a_large_one_is_found(
+    falls: float, strength: int
+) -> None:
+    """By the scale of the largest part, nothing falls."""
+    large = [0.0] * 4 + [50.0] * 4 + [100.0] * 4
+    small = [0.5] * 4 + [0.4] * 4 + [0.5 * (1 - falls)] * 4
+    log = Log("made-up", "JSONL", pd.DataFrame(), parts=table({"length": large, "answer": small}))
+    assert (read("part-given-up", log) or (None,))[0] == strength
+    assert (read("parts-pull-apart", log) or (None,))[0] == 0
+
+
+@pytest.mark.parametrize(("factor", "strength"), [(1.0, 0), (3.0, LARGE)])
+def test_an_advantage_beyond_its_group_s_scale_is_none_where_all_groups_have_one_scale(
+    factor: float, strength: int
+) -> None:
+    """The first group's advantages are `factor` times as large as those of the others."""
+
+    def advantage(g: int, c: int) -> float:
+        return 4 * (c % 2 - 0.5) * (factor if g < 3 else 1.0)
+
+    assert (read("advantage-bound", groups_of_4(advantage=advantage)) or (None,))[0] == strength
+
+
+def test_parts_that_conflict_and_do_not_fall_cost_nothing() -> None:
+    apart: dict[str, Any] = {
+        "part/a": lambda g, c: float(c % 2),
+        "part/b": lambda g, c: float((c + 1) % 2),
+    }
+    log = groups_of_4(**apart)
+    assert (read("parts-conflict", log) or (None,))[0] == LARGE
+    still = Log("made-up", "JSONL", log.completions, parts=table({"a": WAVES, "b": WAVES}))
+    assert (read("parts-conflict", still) or (None,))[0] == 0
+    falls = Log("made-up", "JSONL", log.completions, parts=table({"a": UP, "b": UP[::-1]}))
+    assert (read("parts-conflict", falls) or (None,))[0] == LARGE
+
+
+@pytest.mark.parametrize(("gap", "first"), [(1.0, "sequence-mismatch"), (2.0, "hidden-context")])
+def test_a_trainer_that_does_not_know_what_was_asked_is_told_from_one_that_reads_it_otherwise(
+    gap: float, first: str
+) -> None:
+    log = log_of(reward=WAVES, sampler_gap=[gap] * 12, sampler_ratio=[0.8] * 12)
+    assert suspects(log)[0].slug == first

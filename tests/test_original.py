@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.gsm8k import synthetic_gsm8k
+from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, read_yaml
 from rlvr_debug.venvs import build_venv

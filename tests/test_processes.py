@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.models.adapters import trained_weights
 from rlvr_debug.models.base_model import load_model, load_weights

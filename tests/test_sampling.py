@@ -19,11 +19,10 @@ from transformers import AutoTokenizer
 from lab.model.tokenizer import CALL_AFTER, CALL_BEFORE
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment, spoken
-from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
+from rlvr_debug.environments.gsm8k import synthetic_gsm8k
 from rlvr_debug.environments.musique.environment import TOOL
-from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
+from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph, synthetic_musique
 from rlvr_debug.environments.musique.settings import Settings
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat

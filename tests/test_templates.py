@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
-from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.calculator import synthetic_calculator
+from rlvr_debug.environments.gsm8k import synthetic_gsm8k
+from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate
 from rlvr_debug.grpo.sequences import build_batch, trained_sequence

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.environments.gsm8k.synthetic import synthetic_gsm8k
+from rlvr_debug.environments.gsm8k import synthetic_gsm8k
 from rlvr_debug.files import read_json, read_table, write_json, write_jsonl
 from rlvr_debug.study.interventions import filled
 from rlvr_debug.study.model import Case, Params

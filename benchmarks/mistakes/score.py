@@ -25,7 +25,7 @@ from rlvr_debug.diagnosis.checks import STANDS_OUT
 from rlvr_debug.diagnosis.rank import suspects
 from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Log, make_log
-from rlvr_debug.logs.readers import Rows
+from rlvr_debug.logs.structured import Rows
 
 __all__ = ["RESULTS", "Answer", "Score", "answers", "log_of", "read_lines", "row", "score", "table"]
 

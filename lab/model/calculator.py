@@ -25,9 +25,7 @@ from lab.model.tokenizer import CALL_AFTER, build_tokenizer, rename_for_older
 from lab.model.warmup import Example, take_step
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment, ToolCall
-from rlvr_debug.environments.calculator.environment import SYSTEM, TOOL
-from rlvr_debug.environments.calculator.rows import CalculatorRow
-from rlvr_debug.environments.calculator.synthetic import synthetic_calculator
+from rlvr_debug.environments.calculator import SYSTEM, TOOL, CalculatorRow, synthetic_calculator
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate
 from rlvr_debug.models.base_model import load_model, save_weights

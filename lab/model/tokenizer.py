@@ -14,10 +14,9 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rlvr_debug.environments.gsm8k import environment as gsm8k
-from rlvr_debug.environments.gsm8k import synthetic as problems
+from rlvr_debug.environments import gsm8k
 from rlvr_debug.environments.musique import environment as musique
-from rlvr_debug.environments.musique.synthetic import ENTITIES, RELATIONS
+from rlvr_debug.environments.musique.rows import ENTITIES, RELATIONS
 from rlvr_debug.files import read_json, write_json
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -117,11 +116,11 @@ def _fragments() -> list[str]:
         *(f"[{i}]" for i in range(_PARAGRAPHS)),
         *(f" {relation}" for relation in RELATIONS),
         *(f" {entity}" for entity in ENTITIES),
-        *(gsm8k.SYSTEM, "There are <<", problems.STEP_BEFORE, ">>", "#### ", WRONG_FORMAT, "\n\n"),
+        *(gsm8k.SYSTEM, "There are <<", gsm8k.STEP_BEFORE, ">>", "#### ", WRONG_FORMAT, "\n\n"),
         *(" has ", " boxes with ", " each.", " How many", " does ", " have?", " Each costs "),
-        *(" coins", problems.COINS_QUESTION),
-        *problems.NAMES,
-        *(f" {item}" for item in problems.ITEMS),
+        *(" coins", gsm8k.COINS_QUESTION),
+        *gsm8k.NAMES,
+        *(f" {item}" for item in gsm8k.ITEMS),
         *(str(number) for number in range(10, _LARGEST_NUMBER + 1)),
     ]
     return list(dict.fromkeys(fragments))

@@ -24,10 +24,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from lab.model.tokenizer import CALL_AFTER, CALL_BEFORE, WRONG_FORMAT
 from rlvr_debug.data.rows import Row
 from rlvr_debug.environments.base import Environment, ToolCall
-from rlvr_debug.environments.gsm8k.rows import GSM8KRow
-from rlvr_debug.environments.gsm8k.synthetic import LARGEST_PRODUCT, STEP_BEFORE
-from rlvr_debug.environments.musique.rows import MuSiQueRow
-from rlvr_debug.environments.musique.synthetic import ENTITIES, RELATIONS
+from rlvr_debug.environments.gsm8k import LARGEST_PRODUCT, STEP_BEFORE, GSM8KRow
+from rlvr_debug.environments.musique.rows import ENTITIES, RELATIONS, MuSiQueRow
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.sampling.chat import Chat

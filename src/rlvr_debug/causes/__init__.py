@@ -9,6 +9,7 @@ name them.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,35 +18,12 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_hypothesis
-from rlvr_debug.files import read_yaml
+from rlvr_debug.errors import InputError, short
+from rlvr_debug.files import read_yaml, write_text
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 
 if TYPE_CHECKING:
     from rlvr_debug.grpo.stages import Stages
-import re
-
-from rlvr_debug.errors import InputError, short
-from rlvr_debug.files import write_text
-
-__all__ = [
-    "CHECKS",
-    "REPLAY",
-    "Hypothesis",
-    "cause_of",
-    "file_of",
-    "hypothesis_names",
-    "in_order",
-    "is_checked",
-    "load_hypothesis",
-    "load_variant",
-    "module_of",
-    "phase_of",
-    "read_hypothesis",
-    "stage_of",
-    "stages_with",
-    "variant_file",
-    "variant_names",
-]
 
 _HERE = Path(__file__).parent
 # by priority: the phase in which it is tested, where nothing has to come before
@@ -129,13 +107,9 @@ def in_order(slugs: Collection[str]) -> list[str]:
 @cache
 def _variants() -> dict[str, str]:
     """The slug of each variant's cause, in the order of names; none of them is imported."""
-    found = {
-        path.stem.replace("_", "-"): slug
-        for slug in hypothesis_names()
-        for path in file_of(slug).parent.glob("[a-z]*.py")
-        if path.stem != CHECKS
-    }
-    return dict(sorted(found.items()))
+    files = sorted(_HERE.glob("*/[a-z]*.py"), key=lambda path: path.stem)
+    names = ((path.stem.replace("_", "-"), path.parent.name.replace("_", "-")) for path in files)
+    return {name: slug for name, slug in names if name != CHECKS.replace("_", "-")}
 
 
 def variant_names() -> tuple[str, ...]:
@@ -171,9 +145,6 @@ def stages_with(variants: Sequence[str]) -> Stages:
     for name in variants:
         stages = stages.with_fault(stage_of(name), load_variant(name).implementation)
     return stages
-
-
-_HERE = Path(__file__).parent
 
 
 def write_hypothesis(slug: str, kind: str, folder: Path = _HERE) -> Path:

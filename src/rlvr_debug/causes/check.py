@@ -131,8 +131,7 @@ def _check_of(slug: str, described: LogCheck) -> Check:
     """Return the check with its function. Raise InputError where there is none."""
     path, name = file_of(slug), described.name.replace("-", "_")
     functions = module_of(slug, CHECKS) if path.with_name(f"{CHECKS}.py").is_file() else None
-    run = getattr(functions, name, None)
-    if run is None:
+    if (run := getattr(functions, name, None)) is None:
         raise InputError(
             f"{path}: key 'log_checks.{described.name}' has no function, expected {name} in log_checks.py"
         )

@@ -24,8 +24,6 @@ from rlvr_debug.logs.names import (
     shown_by,
 )
 
-__all__ = ["Next", "Timing", "change_of", "next_of", "timing_of", "to_log", "with_names"]
-
 _HOUR, _MINUTE = 3600.0, 60.0
 _SHORT_RUN = 30  # steps in which a setting that mends a run shows
 _CHECKED = 3
@@ -115,8 +113,12 @@ def change_of(check: Check, log: Log) -> str:
     """Return which setting to change, from its value to one to try; "" where none is known to mend it, or it is so already."""
     for name, wanted in check.change.items():
         now = _value(name, log)
-        shown, tried = argument_name(name, framework_of(log.sources)), _tried(wanted, now)
+        tried = "" if wanted is None else _short(wanted)
+        if isinstance(wanted, Times):
+            is_number = isinstance(now, int | float) and not isinstance(now, bool)
+            tried = _short(now * wanted.times) if is_number else f"{wanted.times:g} times as much"
         if tried != str(now):
+            shown = argument_name(name, framework_of(log.sources))
             return f"{shown}{'' if now is None else f', now {_short(now)}'}{tried and f': try {tried}'}"
     return ""
 
@@ -131,16 +133,6 @@ def _value(name: str, log: Log) -> Any:
     return float(values.max()) if known else None
 
 
-def _tried(wanted: Any, now: Any) -> str:
-    if wanted is None:
-        return ""
-    if not isinstance(wanted, Times):
-        return _short(wanted)
-    if isinstance(now, int | float) and not isinstance(now, bool):
-        return _short(now * wanted.times)
-    return f"{wanted.times:g} times as much"
-
-
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -149,14 +141,12 @@ def next_of(check: Check, change: str, clock: Timing, log: Log) -> Next:
     """Return the cheapest look at what a check found."""
     if check.next == "read":
         if log.completions.empty:
-            return Next(
-                "log the completions of two steps (TRL: log_completions=True) and read them", ""
-            )
+            wanted = "the completions of two steps (TRL: log_completions=True)"
+            return Next(f"log {wanted} and read them", "")
         return Next(f"rlvr-debug diagnose {log.place} --html page.html", "shows the rollouts")
     if change and ": try " in change:
-        return Next(
-            "the same run with that", clock.steps_text(min(_SHORT_RUN, clock.steps or _SHORT_RUN))
-        )
+        short = min(_SHORT_RUN, clock.steps or _SHORT_RUN)
+        return Next("the same run with that", clock.steps_text(short))
     if is_checked(check.slug):
         return Next("rlvr-debug check train.py", clock.steps_text(_CHECKED))
     return Next(f"rlvr-debug diagnose {log.place} --overlay-out mine.yaml", "writes its study")
@@ -181,6 +171,8 @@ def _can_log(name: str, framework: str, log: Log) -> bool:
     """Return whether a trainer can log it in this run."""
     without_engine = argument_value(log.settings, "use_vllm") is False
     if framework == "trl" and without_engine and "use_vllm" in _WITH.get(name, ""):
+        return False
+    if name in log.rounded:
         return False
     if name in _NEVER or name.startswith("completions"):
         return framework == "trl" and name not in _NEVER

@@ -18,17 +18,6 @@ from rlvr_debug.causes.check import LARGE, MILD, Check, Shown, log_checks
 from rlvr_debug.logs.log import Log, logged_as
 from rlvr_debug.logs.names import framework_of, names_of, quantities
 
-__all__ = [
-    "STANDS_OUT",
-    "WEIGHTS",
-    "Finding",
-    "Status",
-    "evidence_for",
-    "features",
-    "probability",
-    "run_checks",
-]
-
 Status = Literal["found", "fine", "unchecked"]
 WEIGHTS = Path(__file__).with_name("weights.json")
 # a first cause below is more often wrong than right
@@ -56,10 +45,8 @@ def run_checks(log: Log) -> list[Finding]:
     found = [_one(check, log) for check in log_checks()]
     causes = _causes([each.check for each in found if each.shown.strength >= LARGE])
     return [
-        replace(each, explained_by=causes.get(each.check.name, ""))
-        if each.status == "found"
-        else each
-        for each in found
+        replace(f, explained_by=causes.get(f.check.name, "")) if f.status == "found" else f
+        for f in found
     ]
 
 
@@ -78,24 +65,26 @@ def _causes(strong: Sequence[Check]) -> dict[str, str]:
     return causes
 
 
-def _wanted(check: Check, framework: str) -> tuple[str, ...]:
-    """Return what is to be logged for a check: the first alternative that the framework has names for."""
-    named = (
-        names
-        for names in check.needs
-        if all(name in quantities() and framework in names_of(name) for name in names)
+def _missing(check: Check, log: Log) -> tuple[str, ...]:
+    """Return what is to be logged for a check: of the first alternative that the log's framework has names for."""
+    if check.needs == (("parts",),) and log.parts.shape[1] == 1:
+        return ("two reward functions or more: this run has one",)
+    framework = framework_of(log.sources)
+
+    def is_named(name: str) -> bool:
+        return name in quantities() and framework in names_of(name)
+
+    wanted = next((w for w in check.needs if all(map(is_named, w))), check.needs[0])
+    return tuple(
+        logged_as(name, framework) + " with more decimals" * (name in log.rounded)
+        for name in wanted
+        if not log.has(name)
     )
-    return next(named, check.needs[0])
 
 
 def _one(check: Check, log: Log) -> Finding:
     if not any(log.has(*names) for names in check.needs):
-        if check.needs == (("parts",),) and log.parts.shape[1] == 1:
-            missing = "two reward functions or more: this run has one"
-            return Finding(check, "unchecked", missing=(missing,))
-        framework = framework_of(log.sources)
-        wanted = tuple(logged_as(n, framework) for n in _wanted(check, framework) if not log.has(n))
-        return Finding(check, "unchecked", missing=wanted)
+        return Finding(check, "unchecked", missing=_missing(check, log))
     shown = check.on(log)
     if shown is None:
         return Finding(check, "unchecked", missing=("it is logged, but too little of it",))
@@ -125,15 +114,11 @@ def features(findings: Sequence[Finding], learns: bool | None) -> dict[str, dict
             "clearest": float(place == 0),
             "only one": float(len(evidence) == 1),
             "further findings": float(min(len(own) - 1, 2)),
-            "symptoms": float(min(sum(map(followers.count, _names(own))), _MOST_SYMPTOMS)),
+            "symptoms": float(min(sum(followers.count(f.check.name) for f in own), _MOST_SYMPTOMS)),
             "reward rises": float(learns is True),
             "reward does not rise": float(learns is False),
         }
     return found
-
-
-def _names(findings: Sequence[Finding]) -> list[str]:
-    return [each.check.name for each in findings]
 
 
 @cache

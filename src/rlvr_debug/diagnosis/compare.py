@@ -14,8 +14,6 @@ from rlvr_debug.diagnosis.rank import Diagnosis
 from rlvr_debug.diagnosis.report import log_text, plain, reward_text, wrapped
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Comparison", "Parting", "compare", "comparison_json", "comparison_text"]
-
 _FEWEST = 4  # rows of a quantity that both have
 _NOISE = 3.0  # times what the two jump by from row to row
 _RELATIVE = 0.05

@@ -14,8 +14,6 @@ from rlvr_debug.causes.texts import messages
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.logs.log import Array, Log
 
-__all__ = ["Curve", "Evidence", "Mark", "Said", "curve", "evidence", "rollouts_at", "rows_of"]
-
 _MOST_PARTS = 4
 _MOST_ROLLOUTS = 4
 
@@ -62,21 +60,15 @@ class Evidence:
     curves: tuple[Curve, ...]
     rollouts: tuple[Said, ...]
 
-    @property
-    def step(self) -> float | None:
-        """The first step of the first place that is marked."""
-        return next((each.mark.first for each in self.curves if each.mark), None)
-
 
 def evidence(finding: Finding, log: Log) -> Evidence:
     """Return what of the log shows a finding."""
     curves = tuple(_curves(finding.check, log))
-    found = Evidence(finding, curves, ())
     if named := finding.shown.rollouts:
         rollouts = tuple(_said(log, passage, True) for passage in named[:_MOST_ROLLOUTS])
-    else:
-        rollouts = rollouts_at(log, found.step)
-    return Evidence(finding, curves, rollouts)
+        return Evidence(finding, curves, rollouts)
+    step = next((each.mark.first for each in curves if each.mark), None)
+    return Evidence(finding, curves, _rollouts_at(log, step))
 
 
 def rows_of(finding: Finding, log: Log) -> str:
@@ -134,7 +126,7 @@ def _mark(steps: Array, values: Array, at: str) -> Mark:
     return Mark(float(steps[0]), float(steps[-1]), value, f"all rows: median {value:.3g}")
 
 
-def rollouts_at(log: Log, step: float | None) -> tuple[Said, ...]:
+def _rollouts_at(log: Log, step: float | None) -> tuple[Said, ...]:
     """Return the rollouts with the least and the most reward of those that were logged nearest to a step."""
     table = log.completions
     if table.empty:
@@ -181,10 +173,9 @@ def _turns(text: object, who: str) -> Sequence[tuple[str, str]]:
     told = messages(text)
     if told is None:
         return [(who, str(text))]
-    return [(f"{who}, {m.get('role', '')}", _content(m)) for m in told]
-
-
-def _content(message: dict[str, object]) -> str:
-    said = str(message.get("content") or "")
-    calls = message.get("tool_calls")
-    return f"{said}\n{json.dumps(calls, ensure_ascii=False)}".strip() if calls else said
+    found = []
+    for message in told:
+        said, calls = str(message.get("content") or ""), message.get("tool_calls")
+        text = f"{said}\n{json.dumps(calls, ensure_ascii=False)}".strip() if calls else said
+        found.append((f"{who}, {message.get('role', '')}", text))
+    return found

@@ -20,17 +20,6 @@ from rlvr_debug.diagnosis.checks import (
 from rlvr_debug.diagnosis.evidence import rows_of
 from rlvr_debug.logs.log import Array, Log, read_log
 
-__all__ = [
-    "Diagnosis",
-    "Mean",
-    "Ranked",
-    "Suspect",
-    "diagnose",
-    "diagnose_log",
-    "reward_rises",
-    "suspects",
-]
-
 _Z = 3.0
 _RISE = 0.05
 _CEILING = 0.95
@@ -115,13 +104,14 @@ def diagnose_log(log: Log, gpus: int = 1) -> Diagnosis:
     learns = reward_rises(log)
     clock = timing_of(log, gpus)
     found = _suspects(findings, learns)
-    third = log.series("reward").size // 3
+    rewards = log.series("reward")
+    third = rewards.size // 3
     return Diagnosis(
         log,
         tuple(findings),
         tuple(_advised(each, log, clock) for each in found),
         learns,
-        _ends(log.series("reward")),
+        (_mean(rewards[:third]), _mean(rewards[-third:])) if third >= 2 else None,
         third,
         _unseen(found, findings, log) if learns is False else (),
         clock,
@@ -168,11 +158,6 @@ def _unseen(found: Sequence[Suspect], findings: Sequence[Finding], log: Log) -> 
     hypotheses = {slug: load_hypothesis(slug) for slug in hypothesis_names() if is_checked(slug)}
     ranks = {slug: each.unseen.rank for slug, each in hypotheses.items() if each.unseen}
     return tuple(sorted(ranks.keys() - out, key=lambda slug: ranks[slug]))
-
-
-def _ends(rewards: Array) -> tuple[Mean, Mean] | None:
-    third = rewards.size // 3
-    return (_mean(rewards[:third]), _mean(rewards[-third:])) if third >= 2 else None
 
 
 def _mean(values: Array) -> Mean:

@@ -17,19 +17,6 @@ from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.rank import Diagnosis, Mean, Ranked
 from rlvr_debug.logs.log import Log
 
-__all__ = [
-    "chance",
-    "diagnosis_json",
-    "diagnosis_text",
-    "in_order",
-    "log_text",
-    "plain",
-    "reward_text",
-    "strength_text",
-    "verdict_text",
-    "wrapped",
-]
-
 _WIDTH = 80
 _SHOWN = 5
 _ALSO = 4
@@ -86,24 +73,16 @@ def chance(probability: float) -> str:
     return f"{min(max(round(100 * probability), 1), 99)} %"
 
 
-def strength_text(strength: int) -> str:
-    """Return what a suspect's strength says, in words."""
-    return _WORDS[strength]
-
-
 def verdict_text(found: Diagnosis) -> str:
     """Return what is most likely wrong, or that nothing stands out, as a sentence."""
     if found.stands_out:
         first = found.ranked[0]
         return f"Most likely {first.slug} ({chance(first.probability)}): {first.reason}"
     if _too_few(found):
-        names = ", ".join(_logged(found.log))
+        log = found.log
+        names = ", ".join([*(log.sources[q] for q in log.sources if q != "step"), *log.parts])
         return f"No cause stands out: {names} alone {'are' if ', ' in names else 'is'} logged, too few to tell why."
     return "No cause stands out."
-
-
-def _logged(log: Log) -> list[str]:
-    return [*(log.sources[q] for q in log.sources if q != "step"), *map(str, log.parts)]
 
 
 def _too_few(found: Diagnosis) -> bool:
@@ -143,9 +122,8 @@ def _screen(found: Diagnosis) -> Iterator[str]:
     yield "-v shows what follows from what, and what could not be checked."
 
 
-def _noted(found: Diagnosis) -> Iterator[str]:
-    for note in found.notes:
-        yield from wrapped(f"Note: {note}", "")
+def _noted(found: Diagnosis) -> Iterable[str]:
+    return (line for note in found.notes for line in wrapped(f"Note: {note}", ""))
 
 
 def _asked(found: Diagnosis) -> Iterator[str]:
@@ -183,40 +161,25 @@ def _all(found: Diagnosis, limit: int) -> Iterator[str]:
         yield from _in_full(place, each)
     if rest := [each.slug for each in found.ranked[limit:] if limit]:
         yield from wrapped(f"And then: {', '.join(rest)}.", "")
-    yield from _titled("Follows from these:", _symptoms(found))
-    yield from _titled("Looked for and not there:", _fine(found))
-    yield from _titled("Could not be checked, and what to log for it:", _unchecked(found))
+    follows = [
+        f"{f.check.name} (from {f.explained_by}): {f.shown.sentence}"
+        for f in found.findings
+        if f.explained_by
+    ]
+    fine = [f"{f.check.name}: {f.shown.sentence}" for f in found.findings if f.status == "fine"]
+    for title, said in (("Follows from these:", follows), ("Looked for and not there:", fine)):
+        if said:
+            yield from ("", title, *(line for each in said for line in wrapped(each, "  ")))
+    if unchecked := [f for f in found.findings if f.status == "unchecked"]:
+        yield from ("", "Could not be checked, and what to log for it:")
+        width = max(len(f.check.name) for f in unchecked) + 2
+        yield from (f"  {f.check.name:<{width}}{', '.join(f.missing)}" for f in unchecked)
     yield ""
     yield from _noted(found)
     clock = found.timing
     if clock.hours is not None:
         yield f"One run of this length: {clock.hours:.2g} {clock.unit}, by {clock.source}."
     yield from _asked(found)
-
-
-def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
-    if lines := list(lines):
-        yield from ("", title, *lines)
-
-
-def _symptoms(found: Diagnosis) -> Iterator[str]:
-    for each in found.findings:
-        if each.explained_by:
-            said = f"{each.check.name} (from {each.explained_by}): {each.shown.sentence}"
-            yield from wrapped(said, "  ")
-
-
-def _fine(found: Diagnosis) -> Iterator[str]:
-    for each in found.findings:
-        if each.status == "fine":
-            yield from wrapped(f"{each.check.name}: {each.shown.sentence}", "  ")
-
-
-def _unchecked(found: Diagnosis) -> Iterator[str]:
-    unchecked = [each for each in found.findings if each.status == "unchecked"]
-    width = max((len(each.check.name) for each in unchecked), default=0) + 2
-    for each in unchecked:
-        yield f"  {each.check.name:<{width}}{', '.join(each.missing)}"
 
 
 def wrapped(text: str, indent: str) -> Iterable[str]:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from rlvr_debug.environments.base import Environment
     from rlvr_debug.environments.task import Task
 
-__all__ = ["build_environment", "environment_names", "settings_of", "task_of"]
-
 
 def environment_names() -> tuple[str, ...]:
     return tuple(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)

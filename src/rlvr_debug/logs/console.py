@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import ClassVar
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.logs.names import part_of, resolve
+from rlvr_debug.logs.names import ROUNDED, part_of, resolve
 
 Values = dict[str, float | str]
 NUMBER = (
@@ -38,7 +37,7 @@ class Line:
 
 @dataclass
 class _Run:
-    """Rows of one run of one process, each with where it stands. first, last: by what rows are ordered by, where they stood."""
+    """Rows of one run of one process, each with its place. first, last: the places of its ends, by what rows are ordered by."""
 
     rows: list[tuple[Values, float | None]] = field(default_factory=list)
     first: dict[str, float] = field(default_factory=dict)
@@ -54,12 +53,12 @@ class Reader:
     name: ClassVar[str]
     marks: ClassVar[tuple[bytes, ...]]
     shared: ClassVar[bool] = False
+    open = False
+    almost: Line | None = None  # the first line that is nearly one of its own
+    cut = 0
+    resumed = 0
 
     def __init__(self) -> None:
-        self.open = False
-        self.almost: Line | None = None
-        self.cut = 0
-        self.resumed = 0
         self.ranks: dict[int, list[_Run]] = {}
 
     def read(self, line: Line) -> None:
@@ -99,10 +98,6 @@ class Reader:
         else:
             self.add(values, line)
 
-    def miss(self, line: Line) -> None:
-        """Note a line that is nearly one of its own."""
-        self.almost = self.almost or line
-
     @property
     def size(self) -> int:
         return sum(len(run.rows) for runs in self.ranks.values() for run in runs)
@@ -111,9 +106,7 @@ class Reader:
 class Dictionaries(Reader):
     """What prints rows as dictionaries, in Python's or JSON's form, in one line or over several."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._rest = ""
+    _rest = ""
 
     def read(self, line: Line) -> None:
         text = line.text
@@ -147,24 +140,16 @@ class Dictionaries(Reader):
 def pairs(text: str) -> Values:
     """Return the numbers of a dictionary without its braces; `10/400` stays text."""
     found = ((match["name"], match["value"]) for match in _PAIR.finditer(text))
-    return {
-        name: value if "/" in value else float(value)
-        for name, value in found
-        if not rounded_away(name, value)
-    }
+    return {name: value if "/" in value else number(name, value) for name, value in found}
 
 
-def rounded_away(name: str, text: str) -> bool:
-    """Return whether a learning rate was printed with so few decimals that none of it is left."""
-    return _ROUNDED.fullmatch(text) is not None and (resolve(name) or ("",))[0] == "learning_rate"
+def number(name: str, text: str) -> float | str:
+    """Return the number that was printed, or ROUNDED for a learning rate with so few decimals that none of it is left."""
+    rounded = _ROUNDED.fullmatch(text) and (resolve(name) or ("",))[0] == "learning_rate"
+    return ROUNDED if rounded else float(text)
 
 
-def is_metrics(names: Mapping[str, object]) -> bool:
+def is_metrics(names: Iterable[str]) -> bool:
     """Return whether what has these names is a row of metrics: one of them, at least, was measured."""
-    return any(_measured(name) for name in names)
-
-
-@lru_cache(maxsize=4096)
-def _measured(name: str) -> bool:
-    known = resolve(name)
-    return bool(part_of(name)) if known is None else known[0] not in _NO_METRICS
+    known = ((resolve(name), name) for name in names)
+    return any(found[0] not in _NO_METRICS if found else part_of(name) for found, name in known)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from rlvr_debug.logs.console import Line, Reader
+from rlvr_debug.logs.names import dotted
 
 _MOST = 1 << 18  # characters of a printed configuration
 _CALL = re.compile(r"\b\w*(?:Config|Arguments|Args|Namespace)\(")
@@ -33,23 +34,23 @@ class Launch(Reader):
         *(b"Config(", b"Arguments(", b"Namespace(", b": {'", b" ......"),
         *(b"python ", b"python3 ", b"torchrun", b" launch ", b"swift ", b"trl grpo"),
     )
+    _text = ""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: dict[str, Any] = {}
-        self._text = ""
-        self._kind = ""
+        self._settings_of = _of_call
 
     def read(self, line: Line) -> None:
         text = line.text
         if self._text:
             self._text += f"\n{text}"
         elif match := _CALL.search(text):
-            self._text, self._kind = text[match.end() - 1 :], "call"
+            self._text, self._settings_of = text[match.end() - 1 :], _of_call
         elif text.startswith("{'"):
-            self._text, self._kind = text, "dictionary"
+            self._text, self._settings_of = text, _of_dictionary
         elif match := _COMMAND.search(text):
-            self._text, self._kind = match[0].strip(), "command"
+            self._text, self._settings_of = match[0].strip(), _of_command
         elif match := _DOTTED.fullmatch(text):
             self.found[match[1]] = _value(match[2])
         if self._text and (self._is_whole() or len(self._text) > _MOST):
@@ -59,20 +60,17 @@ class Launch(Reader):
     def end(self) -> None:
         text, self._text = self._text, ""
         if text and len(text) <= _MOST:
-            known = {"call": _of_call, "dictionary": _of_dictionary, "command": _of_command}
-            self.found.update(known[self._kind](text))
+            self.found.update(self._settings_of(text))
 
     def _is_whole(self) -> bool:
-        if self._kind == "command":
+        if self._settings_of is _of_command:
             return not self._text.endswith("\\")
-        if self._text.endswith(("(", ",", "{")):
-            return False
-        return all(self._text.count(a) <= self._text.count(b) for a, b in ("()", "{}"))
+        balanced = all(self._text.count(a) <= self._text.count(b) for a, b in ("()", "{}"))
+        return balanced and not self._text.endswith(("(", ",", "{"))
 
 
 def _of_call(text: str) -> Iterator[tuple[str, Any]]:
-    for name, value in _ARGUMENT.findall(text):
-        yield name, _value(value)
+    return ((name, _value(value)) for name, value in _ARGUMENT.findall(text))
 
 
 def _of_dictionary(text: str) -> Iterator[tuple[str, Any]]:
@@ -82,15 +80,7 @@ def _of_dictionary(text: str) -> Iterator[tuple[str, Any]]:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return
     if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
-        yield from _below(found, "")
-
-
-def _below(found: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in found.items():
-        if isinstance(value, dict):
-            yield from _below(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+        yield from dotted(found)
 
 
 def _of_command(text: str) -> Iterator[tuple[str, Any]]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.names import (
+    ROUNDED,
     completion_names,
     names_of,
     part_of,
@@ -26,10 +27,8 @@ from rlvr_debug.logs.names import (
     read_settings,
     resolve,
 )
-from rlvr_debug.logs.readers import EXPECTED, Rows, read_rows
-from rlvr_debug.logs.structured import rank_of
-
-__all__ = ["Array", "Log", "logged_as", "make_log", "read_log"]
+from rlvr_debug.logs.readers import read_rows
+from rlvr_debug.logs.structured import EXPECTED, Rows, rank_of
 
 Array = NDArray[np.float64]
 _MOST_FILES = 5_000
@@ -61,7 +60,7 @@ class Log:
     parts, part_stds: means and standard deviations of parts of the reward, same index. completions: columns
     step, prompt, completion, and where known reward, advantage and `part/<name>`. own_reward: their reward was
     logged, and is not the sum of parts whose weights nobody logged. nonfinite: by quantity, how often it was logged
-    as NaN or infinity. sources: by quantity, the column that it was read from. settings: of the run, by the names that its
+    as NaN or infinity. rounded: quantities of which the console printed 0.000 and no more. sources: by quantity, the column that it was read from. settings: of the run, by the names that its
     framework has for them, where the log has them or they lie beside it.
     """
 
@@ -69,6 +68,7 @@ class Log:
     kind: str
     completions: pd.DataFrame
     own_reward: bool = False
+    rounded: tuple[str, ...] = ()
     steps: pd.DataFrame = field(default_factory=pd.DataFrame)
     parts: pd.DataFrame = field(default_factory=pd.DataFrame)
     part_stds: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -116,7 +116,13 @@ def read_log(path: Path, run: str = "") -> Log:
     run: which one is read of a chart of several.
     """
     if str(path) == "-":
-        return _read_input(run)
+        with tempfile.NamedTemporaryFile() as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+            kept.flush()
+            try:
+                return make_log(_INPUT, [read_rows(Path(kept.name), run)])
+            except InputError as error:
+                raise InputError(str(error).replace(kept.name, _INPUT)) from None
     try:
         is_folder = path.is_dir()
     except (OSError, ValueError):
@@ -124,17 +130,6 @@ def read_log(path: Path, run: str = "") -> Log:
     files = _files(path) if is_folder else [path]
     log = make_log(str(path), [read_rows(file, run) for file in files])
     return replace(log, settings={**read_settings(path), **log.settings})
-
-
-def _read_input(run: str) -> Log:
-    """Return the log that comes by standard input, which is kept in a file until it was read."""
-    with tempfile.NamedTemporaryFile() as kept:
-        shutil.copyfileobj(sys.stdin.buffer, kept)
-        kept.flush()
-        try:
-            return make_log(_INPUT, [read_rows(Path(kept.name), run)])
-        except InputError as error:
-            raise InputError(str(error).replace(kept.name, _INPUT)) from None
 
 
 def _files(folder: Path) -> list[Path]:
@@ -201,32 +196,24 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
     kinds = dict.fromkeys(each.kind for each in found)
     notes = tuple(note for each in found for note in each.notes)
     table = _completions(completions)
-    known = Log(
-        place,
-        " and ".join(kinds),
-        _with_reward(table),
-        own_reward="reward" in table,
-        notes=notes,
-        settings={name: value for each in found for name, value in each.settings.items()},
-    )
+    own_reward = "reward" in table
+    parts = [name for name in table if str(name).startswith("part/")]
+    if parts and not own_reward:
+        table = table.assign(reward=table[parts].sum(axis="columns"))
+    settings = {name: value for each in found for name, value in each.settings.items()}
+    known = Log(place, " and ".join(kinds), table, own_reward, notes=notes, settings=settings)
     log = _of_steps(known, steps)
-    if log.completions.empty and not log.parts.shape[1]:
-        _check_known(log)
-    return log
-
-
-def _check_known(log: Log) -> None:
-    """Of a log without completions and parts of the reward. Raises InputError where it says nothing else."""
+    if not table.empty or log.parts.shape[1]:
+        return log
     if not log.sources:
         names = ", ".join(log.unknown[:5]) or "none"
         raise InputError(
-            f"{log.place}: found no quantity that is known (names: {names[:200]}), expected columns such as "
+            f"{place}: found no quantity that is known (names: {names[:200]}), expected columns such as "
             "reward, kl or grad_norm; docs/diagnose.md lists all"
         )
     if list(log.sources) == ["step"]:
-        raise InputError(
-            f"{log.place}: found steps and nothing else, expected columns such as reward"
-        )
+        raise InputError(f"{place}: found steps and nothing else, expected columns such as reward")
+    return log
 
 
 def _number(value: Any) -> float:
@@ -283,8 +270,11 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
         found = {key: _finite(numbers[name]) for key, name in names.items()}
         return _by_step(pd.DataFrame(found, index=range(len(rows))), order)
 
+    rounded = {n: None for row in rows for n, value in row.items() if value == ROUNDED}
+    notes += [f"{name} is printed as 0.000: its logger's own file has it" for name in rounded]
     return replace(
         log,
+        rounded=tuple(known[0] for name in rounded if (known := resolve(name))),
         steps=table({q: name for q, name in sources.items() if q != "step"}),
         parts=table(dict(sorted(parts["mean"].items()))),
         part_stds=table(dict(sorted(parts["std"].items()))),
@@ -368,14 +358,6 @@ def _completions(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     if "step" not in frame:
         frame["step"] = 0.0
     return frame
-
-
-def _with_reward(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the completions; those without a reward with the sum of their parts, if they have any."""
-    parts = [name for name in table if str(name).startswith("part/")]
-    if "reward" in table or not parts:
-        return table
-    return table.assign(reward=table[parts].sum(axis="columns"))
 
 
 def _text(value: Any) -> str:

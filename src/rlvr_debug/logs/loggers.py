@@ -13,13 +13,6 @@ from typing import Any
 
 from rlvr_debug.errors import InputError, short
 
-__all__ = ["is_events", "tensorboard_rows", "wandb_rows"]
-
-
-def is_events(path: Path) -> bool:
-    """Return whether TensorBoard would take the file for its events: by its name."""
-    return "tfevents" in path.name
-
 
 def tensorboard_rows(path: Path) -> list[dict[str, Any]]:
     """Return a row per step of a file of events: its scalars by tag, and seconds since the first of them.

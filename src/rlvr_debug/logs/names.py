@@ -11,21 +11,8 @@ from typing import Any
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 
-__all__ = [
-    "argument_name",
-    "argument_value",
-    "completion_names",
-    "framework_of",
-    "known_names",
-    "names_of",
-    "part_of",
-    "quantities",
-    "read_settings",
-    "readable",
-    "resolve",
-    "shown_by",
-]
-
+# stands for a number that was printed with so few decimals that none of it is left
+ROUNDED = "rounded to nothing"
 _PREFIXES = ("train/", "global/")
 # the mean and the standard deviation of one part of the reward, as TRL and its forks log them, and prime-rl of each agent
 _PART = re.compile(r"(?:agg/all/[^/]+/)?rewards/(?P<part>.+?)(?:/(?P<what>mean|std))?")
@@ -79,13 +66,9 @@ def _by_name() -> Mapping[str, tuple[str, int]]:
 
 
 @functools.cache
-def _patterns() -> tuple[tuple[re.Pattern[str], str, int], ...]:
-    """Return names in which <x> stands for any words, as patterns, with their quantity and place."""
-    return tuple(
-        (re.compile(".+".join(map(re.escape, _WORDS.split(name)))), quantity, place)
-        for name, (quantity, place) in _by_name().items()
-        if _WORDS.search(name)
-    )
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return a name as a pattern, in which <x> stands for any words."""
+    return re.compile(".+".join(map(re.escape, _WORDS.split(name.lower()))))
 
 
 def _plain(name: str) -> list[str]:
@@ -94,35 +77,35 @@ def _plain(name: str) -> list[str]:
     return [low, *(low[len(prefix) :] for prefix in _PREFIXES if low.startswith(prefix))]
 
 
+@functools.lru_cache(maxsize=4096)
 def resolve(name: str) -> tuple[str, int] | None:
     """The quantity that a column holds, and its rank among columns of the same quantity."""
     for candidate in _plain(name):
         if candidate in _by_name():
             return _by_name()[candidate]
-        for pattern, quantity, place in _patterns():
-            if pattern.fullmatch(candidate):
-                return quantity, place
+        for known, found in _by_name().items():
+            if "<" in known and _pattern(known).fullmatch(candidate):
+                return found
     return None
-
-
-def _is(column: str, name: str) -> bool:
-    """Return whether a log's column is what a framework calls so."""
-    pattern = ".+".join(map(re.escape, _WORDS.split(name.lower())))
-    return any(re.fullmatch(pattern, candidate) for candidate in _plain(column))
 
 
 def framework_of(sources: Mapping[str, str]) -> str:
     """Return the framework that calls most of these quantities so, `trl` where none does. sources: column by quantity."""
-    counts = {
-        framework: sum(
-            any(_is(column, name) for name in names_of(quantity).get(framework, ()))
+
+    def count(framework: str) -> int:
+        return sum(
+            any(
+                _pattern(name).fullmatch(candidate)
+                for name in names_of(quantity).get(framework, ())
+                for candidate in _plain(column)
+            )
             for quantity, column in sources.items()
         )
-        for framework in ("trl", *known_names()["frameworks"])
-    }
-    return max(counts, key=lambda framework: counts[framework])
+
+    return max(("trl", *known_names()["frameworks"]), key=count)
 
 
+@functools.lru_cache(maxsize=4096)
 def part_of(name: str) -> tuple[str, str] | None:
     """(part, mean or std) where the column is of one part of the reward."""
     for candidate in _plain(name):
@@ -132,49 +115,57 @@ def part_of(name: str) -> tuple[str, str] | None:
     return None
 
 
+def is_known(name: str) -> bool:
+    """Return whether a column is of a quantity, or of a part of the reward."""
+    return bool(resolve(name) or part_of(name))
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings beside a log by their dotted names, none where no file holds any."""
     folder = path if path.is_dir() else path.parent
     for file in (folder / name for name in _BESIDE):
         try:
             if file != path and file.is_file() and file.stat().st_size <= _LARGEST:
-                return dict(_flat(read_yaml(file), "", set()))
+                return dict(dotted(read_yaml(file)))
         except (InputError, OSError, ValueError, RecursionError):
             continue
     return {}
 
 
-def _flat(tree: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield what a tree holds. seen: an alias that stands a thousand times is gone through once."""
-    if not isinstance(tree, Mapping) or id(tree) in seen:
-        return
-    seen.add(id(tree))
-    for key, value in tree.items():
-        value = value["value"] if isinstance(value, Mapping) and "value" in value else value
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.", seen)
-        else:
-            yield f"{prefix}{key}", value
+def dotted(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a tree holds, names of levels parted by dots. An alias that stands a thousand times is gone through once."""
+    below, seen = [("", tree)], set()
+    while below:
+        prefix, tree = below.pop()
+        if isinstance(tree, Mapping) and id(tree) not in seen:
+            seen.add(id(tree))
+            for key, value in tree.items():
+                value = value["value"] if isinstance(value, Mapping) and "value" in value else value
+                if isinstance(value, Mapping):
+                    below.append((f"{prefix}{key}.", value))
+                else:
+                    yield f"{prefix}{key}", value
 
 
 @functools.cache
-def _arguments() -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("arguments.yaml"))
+def _argument(name: str) -> Mapping[str, Any]:
+    """Return what arguments.yaml says of TRL's argument, nothing where it is not in it."""
+    found: Mapping[str, Any] = read_yaml(Path(__file__).with_name("arguments.yaml")).get(name, {})
     return found
 
 
 def argument_name(name: str, framework: str) -> str:
     """Return what a trainer calls the argument that TRL calls so; TRL's name where none is known."""
-    return str(_arguments().get(name, {}).get("names", {}).get(framework, name))
+    return str(_argument(name).get("names", {}).get(framework, name))
 
 
 def argument_value(settings: Mapping[str, Any], name: str) -> Any:
     """Return the value of TRL's argument, by whatever name the settings have it; None where they do not."""
-    names = [name, *_arguments().get(name, {}).get("names", {}).values()]
+    names = [name, *_argument(name).get("names", {}).values()]
     return next((settings[each] for each in names if each in settings), None)
 
 
 def shown_by(name: str) -> tuple[str, str]:
     """Return the quantity whose largest value is the argument's, "" for none, and the one that must be above 0 for it."""
-    known = _arguments().get(name, {})
+    known = _argument(name)
     return str(known.get("shows", "")), str(known.get("where", ""))

@@ -9,24 +9,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlvr_debug.errors import InputError, hint, short
-from rlvr_debug.logs.names import part_of, resolve
-
-__all__ = [
-    "EXPECTED",
-    "TABLES",
-    "Rows",
-    "flat",
-    "is_structured",
-    "parquet_rows",
-    "rank_of",
-    "structured_rows",
-]
+from rlvr_debug.logs.names import is_known
 
 EXPECTED = (
     "expected trainer_state.json, a logger's own file, a trainer's console output, or a log or table of completions as "
@@ -70,12 +59,8 @@ def is_structured(path: Path, first: str) -> bool:
     if first[0] in "{[":
         return _JSON.match(first) is not None
     names = next(csv.reader([first], delimiter=max(",;\t", key=first.count)), [])
-    return by_name in TABLES or (len(names) > 1 and any(_is_known(name) for name in names))
-
-
-def _is_known(name: str) -> bool:
-    plain = _RUN_COLUMN.sub(r"\g<name>", name)
-    return bool(resolve(plain) or part_of(plain))
+    known = (is_known(_RUN_COLUMN.sub(r"\g<name>", name)) for name in names)
+    return by_name in TABLES or (len(names) > 1 and any(known))
 
 
 def parquet_rows(path: Path, data: bytes) -> Rows:
@@ -204,8 +189,9 @@ def _csv(path: Path, text: str, run: str) -> Rows:
         raise InputError(
             f"{path}:1: found {short(first)}, expected a header of several columns; {EXPECTED}"
         )
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        lines = list(_numbered(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)))
+        lines = [(reader.line_num, each) for each in reader if any(cell.strip() for cell in each)]
     except csv.Error as error:
         raise InputError(f"{path}: expected CSV, found: {error}") from None
     if not lines:
@@ -228,12 +214,6 @@ def _csv(path: Path, text: str, run: str) -> Rows:
     return Rows("CSV", rows, tuple(notes))
 
 
-def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    for values in reader:
-        if any(value.strip() for value in values):
-            yield reader.line_num, values
-
-
 def _header(path: Path, names: Sequence[str], run: str) -> tuple[list[str | None], list[str]]:
     """Names of columns; None for one that is left out: the bands of a chart of Weights & Biases, and its other runs."""
     kept: list[str | None] = [None if _EXTREMES.search(name) else name for name in names]
@@ -250,11 +230,9 @@ def _header(path: Path, names: Sequence[str], run: str) -> tuple[list[str | None
     notes = []
     if all(not name or _number_like(name) for name in names):
         raise InputError(f"{path}:1: found numbers, expected a header of names")
-    seen = set()
-    for name in kept:
-        if name and name in seen:
+    for place, name in enumerate(kept):
+        if name and name in kept[:place]:
             raise InputError(f"{path}:1: column {short(name)} stands twice, expected once")
-        seen.add(name)
     if "" in names:
         notes.append("a column without a name was left out")
     return [name or None for name in kept], notes

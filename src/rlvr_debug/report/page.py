@@ -18,7 +18,8 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from rlvr_debug.causes import Hypothesis, in_order, load_hypothesis, phase_of
+from rlvr_debug.causes import in_order, load_hypothesis, phase_of
+from rlvr_debug.causes.base import Hypothesis
 from rlvr_debug.files import read_json, read_table, read_text
 from rlvr_debug.replay.variants import consequences_for, segments_for
 from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success_criteria

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.advantages import follows
 from rlvr_debug.causes.check import LARGE, MILD, Reading, graded
-from rlvr_debug.causes.groups import SAME, group_where, groups_of, of_early_groups
+from rlvr_debug.causes.groups import SAME, follows, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Array, Log
 
 _TINY_STD = 0.1

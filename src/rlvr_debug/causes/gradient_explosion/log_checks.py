@@ -32,11 +32,9 @@ def not_finite(log: Log) -> Reading | None:
 def gradient_large(log: Log) -> Reading | None:
     norms = log.series("grad_norm")
     median, largest = float(np.median(norms)), float(norms.max())
-    strength = graded(median, _NORMS)
-    if not strength:
-        return Reading(0, {"median": median, "largest": largest})
-    values = {"median": median, "largest": largest, "left": 1 / median}
-    return Reading(strength, values, min(1.0, np.log10(median) / 6))
+    left = 1 / median if median else np.inf
+    values = {"median": median, "largest": largest, "left": left}
+    return Reading(graded(median, _NORMS), values, min(1.0, np.log10(max(1.0, median)) / 6))
 
 
 def gradient_grows(log: Log) -> Reading | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.advantages import follows
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded, trend
-from rlvr_debug.causes.groups import DEAD, dead, group_where, groups_of, of_early_groups
+from rlvr_debug.causes.groups import DEAD, dead, follows, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Log
 
 _COPIES = {LARGE: 0.5, STOPS: 0.9}

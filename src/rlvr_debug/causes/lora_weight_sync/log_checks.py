@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, Reading, late, trend
+from rlvr_debug.causes.check import LARGE, Reading, late, trend
 from rlvr_debug.causes.sampler_gap import gap
-from rlvr_debug.logs.log import Array, Log
+from rlvr_debug.logs.log import Log
 
 _GAP_GROWTH = 5.0
 _FEWEST = 6
-_MOVED = 0.05  # nats that a policy has left its reference by
-_STILL = 1.5  # standard errors between thirds
-_ERRORS = 3.0
-_SEEN = 0.2  # of the reward
-_FAR = 1.0  # nats
+_FAR = 1.0  # nats: e times as likely as by the reference
 _ALIKE = 0.2  # of the first third
 
 
@@ -33,28 +29,13 @@ def sampler_drifts(log: Log) -> Reading | None:
 
 
 def moves_in_vain(log: Log) -> Reading | None:
-    """A policy that moves while what is sampled stays as it was: rewards, their spread and lengths."""
+    """A policy that writes other replies than its reference, while what is sampled stays as it was: rewards, spread, lengths."""
     if gap(log) is not None:  # that says it better
         return None
     far = late(log.series("kl"))
-    thirds = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
-    found = [each for each in thirds if each is not None]
-    if len(found) < len(thirds):
+    found = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
+    if not all(found):
         return None
-    reward = found[0]
-    # that nothing changes says something where a change would have been seen
-    sees = _ERRORS * _error(log.series("reward")) <= _SEEN * abs(reward.first)
-    still = sees and all(abs(each.z) < _STILL for each in found)
-    earns = reward.last > 0
-    strength = MILD if far >= _MOVED and still and earns else 0
-    # e times as likely as by the reference, and yet all that is written and earned is as before
-    alike = all(abs(each.change) < _ALIKE * abs(each.first) for each in found)
-    if far >= _FAR and alike and earns:
-        strength = LARGE
-    return Reading(strength, {"late": far}, min(1.0, far))
-
-
-def _error(values: Array) -> float:
-    """Return the standard error of the difference of the means of two thirds."""
-    third = values.size // 3
-    return float(np.sqrt((values[:third].var(ddof=1) + values[-third:].var(ddof=1)) / third))
+    alike = all(each and abs(each.change) < _ALIKE * abs(each.first) for each in found)
+    earns = found[0] is not None and found[0].last > 0
+    return Reading(LARGE if far >= _FAR and alike and earns else 0, {"late": far}, min(1.0, far))

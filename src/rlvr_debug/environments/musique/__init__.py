@@ -8,20 +8,14 @@ from typing import Any
 from rlvr_debug.environments.musique.environment import MuSiQue
 from rlvr_debug.environments.musique.policies import POLICIES
 from rlvr_debug.environments.musique.retrieval import STRATEGIES
-from rlvr_debug.environments.musique.rows import MuSiQueRow
-from rlvr_debug.environments.musique.synthetic import synthetic_musique
+from rlvr_debug.environments.musique.rows import MuSiQueRow, synthetic_musique
 from rlvr_debug.environments.task import Lengths, Task, shares
 
 
 def _synthetic(settings: Mapping[str, Any]) -> Iterator[MuSiQueRow]:
-    return synthetic_musique(
-        settings["rows"],
-        hops=shares(settings["hops"]),
-        paragraphs=settings["paragraphs"],
-        same_relation=settings["same_relation"],
-        seed=settings["seed"],
-        heldout=settings["heldout"],
-    )
+    names = ("paragraphs", "same_relation", "seed", "heldout")
+    others = {name: settings[name] for name in names}
+    return synthetic_musique(settings["rows"], hops=shares(settings["hops"]), **others)
 
 
 TASK = Task(

@@ -10,30 +10,25 @@ from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.task import Policy, tool_call
 
 
-def oracle(row: MuSiQueRow, turn: int) -> str:
+def _oracle(row: MuSiQueRow, turn: int) -> str:
     """Look every hop up with its own question, then answer and cite as the row says."""
     if turn < row.hops:
         return _look_up(_hop_question(row, turn))
     return _final(row.answer, row.supporting)
 
 
-def rememberer(row: MuSiQueRow, turn: int) -> str:
-    """Know the answer, and neither look it up nor cite it."""
-    return _final(row.answer, [])
-
-
-def guesser(row: MuSiQueRow, turn: int) -> str:
+def _guesser(row: MuSiQueRow, turn: int) -> str:
     """Look a random title up, then answer and cite at random."""
     paragraph = random.Random(f"guess {row.id} {turn}").choice(row.paragraphs)
     return _final(paragraph.title, [paragraph.idx]) if turn else _look_up(paragraph.title)
 
 
-def copier(row: MuSiQueRow, turn: int) -> str:
+def _copier(row: MuSiQueRow, turn: int) -> str:
     """Look the question up, answer with the question, cite the first paragraph."""
     return _final(row.question, [row.paragraphs[0].idx]) if turn else _look_up(row.question)
 
 
-def spammer(row: MuSiQueRow, turn: int) -> str:
+def _spammer(row: MuSiQueRow, turn: int) -> str:
     """Look all titles up in three calls, answer and cite everything there is."""
     titles = [p.title for p in row.paragraphs]
     if turn < 3:
@@ -41,25 +36,20 @@ def spammer(row: MuSiQueRow, turn: int) -> str:
     return _final(" ".join(titles), [p.idx for p in row.paragraphs])
 
 
-def formatter(row: MuSiQueRow, turn: int) -> str:
-    """Say nothing, in the right format."""
-    return _final("", [])
-
-
-def spoiler(row: MuSiQueRow, turn: int) -> str:
+def _spoiler(row: MuSiQueRow, turn: int) -> str:
     """Answer the first distractor's title, and cite every paragraph that does not support."""
     distractors = [p for p in row.paragraphs if not p.is_supporting]
     return _final(distractors[0].title if distractors else "", [p.idx for p in distractors])
 
 
 POLICIES: dict[str, Policy] = {
-    "oracle": oracle,
-    "answer without retrieval": rememberer,
-    "random": guesser,
-    "copy the question": copier,
-    "citation spammer": spammer,
-    "format only": formatter,
-    "spoiler": spoiler,
+    "oracle": _oracle,
+    "answer without retrieval": lambda row, turn: _final(row.answer, []),
+    "random": _guesser,
+    "copy the question": _copier,
+    "citation spammer": _spammer,
+    "format only": lambda row, turn: _final("", []),
+    "spoiler": _spoiler,
 }
 
 

@@ -24,8 +24,6 @@ from rlvr_debug.logs.structured import (
     structured_rows,
 )
 
-__all__ = ["EXPECTED", "Rows", "read_rows"]
-
 _MOST_BYTES = 256 * 1024 * 1024  # of what is not read line by line
 _HEAD = 65536
 # what is not read, by how its bytes begin and by how its name ends
@@ -36,7 +34,19 @@ _ENCODED = {b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-
 def read_rows(path: Path, run: str = "") -> Rows:
     """Raises InputError, one line, for a file that is not a log. run: which one of a chart of several."""
     _check_file(path)
-    found = _logger_rows(path) or _file_rows(path, run)
+    if "tfevents" in path.name:
+        from rlvr_debug.logs.loggers import tensorboard_rows
+
+        found = Rows("TensorBoard's events", tensorboard_rows(path))
+    elif path.suffix.lower() == ".wandb":
+        from rlvr_debug.logs.loggers import wandb_rows
+
+        logged, whole = wandb_rows(path)
+        rows = [flat(row, path, number) for number, row in enumerate(logged, 1)]
+        notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
+        found = Rows("a run of Weights & Biases", rows, notes)
+    else:
+        found = _file_rows(path, run)
     if run and found.kind != "CSV":
         raise InputError(
             f"--run {run}: {path} is {found.kind}, expected an export of several runs as CSV"
@@ -44,22 +54,6 @@ def read_rows(path: Path, run: str = "") -> Rows:
     if not found.rows:
         raise InputError(f"{path}: found no rows, {EXPECTED}")
     return found
-
-
-def _logger_rows(path: Path) -> Rows | None:
-    """Return the rows of a file that is a logger's own by its name."""
-    if "tfevents" in path.name:
-        from rlvr_debug.logs.loggers import tensorboard_rows
-
-        return Rows("TensorBoard's events", tensorboard_rows(path))
-    if path.suffix.lower() == ".wandb":
-        from rlvr_debug.logs.loggers import wandb_rows
-
-        logged, whole = wandb_rows(path)
-        rows = [flat(row, path, number) for number, row in enumerate(logged, 1)]
-        notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
-        return Rows("a run of Weights & Biases", rows, notes)
-    return None
 
 
 def _file_rows(path: Path, run: str) -> Rows:
@@ -71,10 +65,10 @@ def _file_rows(path: Path, run: str) -> Rows:
         if begin[:2] == b"\x1f\x8b":
             plain = _whole(path, gzip.GzipFile(fileobj=stream))
             return _text_rows(path, io.BytesIO(plain), run)
-        encoding = next((name for mark, name in _ENCODED.items() if begin.startswith(mark)), "")
-        if encoding:
-            text = _decoded(path, _whole(path, stream), encoding)
-            return _text_rows(path, io.BytesIO(text.encode("utf-8", "replace")), run)
+        for mark, encoding in _ENCODED.items():
+            if begin.startswith(mark):
+                text = _decoded(path, _whole(path, stream), encoding)
+                return _text_rows(path, io.BytesIO(text.encode("utf-8", "replace")), run)
         return _text_rows(path, stream, run)
 
 

@@ -24,25 +24,18 @@ _NAMES = {
 class Console(Reader):
     name = "NeMo-RL's console"
     marks = ("•".encode(), b"Step")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._step: float | None = None
-        self._begun = False
+    _step: float | None = None
+    _begun = False
 
     def read(self, line: Line) -> None:
         if step := _STEP.search(line.text):
             self._step, self._begun = float(step[1]), False
         elif figure := _FIGURE.match(line.text):
-            name = _NAMES.get(figure["label"])
-            if name and self._step is not None:
-                self._figure(self._step, name, float(figure["value"]), line)
-            elif name:
-                self.miss(line)
-
-    def _figure(self, step: float, name: str, value: float, line: Line) -> None:
-        if self._begun:
-            self.join({name: value}, line)
-        else:
-            self.add({"step": step, name: value}, line, "step", step)
-            self._begun = True
+            name, value = _NAMES.get(figure["label"]), float(figure["value"])
+            if name and self._step is None:
+                self.almost = self.almost or line
+            elif name and self._begun:
+                self.join({name: value}, line)
+            elif name and self._step is not None:
+                self.add({"step": self._step, name: value}, line, "step", self._step)
+                self._begun = True

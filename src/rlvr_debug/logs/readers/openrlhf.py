@@ -33,7 +33,6 @@ class Console(Dictionaries):
     def __init__(self) -> None:
         super().__init__()
         self._bars: list[tuple[Values, Line]] = []
-        self._whole = False
 
     def read(self, line: Line) -> None:
         bar = _BAR.search(line.text)
@@ -58,7 +57,7 @@ class Console(Dictionaries):
         elif is_metrics(values):
             self.add({"global_step": at, **values}, line, "step", at)
         else:
-            self.miss(line)
+            self.almost = self.almost or line
 
     def end(self) -> None:
         super().end()

@@ -52,4 +52,4 @@ class Console(Reader):
             order = "sampling" if "reward/all/mean" in values else "training"
             self.add({"step": step, **values}, line, order, step)
         else:
-            self.miss(line)
+            self.almost = self.almost or line

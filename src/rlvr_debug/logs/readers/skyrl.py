@@ -12,10 +12,7 @@ _STEP = re.compile(r"\bStep (\d+):\s*$")
 class Console(Dictionaries):
     name = "SkyRL's console"
     marks = (b"Step",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._step: float | None = None
+    _step: float | None = None
 
     def read(self, line: Line) -> None:
         if step := _STEP.search(line.text):
@@ -32,4 +29,4 @@ class Console(Dictionaries):
         if is_metrics(values) or any("/" in name for name in values):
             self.add({"trainer/global_step": step, **values}, line, "step", step)
         else:
-            self.miss(line)
+            self.almost = self.almost or line

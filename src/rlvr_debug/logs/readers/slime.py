@@ -14,10 +14,7 @@ class Console(Dictionaries):
 
     name = "slime's console"
     marks = (b": {'",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._rollout: float | None = None
+    _rollout: float | None = None
 
     def found(self, before: str, values: Values, line: Line) -> None:
         kind = _KIND.search(before)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Sequence
 
 from rlvr_debug.logs.console import NUMBER, Line, Reader, Values, is_metrics
-from rlvr_debug.logs.names import part_of, resolve
+from rlvr_debug.logs.names import is_known
 
 _NUMBER = re.compile(NUMBER)
 _RULE = re.compile(r"[\s|:+─━═-]*")
@@ -18,20 +18,17 @@ _WORDS = re.compile(r"\b(Training|Validation) Loss\b|\bNo log\b")
 class Console(Reader):
     name = "a table of metrics"
     marks = (b"Step", b"reward")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._names: list[str] = []
+    _names: Sequence[str] = ()
 
     def read(self, line: Line) -> None:
         if not self.open and any(sign in line.text for sign in ":={"):
             return
         cells = _cells(line.text)
         if not self._row(cells, line) and not _RULE.fullmatch(line.text):
-            known = [name for name in cells if _is_known(name)]
-            self._names = cells if len(known) > 1 and is_metrics(dict.fromkeys(known)) else []
+            known = [name for name in cells if is_known(name)]
+            self._names = cells if len(known) > 1 and is_metrics(known) else ()
             if self._names:
-                self.miss(line)
+                self.almost = self.almost or line
         self.open = bool(self._names)
 
     def _row(self, cells: list[str], line: Line) -> bool:
@@ -48,11 +45,6 @@ class Console(Reader):
         step = next((values[name] for name in values if name.lower() == "step"), None)
         self.add(values, line, "step", step if isinstance(step, float) else None)
         return True
-
-
-@lru_cache(maxsize=4096)
-def _is_known(name: str) -> bool:
-    return bool(resolve(name) or part_of(name))
 
 
 def _numeric(cell: str) -> bool:

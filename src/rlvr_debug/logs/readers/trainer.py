@@ -28,7 +28,7 @@ class Console(Dictionaries):
         }:
             self.join({name: values[name] for name in values if name.startswith("eval_")}, line)
         elif not is_metrics(values):
-            self.miss(line)
+            self.almost = self.almost or line
         else:
             self._row(before, values, line)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr_debug.logs.console import NUMBER, Line, Reader, rounded_away
+from rlvr_debug.logs.console import NUMBER, Line, Reader, number
 
 _STEP = re.compile(r"\bstep:(\d+)(?= - )")
 _PAIR = re.compile(rf" - ([^\s:][^:]{{0,300}}):(?:[\w.]+\()?({NUMBER})\)?(?=\s|$|\[|\x1b)")
@@ -15,38 +15,28 @@ _WRAPPED = re.compile(rf"[^\s{{}}']*:{NUMBER}(?: - |$)")
 class Console(Reader):
     name = "verl's console"
     marks = (b"step:",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._text = ""
-        self._line: Line | None = None
+    _text = ""
+    _line: Line | None = None
 
     def read(self, line: Line) -> None:
         step = _STEP.search(line.text)
         if step:
-            self._take()
+            self.end()
             self._text, self._line = line.text[step.start() :], line
         elif self._line and _WRAPPED.match(line.text):
             self._text += line.text
         elif self._line:
-            self._take()
+            self.end()
         self.open = self._line is not None
 
     def end(self) -> None:
-        self._take()
-
-    def _take(self) -> None:
         if not self._line:
             return
         step = _STEP.match(self._text)
-        found = {
-            name: float(value)
-            for name, value in _PAIR.findall(self._text)
-            if not rounded_away(name, value)
-        }
+        found = {name: number(name, value) for name, value in _PAIR.findall(self._text)}
         if step and found:
             at = float(step[1])
             self.add({"step": at, **found}, self._line, "step", at)
         else:
-            self.miss(self._line)
+            self.almost = self.almost or self._line
         self._text, self._line = "", None

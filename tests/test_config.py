@@ -166,8 +166,14 @@ def test_arms_that_are_told_the_same_share_all_their_runs() -> None:
 
 
 def test_the_schema_the_settings_and_the_stages_name_the_same_things() -> None:
-    from rlvr_debug.grpo.advantages import MULTI_OBJECTIVE_AGGREGATIONS, SCALINGS
-    from rlvr_debug.grpo.objective import AGGREGATIONS, KL_ESTIMATORS, KL_PLACES, LEVELS
+    from rlvr_debug.grpo.objective import (
+        AGGREGATIONS,
+        KL_ESTIMATORS,
+        KL_PLACES,
+        LEVELS,
+        MULTI_OBJECTIVE_AGGREGATIONS,
+        SCALINGS,
+    )
     from rlvr_debug.grpo.stages import Stages
     from rlvr_debug.grpo.trainer import SCHEDULES
     from rlvr_debug.sampling.rollouts import TRUNCATION_SIDES

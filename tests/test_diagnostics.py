@@ -34,18 +34,19 @@ from rlvr_debug.grpo.trainer import build_optimizer
 from rlvr_debug.grpo.update import accumulate
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.readers import Rows
-from rlvr_debug.metrics.conversations import (
+from rlvr_debug.metrics.logprobs import TINY_STD, gradient_metrics, kl_metrics, loss_terms
+from rlvr_debug.metrics.observer import open_trackers
+from rlvr_debug.metrics.rollouts import (
     ROLES,
     conversation_metrics,
+    group_metrics,
+    part_metrics,
+    pass_at_k,
+    quantiles,
     roles,
     token_metrics,
 )
-from rlvr_debug.metrics.gradients import TINY_STD, gradient_metrics, loss_terms
-from rlvr_debug.metrics.logprobs import kl_metrics
-from rlvr_debug.metrics.rewards import group_metrics, part_metrics, pass_at_k
 from rlvr_debug.metrics.settings import DiagnosticSettings
-from rlvr_debug.metrics.summaries import quantiles
-from rlvr_debug.metrics.trackers import open_trackers
 from rlvr_debug.metrics.weights import change_metrics, expected_change, lora_norm, weight_change
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment
@@ -582,7 +583,7 @@ def test_trackers_are_given_each_row_as_it_comes(
 def test_a_tracker_that_is_not_installed_is_one_line_that_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr_debug.metrics.trackers.find_spec", lambda name: None)
+    monkeypatch.setattr("rlvr_debug.metrics.observer.find_spec", lambda name: None)
     with (
         pytest.raises(InputError, match=r"names wandb.* pip install wandb$"),
         open_trackers(["wandb"], tmp_path, "run", {}),

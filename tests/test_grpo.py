@@ -20,10 +20,9 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
-from rlvr_debug.grpo.advantages import SCALINGS, advantages
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.loss import Targets, policy_loss
-from rlvr_debug.grpo.objective import AGGREGATIONS, Totals, kl_estimate
+from rlvr_debug.grpo.objective import AGGREGATIONS, SCALINGS, Totals, advantages, kl_estimate
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.grpo.stages import Stages

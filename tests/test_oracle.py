@@ -21,17 +21,24 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.grpo.advantages import SCALINGS, advantages, normalize_then_sum
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.loss import Experience, Targets
-from rlvr_debug.grpo.objective import AGGREGATIONS, LEVELS, Totals, importance_weights
+from rlvr_debug.grpo.objective import (
+    AGGREGATIONS,
+    LEVELS,
+    SCALINGS,
+    Totals,
+    advantages,
+    importance_weights,
+    normalize_then_sum,
+)
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.sequences import Batch, without_truncated
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.update import accumulate, batch_logprobs
 from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, sampler_metrics
-from rlvr_debug.metrics.rewards import group_metrics, part_metrics
+from rlvr_debug.metrics.rollouts import group_metrics, part_metrics
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.params import load_params
 

@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.grpo.advantages import advantages, normalize_then_sum
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.objective import (
     AGGREGATIONS,
     KL_ESTIMATORS,
     LEVELS,
     Totals,
+    advantages,
     clipped_objective,
     importance_ratio,
     importance_weights,
     kl_estimate,
+    normalize_then_sum,
     penalized,
 )
 from rlvr_debug.grpo.settings import TrainingSettings

@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.advantages import advantages, assign
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.objective import (
     Totals,
+    advantages,
     aggregate,
+    assign,
     clipped_objective,
     importance_ratio,
     importance_weights,

@@ -7,9 +7,13 @@ faulty stage cannot hide itself. docs/diagnostics.md has every name with its def
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -17,18 +21,32 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from rlvr_debug.grpo.advantages import advantages, batch_advantages
+from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.loss import Targets
-from rlvr_debug.grpo.objective import Totals
+from rlvr_debug.grpo.objective import Totals, advantages, batch_advantages
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.sequences import without_truncated
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState
-from rlvr_debug.metrics.conversations import conversation_metrics, roles, token_metrics
-from rlvr_debug.metrics.gradients import gradient_error, gradient_metrics, loss_terms
-from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, ratio_metrics, sampler_metrics
-from rlvr_debug.metrics.rewards import advantage_metrics, group_metrics, part_metrics
-from rlvr_debug.metrics.rollouts import rollout_records
+from rlvr_debug.metrics.logprobs import (
+    clip_metrics,
+    gradient_error,
+    gradient_metrics,
+    kl_metrics,
+    loss_terms,
+    ratio_metrics,
+    sampler_metrics,
+)
+from rlvr_debug.metrics.rollouts import (
+    advantage_metrics,
+    as_sampled,
+    conversation_metrics,
+    group_metrics,
+    part_metrics,
+    roles,
+    token_metrics,
+    token_texts,
+)
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.metrics.weights import (
     ExpectedChange,
@@ -38,6 +56,7 @@ from rlvr_debug.metrics.weights import (
     lora_norm,
     weight_change,
 )
+from rlvr_debug.sampling.rollouts import Rollout
 
 
 class RunObserver(Observer):
@@ -178,6 +197,7 @@ def _right_targets(step: Step, right: Tensor | None) -> tuple[Targets, Totals]:
     return targets, replace(given.totals, tokens=int(mask.sum()))
 
 
+_DIGITS = 6  # of a rollout's log-probabilities and advantages
 _NEAR = 10  # tokens from the limit that count as at it
 
 
@@ -214,3 +234,117 @@ def debug_metrics(step: Step) -> dict[str, float]:
         found["ref_logp_mean"] = float(reference.mean())
         found |= {f"kl_{name}": float(getattr(kl, name)()) for name in ("mean", "max", "min")}
     return {f"debug/{name}": value for name, value in found.items()}
+
+
+PROJECT = "rlvr-debug"
+# accelerate's names, which are also those of the packages
+_PACKAGES = ("tensorboard", "wandb")
+
+
+@contextmanager
+def open_trackers(
+    names: Sequence[str], folder: Path, run_name: str, config: Mapping[str, Any]
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that logs one row at its step. Files go under `folder`.
+
+    Weights & Biases sends nothing unless WANDB_MODE says so; `wandb sync` uploads what it wrote. Raise
+    InputError for a tracker that is not installed.
+    """
+    for name in names:
+        if name in _PACKAGES and find_spec(name) is None:
+            raise InputError(
+                f"diagnostics.trackers names {name}, and the package is not installed: "
+                f"pip install {name}"
+            )
+    trackers = [_tracker(name, folder, run_name) for name in names]
+    for tracker in trackers:
+        tracker.start()
+        tracker.store_init_configuration(dict(config))
+
+    def log(row: Mapping[str, Any]) -> None:
+        values = {name: value for name, value in row.items() if name != "step"}
+        for tracker in trackers:
+            tracker.log(values, step=row["step"])
+
+    try:
+        yield log
+    finally:
+        for tracker in trackers:
+            tracker.finish()
+
+
+def _tracker(name: str, folder: Path, run_name: str) -> Any:
+    from accelerate.state import PartialState
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    PartialState()  # trackers ask it which process they are in
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = LOGGER_TYPE_TO_CLASS[name]
+    options = {}
+    if name == "wandb":
+        mode = os.environ.get("WANDB_MODE", "offline")
+        options = {"dir": str(folder), "name": run_name, "mode": mode}
+    where = [str(folder)] if kind.requires_logging_directory else []
+    return kind(PROJECT, *where, **options)
+
+
+def rollout_records(step: Step, count: int, served: str = "") -> list[dict[str, Any]]:
+    """Return a line for each of the first `count` rollouts. served: the policy that a server sampled with."""
+    chat, advantages = step.training.chat, step.experience.targets.advantages
+    size = step.training.settings.group_size
+    return [
+        {
+            "step": step.number,
+            **({"served": served} if served else {}),
+            "group": b // size,
+            "rollout": b,
+            "row": rollout.row.id,
+            "reward": rollout.reward,
+            "parts": rollout.parts,
+            "advantage": round(float(advantages[b]), _DIGITS),
+            **as_sampled(rollout, _sampler(rollout), chat),
+            "trained": _trained(b, step),
+        }
+        for b, rollout in enumerate(step.rollouts[:count])
+    ]
+
+
+def _sampler(rollout: Rollout) -> list[float | None]:
+    values: list[float | None] = []
+    for segment in rollout.segments:
+        found = [round(value, _DIGITS) for value in segment.logprobs]
+        values += found or [None] * len(segment.ids)
+    return values
+
+
+def _trained(b: int, step: Step) -> dict[str, Any]:
+    batch, reference = step.experience.batch, step.reference
+    length = int(batch.real[b].sum())
+    sampled, counted = batch.sampled[b, :length], batch.loss[b, :length]
+    known = counted | sampled
+    known[0] = False  # the first token has no prediction
+    ids = batch.ids[b, :length].tolist()
+    roles = 2 * (sampled.cumsum(0) > 0) - sampled.long()
+    advantages = step.experience.targets.advantages[b].expand(length)
+    return {
+        "ids": ids,
+        "text": token_texts(ids, step.training.chat),
+        "role": "".join("pat"[role] for role in roles.tolist()),
+        "loss": _bits(counted),
+        "attention": _bits(batch.attention[b, :length]),
+        "sampler": _values(batch.sampler[b, :length], sampled),
+        "trainer": _values(step.update.logprobs[b, :length], known),
+        "reference": None if reference is None else _values(reference[b, :length], known),
+        "advantage": _values(advantages, counted),
+    }
+
+
+def _bits(mask: Tensor) -> str:
+    return "".join("01"[bit] for bit in mask.tolist())
+
+
+def _values(values: Tensor, where: Tensor) -> list[float | None]:
+    return [
+        round(value, _DIGITS) if there else None
+        for value, there in zip(values.tolist(), where.tolist(), strict=True)
+    ]

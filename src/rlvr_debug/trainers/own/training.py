@@ -25,8 +25,7 @@ from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.sync_check import SyncCheck
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
-from rlvr_debug.metrics.observer import RunObserver
-from rlvr_debug.metrics.trackers import open_trackers
+from rlvr_debug.metrics.observer import RunObserver, open_trackers
 from rlvr_debug.models.adapters import ADAPTER, link_adapter
 from rlvr_debug.models.base_model import kernels, load_model, one_thread, save_weights
 from rlvr_debug.models.places import weight_files

@@ -26,8 +26,7 @@ from transformers import TrainerCallback
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.files import write_jsonl
 from rlvr_debug.grpo.policy import Policy
-from rlvr_debug.metrics.conversations import conversation_metrics
-from rlvr_debug.metrics.rewards import group_metrics, part_metrics
+from rlvr_debug.metrics.rollouts import conversation_metrics, group_metrics, part_metrics
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.metrics.weights import (
     ExpectedChange,

@@ -29,8 +29,8 @@ from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.trainers.protocol import RECORDED, Asked, save_trained
+from rlvr_debug.trainers.trl import options_of
 from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
-from rlvr_debug.trainers.trl.config import options_of
 
 
 def main() -> None:

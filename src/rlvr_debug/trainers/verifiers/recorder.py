@@ -16,8 +16,7 @@ from transformers import TrainerCallback
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.files import write_jsonl
-from rlvr_debug.metrics.conversations import conversation_metrics
-from rlvr_debug.metrics.rewards import group_metrics, part_metrics
+from rlvr_debug.metrics.rollouts import conversation_metrics, group_metrics, part_metrics
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.trainers.verifiers.server import Server

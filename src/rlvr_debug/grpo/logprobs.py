@@ -1,6 +1,6 @@
-"""Log-probabilities of given tokens under the policy.
+"""Log-probabilities of given tokens under the policy; what sequences share from the first token on is computed once.
 
-Axes: B sequences, T tokens.
+Axes: B sequences, b of one tree, T tokens, R trees, N nodes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from rlvr_debug.models.architectures import why_unread
 
 @dataclass(frozen=True)
 class Tree:
-    """Sequences whose tokens are nodes of one tree.
-
-    rows, lengths: [b], which sequences, and how long. places: [b, T], the node of each of their tokens. ids, depth, seen:
-    [N], each node's token, its position, and whether it may be attended to.
-    """
+    """Sequences whose tokens are nodes of one tree: rows, lengths [b]; places [b, T], each token's node; ids, depth, seen [N]."""
 
     rows: Tensor
     lengths: Tensor
@@ -43,11 +39,10 @@ class Tree:
 
 
 def prefix_trees(ids: Tensor, seen: Tensor, lengths: Tensor, *, shared: bool = True) -> list[Tree]:
-    """Return the trees of these sequences, small ones first.
+    """Return the trees of these sequences, small ones first. ids, seen (what may be attended to): [B, T]; lengths: [B].
 
-    ids, seen (what may be attended to): [B, T]; lengths: [B], at least 1. A sequence joins a tree where it shares at least
-    half of itself with the one before it, as long as the tree stays below two of the longest sequence: attention costs the
-    square. shared: else each sequence is a tree.
+    A sequence joins a tree where it shares half of itself with the one before it, and the tree stays below two of the longest
+    sequence: attention costs the square. shared: else each sequence is a tree.
     """
     keys = torch.where(torch.arange(ids.shape[1]) < lengths[:, None], 2 * ids + seen.long(), -1)
     # any order does in which sequences that begin alike are neighbours
@@ -87,11 +82,9 @@ def _tree(sequences: Sequence[tuple[int, int]], ids: Tensor, seen: Tensor, lengt
 
 @dataclass(frozen=True)
 class Pass:
-    """Trees that go through the model together, padded on the right.
+    """Trees that go through the model together, padded on the right: ids, positions [R, N]; places [b, T] in the flattened nodes.
 
-    ids, positions: [R, N]. mask: [R, 1, N, N], or, where no tree has a branch, [R, N]: a causal model makes the rest of
-    it; None where nothing but padding is hidden, which stands behind all that it could hide from. rows: [b], which
-    sequences. places: [b, T], where their tokens are in the flattened nodes.
+    mask: [R, 1, N, N]; [R, N] where no tree has a branch; None where nothing but padding, which is last, is hidden.
     """
 
     ids: Tensor
@@ -102,10 +95,7 @@ class Pass:
 
 
 def passes(trees: Sequence[Tree], count: int) -> Iterator[Pass]:
-    """Yield the trees in so many passes: processes that share a model run it equally often.
-
-    Where there are fewer trees, the first one goes through again.
-    """
+    """Yield the trees in so many passes, the first tree again where there are fewer: processes run a shared model equally often."""
     bounds = [number * len(trees) // count for number in range(count + 1)]
     for a, b in itertools.pairwise(bounds):
         yield _packed(trees[a:b] or trees[:1])
@@ -141,16 +131,10 @@ def token_logprobs(
     chunk: int = 16,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return log p(ids[b, t] | what the mask lets t see of ids[b, :t]) where `wanted`, else 0: [B, T].
+    """Return log p(ids[b, t] | what the mask lets t see of ids[b, :t]) where `wanted`, else 0: [B, T], as are all three.
 
-    ids, attention_mask, wanted: [B, T]. The logits are divided by the sampling temperature, as the
-    sampler's are. The first token has no prediction. dtype: what the logits are normalised in.
-
-    Sequences are cut after their last wanted token, and what they share from the first token on goes
-    through the model once, on a processor, where its attention takes the mask of a tree. They go through it in as many
-    passes as `chunk` of them at a time would take, short ones first; only what predicts a wanted token goes
-    through the output layer. TRL's GRPOTrainer._get_per_token_logps_and_entropies. A model that is none of FAMILIES is
-    called as it is.
+    What sequences share goes through the model once, on a processor, in as many passes as `chunk` of them at a time would
+    take; only what predicts a wanted token goes through the output layer. A model that is none of FAMILIES is called as is.
     """
     if why_unread(model.config.to_dict()):
         return _of_any_model(model, ids, attention_mask, wanted.bool(), temperature, chunk, dtype)

@@ -1,10 +1,6 @@
-"""The stages of GRPO, each one pure function, and the bundle of them that a trainer runs.
+"""The stages of GRPO, each one pure function, and the bundle of them that a trainer runs (docs/trainer.md).
 
-    rollouts -> trained sequences -> masks -> scores -> advantages -> log-probabilities -> loss
-    -> optimizer step -> weight sync -> saved weights
-
-A variant is another implementation of one stage (causes/); an intervention may swap the right one back.
-docs/trainer.md lists every stage, and the sources of the settings. Axes: B sequences, T tokens.
+A variant is another implementation of one stage (causes/); an intervention may swap the right one back. Axes: [B, T].
 """
 
 from __future__ import annotations
@@ -49,10 +45,7 @@ def trained_tool_turn(segment: Segment, chat: Chat) -> list[int]:
 
 
 def loss_mask(sampled: Tensor, real: Tensor) -> Tensor:
-    """Return which tokens the loss counts, [B, T]: those that the model wrote (`sampled`), no others.
-
-    sampled, real (not padding): bool [B, T].
-    """
+    """Return which tokens the loss counts, [B, T]: those that the model wrote (`sampled`) and are no padding."""
     return sampled & real
 
 

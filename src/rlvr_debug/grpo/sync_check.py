@@ -1,10 +1,7 @@
-"""Did the sampler get the update? Its log-probabilities of some sequences, beside the trainer's.
+"""Did the sampler get the update? Its log-probabilities of some sequences, beside the trainer's. Axes: B, T.
 
-A server holds what it read from files, and a stale one would be studied unseen: it is always asked. In process the
-sampler holds a copy of the trainer's tensors, and a sync that fails is a fault to be studied (causes/lora_weight_sync): it
-is asked where the trainer's option sync_bound says so.
-
-Axes: B sequences, T tokens.
+A server is always asked: it holds what it read from files. The sampler in process, whose failing sync may be what is
+studied, is asked where the option sync_bound says so.
 """
 
 from __future__ import annotations
@@ -29,11 +26,7 @@ _SEQUENCES = 4
 
 @dataclass(frozen=True)
 class SyncCheck:
-    """How a sampler is asked, and how far it may be off.
-
-    `ask` returns the sampler's log-probabilities, at temperature 1, of all tokens but the first of each of
-    these sequences. `bound` is in nats per token, on average; `key` is where params.yaml has it.
-    """
+    """How a sampler is asked for log-probabilities at temperature 1, and how many nats per token it may be off on average."""
 
     ask: Callable[[list[list[int]]], list[list[float]]]
     bound: float
@@ -42,11 +35,7 @@ class SyncCheck:
     def watch(
         self, training: Training, policy: Policy, rollouts: list[Rollout]
     ) -> Callable[[Policy, int], float | None]:
-        """Choose some rollouts, note the trainer's log-probabilities of them before the update, and return
-        what compares them after it: policy and step -> `_gap`.
-
-        They are taken as they were sampled: what a stage makes of them is not the sampler's.
-        """
+        """Note the trainer's log-probabilities of some rollouts, as sampled, before the update; return what compares them after."""
 
         def chosen() -> Batch:
             # spread over the rollouts, as many for each process
@@ -61,11 +50,9 @@ class SyncCheck:
     def _gap(
         self, training: Training, batch: Batch, before: Tensor, policy: Policy, step: int
     ) -> float | None:
-        """Return how far the sampler is from the trainer after the update, None but in the main process.
+        """Return the mean absolute difference of sampler and trainer over sampled tokens, None but in the main process.
 
-        It is the mean absolute difference over sampled tokens, in nats. Raise InputError where it is above
-        the bound, or where the sampler is nearer to what the trainer was than to what it is: an update may
-        move less than the bound, and the arithmetic of a policy that is sure of much is coarser.
+        Raise InputError where it is above the bound, or the sampler is nearer to what the trainer was than to what it is.
         """
         after = _logprobs(training, policy, batch)
         if not training.processes.main:

@@ -1,8 +1,4 @@
-"""GRPO's training loop: a step takes a state and returns the next one.
-
-Not here: the stages (stages.py), the optimizer steps (update.py), several processes (processes.py), and
-whatever is recorded (the observer's methods in training.py).
-"""
+"""GRPO's training loop: a step takes a state, samples rollouts, updates the policy on them and returns the next state."""
 
 from __future__ import annotations
 
@@ -99,10 +95,9 @@ def train(
     checkpoints: Checkpoints | None = None,
     observer: Observer | None = None,
 ) -> TrainingResult:
-    """Train `model` in place. The same arguments give the same bytes of metrics, interrupted or not.
+    """Train `model` in place: the same arguments give the same bytes of metrics, interrupted or not.
 
-    The sampler gets the model's weights first; only the sync stage changes them afterwards. `reference`
-    may be None where there is no KL term and where an adapter is trained.
+    The sampler gets the model's weights first; only the sync stage changes them afterwards.
     """
     settings, stages, processes = training.settings, training.stages, training.processes
     if observer is None or not processes.main:
@@ -144,11 +139,7 @@ def start(training: Training, policy: Policy, sampler: PolicySampler) -> Trainer
 def train_step(
     training: Training, state: TrainerState, observer: Observer
 ) -> tuple[TrainerState, StepRecord]:
-    """Sample a batch, update the policy on it and sync the sampler. Return the next state and the record.
-
-    What the state holds (weights, optimizer, schedule, sampler, generator) changes in place. Only the main
-    process has rollouts, and what it makes of them is sent to the others.
-    """
+    """Sample a batch, update the policy on it and sync the sampler; what the state holds changes in place."""
     settings, stages, processes = training.settings, training.stages, training.processes
     policy, step = state.policy, state.step + 1
 

@@ -1,7 +1,4 @@
-"""One batch -> num_iterations optimizer steps, each accumulated over micro-batches.
-
-Axes: B sequences, T tokens.
-"""
+"""One batch -> num_iterations optimizer steps, each accumulated over micro-batches. Axes: B sequences, T tokens."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ def batch_totals(
 
 
 def batch_logprobs(model: Any, batch: Batch, settings: TrainingSettings, stages: Stages) -> Tensor:
-    """Return log-probabilities of all tokens that were sampled or that the loss counts, [B, T], else 0.
-
-    Only here does a batch go to the model's device, and what comes back is on the CPU.
-    """
+    """Return log-probabilities, on the CPU, of all tokens that were sampled or that the loss counts, [B, T], else 0."""
     device = next(model.parameters()).device
     with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
         return run_stage(
@@ -75,10 +69,7 @@ def accumulate(
     processes: Processes | None = None,
     loss_of: Loss = policy_loss,
 ) -> tuple[float, Tensor]:
-    """Add the gradient of the loss of this process' experience, micro-batch by micro-batch.
-
-    Return the loss and the policy's log-probabilities, [B, T].
-    """
+    """Add the gradient of the loss micro-batch by micro-batch; return the loss and the log-probabilities, [B, T]."""
     processes = processes or Processes()
     count, width = experience.batch.ids.shape
     loss, found = 0.0, []
@@ -102,11 +93,7 @@ def update_policy(
     observer: Observer,
     loss_of: Loss = policy_loss,
 ) -> Update:
-    """Make all optimizer steps of a batch.
-
-    A batch without a token to learn from moves nothing: momentum and weight decay would move the weights
-    on a gradient of zero.
-    """
+    """Make all optimizer steps of a batch, none where there is no token to learn from: momentum would move the weights."""
     policy, optimizer, batch = state.policy, state.optimizer, experience.batch
     if not batch.loss.any():
         warnings.warn(f"step {state.step + 1}: no token to learn from, no update", stacklevel=3)

@@ -1,9 +1,8 @@
-"""Metrics of log-probabilities: the trainer's against the sampler's, the old policy's and the reference's.
+"""Metrics of log-probabilities: the trainer's against the sampler's, the old policy's and the reference's, and the
+gradient of the loss with respect to them, of which the weights' is the product with the model's Jacobian.
 
-All are over the tokens that were sampled, whatever the loss counts, and in the right formula, whatever the
-trainer's stages compute.
-
-Axes: B sequences, T tokens, N sampled tokens.
+All are over the tokens that were sampled, in the right formula, whatever the trainer's stages compute.
+Axes: B sequences, T tokens, N sampled tokens, P groups.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ from rlvr_debug.metrics.rollouts import mean, quantiles
 
 
 def sampler_metrics(trainer: Tensor, sampler: Tensor) -> dict[str, float]:
-    """Compare log-probabilities of the same sampled tokens under what should be one policy, [N] each.
-
-    `entropy` is the mean of -log p under the sampler, an unbiased estimate from the sampled tokens alone.
-    """
+    """Compare log-probabilities of the same sampled tokens, [N] each; `entropy` is estimated from these tokens alone."""
     gap = trainer - sampler
     size = gap.abs()
     ratio = gap.double().exp()
@@ -70,11 +66,9 @@ def clip_metrics(
     clip: tuple[float, float],
     level: str,
 ) -> dict[str, float]:
-    """Return the share of sampled tokens (at level `sequence`, of sequences) whose ratio was clipped.
+    """Return the share of sampled tokens (at level `sequence`, of sequences) whose ratio was clipped, over all passes.
 
-    passes: the policy's log-probabilities at each optimizer step, [B, T] each; means are over these. old:
-    [B, T]; sampled: bool [B, T]; advantages: [B]; clip: lower and upper epsilon. TRL's
-    GRPOTrainer._compute_loss.
+    passes, one an optimizer step, old, sampled: [B, T]; advantages: [B]; clip: lower and upper epsilon.
     """
     per_row = advantages[:, None]
     rows = []
@@ -142,12 +136,7 @@ def loss_terms(
 
 
 def gradient_metrics(terms: dict[str, LossTerm], group_std: Tensor) -> dict[str, float]:
-    """Return each term's value and norm. group_std: of the environment's rewards, [P].
-
-    The rows of a gradient are group after group. `tiny_std_share` is the share of the policy term's
-    squared norm that groups with a standard deviation below TINY_STD have; it is left out where the
-    gradient is 0.
-    """
+    """Return each term's value and norm, and the policy term's share of groups whose rewards spread below TINY_STD."""
     squared = terms["policy"].gradient.double().square().view(len(group_std), -1).sum(1)
     total = float(squared.sum())
     share = float(squared[group_std < TINY_STD].sum()) / total if total else None

@@ -1,8 +1,7 @@
-"""The observer that records a run: a row of metrics, seconds by stage and some rollouts of each step.
+"""The observer that records a run: a row of metrics, seconds by stage and some rollouts of each step (docs/diagnostics.md).
 
-Metrics have TRL's names where TRL has the quantity. They are computed from what was sampled (the
-environment's own masks and rewards, the sampler's log-probabilities) and in the right formulas, so that a
-faulty stage cannot hide itself. docs/diagnostics.md has every name with its definition.
+Metrics are computed from what was sampled (the environment's own masks and rewards, the sampler's log-probabilities) and
+in the right formulas, so that a faulty stage cannot hide itself.
 """
 
 from __future__ import annotations
@@ -127,10 +126,7 @@ def _step_metrics(step: Step, changes: list[WeightChange]) -> dict[str, Any]:
 
 
 def _right_advantages(step: Step, rewards: Tensor) -> Tensor | None:
-    """Return the advantages of the environment's rewards, [P, G]. rewards: [B].
-
-    None where the KL is in the reward: nobody but the trainer knows that reward.
-    """
+    """Return the advantages of the environment's rewards, [P, G], None where only the trainer knows the KL in them."""
     settings = step.training.settings
     if settings.kl_beta and settings.kl_place == "reward":
         return None
@@ -159,10 +155,7 @@ def _logprob_metrics(step: Step) -> dict[str, float]:
 def _update_metrics(
     step: Step, changes: list[WeightChange], group_std: Tensor, right: Tensor | None
 ) -> dict[str, float]:
-    """Return what only the update knows, as means over its optimizer steps.
-
-    group_std: of the environment's rewards, [P]; right: the right advantages, [P, G].
-    """
+    """Return what only the update knows, as means over its optimizer steps. group_std: [P]; right: advantages, [P, G]."""
     update, settings, given = step.update, step.training.settings, step.experience
     if not update.losses:
         return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
@@ -245,11 +238,7 @@ _PACKAGES = ("tensorboard", "wandb")
 def open_trackers(
     names: Sequence[str], folder: Path, run_name: str, config: Mapping[str, Any]
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that logs one row at its step. Files go under `folder`.
-
-    Weights & Biases sends nothing unless WANDB_MODE says so; `wandb sync` uploads what it wrote. Raise
-    InputError for a tracker that is not installed.
-    """
+    """Yield a function that logs one row at its step, below `folder`; what Weights & Biases wrote, `wandb sync` uploads."""
     for name in names:
         if name in _PACKAGES and find_spec(name) is None:
             raise InputError(

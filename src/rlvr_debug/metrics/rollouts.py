@@ -29,10 +29,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def quantiles(name: str, values: Tensor, percents: Sequence[int]) -> dict[str, float]:
-    """Return `name`/p01 and so on, interpolated linearly. values: [N].
-
-    percents: 0 is the minimum, `name`/min, and 100 the maximum, `name`/max.
-    """
+    """Return `name`/p01 and so on of values, [N], interpolated linearly; 0 is `name`/min, 100 `name`/max."""
     labels = {0: "min", 100: "max"}
     shares = values.new_tensor(percents) / 100
     found = values.quantile(shares).tolist()
@@ -43,11 +40,7 @@ def quantiles(name: str, values: Tensor, percents: Sequence[int]) -> dict[str, f
 
 
 def group_metrics(rewards: Tensor, right: Tensor) -> dict[str, float]:
-    """Return means, spreads, shares of dead groups and pass@k. rewards: [P, G]; right: bool [P, G].
-
-    `right` has the answers that are. A group is dead when its rewards compare equal: the standard deviation of equal float32 numbers is not
-    always 0.
-    """
+    """Return means, spreads, shares of dead groups and pass@k. rewards: [P, G]; right, which answers are: bool [P, G]."""
     size = rewards.shape[1]
     dead = rewards.amax(1) == rewards.amin(1)
     counts = right.sum(1).tolist()
@@ -67,20 +60,14 @@ def group_metrics(rewards: Tensor, right: Tensor) -> dict[str, float]:
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """Return the probability that k of n samples, `right` of them right, hold a right one.
-
-    The k are drawn without replacement; it is unbiased for k new samples. Chen et al., arXiv 2107.03374, equation 1.
-    """
+    """Return the probability that k of n samples, `right` of them right, hold a right one (arXiv 2107.03374, equation 1)."""
     return 1 - comb(n - right, k) / comb(n, k)
 
 
 def part_metrics(
     parts: Mapping[str, Sequence[float]], rewards: Sequence[float]
 ) -> dict[str, float]:
-    """Return each part's mean and spread, and correlations. parts: by name, [B] each; rewards: [B].
-
-    A correlation with what is the same in every rollout is not defined, and left out.
-    """
+    """Return each part's mean and spread, and correlations of what varies. parts: by name, [B] each; rewards: [B]."""
     found = {}
     for name, values in parts.items():
         found[f"rewards/{name}/mean"] = mean(values)
@@ -150,11 +137,7 @@ def _lengths(name: str, lengths: Sequence[int]) -> dict[str, float]:
 
 
 def roles(sampled: Tensor, real: Tensor) -> dict[str, Tensor]:
-    """Return a mask for each of ROLES, bool [B, T]; every token is in one of them.
-
-    sampled: what the model wrote; real: not padding. A tool's turn is all that follows a reply and was
-    not sampled, with the generation prompt and whatever else the chat template adds.
-    """
+    """Return a mask for each of ROLES, bool [B, T]: a tool's turn is all after a reply that was not sampled."""
     answered = sampled.cumsum(1) > 0
     return {
         "prompt": real & ~answered,

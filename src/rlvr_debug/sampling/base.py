@@ -21,10 +21,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sample:
-    """Sampled ids and their log-probabilities at the sampling temperature, [T] each.
-
-    `stopped`: the last id ends the turn; otherwise the limit cut the reply.
-    """
+    """Sampled ids and their log-probabilities at the sampling temperature; stopped: the last id ends the turn."""
 
     ids: list[int]
     logprobs: list[float]

@@ -18,10 +18,7 @@ TRUNCATION_SIDES = ("left", "right")
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of tokens of one role: prompt, assistant (sampled, with log-probabilities) or tool.
-
-    texts: the reply, or one result per tool call.
-    """
+    """A run of tokens of one role: prompt, assistant (sampled) or tool; texts: the reply, or one result per tool call."""
 
     role: str
     ids: list[int]
@@ -60,8 +57,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Limits:
-    """Tokens of a prompt, which loses the rest on truncation_side, and of a reply. 0: all of them, and as many as
-    the environment says."""
+    """Tokens of a prompt, which loses the rest on truncation_side, and of a reply; 0: all, and as the environment says."""
 
     prompt: int = 0
     truncation_side: str = "left"
@@ -121,10 +117,7 @@ def rollout(
 def add_reply(
     current: Rollout, sample: Sample, environment: Environment, chat: Chat, *, last: bool
 ) -> list[ToolResult]:
-    """Note what the model wrote, and how the rollout ended if it did. Returns what its calls are answered with.
-
-    last: the model writes no more, whatever the tools say.
-    """
+    """Note what the model wrote, and how the rollout ended if it did; return what its calls are answered with."""
     text = chat.decode(sample.ids)
     current.segments.append(Segment("assistant", sample.ids, sample.logprobs, (text,)))
     current.transcript.replies.append(text)

@@ -27,9 +27,7 @@ _ERROR = re.compile(r"(?:\(.*?\) ERROR .*?\] )?([\w.]*(?:Error|Exception): .*)")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """url: of a port of 127.0.0.1, or unix: and a socket's file; key: what it asks for; model: its name there;
-    pid: of the process that ends when the server does; log: what it says; start_seconds: the longest that
-    loading may take."""
+    """Where a server listens (a port of 127.0.0.1, or unix: and a file), its key, model, process, log, and patience."""
 
     url: str
     key: str

@@ -35,10 +35,7 @@ _POLL = 0.2  # seconds
 
 @dataclass(frozen=True)
 class Server:
-    """argv: what starts it, to which model, place and name are added as vLLM calls them; variables: its
-    environment, to which the key is added as VLLM_API_KEY, for a command line can be read by others, and a
-    folder for sockets of its own.
-    port: 0 for a socket in a folder of ours."""
+    """How a server is started: model, place, name and VLLM_API_KEY are added; port 0 is a socket in a folder of ours."""
 
     argv: tuple[str, ...]
     variables: Mapping[str, str]
@@ -47,10 +44,7 @@ class Server:
 
 
 def server_of(asked: Sampling, trained: Trained | None = None) -> Server:
-    """Return how vLLM's server is started.
-
-    trained: what policies it follows. Raise InputError where vLLM is not installed.
-    """
+    """Return how vLLM's server is started, for the policies that it follows, if any."""
     settings, own = asked.server, asked.server["vllm"]
     argv = (str(built_python(own["environment"])), *vllm_arguments(own, trained))
     variables = {**variables_apart(), **vllm_variables(own, trained)}
@@ -61,10 +55,7 @@ def server_of(asked: Sampling, trained: Trained | None = None) -> Server:
 def served(
     server: Server, model: Path, log: Path
 ) -> Iterator[tuple[Endpoint, subprocess.Popen[bytes]]]:
-    """Its endpoint at once, while it still loads, and its process. It ends with the context.
-
-    model: a folder; log: what it says. Raises InputError where the port is taken.
-    """
+    """Yield its endpoint at once, while it still loads, and its process, which ends with the context."""
     key = secrets.token_urlsafe(32)
     argv = [*server.argv, "--model", str(model), "--served-model-name", _MODEL]
     # nobody else can enter it; the sockets between vLLM's processes outlive those that are killed
@@ -77,10 +68,7 @@ def served(
 
 @contextmanager
 def started(server: Server, model: Path, folder: Path) -> Iterator[Callable[[], Endpoint]]:
-    """Each call starts the server, in place of the one before it, and returns when it is ready.
-
-    folder: for what they say, each in a file of its own. The last one ends with the context.
-    """
+    """Yield what starts the server, in place of the one before it, and returns when it is ready; logs go to `folder`."""
     with ExitStack() as running:
 
         def start() -> Endpoint:
@@ -96,8 +84,7 @@ def started(server: Server, model: Path, folder: Path) -> Iterator[Callable[[], 
 def serve(job: Serving, log: Path, out: Path) -> None:
     """Be the job whose server the jobs of a study share, until SIGTERM, which ends it with status 0.
 
-    A server that was ready and ends is started once more. log: what it says. out: the endpoint's file, written
-    before the model is loaded: who waits for it asks /health then. Raise InputError when the server ends by itself.
+    A server that was ready and ends is started once more; `out` is written before the model is loaded.
     """
 
     def end(*_: object) -> NoReturn:
@@ -122,11 +109,7 @@ def serve(job: Serving, log: Path, out: Path) -> None:
 
 
 def _place(port: int, folder: str) -> tuple[list[str], str]:
-    """Where to listen, as words of a command line and as a URL.
-
-    A socket in the folder, which nobody else can enter: vLLM asks for its key on some paths only. Or that port,
-    where somebody asked for it. Raises InputError where another has it.
-    """
+    """Return where to listen, as words of a command line and as a URL: a socket, since vLLM asks for its key on some paths only."""
     if not port:
         return ["--uds", f"{folder}/socket"], f"unix:{folder}/socket"
     with socket.socket() as probe:

@@ -21,10 +21,7 @@ def rebuilt(
     environment: Environment,
     chat: Chat,
 ) -> Rollout:
-    """ids, sampled: [T], the sequence and which of it the model wrote; logprobs: of those, or empty.
-
-    Calls are made again: what a tool says is shown as the trainer had it, and judged by the environment.
-    """
+    """Return the rollout that these ids, [T], are, of which the model wrote `sampled`; a tool's text is the trainer's."""
     by_writer = groupby(zip(sampled, ids, strict=True), key=itemgetter(0))
     parts = [(is_reply, [token for _, token in run]) for is_reply, run in by_writer]
     current, values = Rollout(row, []), iter(logprobs)
@@ -45,10 +42,7 @@ def rebuilt(
 
 
 def written(completion: Sequence[int], chat: Chat) -> list[bool]:
-    """Which tokens of a completion, [T], the model wrote, where only its ids are known.
-
-    A reply goes up to its end-of-turn token, and the next one begins after the next generation prompt.
-    """
+    """Say which tokens of a completion, [T], the model wrote: up to an end of turn, and after each generation prompt."""
     start = chat.encode(chat.generation_prompt())
     by_model: list[bool] = []
     while len(by_model) < len(completion):

@@ -48,11 +48,7 @@ class Fields:
         return [f"{key} {training[key]}" for key in other + without]
 
     def of(self, settings: TrainingSettings) -> dict[str, Any]:
-        """Return keyword arguments of GRPOConfig.
-
-        A step of ours, a batch of rollouts, is num_iterations optimizer steps there. Raise InputError where the
-        batch cannot be cut into equal micro-batches, as those of transformers are.
-        """
+        """Return keyword arguments of GRPOConfig, where a step of ours is num_iterations optimizer steps."""
         values = asdict(settings)
         rollouts = settings.prompts_per_step * settings.group_size
         parts = settings.gradient_accumulation_steps

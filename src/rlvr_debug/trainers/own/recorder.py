@@ -1,8 +1,4 @@
-"""Fills a record from our own trainer: through its stages, its processes and its observer, none of which is changed.
-
-What the record is checked by (replay/) is not what the trainer runs. Axes: B rollouts, b of a micro-batch, T tokens,
-C tokens of a completion.
-"""
+"""Fills a record from our own trainer, unchanged: B rollouts, b of a micro-batch, T tokens, C tokens of a completion."""
 
 from __future__ import annotations
 

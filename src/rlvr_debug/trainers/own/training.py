@@ -36,10 +36,7 @@ from rlvr_debug.trainers.own import SYNC_BOUND
 
 
 def load_policy(base_model: Path, training: TrainingSettings) -> tuple[Any, Any]:
-    """The model that is trained and its reference, which an adapter does without.
-
-    Weights that nothing moves are held in the precision that they are computed in.
-    """
+    """Return the model that is trained and its reference, None for an adapter, whose base is held as it is computed in."""
     if training.lora_r:
         dtype = torch.bfloat16 if training.bf16 else torch.float32
         return load_model(base_model, training.attn_implementation, dtype), None
@@ -62,12 +59,9 @@ def training_of(job: Job) -> Training:
 
 
 def train_run(job: Job, then: Callable[[], None] | None = None) -> None:
-    """Train one arm with one seed. Write model.safetensors, metrics.jsonl, rollouts.jsonl, shadow.json and, apart,
-    timings.jsonl and kernels.json; with LoRA the weights are the adapter's, and `adapter` has them as peft does.
+    """Train one arm with one seed, by one process or several, and write what Trainer.train says, kernels.json and `adapter`.
 
-    job.out holds a `checkpoint` until the run is done, and so is `then`, of which the main process sees to: the same
-    run, interrupted, goes on from there. Of the samplers that are servers only vLLM's answers in training. Several
-    processes may run it together, on the same files.
+    job.out holds a `checkpoint` until the run is done, and so is `then`, which the main process calls.
     """
     one_thread()
     processes, checkpoints = current_processes(job.run.training), _checkpoints(job)
@@ -121,9 +115,7 @@ def _train(job: Job, processes: Processes, checkpoints: Checkpoints | None) -> N
 def _sampling(
     job: Job, name: str, chat: Chat, processes: Processes
 ) -> Iterator[tuple[Any, SyncCheck | None]]:
-    """Yield the sampler of the process that rolls out, and the check of every update: of a server, and where the
-    options ask for it.
-    """
+    """Yield the sampler of the process that rolls out, and the check of every update, of a server or where options ask for it."""
     if not job.sampling.served:
         sampler, bound = base_sampler(job.base_model, chat), job.run.options.get(SYNC_BOUND)
         check = SyncCheck(sampler.logprobs, bound, f"options.{SYNC_BOUND}") if bound else None

@@ -23,10 +23,9 @@ def corrects(setting: str, options: Mapping[str, Any]) -> bool:
 
 
 def options_of(run: Run, environment: Environment, limit: int) -> dict[str, Any]:
-    """Return all keyword arguments of GRPOConfig that a run has, but for places; the rest is as in config_of.
+    """Return all keyword arguments of GRPOConfig that a run has, but for places.
 
-    A cap of importance weights switches TRL's correction on, in the mode that the options name, of TRL's four; else in
-    ours, token_truncate. Without a cap the correction is as the options say, or TRL's own.
+    A cap of importance weights switches TRL's correction on, in ours of its four modes unless the options name another.
     """
     cap, options = run.training.importance_sampling_cap, run.options
     arguments = {**config_of(run.training, environment, limit), **options}
@@ -42,10 +41,7 @@ def options_of(run: Run, environment: Environment, limit: int) -> dict[str, Any]
 
 
 def config_of(settings: TrainingSettings, environment: Environment, limit: int) -> dict[str, Any]:
-    """Return keyword arguments of GRPOConfig, but for places. limit: tokens of a reply.
-
-    Raise InputError as Fields.of does.
-    """
+    """Return keyword arguments of GRPOConfig, but for places; limit is in tokens of a reply."""
     tools = {"max_tool_calling_iterations": environment.max_turns - 1} if environment.tools else {}
     return {
         **FIELDS.of(settings),

@@ -76,12 +76,7 @@ class _Batch:
 
 
 class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
-    """One row of metrics per batch of rollouts.
-
-    judge: with it, `reward` is the environment's own, and `trainer_reward` what was trained on; without,
-    `reward` is what was trained on. settings: which rollouts are recorded, which takes a judge; of a step
-    rollouts_kept, 0 for all. One process.
-    """
+    """Writes a row of metrics per batch of rollouts, in one process; with a judge, `reward` is the environment's own."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""What a run of a released trainer records: a row of metrics per batch, and some of its rollouts.
-
-Axes: B rollouts of a batch.
-"""
+"""What a run of a released trainer records: a row of metrics per batch, and some of its B rollouts."""
 
 from __future__ import annotations
 

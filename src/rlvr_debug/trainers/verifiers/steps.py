@@ -294,10 +294,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
-    """Return what the release's trainer was told. dropouts: how many modules of the model have some.
-
-    The rubric's weights are in the reward that it hands the trainer, which is one number for each rollout.
-    """
+    """Return what the release's trainer was told; the rubric's weights are in the one reward that it hands the trainer."""
     args, tokenizer = trainer.args, trainer.processing_class
     return Settings(
         group_size=args.num_generations,

@@ -32,7 +32,7 @@ class SyncCheck:
     bound: float
     key: str
 
-    def watch(
+    def __call__(
         self, training: Training, policy: Policy, rollouts: list[Rollout]
     ) -> Callable[[Policy, int], float | None]:
         """Note the trainer's log-probabilities of some rollouts, as sampled, before the update; return what compares them after."""

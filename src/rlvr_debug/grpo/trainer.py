@@ -159,7 +159,7 @@ def train_step(
     advantages = processes.broadcast(lambda: trained_advantages(training, rollouts, batch, kl))
     observer.end_stage("logprobs")
 
-    watched = training.check.watch(training, policy, rollouts) if training.check else None
+    watched = training.check(training, policy, rollouts) if training.check else None
     in_loss = reference if settings.kl_place == "loss" else None
     targets = Targets(advantages, batch.loss, batch.sampled, batch.sampler, in_loss, old)
     max_tokens = training.environment.max_new_tokens * training.environment.max_turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -23,15 +23,6 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
 
-class UpdateCheck(Protocol):
-    """Whether the sampler gets an update (sync_check.py)."""
-
-    def watch(
-        self, training: Training, policy: Policy, rollouts: list[Rollout]
-    ) -> Callable[[Policy, int], float | None]:
-        """Choose some rollouts before the update, and return what measures the gap after it."""
-
-
 @dataclass(frozen=True)
 class Training:
     """What a training is given, and what stays the same from step to step; shadow compares its stages with another run's."""
@@ -43,7 +34,10 @@ class Training:
     seed: int
     stages: Stages = field(default_factory=Stages)
     processes: Processes = field(default_factory=Processes)
-    check: UpdateCheck | None = None
+    # asked before an update, it returns what measures the sampler's gap after it (sync_check.py)
+    check: (
+        Callable[[Training, Policy, list[Rollout]], Callable[[Policy, int], float | None]] | None
+    ) = None
     shadow: Shadow | None = None
 
     @property

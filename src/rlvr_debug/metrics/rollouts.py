@@ -9,18 +9,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rlvr_debug.environments.base import CALL_ERRORS
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def mean(values: Sequence[float]) -> float:
@@ -104,6 +102,18 @@ def advantage_metrics(advantages: Tensor, right: Tensor | None) -> dict[str, flo
 
 
 ROLES = ("prompt", "assistant", "tool", "padding")
+
+
+def batch_metrics(rollouts: Sequence[Rollout], success: str, size: int) -> dict[str, float]:
+    """Return what the environment says of groups of `size` rollouts; success: the part that says which are right."""
+    rewards = torch.tensor([rollout.reward for rollout in rollouts])
+    right = torch.tensor([rollout.parts[success] >= 1 for rollout in rollouts])
+    parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
+    return {
+        **group_metrics(rewards.view(-1, size), right.view(-1, size)),
+        **part_metrics(parts, rewards.tolist()),
+        **conversation_metrics(rollouts),
+    }
 
 
 def conversation_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

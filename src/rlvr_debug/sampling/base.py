@@ -52,9 +52,8 @@ class Followed(Protocol):
 class PolicySampler(Sampler, Protocol):
     """A sampler that is given a policy's weights while that is trained, and keeps them until it is given others."""
 
-    @property
-    def served(self) -> str:
-        """What samples now, as a server calls it: run and step. Empty in process."""
+    served: str
+    """What samples now, as a server calls it: run and step. Empty in process."""
 
     def follow(self, policy: Followed) -> None:
         """Sample with the policy's weights from now on."""

@@ -99,6 +99,10 @@ class ServedSampler:
             self._endpoint = again()
         except InputError as error:
             raise ServerGone(f"{gone}; then: {error}") from None
+        self._load()
+
+    def _load(self) -> None:
+        """Have a server sample with what is not its own model."""
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The server's answer to one request, None where it is empty."""
@@ -162,10 +166,6 @@ class ServedAdapter(ServedSampler):
         body = {"lora_name": ADAPTER, "lora_path": str(self._adapter.resolve())}
         self.post("/v1/load_lora_adapter", body)
         self.model = ADAPTER
-
-    def _restart(self, gone: ServerGone) -> None:
-        super()._restart(gone)
-        self._load()
 
 
 class ServedPolicy(ServedSampler):
@@ -248,10 +248,6 @@ class ServedPolicy(ServedSampler):
         if self._lora:
             with contextlib.suppress(InputError):  # it may be gone
                 self._unload(self.served)
-
-    def _restart(self, gone: ServerGone) -> None:
-        super()._restart(gone)
-        self._load()
 
     def weights(self) -> dict[str, Tensor]:
         """None are in this process."""

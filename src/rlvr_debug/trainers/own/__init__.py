@@ -27,14 +27,8 @@ class _Own(Trainer):
     evaluates = True
     watching = frozenset({SYNC_BOUND})
     ours = True
-
-    @property
-    def trains_by(self) -> tuple[str, ...]:
-        return ("trainers/own/training.py",)
-
-    @property
-    def records_by(self) -> tuple[str, ...]:
-        return ("trainers/own/recorder.py",)
+    trains_by = ("trainers/own/training.py",)
+    records_by = ("trainers/own/recorder.py",)
 
     def refused(self, demands: Demands) -> str:
         given = [(key, *item) for key, found in demands.options.items() for item in found.items()]

@@ -109,6 +109,7 @@ def test_k1_and_k3_have_the_kl_for_their_mean_and_k2_its_gradient(pair: Tensor) 
     assert float(gradient["k1"].abs().max()) < 1e-12
     p, q = (logits.softmax(-1) for logits in pair)
     assert torch.allclose(gradient["k3"], p - q, atol=1e-12)
+    assert float(kl_estimate(p.log(), q.log(), "k3").min()) >= -1e-12
 
 
 @given(pairs, st.sampled_from(["k1", "k3"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
@@ -12,6 +12,7 @@ from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.environments.musique.synthetic import synthetic_musique
 from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
@@ -24,7 +25,17 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
 
-__all__ = ["ROWS", "SETTINGS", "Train", "random_reward", "small_environment", "small_training"]
+__all__ = [
+    "AGGREGATIONS",
+    "LEVELS",
+    "ROWS",
+    "SCALINGS",
+    "SETTINGS",
+    "Train",
+    "random_reward",
+    "small_environment",
+    "small_training",
+]
 
 PARAMS = load_params(ROOT / "params.yaml")
 SETTINGS = replace(
@@ -38,6 +49,10 @@ SETTINGS = replace(
 )
 ROWS: list[MuSiQueRow] = list(
     synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0)
+)
+AGGREGATIONS, LEVELS, SCALINGS = (
+    get_args(get_type_hints(TrainingSettings)[name])
+    for name in ("aggregation", "importance_sampling_level", "scale_rewards")
 )
 Train = Callable[..., TrainingResult]
 

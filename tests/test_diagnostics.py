@@ -27,7 +27,7 @@ from rlvr_debug.environments.base import CALL_ERRORS, Environment, Transcript
 from rlvr_debug.environments.gsm8k.rows import GSM8KRow
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.loss import Experience, Targets
-from rlvr_debug.grpo.objective import AGGREGATIONS, LEVELS, Totals
+from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.stages import Stages
@@ -52,7 +52,7 @@ from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.metrics.weights import change_metrics, expected_change, lora_norm, weight_change
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment
-from tests.small import SETTINGS, Train, small_environment, small_training
+from tests.small import AGGREGATIONS, LEVELS, SETTINGS, Train, small_environment, small_training
 
 
 @pytest.fixture(scope="module")

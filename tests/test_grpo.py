@@ -18,7 +18,7 @@ from rlvr_debug.causes import stage_of, stages_with, variant_names
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.loss import Targets, policy_loss
-from rlvr_debug.grpo.objective import AGGREGATIONS, Totals, advantages
+from rlvr_debug.grpo.objective import Totals, advantages
 from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.grpo.stages import Stages
@@ -26,7 +26,7 @@ from rlvr_debug.grpo.training import TrainingResult
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
-from tests.small import ROWS, SETTINGS, Train, small_environment, small_training
+from tests.small import AGGREGATIONS, ROWS, SETTINGS, Train, small_environment, small_training
 
 RandomModel = Callable[..., Any]
 Talkative = Callable[[int], Any]

@@ -24,9 +24,6 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.loss import Experience, Targets
 from rlvr_debug.grpo.objective import (
-    AGGREGATIONS,
-    LEVELS,
-    SCALINGS,
     Totals,
     advantages,
     importance_weights,
@@ -41,6 +38,7 @@ from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, sampler_metric
 from rlvr_debug.metrics.rollouts import group_metrics, part_metrics
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.params import load_params
+from tests.small import AGGREGATIONS, LEVELS, SCALINGS
 
 trl = pytest.importorskip("trl", reason="trl is not installed: no oracle for the trainer")
 datasets = pytest.importorskip("datasets", reason="datasets comes with trl")

@@ -16,9 +16,7 @@ from torch import Tensor
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.objective import (
-    AGGREGATIONS,
     KL_ESTIMATORS,
-    LEVELS,
     Totals,
     advantages,
     clipped_objective,
@@ -32,6 +30,7 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.rollouts import truncated
 from rlvr_debug.study.params import load_params
+from tests.small import AGGREGATIONS, LEVELS
 
 SETTINGS = load_params(ROOT / "params.yaml").training
 MAX_TOKENS = 7

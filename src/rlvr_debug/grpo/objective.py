@@ -13,8 +13,6 @@ from torch import Tensor
 
 from rlvr_debug.grpo.settings import TrainingSettings
 
-LEVELS = ("token", "sequence")
-
 
 def importance_ratio(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
     """Return policy over old policy, per token [B, T], or per sequence [B, 1] the geometric mean (GSPO, arXiv 2507.18071)."""
@@ -46,7 +44,6 @@ def importance_weights(old: Tensor, sampler: Tensor, sampled: Tensor, cap: float
 
 
 KL_ESTIMATORS = ("k1", "k2", "k3")
-KL_PLACES = ("loss", "reward")
 
 
 def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
@@ -65,9 +62,6 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
 def penalized(rewards: Tensor, kl: Tensor, mask: Tensor, beta: float) -> Tensor:
     """Return rewards, [B], minus beta times the KL, [B, T], of each whole completion, as TRL's RLOOTrainer does with k1."""
     return rewards - beta * (kl * mask).sum(1)
-
-
-AGGREGATIONS = ("grpo", "bnpo", "dr_grpo", "dapo")
 
 
 @dataclass(frozen=True)
@@ -97,9 +91,6 @@ def aggregate(values: Tensor, mask: Tensor, totals: Totals, aggregation: str) ->
     return total / (totals.sequences * totals.max_tokens)
 
 
-SCALINGS = ("group", "batch", "none")
-
-
 def advantages(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
     """Return rewards minus their group's mean, over the spread that `scaling` names: [P, G] -> [P, G].
 
@@ -116,9 +107,6 @@ def advantages(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
 def assign(advantages: Tensor) -> Tensor:
     """Return the advantage of each sequence of the batch, group after group: [P, G] -> [P * G]."""
     return advantages.flatten()
-
-
-MULTI_OBJECTIVE_AGGREGATIONS = ("sum_then_normalize", "normalize_then_sum")
 
 
 def normalize_then_sum(

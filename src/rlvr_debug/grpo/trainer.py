@@ -123,7 +123,7 @@ def train(
         adapter = replace(adapter, weights=weights)
     if training.shadow:
         progress.part(training.shadow.parted)
-    return TrainingResult(weights, adapter, **vars(progress))
+    return TrainingResult(weights=weights, adapter=adapter, **vars(progress))
 
 
 def start(training: Training, policy: Policy, sampler: PolicySampler) -> TrainerState:
@@ -178,11 +178,6 @@ def train_step(
     return replace(state, step=step), observer.end_step(done)
 
 
-# transformers' own `constant` ignores the warm-up without a word
-_NAMES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
-SCHEDULES = tuple(_NAMES)
-
-
 def build_optimizer(parameters: list[Tensor], settings: TrainingSettings) -> torch.optim.Optimizer:
     """Return AdamW on these weights."""
     return torch.optim.AdamW(
@@ -195,7 +190,7 @@ def build_scheduler(optimizer: torch.optim.Optimizer, settings: TrainingSettings
     from transformers import get_scheduler
 
     return get_scheduler(
-        _NAMES[settings.lr_scheduler_type],
+        settings.schedule,
         optimizer,
         num_warmup_steps=settings.warmup_steps,
         num_training_steps=settings.steps * settings.num_iterations,

@@ -133,13 +133,9 @@ class Observer:
         return StepRecord({"step": step.number}, {}, [])
 
 
-@dataclass(frozen=True)
-class TrainingResult:
+@dataclass(kw_only=True)
+class TrainingResult(Progress):
     """What a training returns: the weights that are saved, of an adapter with their config, and what was recorded."""
 
     weights: dict[str, Tensor]
     adapter: Adapter | None
-    metrics: list[dict[str, Any]]
-    seconds: list[dict[str, float]]
-    rollouts: list[dict[str, Any]]
-    parted: dict[str, int]

@@ -13,8 +13,6 @@ from rlvr_debug.environments.base import Environment, ToolResult, Transcript, an
 from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
 
-TRUNCATION_SIDES = ("left", "right")
-
 
 @dataclass(frozen=True)
 class Segment:

@@ -16,7 +16,6 @@ def settings_of(training: TrainingSettings, environment: Environment, chat: Chat
     in_parts = training.multi_objective_aggregation == "normalize_then_sum"
     cap = training.importance_sampling_cap
     dtype = "bfloat16" if training.logprobs_dtype == "bfloat16" else "float32"
-    schedules = {"constant": "constant_with_warmup"}
     names = {field.name for field in fields(Settings)}
     told: dict[str, Any] = {
         # those of one name mean the same
@@ -31,7 +30,7 @@ def settings_of(training: TrainingSettings, environment: Environment, chat: Chat
         "delta": training.delta or None,
         "importance_correction": "token_truncate" if cap else "",
         "correction_max": cap or None,
-        "schedule": schedules.get(training.lr_scheduler_type, training.lr_scheduler_type),
+        "schedule": training.schedule,
         "total_steps": training.steps * training.num_iterations,
         "precision": "autocast" if training.bf16 else dtype,
         "eos_ids": tuple(sorted(chat.ends)),

@@ -30,13 +30,15 @@ from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.choose import base_sampler, sampler_of
 from rlvr_debug.serving.client import ServedSampler
-from rlvr_debug.serving.endpoint import (
+from rlvr_debug.serving.process import (
     Endpoint,
     read_endpoint,
+    served,
+    server_of,
+    started,
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.process import served, server_of, started
 from rlvr_debug.serving.served import model_folder
 from rlvr_debug.study.params import load_params
 from tests.shared import wait

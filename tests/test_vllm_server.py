@@ -37,13 +37,14 @@ from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.serving.client import ServedPolicy, ServedSampler
-from rlvr_debug.serving.endpoint import (
+from rlvr_debug.serving.process import (
     Endpoint,
     read_endpoint,
+    served,
+    server_of,
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.process import served, server_of
 from rlvr_debug.serving.vllm import vllm_arguments
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params

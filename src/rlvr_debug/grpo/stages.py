@@ -45,7 +45,7 @@ def trained_tool_turn(segment: Segment, chat: Chat) -> list[int]:
 
 
 def loss_mask(sampled: Tensor, real: Tensor) -> Tensor:
-    """Return which tokens the loss counts, [B, T]: those that the model wrote (`sampled`) and are no padding."""
+    """Return which tokens the loss counts, [B, T]: those that the model wrote (`sampled`), no others."""
     return sampled & real
 
 

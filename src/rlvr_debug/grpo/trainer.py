@@ -26,7 +26,7 @@ from rlvr_debug.grpo.training import (
     Training,
     TrainingResult,
 )
-from rlvr_debug.grpo.update import batch_totals, reference_logprobs, shared_logprobs, update_policy
+from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
 from rlvr_debug.models.adapters import is_adapter
 from rlvr_debug.sampling.base import PolicySampler, Sampler
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
@@ -152,7 +152,8 @@ def train_step(
 
     reference = old = kl = None
     if settings.kl_beta:
-        reference = reference_logprobs(policy, batch, settings, stages, processes)
+        with policy.as_reference() as model:
+            reference = shared_logprobs(model, batch, settings, stages, processes)
     if reference is not None and settings.kl_place == "reward":
         old = shared_logprobs(policy.shared, batch, settings, stages, processes)
         kl = stages.kl(old, reference, settings.kl_estimator)

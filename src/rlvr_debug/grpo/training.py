@@ -34,7 +34,7 @@ class Training:
     seed: int
     stages: Stages = field(default_factory=Stages)
     processes: Processes = field(default_factory=Processes)
-    # asked before an update, it returns what measures the sampler's gap after it (sync_check.py)
+    # asked before an update, it returns what measures the sampler's gap after it (SyncCheck)
     check: (
         Callable[[Training, Policy, list[Rollout]], Callable[[Policy, int], float | None]] | None
     ) = None

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rlvr_debug.grpo.loss import Experience, Loss, policy_loss
 from rlvr_debug.grpo.objective import Totals
-from rlvr_debug.grpo.policy import Policy, run_stage
+from rlvr_debug.grpo.policy import run_stage
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
@@ -51,14 +51,6 @@ def shared_logprobs(
     """Return log-probabilities of the whole batch, [B, T], without a gradient. Each process does its share."""
     mine = batch.rows(processes.share(batch))
     return processes.gather(batch_logprobs(model, mine, settings, stages), batch)
-
-
-def reference_logprobs(
-    policy: Policy, batch: Batch, settings: TrainingSettings, stages: Stages, processes: Processes
-) -> Tensor:
-    """Return the reference model's log-probabilities of the whole batch, [B, T]."""
-    with policy.as_reference() as model:
-        return shared_logprobs(model, batch, settings, stages, processes)
 
 
 def accumulate(

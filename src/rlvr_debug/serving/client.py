@@ -20,7 +20,7 @@ from rlvr_debug.errors import InputError, short
 from rlvr_debug.models.adapters import ADAPTER
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.base import Followed, Request, Sample
-from rlvr_debug.serving.endpoint import Endpoint, first_error
+from rlvr_debug.serving.process import Endpoint, first_error
 
 _TRIES = 3
 _SECONDS = 600.0  # for one reply, however long the queue

@@ -17,8 +17,7 @@ from rlvr_debug.models.places import index_of
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.client import ServedAdapter, ServedPolicy, ServedSampler
-from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready
-from rlvr_debug.serving.process import server_of, started
+from rlvr_debug.serving.process import Endpoint, read_endpoint, server_of, started, wait_until_ready
 
 _POLL = 0.5  # seconds
 _NOTICED = 20.0  # seconds in which a server's job sees that it ended

@@ -13,7 +13,7 @@ from rlvr_debug.trainers.base import Demands, Job, Trainer
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
 
-# nats that the sampler may be off after an update, beyond which a run ends (grpo/sync_check.py)
+# nats that the sampler may be off after an update, beyond which a run ends (trainers/own/training.py)
 SYNC_BOUND = "sync_bound"
 
 

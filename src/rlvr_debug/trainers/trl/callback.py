@@ -36,8 +36,7 @@ from rlvr_debug.metrics.weights import (
     weight_change,
 )
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.trainers.conversation import rebuilt, written
+from rlvr_debug.sampling.rollouts import Rollout, rebuilt, written
 
 RewardFunction = Callable[..., list[float]]
 

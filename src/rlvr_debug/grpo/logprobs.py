@@ -131,7 +131,7 @@ def token_logprobs(
     chunk: int = 16,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return log p(ids[b, t] | what the mask lets t see of ids[b, :t]) where `wanted`, else 0: [B, T], as are all three.
+    """Return log p(ids[b, t] | what the mask lets t see of ids[b, :t]) where `wanted`, else 0: [B, T].
 
     What sequences share goes through the model once, on a processor, in as many passes as `chunk` of them at a time would
     take; only what predicts a wanted token goes through the output layer. A model that is none of FAMILIES is called as is.

@@ -65,14 +65,14 @@ class StepRecorder(Recorder):
         self._rewarded: deque[Tensor] = deque()
         # of each generation, beside its record
         self._layouts: list[_Layout] = []
-        self._made: list[Generated] = []
+        self._generated: list[Generated] = []
         self._references: dict[int, Tensor] = {}
         server.watch = self._answered.append
 
     def record_run(self) -> Record:
         """Train to the end, and return the record of it."""
         record, _ = watched(self, self._trainer, self._trainer.train)
-        for generation, made in zip(record.generations, self._made, strict=True):
+        for generation, made in zip(record.generations, self._generated, strict=True):
             generation.reward_calls = [self._scored(made)]
         return record
 
@@ -119,7 +119,7 @@ class StepRecorder(Recorder):
         sampled = self._sampled.popleft()
         made, held = sampled.made, self._submitted.popleft()
         processed, count = sampled.made.processed, len(sampled.made.rollouts)
-        self._made.append(made)
+        self._generated.append(made)
         self._layouts.append(
             _Layout(
                 torch.tensor([len(ids) for ids in processed.prompt_ids]),

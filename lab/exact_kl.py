@@ -18,7 +18,7 @@ from rlvr_debug.grpo.loss import Targets
 from rlvr_debug.grpo.objective import Totals, penalized
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.metrics.gradients import loss_terms
+from rlvr_debug.metrics.logprobs import loss_terms
 
 
 def random_policies(distances: Sequence[float], states: int = 64, tokens: int = 16) -> list[Tensor]:

@@ -20,7 +20,7 @@ from lab.exact_kl import (
     term_gradient,
     to_logits,
 )
-from rlvr_debug.grpo.objective import KL_ESTIMATORS, KL_PLACES, kl_estimate
+from rlvr_debug.grpo.objective import KL_ESTIMATORS, kl_estimate
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 
@@ -167,7 +167,7 @@ def terms(distance: float, off_policy: float, settings: TrainingSettings) -> lis
     forward = reference.exp() * -1.0  # the gradient of KL(reference || policy), by log-probability
     other = to_logits(forward, policy)
     found = []
-    for place in KL_PLACES:
+    for place in ("loss", "reward"):
         for name in KL_ESTIMATORS:
             for weighted in (False, True):
                 told: dict[str, Any] = {"kl_estimator": name, "kl_place": place}

@@ -1,16 +1,18 @@
-"""What all workers of one run of the tests share: the first who needs it makes it."""
+"""What tests share: what the first worker who needs it makes, and to wait for something."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-__all__ = ["once"]
+__all__ = ["once", "wait"]
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
@@ -27,3 +29,12 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
             make(place)
             ready.touch()
     return place
+
+
+def wait(found: Callable[[], Any], seconds: float = 60) -> Any:
+    """Return what comes to be found before so many seconds are over."""
+    deadline = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return value

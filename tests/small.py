@@ -4,27 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import MuSiQueRow, synthetic_musique
 from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
-from rlvr_debug.grpo.training import Training, TrainingResult
+from rlvr_debug.grpo.training import Observer, Training, TrainingResult
 from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
+from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
+from rlvr_debug.trainers.base import Run
 
-__all__ = ["ROWS", "SETTINGS", "Train", "small_environment", "small_training"]
+__all__ = [
+    "AGGREGATIONS",
+    "LEVELS",
+    "ROWS",
+    "SCALINGS",
+    "SETTINGS",
+    "Train",
+    "random_reward",
+    "small_environment",
+    "small_training",
+]
 
+PARAMS = load_params(ROOT / "params.yaml")
 SETTINGS = replace(
-    load_params(ROOT / "params.yaml").training,
+    PARAMS.training,
     steps=2,
     prompts_per_step=3,
     group_size=4,
@@ -35,7 +49,24 @@ SETTINGS = replace(
 ROWS: list[MuSiQueRow] = list(
     synthetic_musique(8, hops={2: 1}, paragraphs=4, same_relation=0, seed=0)
 )
+AGGREGATIONS, LEVELS, SCALINGS = (
+    get_args(get_type_hints(TrainingSettings)[name])
+    for name in ("aggregation", "importance_sampling_level", "scale_rewards")
+)
 Train = Callable[..., TrainingResult]
+
+
+def random_reward(**training: Any) -> Run:
+    """Return a run of two steps in which, whatever the model says, some of it earns more than the rest."""
+    found = next(run for run in runs(PARAMS) if run.arm == "random-reward")
+    small: dict[str, Any] = {
+        "steps": 2,
+        "prompts_per_step": 2,
+        "group_size": 4,
+        "num_iterations": 1,
+    }
+    small |= {"learning_rate": 1e-2, "warmup_steps": 0}
+    return replace(found, training=replace(found.training, **{**small, **training}))
 
 
 def small_environment() -> Environment:
@@ -45,7 +76,7 @@ def small_environment() -> Environment:
 
 
 def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
-    """(stages, checkpoints, diagnostics, log, other, **settings) -> some steps, always from the same model.
+    """(stages, checkpoints, diagnostics, log, other, seed, observer, **settings) -> some steps, always from the same model.
 
     other: stages with which those of the run are compared.
     """
@@ -57,16 +88,18 @@ def small_training(chat: Chat, talkative: Callable[[int], Any]) -> Train:
         diagnostics: DiagnosticSettings = NO_ROLLOUTS,
         log: Callable[[Mapping[str, Any]], None] = lambda row: None,
         other: Stages | None = None,
+        seed: int = 0,
+        observer: Observer | None = None,
         **changes: Any,
     ) -> TrainingResult:
         model, reference = talkative(0), talkative(0)
         sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
         settings = replace(SETTINGS, **changes)
-        training = Training(chat, environment, ROWS, settings, 0, stages or Stages())
+        training = Training(chat, environment, ROWS, settings, seed, stages or Stages())
         if other:
             shadow = Shadow(training.stages, other)
             training = replace(training, stages=shadow.stages, shadow=shadow)
-        observer = RunObserver(diagnostics, log)
+        observer = observer or RunObserver(diagnostics, log)
         return train(training, model, reference, sampler, checkpoints, observer)
 
     return run

@@ -29,31 +29,19 @@ from rlvr_debug.models.adapters import (
 )
 from rlvr_debug.models.base_model import load_model, load_weights, read_tensors, save_weights
 from rlvr_debug.serving.served import model_folder
-from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.recording import train_with_program
+from tests.small import random_reward
 
 pytest.importorskip("peft", reason="peft is not installed: no LoRA")
 
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
+ADAPTER = {"lora_r": 4, "lora_alpha": 12}
 Change = Callable[[dict[str, Any]], None]
-
-
-def run_of(**training: Any) -> Run:
-    # whatever the model says, some of it earns more than the rest
-    found = next(run for run in runs(PARAMS) if run.arm == "random-reward")
-    small: dict[str, Any] = {
-        "steps": 2,
-        "prompts_per_step": 2,
-        "group_size": 4,
-        "num_iterations": 1,
-    }
-    small |= {"learning_rate": 1e-2, "warmup_steps": 0, "lora_r": 4, "lora_alpha": 12}
-    return replace(found, training=replace(found.training, **{**small, **training}))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +58,16 @@ ENVIRONMENT = {**PARAMS.settings("musique"), "max_new_tokens": 16}
 def saved(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run with an adapter, not to be changed."""
     out = tmp_path_factory.mktemp("run")
-    train_run(Job(run_of(), ENVIRONMENT, TINY, data / "train.jsonl", out, PARAMS.diagnostics))
+    train_run(
+        Job(
+            random_reward(**ADAPTER),
+            ENVIRONMENT,
+            TINY,
+            data / "train.jsonl",
+            out,
+            PARAMS.diagnostics,
+        )
+    )
     return out
 
 
@@ -102,7 +99,7 @@ def test_a_run_says_which_kernels_computed_it(saved: Path) -> None:
 def test_the_whole_weights_of_an_adapter_are_the_policy_s_and_peft_s() -> None:
     from peft import PeftModel
 
-    settings = run_of().training
+    settings = random_reward(**ADAPTER).training
     policy = build_policy(load_model(TINY, "sdpa"), None, settings, 0)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -212,7 +209,7 @@ def test_a_program_s_adapter_is_kept_as_it_is_where_it_only_adds(
     if not plain:
         told = read_json(given / "adapter_config.json")
         write_json(given / "adapter_config.json", {**told, "use_rslora": True})
-    run = replace(run_of(), options={"adapter": str(given)})
+    run = replace(random_reward(**ADAPTER), options={"adapter": str(given)})
     program = Program((sys.executable, str(ROOT / "tests" / "programs" / "misbehaving.py")), 20)
     train_with_program(Job(run, ENVIRONMENT, TINY, data / "train.jsonl", out), program)
     assert (adapter_of(out / "model.safetensors") is not None) == plain

@@ -34,12 +34,12 @@ from rlvr_debug.processes import variables_apart
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
-from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.training import load_policy, train_run
 from rlvr_debug.venvs import build_venv
 from tests.hub import COMMIT, Hub, serving, variables_of
+from tests.small import random_reward
 
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
@@ -180,7 +180,7 @@ def test_a_tied_model_is_trained_as_one_tensor(saved: Saved) -> None:
 
 def test_a_loaded_model_keeps_no_path_of_this_machine(saved: Saved) -> None:
     model = load_model(saved(False, False), "sdpa")
-    settings = replace(run_of(lora_r=4).training)
+    settings = random_reward(lora_r=4).training
     adapter = build_policy(model, None, settings, 0).adapter_state()
     assert adapter is not None
     assert not adapter.config.base_model_name_or_path
@@ -265,13 +265,6 @@ def test_an_output_layer_that_is_not_the_embedding_is_not_called_tied(saved: Sav
 # --- a frozen base in 16 bits
 
 
-def run_of(**training: Any) -> Run:
-    # whatever the model says, some of it earns more than the rest
-    found = next(run for run in runs(PARAMS) if run.arm == "random-reward")
-    small = {"steps": 2, "prompts_per_step": 2, "group_size": 2, "num_iterations": 1}
-    return replace(found, training=replace(found.training, **{**small, **training}))
-
-
 def test_only_weights_that_nothing_moves_are_held_in_16_bits() -> None:
     for lora, bf16, dtype in (
         (0, False, torch.float32),
@@ -279,7 +272,7 @@ def test_only_weights_that_nothing_moves_are_held_in_16_bits() -> None:
         (4, False, torch.float32),
         (4, True, torch.bfloat16),
     ):
-        settings = run_of(lora_r=lora, bf16=bf16).training
+        settings = random_reward(lora_r=lora, bf16=bf16).training
         policy = build_policy(*load_policy(TINY, settings), settings, 0)
         moved = {p.dtype for p in policy.trained}
         kept = {p.dtype for p in policy.model.parameters() if not p.requires_grad}
@@ -310,7 +303,7 @@ def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
         shutil.copy(TINY / name, folder / name)
     settings = {**PARAMS.data_settings("musique"), "rows": 40, "heldout": 4}
     prepare("musique", settings, tmp_path / "data")
-    run = run_of(lora_r=4, bf16=True, learning_rate=1e-2, warmup_steps=0, save_steps=1)
+    run = random_reward(lora_r=4, bf16=True, group_size=2, save_steps=1)
     environment = {**PARAMS.settings("musique"), "max_new_tokens": 8}
     diagnostics = PARAMS.diagnostics
     out = tmp_path / "out"

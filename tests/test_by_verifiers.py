@@ -31,7 +31,7 @@ from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
-from rlvr_debug.serving.endpoint import Endpoint, write_endpoint
+from rlvr_debug.serving.process import Endpoint, write_endpoint
 from rlvr_debug.study.params import load_params
 from rlvr_debug.venvs import build_venv
 from tests.openai_server import serve

@@ -27,11 +27,11 @@ from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.generate import GenerateSampler
 from rlvr_debug.serving.choose import base_sampler
-from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.training import train_run
 from tests.families import MODELS, OTHERS, save_family
+from tests.small import random_reward
 
 PARAMS = load_params(ROOT / "params.yaml")
 RandomModel = Callable[..., Any]
@@ -82,7 +82,7 @@ def test_a_family_is_trained_and_judged_from_end_to_end(
     prepare("gsm8k", settings, tmp_path / "data")
     environment = {**PARAMS.settings("gsm8k"), "max_new_tokens": 8}
     rows = tmp_path / "data" / "train.jsonl"
-    run = _run(lora_r=lora_r)
+    run = replace(random_reward(lora_r=lora_r), environment="gsm8k")
     train_run(Job(run, environment, folder, rows, out, PARAMS.diagnostics))
     metrics = [row for _, row in read_jsonl(out / "metrics.jsonl")]
     assert len(metrics) == run.training.steps
@@ -108,20 +108,6 @@ def test_a_family_is_trained_and_judged_from_end_to_end(
     # Qwen3's norms of heads are among all weights, and in no adapter
     linear = ("_proj.weight", "c_attn.weight", "c_fc.weight")
     assert moved == {name for name in before if not lora_r or name.endswith(linear)}
-
-
-def _run(**training: Any) -> Run:
-    # whatever the model says, some of it earns more than the rest
-    found = next(run for run in runs(PARAMS) if run.arm == "random-reward")
-    small: dict[str, Any] = {
-        "steps": 2,
-        "prompts_per_step": 2,
-        "group_size": 4,
-        "num_iterations": 1,
-    }
-    small |= {"learning_rate": 1e-2, "warmup_steps": 0}
-    changed = replace(found.training, **{**small, **training})
-    return replace(found, environment="gsm8k", training=changed)
 
 
 # --- any other architecture

@@ -21,9 +21,8 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import MuSiQueRow, synthetic_musique
 from rlvr_debug.errors import InputError
-from rlvr_debug.grpo.advantages import advantages
 from rlvr_debug.grpo.loss import Targets, policy_loss
-from rlvr_debug.grpo.objective import Totals
+from rlvr_debug.grpo.objective import Totals, advantages
 from rlvr_debug.grpo.sequences import build_batch
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.models.base_model import load_weights, model_config

@@ -21,19 +21,24 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.grpo.advantages import SCALINGS, advantages, normalize_then_sum
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.loss import Experience, Targets
-from rlvr_debug.grpo.objective import AGGREGATIONS, LEVELS, Totals, importance_weights
+from rlvr_debug.grpo.objective import (
+    Totals,
+    advantages,
+    importance_weights,
+    normalize_then_sum,
+)
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.sequences import Batch, without_truncated
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.update import accumulate, batch_logprobs
 from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, sampler_metrics
-from rlvr_debug.metrics.rewards import group_metrics, part_metrics
+from rlvr_debug.metrics.rollouts import group_metrics, part_metrics
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.study.params import load_params
+from tests.small import AGGREGATIONS, LEVELS, SCALINGS
 
 trl = pytest.importorskip("trl", reason="trl is not installed: no oracle for the trainer")
 datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
@@ -408,23 +413,6 @@ def test_truncated_completions_are_masked_as_trl_masks_them(trainer: Any, chat: 
     assert torch.equal(ours.long(), found["completion_mask"].long())
 
 
-def test_truncated_importance_weights_are_trl_s(trainer: Any) -> None:
-    completions, sampler = [[5, 6, 7], [5]], [[-9.0, -1.0, -40.0], [-0.5]]
-    trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
-    trainer.vllm_importance_sampling_mode = "token_truncate"
-    trainer.vllm_importance_sampling_clip_min, trainer.vllm_importance_sampling_clip_max = None, 2.0
-    trainer.reward_weights = torch.ones(1)
-    found = trl_scored(trainer, torch.zeros(1, 2, 1), completion_ids=completions, logprobs=sampler)
-    trainer.use_vllm = False
-    sampled = found["completion_mask"].bool()
-    ours = importance_weights(
-        found["old_per_token_logps"], found["sampling_per_token_logps"], sampled, 2.0
-    )
-    assert torch.allclose(ours, found["importance_sampling_ratio"], rtol=1e-6)
-    assert 2.0 in ours
-    assert (ours[sampled] < 2.0).any()
-
-
 # --- what TRL logs
 
 
@@ -488,24 +476,32 @@ def test_what_is_recorded_of_the_update_is_what_trl_logs(
     assert ours["clip_ratio/high_max"] > 0 < ours["clip_ratio/low_mean"]
 
 
-def test_what_is_recorded_of_the_sampler_is_what_trl_logs(trainer: Any) -> None:
+@pytest.mark.parametrize("cap", [2.0, math.inf])
+def test_importance_weights_and_what_is_recorded_of_the_sampler_are_trl_s(
+    trainer: Any, cap: float
+) -> None:
     completions, sampler = [[5, 6, 7], [5]], [[-9.0, -1.0, -40.0], [-0.5]]
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
     trainer.vllm_importance_sampling_mode = "token_truncate"
-    trainer.vllm_importance_sampling_clip_min = None
-    trainer.vllm_importance_sampling_clip_max = math.inf
+    trainer.vllm_importance_sampling_clip_min, trainer.vllm_importance_sampling_clip_max = None, cap
     trainer.reward_weights = torch.ones(1)
     trainer._metrics["train"].clear()
     found = trl_scored(trainer, torch.zeros(1, 2, 1), completion_ids=completions, logprobs=sampler)
     trainer.use_vllm = False
-    expected = logged(trainer)
-    sampled = found["completion_mask"].bool()
-    ours = sampler_metrics(
-        found["old_per_token_logps"][sampled], found["sampling_per_token_logps"][sampled]
-    )
-    names = [name for name in expected if name.startswith("sampling/")]
-    assert len(names) == 5
-    assert {n: ours[n] for n in names} == pytest.approx({n: expected[n] for n in names}, rel=1e-5)
+    sampled, expected = found["completion_mask"].bool(), logged(trainer)
+    old, drawn = found["old_per_token_logps"], found["sampling_per_token_logps"]
+    weights = importance_weights(old, drawn, sampled, cap)
+    assert torch.allclose(weights, found["importance_sampling_ratio"], rtol=1e-6)
+    assert (weights[sampled] < 2.0).any()
+    if math.isinf(cap):  # as what is recorded is
+        ours = sampler_metrics(old[sampled], drawn[sampled])
+        names = [name for name in expected if name.startswith("sampling/")]
+        assert len(names) == 5
+        assert {n: ours[n] for n in names} == pytest.approx(
+            {n: expected[n] for n in names}, rel=1e-5
+        )
+    else:
+        assert cap in weights
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 16])

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.prefixes import passes, prefix_trees
+from rlvr_debug.grpo.logprobs import passes, prefix_trees, token_logprobs
 
 RandomModel = Callable[[int], Any]
 

@@ -396,7 +396,7 @@ def test_the_text_says_where_and_what_to_do(recorded: Recorded) -> None:
 @given(data=st.data())
 def test_advantages_are_those_of_our_trainer_for_any_rewards(data: st.DataObject) -> None:
     """Two implementations that share no code."""
-    from rlvr_debug.grpo.advantages import advantages
+    from rlvr_debug.grpo.objective import advantages
     from rlvr_debug.replay.segments.advantages import expected_advantages
     from rlvr_debug.replay.settings import Sampling, Settings
 

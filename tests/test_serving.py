@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,18 @@ from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.choose import base_sampler, sampler_of
 from rlvr_debug.serving.client import ServedSampler
-from rlvr_debug.serving.endpoint import (
+from rlvr_debug.serving.process import (
     Endpoint,
     read_endpoint,
+    served,
+    server_of,
+    started,
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.process import served, server_of, started
 from rlvr_debug.serving.served import model_folder
 from rlvr_debug.study.params import load_params
+from tests.shared import wait
 from tests.small_server import install
 from tests.study_file import changed, study_file
 
@@ -58,14 +60,6 @@ python, *sys.argv = sys.argv[1:]
 venvs.python_of = lambda name: Path(python)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-
-
-def wait(found: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
 
 
 def processes_with(word: str) -> list[psutil.Process]:

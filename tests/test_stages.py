@@ -14,23 +14,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.grpo.advantages import advantages, normalize_then_sum
 from rlvr_debug.grpo.loss import Targets, policy_loss
 from rlvr_debug.grpo.objective import (
-    AGGREGATIONS,
     KL_ESTIMATORS,
-    LEVELS,
     Totals,
+    advantages,
     clipped_objective,
     importance_ratio,
     importance_weights,
     kl_estimate,
+    normalize_then_sum,
     penalized,
 )
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.rollouts import truncated
 from rlvr_debug.study.params import load_params
+from tests.small import AGGREGATIONS, LEVELS
 
 SETTINGS = load_params(ROOT / "params.yaml").training
 MAX_TOKENS = 7
@@ -108,6 +108,7 @@ def test_k1_and_k3_have_the_kl_for_their_mean_and_k2_its_gradient(pair: Tensor) 
     assert float(gradient["k1"].abs().max()) < 1e-12
     p, q = (logits.softmax(-1) for logits in pair)
     assert torch.allclose(gradient["k3"], p - q, atol=1e-12)
+    assert float(kl_estimate(p.log(), q.log(), "k3").min()) >= -1e-12
 
 
 @given(pairs, st.sampled_from(["k1", "k3"]))

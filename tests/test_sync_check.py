@@ -16,7 +16,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.sync_check import SyncCheck
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
@@ -25,7 +24,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
-from rlvr_debug.trainers.own.training import train_run
+from rlvr_debug.trainers.own.training import SyncCheck, train_run
 from tests.small import ROWS, SETTINGS, small_environment
 
 PARAMS = load_params(ROOT / "params.yaml")

@@ -23,9 +23,8 @@ from rlvr_debug.grpo.sequences import build_batch, trained_sequence
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.sampling.rollouts import rollout, written
 from rlvr_debug.sampling.tool_calls import PARSERS
-from rlvr_debug.trainers.conversation import written
 from tests.families import TEMPLATES, byte_tokenizer, template_of
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,17 +34,17 @@ from rlvr_debug.replay.check import check
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
-from rlvr_debug.sampling.rollouts import rollout
+from rlvr_debug.sampling.rollouts import rebuilt, rollout, written
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 from rlvr_debug.trainers.base import CHECKED_STEPS, Job, Run
-from rlvr_debug.trainers.conversation import rebuilt, written
 from rlvr_debug.trainers.program import Program, ProgramTrainer
 from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.protocol import checked_rollouts, checked_weights
 from rlvr_debug.trainers.recording import train_with_program
 from tests.in_process import called
+from tests.shared import wait
 from tests.small import ROWS, small_environment
 
 TINY = ROOT / "models" / "tiny"
@@ -146,10 +145,10 @@ def test_whoever_starts_a_program_and_is_killed_takes_all_of_it_along(tmp_path: 
         " stdin=subprocess.PIPE).wait()\n"
     )
     process = subprocess.Popen([sys.executable, "-c", starter])
-    pids = _wait(lambda: note.exists() and [int(word) for word in note.read_text().split()])
+    pids = wait(lambda: note.exists() and [int(word) for word in note.read_text().split()])
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert _wait(lambda: not any(_alive(pid) for pid in pids))
+    assert wait(lambda: not any(_alive(pid) for pid in pids))
 
 
 @pytest.mark.heavy
@@ -174,15 +173,15 @@ def test_ctrl_c_ends_a_program_that_knows_nothing_of_who_started_it(
         found = psutil.process_iter(["cmdline"])
         return [p for p in found if f"{place}/attempt/params.json" in (p.info["cmdline"] or [])]
 
-    _wait(lambda: len(left()) == 2)  # the guard and the program
+    wait(lambda: len(left()) == 2)  # the guard and the program
     os.killpg(process.pid, signal.SIGINT)
     process.wait()
-    assert _wait(lambda: not left())
+    assert wait(lambda: not left())
 
 
 def test_a_guard_that_is_killed_itself_leaves_no_program(rows: Path, tmp_path: Path) -> None:
     def kill_the_guard() -> None:
-        [found] = _wait(
+        [found] = wait(
             lambda: [
                 p
                 for p in psutil.process_iter(["cmdline"])
@@ -190,7 +189,7 @@ def test_a_guard_that_is_killed_itself_leaves_no_program(rows: Path, tmp_path: P
                 and str(tmp_path) in p.info["cmdline"][-1]
             ]
         )
-        _wait(lambda: found.children())
+        wait(lambda: found.children())
         found.kill()
 
     killer = threading.Thread(target=kill_the_guard)
@@ -198,7 +197,7 @@ def test_a_guard_that_is_killed_itself_leaves_no_program(rows: Path, tmp_path: P
     with pytest.raises(InputError, match="the program ended with status -9"):
         misbehave("hang", rows, tmp_path, 600)
     killer.join()
-    assert _wait(
+    assert wait(
         lambda: (
             not [
                 p
@@ -226,15 +225,6 @@ def test_only_the_same_run_finds_its_checkpoint_again(rows: Path, tmp_path: Path
     other = checkpoint(learning_rate=1e-6)
     assert not list(other.iterdir())
     assert not first.exists()
-
-
-def _wait(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not come true")
 
 
 def _alive(pid: int) -> bool:

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.advantages import normalize_then_sum
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.objective import kl_estimate
+from rlvr_debug.grpo.objective import kl_estimate, normalize_then_sum
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import build_optimizer, build_scheduler

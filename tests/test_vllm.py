@@ -22,8 +22,7 @@ from rlvr_debug.jobs import Sampling
 from rlvr_debug.models.base_model import load_model
 from rlvr_debug.sampling.base import Sample
 from rlvr_debug.serving.client import ServedPolicy, sample_of
-from rlvr_debug.serving.endpoint import Endpoint, first_error
-from rlvr_debug.serving.process import server_of
+from rlvr_debug.serving.process import Endpoint, first_error, server_of
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params

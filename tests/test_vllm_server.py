@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,19 +37,21 @@ from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.serving.client import ServedPolicy, ServedSampler
-from rlvr_debug.serving.endpoint import (
+from rlvr_debug.serving.process import (
     Endpoint,
     read_endpoint,
+    served,
+    server_of,
     wait_until_ready,
     write_endpoint,
 )
-from rlvr_debug.serving.process import served, server_of
 from rlvr_debug.serving.vllm import vllm_arguments
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.venvs import build_venv
+from tests.shared import wait
 from tests.study_file import changed, study_file
 from tests.test_survival import ours
 from tests.test_workflow import MINI, Project, copy, end
@@ -130,14 +132,6 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
 
 def settings_of(**changes: Any) -> dict[str, Any]:
     return {"port": 0, "start_seconds": 300, "vllm": {**CPU, **changes}}
-
-
-def wait(found: Callable[[], Any], seconds: float) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
 
 
 def shared_memory(server: int) -> set[str]:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.grpo.policy import build_policy
-from rlvr_debug.grpo.rollouts import sample_rollouts
-from rlvr_debug.grpo.trainer import start, train_step
+from rlvr_debug.grpo.trainer import sample_rollouts, start, train_step
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, Training
 from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.rollouts import Rollout

@@ -35,8 +35,8 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState, Training
-from rlvr_debug.metrics.conversations import conversation_metrics
 from rlvr_debug.metrics.logprobs import clip_metrics, sampler_metrics
+from rlvr_debug.metrics.rollouts import conversation_metrics
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 from rlvr_debug.serving.choose import base_sampler

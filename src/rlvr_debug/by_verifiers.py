@@ -20,7 +20,7 @@ from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_json, read_jsonl, read_table, write_csv, write_json
 from rlvr_debug.jobs import Evaluation
 from rlvr_debug.processes import guarded, last_line, variables_apart
-from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready
+from rlvr_debug.serving.process import Endpoint, read_endpoint, wait_until_ready
 from rlvr_debug.venvs import python_of, settings_of_pip
 
 # of envs/

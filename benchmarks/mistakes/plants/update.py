@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.mistakes.plants.setup import Setup, staged
-from rlvr_debug.grpo.advantages import advantages
-from rlvr_debug.grpo.objective import aggregate
+from rlvr_debug.grpo.objective import advantages, aggregate
 
 __all__ = [
     "by_length",

@@ -1,8 +1,4 @@
-"""Checkpoints of a training run: all that a step changes, in safetensors and JSON, whole or not there.
-
-Nothing else is random or remembered: rows and sampling seeds come from the state's generator, the
-sampler starts each step without a cache, and dropout is off.
-"""
+"""Checkpoints of a training run, whole or not there: all that a step changes, in safetensors and JSON."""
 
 from __future__ import annotations
 
@@ -23,10 +19,7 @@ from rlvr_debug.models.base_model import read_tensors, save_weights
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run, in a folder of their own, one every `every` steps.
-
-    `fingerprint` is of all that the run is given: a run that is given something else starts anew.
-    """
+    """The checkpoints of one run, one every `every` steps; one with another fingerprint, of all that it is given, starts anew."""
 
     folder: Path
     fingerprint: str
@@ -59,10 +52,7 @@ class Checkpoints:
                 shutil.rmtree(other)
 
     def restore(self, state: TrainerState) -> tuple[TrainerState, Progress]:
-        """Return the state of the last checkpoint and what was recorded up to it; without one, `state`.
-
-        The tensors that `state` holds are overwritten.
-        """
+        """Return the state of the last checkpoint, put into `state`, and what was recorded up to it; without one, `state`."""
         # what begins with a dot was being written when the run ended
         whole = sorted(self.folder.glob("[0-9]*"))
         if not whole:

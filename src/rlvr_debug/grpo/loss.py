@@ -1,7 +1,4 @@
-"""The loss of GRPO, from the stages that make it up, and what it is computed from.
-
-Axes: B sequences, T tokens.
-"""
+"""The loss of GRPO, from the stages that make it up, and what it is computed from. Axes: B sequences, T tokens."""
 
 from __future__ import annotations
 
@@ -19,11 +16,9 @@ from rlvr_debug.grpo.stages import Stages
 
 @dataclass(frozen=True)
 class Targets:
-    """What the policy's log-probabilities are held against. advantages: [B]; the others [B, T].
+    """What the policy's log-probabilities are held against: advantages [B], masks and log-probabilities [B, T].
 
-    `mask` has the tokens that the loss counts, `sampled` those that the model wrote. The others are
-    log-probabilities: `sampler`, that these were sampled with; `reference`, the reference model's, where
-    the KL is in the loss; `old`, the policy's before the batch's first update, None at that update.
+    reference: None unless the KL is in the loss; old: the policy's before the batch's first update, None at that update.
     """
 
     advantages: Tensor
@@ -42,10 +37,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Experience:
-    """A batch, what the policy's log-probabilities of it are held against, and its loss' denominators.
-
-    `totals` are those of the whole batch, also where `batch` and `targets` are a part of it.
-    """
+    """A batch or a part of one, what its log-probabilities are held against, and the whole batch's denominators."""
 
     batch: Batch
     targets: Targets
@@ -62,8 +54,7 @@ def policy_loss(
 ) -> Tensor:
     """Return GRPO's clipped objective, negated, plus kl_beta times the KL: a scalar. logprobs: [B, T].
 
-    arXiv 2402.03300, equation 3; TRL's GRPOTrainer._compute_loss, to which tests/test_oracle.py holds
-    it. Weighted by the ratio, the KL has the gradient of the KL (arXiv 2512.02556).
+    arXiv 2402.03300, equation 3; weighted by the ratio, the KL has the gradient of the KL (arXiv 2512.02556).
     """
     old = logprobs.detach() if targets.old is None else targets.old
     mask = targets.mask.to(logprobs.dtype)

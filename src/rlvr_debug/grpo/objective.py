@@ -1,24 +1,21 @@
-"""What the loss is made of: the ratio to the policy that sampled and its clipping, the KL to the reference, the aggregation.
+"""What the loss is made of: advantages of rewards, the clipped ratio, the KL to the reference, the aggregation.
 
-Axes: B sequences of a micro-batch, T tokens.
+Axes: B sequences, T tokens; P prompts (groups), G rollouts per group, K reward parts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-LEVELS = ("token", "sequence")
+from rlvr_debug.grpo.settings import TrainingSettings
 
 
 def importance_ratio(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
-    """Return policy over old policy, per token [B, T] or per sequence [B, 1].
-
-    logprobs, old, mask: [B, T]. That of a sequence is the geometric mean over the tokens of `mask` (GSPO,
-    arXiv 2507.18071).
-    """
+    """Return policy over old policy, per token [B, T], or per sequence [B, 1] the geometric mean (GSPO, arXiv 2507.18071)."""
     difference = logprobs - old
     if level == "sequence":
         difference = (difference * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(1)
@@ -30,9 +27,8 @@ def clipped_objective(
 ) -> Tensor:
     """Return what is to be maximised, in the shape of `ratio`: [B, T] or [B, 1]. advantages: [B].
 
-    The ratio is clipped to [1 - low, 1 + high] where that lowers the objective (arXiv 2402.03300,
-    equation 3; two epsilons: arXiv 2503.14476, equation 10), and to delta, unless it is 0, where it
-    would not be (arXiv 2505.07291, equation 1).
+    The ratio is clipped where that lowers the objective (arXiv 2402.03300, equation 3; two epsilons: arXiv 2503.14476,
+    equation 10), and to delta, unless it is 0, where it would not be (arXiv 2505.07291, equation 1).
     """
     per_row = advantages[:, None]
     bounded = ratio.clamp(max=delta) if delta else ratio
@@ -42,24 +38,18 @@ def clipped_objective(
 def importance_weights(old: Tensor, sampler: Tensor, sampled: Tensor, cap: float) -> Tensor:
     """Return min(p_old / p_sampler, cap) for sampled tokens, 1 for others; a constant, [B, T].
 
-    old: the trainer's log-probabilities before the update; sampler: those of sampling. They should be
-    equal and, in two implementations or precisions, are not. Yao et al., "Your Efficient RL
-    Framework Secretly Brings You Off-Policy RL Training" (2025); TRL's vLLM correction in its mode
-    token_truncate.
+    Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025); TRL's token_truncate.
     """
     return (old - sampler).where(sampled, 0.0).exp().clamp(max=cap)
 
 
 KL_ESTIMATORS = ("k1", "k2", "k3")
-KL_PLACES = ("loss", "reward")
 
 
 def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
     """Return a per-token estimate of KL(policy || reference), for tokens of the policy. [B, T] each.
 
-    With d = log p_ref - log p: k1 = -d, unbiased; k2 = d^2 / 2, biased, its gradient is the KL's;
-    k3 = exp(d) - d - 1, unbiased and never negative, its gradient is not the KL's (arXiv 2506.09477).
-    Schulman, "Approximating KL Divergence" (2020). TRL's GRPO has k3 alone.
+    k2 is biased, its gradient is the KL's; k3's is not the KL's (arXiv 2506.09477). Schulman, "Approximating KL Divergence".
     """
     difference = reference - logprobs
     if estimator == "k1":
@@ -70,22 +60,13 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
 
 
 def penalized(rewards: Tensor, kl: Tensor, mask: Tensor, beta: float) -> Tensor:
-    """Return rewards minus beta times the KL of each whole completion, [B].
-
-    rewards: [B]; kl, mask: [B, T]. TRL's RLOOTrainer, with k1.
-    """
+    """Return rewards, [B], minus beta times the KL, [B, T], of each whole completion, as TRL's RLOOTrainer does with k1."""
     return rewards - beta * (kl * mask).sum(1)
-
-
-AGGREGATIONS = ("grpo", "bnpo", "dr_grpo", "dapo")
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over the whole batch, all its micro-batches together, for the loss' denominators.
-
-    `tokens` counts those in the loss; `max_tokens` is the most that a completion could have had.
-    """
+    """Counts over the whole batch, for the loss' denominators; max_tokens is the most that a completion could have had."""
 
     sequences: int
     tokens: int
@@ -96,11 +77,8 @@ class Totals:
 def aggregate(values: Tensor, mask: Tensor, totals: Totals, aggregation: str) -> Tensor:
     """Return this micro-batch's part of the batch's loss, a scalar. values: [B, T] or [B, 1]; mask: [B, T].
 
-    grpo: mean over each sequence's tokens, then over sequences (arXiv 2402.03300, equation 3).
-    dapo: mean over the batch's tokens (arXiv 2503.14476, equation 8).
-    dr_grpo: sum over the most tokens that there could be (arXiv 2503.20783).
-    bnpo: mean over the micro-batch's tokens, then over micro-batches (TRL): the only one that depends
-    on how the batch is cut.
+    grpo: arXiv 2402.03300, equation 3; dapo: arXiv 2503.14476, equation 8; dr_grpo: arXiv 2503.20783; bnpo, TRL's, is the
+    only one that depends on how the batch is cut.
     """
     if aggregation == "grpo":
         means = (values * mask).sum(1) / mask.sum(1).clamp(min=1)
@@ -111,3 +89,53 @@ def aggregate(values: Tensor, mask: Tensor, totals: Totals, aggregation: str) ->
     if aggregation == "dapo":
         return total / max(totals.tokens, 1)
     return total / (totals.sequences * totals.max_tokens)
+
+
+def advantages(rewards: Tensor, scaling: str, epsilon: float) -> Tensor:
+    """Return rewards minus their group's mean, over the spread that `scaling` names: [P, G] -> [P, G].
+
+    The standard deviation is the unbiased one. arXiv 2402.03300, section 4.1.2; `batch`: 2508.08221, `none`: 2503.20783.
+    """
+    centred = rewards - rewards.mean(1, keepdim=True)
+    if scaling == "group":
+        return centred / (rewards.std(1, keepdim=True) + epsilon)
+    if scaling == "batch":
+        return centred / (rewards.std() + epsilon)
+    return centred
+
+
+def assign(advantages: Tensor) -> Tensor:
+    """Return the advantage of each sequence of the batch, group after group: [P, G] -> [P * G]."""
+    return advantages.flatten()
+
+
+def normalize_then_sum(
+    parts: Tensor,
+    weights: Tensor,
+    epsilon: float,
+    advantages: Callable[[Tensor, str, float], Tensor],
+) -> Tensor:
+    """Scale each part, [P, G, K], by its group's spread, sum them by weight, and scale the sum over the batch (arXiv 2601.05242)."""
+    scaled = [advantages(part, "group", epsilon) for part in parts.unbind(-1)]
+    total = (torch.stack(scaled, -1) * weights).sum(-1)
+    return advantages(total.view(1, -1), "group", epsilon).view_as(total)
+
+
+def batch_advantages(
+    scores: Sequence[Mapping[str, float]],
+    rewards: Tensor,
+    weights: Mapping[str, float],
+    settings: TrainingSettings,
+    advantages: Callable[[Tensor, str, float], Tensor],
+) -> Tensor:
+    """Return the advantages of a whole batch, [P, G], of the reward parts of each rollout and of its rewards, [B]."""
+    shape = (-1, settings.group_size)
+    if settings.multi_objective_aggregation == "normalize_then_sum":
+        parts = torch.tensor([[s[name] for name in weights] for s in scores])
+        return normalize_then_sum(
+            parts.view(*shape, len(weights)),
+            torch.tensor(list(weights.values())),
+            settings.advantage_epsilon,
+            advantages,
+        )
+    return advantages(rewards.view(shape), settings.scale_rewards, settings.advantage_epsilon)

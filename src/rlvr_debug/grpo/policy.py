@@ -21,11 +21,9 @@ _ADAPTER = "default"
 
 @dataclass(frozen=True)
 class Policy:
-    """A model, its adapter and its reference.
+    """A model, its adapter (peft's handle, None in full fine-tuning) and its reference, which an adapter does without.
 
-    `model` computes log-probabilities, adapter included. `adapter` is peft's handle on it, None in full
-    fine-tuning. `reference` is a model of its own; an adapter needs none. `engine` is the model as several
-    processes share it, and `sharded` says whether each of them holds only parts of it.
+    engine: the model as several processes share it; sharded: each of them holds only parts of it.
     """
 
     model: Any
@@ -68,10 +66,7 @@ class Policy:
 
     @torch.no_grad()
     def weights(self) -> dict[str, Tensor]:
-        """Return all weights in float32, by the base model's names, with the adapter added in.
-
-        The trainer's own stay as they are.
-        """
+        """Return all weights in float32, by the base model's names, with the adapter added in."""
         weights = {
             name.replace(".base_layer.", "."): tensor.float()
             for name, tensor in self.model.state_dict().items()
@@ -141,10 +136,7 @@ def lora_config(settings: TrainingSettings) -> Any:
 
 
 def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: int) -> Policy:
-    """Return the policy; with lora_r, put an adapter on each linear layer of `model` but the output layer.
-
-    Dropout stays off: with it, the log-probabilities would be another policy's than the sampler's.
-    """
+    """Return the policy, with lora_r an adapter on each linear layer of `model` but the output layer, and no dropout."""
     if not settings.lora_r:
         return Policy(_recomputing(model, settings), None, reference)
     try:
@@ -161,11 +153,7 @@ def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: i
 
 
 def _recomputing(model: Any, settings: TrainingSettings) -> Any:
-    """Have the model compute activations again in the backward pass, where the settings ask for it.
-
-    transformers does so in training mode only. Dropout, which that mode turns on, is 0 in every config
-    that load_model makes.
-    """
+    """Have the model compute activations again on the way back where asked for; its training mode has no dropout to turn on."""
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()

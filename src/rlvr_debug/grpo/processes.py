@@ -1,8 +1,7 @@
 """The processes that train together: one, or those that `accelerate launch` starts.
 
-With several, the main one rolls out and records, and each computes the gradient of its share of the
-batch, on a model of its own (DDP) or on shards of one (DeepSpeed's ZeRO). Denominators are those of
-the whole batch, so the gradient is that of one process.
+With several, the main one rolls out and records, and each computes the gradient of its share of the batch, on a model of
+its own (DDP) or on shards of one (ZeRO). Denominators are the whole batch's, so the gradient is that of one process.
 """
 
 from __future__ import annotations

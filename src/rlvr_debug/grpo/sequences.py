@@ -1,8 +1,4 @@
-"""Rollouts -> the padded tensors that the update reads.
-
-The trained sequence is rebuilt segment by segment through two stages, which is where a trainer can
-come to train on another sequence than the one that was sampled.
-"""
+"""Rollouts -> the padded tensors that the update reads, rebuilt through stages that may train on other sequences."""
 
 from __future__ import annotations
 
@@ -22,9 +18,7 @@ from rlvr_debug.sampling.rollouts import Rollout
 class Batch:
     """Right-padded sequences. ids: long [B, T]; sampler: float [B, T]; the others bool [B, T].
 
-    `sampled` is the environment's own mask of what the model wrote, and `sampler` has the
-    log-probabilities that this was written with. `real` is what is not padding; `loss` and `attention`
-    are what the stages made of these masks.
+    sampled: what the model wrote; real: no padding; loss and attention: what the stages made of these.
     """
 
     ids: Tensor
@@ -66,10 +60,7 @@ def build_batch(
     *,
     mask_truncated: bool = False,
 ) -> Batch:
-    """Return what the stages make of the rollouts.
-
-    mask_truncated: whether the loss leaves out the rollouts that the token limit cut.
-    """
+    """Return what the stages make of the rollouts; mask_truncated leaves those that the token limit cut out of the loss."""
     sequences = [trained_sequence(rollout, stages, environment, chat) for rollout in rollouts]
     ids = pad_sequence([torch.tensor(tokens) for tokens, _ in sequences], batch_first=True)
     sampled = pad_sequence([torch.tensor(mask) for _, mask in sequences], batch_first=True)
@@ -85,8 +76,5 @@ def build_batch(
 
 
 def without_truncated(mask: Tensor, truncated: Tensor) -> Tensor:
-    """Return `mask`, [B, T], without the sequences that the token limit cut. truncated: bool [B].
-
-    arXiv 2503.14476, section 3.4; TRL's mask_truncated_completions.
-    """
+    """Return `mask`, [B, T], without the sequences that the token limit cut, [B] (arXiv 2503.14476, section 3.4)."""
     return mask & ~truncated[:, None]

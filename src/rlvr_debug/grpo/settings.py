@@ -108,3 +108,8 @@ class TrainingSettings(Block):
     """Gradients are clipped to this norm."""
     weight_decay: NonNegative = 0.0
     """AdamW's."""
+
+    @property
+    def schedule(self) -> str:
+        """Return transformers' name of the schedule; its own `constant` ignores the warm-up without a word."""
+        return self.lr_scheduler_type.replace("constant", "constant_with_warmup")

@@ -1,9 +1,7 @@
 """The stages of another run, computed beside those of the run that is trained: in which step would the two part?
 
-A stage is a pure function. While the other implementation comes to the same on the same inputs, to the bit, so does all
-that follows: the other run is this one. It is called as often as it would be there, and in the same order.
-
-Nothing of the run that is trained changes: what a stage could change is copied, and random generators are put back.
+While the other implementation comes to the same on the same inputs, to the bit, the other run is this one. Nothing of the
+run that is trained changes: what a stage could change is copied, and random generators are put back.
 """
 
 from __future__ import annotations
@@ -35,11 +33,7 @@ _TOO_DEAR = {"logprobs", "sync"}
 
 
 class Shadow:
-    """Compares the stages in which two runs differ, of which one is trained.
-
-    own, other: their stages. stages: those to train with, which return what `own` do. parted: the stages that have come
-    to something else; these are compared no longer.
-    """
+    """Compares the stages in which two runs differ, until they come to something else; `stages` are those to train with."""
 
     def __init__(self, own: Stages, other: Stages) -> None:
         others = {n: f for n, f in vars(other).items() if f is not getattr(own, n)}

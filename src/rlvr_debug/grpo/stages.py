@@ -1,10 +1,6 @@
-"""The stages of GRPO, each one pure function, and the bundle of them that a trainer runs.
+"""The stages of GRPO, each one pure function, and the bundle of them that a trainer runs (docs/trainer.md).
 
-    rollouts -> trained sequences -> masks -> scores -> advantages -> log-probabilities -> loss
-    -> optimizer step -> weight sync -> saved weights
-
-A variant is another implementation of one stage (causes/); an intervention may swap the right one back.
-docs/trainer.md lists every stage, and the sources of the settings. Axes: B sequences, T tokens.
+A variant is another implementation of one stage (causes/); an intervention may swap the right one back. Axes: [B, T].
 """
 
 from __future__ import annotations
@@ -16,11 +12,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.advantages import advantages, assign
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.objective import (
     Totals,
+    advantages,
     aggregate,
+    assign,
     clipped_objective,
     importance_ratio,
     importance_weights,
@@ -48,10 +45,7 @@ def trained_tool_turn(segment: Segment, chat: Chat) -> list[int]:
 
 
 def loss_mask(sampled: Tensor, real: Tensor) -> Tensor:
-    """Return which tokens the loss counts, [B, T]: those that the model wrote (`sampled`), no others.
-
-    sampled, real (not padding): bool [B, T].
-    """
+    """Return which tokens the loss counts, [B, T]: those that the model wrote (`sampled`), no others."""
     return sampled & real
 
 

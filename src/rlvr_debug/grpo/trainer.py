@@ -1,22 +1,21 @@
-"""GRPO's training loop: a step takes a state and returns the next one.
-
-Not here: the stages (stages.py), the optimizer steps (update.py), several processes (processes.py), and
-whatever is recorded (the observer's methods in training.py).
-"""
+"""GRPO's training loop: a step takes a state, samples rollouts, updates the policy on them and returns the next state."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.data.rows import Row
 from rlvr_debug.grpo.checkpoint import Checkpoints
 from rlvr_debug.grpo.loss import Experience, Targets
+from rlvr_debug.grpo.objective import batch_advantages, penalized
 from rlvr_debug.grpo.policy import Policy, build_policy
-from rlvr_debug.grpo.rollouts import sample_rollouts, trained_advantages, trained_batch
+from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.training import (
     Observer,
@@ -27,9 +26,65 @@ from rlvr_debug.grpo.training import (
     Training,
     TrainingResult,
 )
-from rlvr_debug.grpo.update import batch_totals, reference_logprobs, shared_logprobs, update_policy
+from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
 from rlvr_debug.models.adapters import is_adapter
-from rlvr_debug.sampling.base import PolicySampler
+from rlvr_debug.sampling.base import PolicySampler, Sampler
+from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
+
+
+def sample_rollouts(training: Training, state: TrainerState) -> list[Rollout]:
+    """Return a group of rollouts for each of some rows, drawn without replacement."""
+    prompts = state.rng.sample(training.rows, training.settings.prompts_per_step)
+    rollouts = sample_groups(training, prompts, state.sampler, state.rng.getrandbits(32))
+    state.sampler.reset()  # the update needs the memory of its caches
+    return rollouts
+
+
+def sample_groups(
+    training: Training, prompts: Sequence[Row], sampler: Sampler, seed: int
+) -> list[Rollout]:
+    """Return a group of rollouts for each of these rows."""
+    settings = training.settings
+    return rollout(
+        [row for row in prompts for _ in range(settings.group_size)],
+        training.environment,
+        training.chat,
+        sampler,
+        temperature=settings.temperature,
+        seed=seed,
+        limits=Limits(
+            settings.max_prompt_length,
+            settings.truncation_side,
+            training.stages.max_new_tokens(training.environment),
+        ),
+    )
+
+
+def trained_batch(training: Training, rollouts: list[Rollout]) -> Batch:
+    """Return the sequences that are trained on, with their masks."""
+    return build_batch(
+        rollouts,
+        training.stages,
+        training.environment,
+        training.chat,
+        mask_truncated=training.settings.mask_truncated_completions,
+    )
+
+
+def trained_advantages(
+    training: Training, rollouts: list[Rollout], batch: Batch, kl: Tensor | None
+) -> Tensor:
+    """Score the rollouts and return the advantage of each, [B]. kl: [B, T], where it is in the reward."""
+    settings, stages, environment = training.settings, training.stages, training.environment
+    scores = [stages.score(rollout, environment) for rollout in rollouts]
+    rewards = torch.tensor(
+        [environment.reward(r.row, s) for r, s in zip(rollouts, scores, strict=True)]
+    )
+    if kl is not None:
+        rewards = penalized(rewards, kl, batch.loss, settings.kl_beta)
+    weights = environment.weights
+    groups = batch_advantages(scores, rewards, weights, settings, stages.advantages)
+    return stages.assign(groups)
 
 
 def train(
@@ -40,10 +95,9 @@ def train(
     checkpoints: Checkpoints | None = None,
     observer: Observer | None = None,
 ) -> TrainingResult:
-    """Train `model` in place. The same arguments give the same bytes of metrics, interrupted or not.
+    """Train `model` in place: the same arguments give the same bytes of metrics, interrupted or not.
 
-    The sampler gets the model's weights first; only the sync stage changes them afterwards. `reference`
-    may be None where there is no KL term and where an adapter is trained.
+    The sampler gets the model's weights first; only the sync stage changes them afterwards.
     """
     settings, stages, processes = training.settings, training.stages, training.processes
     if observer is None or not processes.main:
@@ -69,7 +123,7 @@ def train(
         adapter = replace(adapter, weights=weights)
     if training.shadow:
         progress.part(training.shadow.parted)
-    return TrainingResult(weights, adapter, **vars(progress))
+    return TrainingResult(weights=weights, adapter=adapter, **vars(progress))
 
 
 def start(training: Training, policy: Policy, sampler: PolicySampler) -> TrainerState:
@@ -85,11 +139,7 @@ def start(training: Training, policy: Policy, sampler: PolicySampler) -> Trainer
 def train_step(
     training: Training, state: TrainerState, observer: Observer
 ) -> tuple[TrainerState, StepRecord]:
-    """Sample a batch, update the policy on it and sync the sampler. Return the next state and the record.
-
-    What the state holds (weights, optimizer, schedule, sampler, generator) changes in place. Only the main
-    process has rollouts, and what it makes of them is sent to the others.
-    """
+    """Sample a batch, update the policy on it and sync the sampler; what the state holds changes in place."""
     settings, stages, processes = training.settings, training.stages, training.processes
     policy, step = state.policy, state.step + 1
 
@@ -102,14 +152,15 @@ def train_step(
 
     reference = old = kl = None
     if settings.kl_beta:
-        reference = reference_logprobs(policy, batch, settings, stages, processes)
+        with policy.as_reference() as model:
+            reference = shared_logprobs(model, batch, settings, stages, processes)
     if reference is not None and settings.kl_place == "reward":
         old = shared_logprobs(policy.shared, batch, settings, stages, processes)
         kl = stages.kl(old, reference, settings.kl_estimator)
     advantages = processes.broadcast(lambda: trained_advantages(training, rollouts, batch, kl))
     observer.end_stage("logprobs")
 
-    watched = training.check.watch(training, policy, rollouts) if training.check else None
+    watched = training.check(training, policy, rollouts) if training.check else None
     in_loss = reference if settings.kl_place == "loss" else None
     targets = Targets(advantages, batch.loss, batch.sampled, batch.sampler, in_loss, old)
     max_tokens = training.environment.max_new_tokens * training.environment.max_turns
@@ -128,11 +179,6 @@ def train_step(
     return replace(state, step=step), observer.end_step(done)
 
 
-# transformers' own `constant` ignores the warm-up without a word
-_NAMES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
-SCHEDULES = tuple(_NAMES)
-
-
 def build_optimizer(parameters: list[Tensor], settings: TrainingSettings) -> torch.optim.Optimizer:
     """Return AdamW on these weights."""
     return torch.optim.AdamW(
@@ -145,7 +191,7 @@ def build_scheduler(optimizer: torch.optim.Optimizer, settings: TrainingSettings
     from transformers import get_scheduler
 
     return get_scheduler(
-        _NAMES[settings.lr_scheduler_type],
+        settings.schedule,
         optimizer,
         num_warmup_steps=settings.warmup_steps,
         num_training_steps=settings.steps * settings.num_iterations,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -23,22 +23,9 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout
 
 
-class UpdateCheck(Protocol):
-    """Whether the sampler gets an update (sync_check.py)."""
-
-    def watch(
-        self, training: Training, policy: Policy, rollouts: list[Rollout]
-    ) -> Callable[[Policy, int], float | None]:
-        """Choose some rollouts before the update, and return what measures the gap after it."""
-
-
 @dataclass(frozen=True)
 class Training:
-    """What a training is given, and what stays the same from step to step.
-
-    `seed` fixes the rows, the sampling and an adapter's first weights. `check` holds a server's weights to
-    the trainer's after each update; a sampler in process needs none. `shadow` compares its stages with another run's.
-    """
+    """What a training is given, and what stays the same from step to step; shadow compares its stages with another run's."""
 
     chat: Chat
     environment: Environment
@@ -47,7 +34,10 @@ class Training:
     seed: int
     stages: Stages = field(default_factory=Stages)
     processes: Processes = field(default_factory=Processes)
-    check: UpdateCheck | None = None
+    # asked before an update, it returns what measures the sampler's gap after it (SyncCheck)
+    check: (
+        Callable[[Training, Policy, list[Rollout]], Callable[[Policy, int], float | None]] | None
+    ) = None
     shadow: Shadow | None = None
 
     @property
@@ -69,11 +59,9 @@ class TrainerState:
 
 @dataclass(frozen=True)
 class Update:
-    """What the optimizer steps of a batch were computed from.
+    """What the optimizer steps of a batch were computed from; the lists have one entry per optimizer step.
 
-    `logprobs` are the policy's before the first of them, [B, T]. The lists have one entry per optimizer
-    step, none where the loss counted no token: `grad_norms` before clipping, and `passes`, the
-    log-probabilities that the step was computed at, [B, T].
+    logprobs: the policy's before the first, [B, T]; grad_norms: before clipping; passes: the log-probabilities at each.
     """
 
     logprobs: Tensor
@@ -84,11 +72,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step made, in the main process.
-
-    `number` counts from 1. `reference` holds the reference model's log-probabilities, [B, T], wherever
-    the KL goes. `sync_gap` is what the check of a server found.
-    """
+    """What one step made, in the main process; reference: [B, T], wherever the KL goes."""
 
     number: int
     training: Training
@@ -111,9 +95,7 @@ class StepRecord:
 
 @dataclass
 class Progress:
-    """What was recorded up to now: metrics and seconds of each step, rollouts of some, and by stage in which step
-    another run would have parted from this one.
-    """
+    """What was recorded up to now, and by stage in which step another run would have parted from this one."""
 
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[dict[str, float]] = field(default_factory=list)
@@ -132,10 +114,7 @@ class Progress:
 
 
 class Observer:
-    """An observer that records nothing. Others override its methods; none changes what is trained.
-
-    Only the main process is observed.
-    """
+    """Records nothing, in the main process; others override its methods, of which none changes what is trained."""
 
     def begin_step(self, state: TrainerState) -> None:
         """Take note of the state before a step."""
@@ -154,17 +133,9 @@ class Observer:
         return StepRecord({"step": step.number}, {}, [])
 
 
-@dataclass(frozen=True)
-class TrainingResult:
-    """What a training returns: the weights that are saved, and what its observer recorded.
-
-    adapter: these weights and their config, where they are an adapter's; None where they are the model's. parted: as
-    in Progress.
-    """
+@dataclass(kw_only=True)
+class TrainingResult(Progress):
+    """What a training returns: the weights that are saved, of an adapter with their config, and what was recorded."""
 
     weights: dict[str, Tensor]
     adapter: Adapter | None
-    metrics: list[dict[str, Any]]
-    seconds: list[dict[str, float]]
-    rollouts: list[dict[str, Any]]
-    parted: dict[str, int]

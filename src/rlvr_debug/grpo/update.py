@@ -1,7 +1,4 @@
-"""One batch -> num_iterations optimizer steps, each accumulated over micro-batches.
-
-Axes: B sequences, T tokens.
-"""
+"""One batch -> num_iterations optimizer steps, each accumulated over micro-batches. Axes: B sequences, T tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from torch.nn import functional as F
 
 from rlvr_debug.grpo.loss import Experience, Loss, policy_loss
 from rlvr_debug.grpo.objective import Totals
-from rlvr_debug.grpo.policy import Policy, run_stage
+from rlvr_debug.grpo.policy import run_stage
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
@@ -32,10 +29,7 @@ def batch_totals(
 
 
 def batch_logprobs(model: Any, batch: Batch, settings: TrainingSettings, stages: Stages) -> Tensor:
-    """Return log-probabilities of all tokens that were sampled or that the loss counts, [B, T], else 0.
-
-    Only here does a batch go to the model's device, and what comes back is on the CPU.
-    """
+    """Return log-probabilities, on the CPU, of all tokens that were sampled or that the loss counts, [B, T], else 0."""
     device = next(model.parameters()).device
     with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
         return run_stage(
@@ -59,14 +53,6 @@ def shared_logprobs(
     return processes.gather(batch_logprobs(model, mine, settings, stages), batch)
 
 
-def reference_logprobs(
-    policy: Policy, batch: Batch, settings: TrainingSettings, stages: Stages, processes: Processes
-) -> Tensor:
-    """Return the reference model's log-probabilities of the whole batch, [B, T]."""
-    with policy.as_reference() as model:
-        return shared_logprobs(model, batch, settings, stages, processes)
-
-
 def accumulate(
     model: Any,
     experience: Experience,
@@ -75,10 +61,7 @@ def accumulate(
     processes: Processes | None = None,
     loss_of: Loss = policy_loss,
 ) -> tuple[float, Tensor]:
-    """Add the gradient of the loss of this process' experience, micro-batch by micro-batch.
-
-    Return the loss and the policy's log-probabilities, [B, T].
-    """
+    """Add the gradient of the loss micro-batch by micro-batch; return the loss and the log-probabilities, [B, T]."""
     processes = processes or Processes()
     count, width = experience.batch.ids.shape
     loss, found = 0.0, []
@@ -102,11 +85,7 @@ def update_policy(
     observer: Observer,
     loss_of: Loss = policy_loss,
 ) -> Update:
-    """Make all optimizer steps of a batch.
-
-    A batch without a token to learn from moves nothing: momentum and weight decay would move the weights
-    on a gradient of zero.
-    """
+    """Make all optimizer steps of a batch, none where there is no token to learn from: momentum would move the weights."""
     policy, optimizer, batch = state.policy, state.optimizer, experience.batch
     if not batch.loss.any():
         warnings.warn(f"step {state.step + 1}: no token to learn from, no update", stacklevel=3)

@@ -1,27 +1,27 @@
-"""Metrics of log-probabilities: the trainer's against the sampler's, the old policy's and the reference's.
+"""Metrics of log-probabilities: the trainer's against the sampler's, the old policy's and the reference's, and the
+gradient of the loss with respect to them, of which the weights' is the product with the model's Jacobian.
 
-All are over the tokens that were sampled, whatever the loss counts, and in the right formula, whatever the
-trainer's stages compute.
-
-Axes: B sequences, T tokens, N sampled tokens.
+All are over the tokens that were sampled, in the right formula, whatever the trainer's stages compute.
+Axes: B sequences, T tokens, N sampled tokens, P groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.objective import KL_ESTIMATORS, importance_ratio, kl_estimate
-from rlvr_debug.metrics.summaries import mean, quantiles
+from rlvr_debug.grpo.loss import Loss, Targets, policy_loss
+from rlvr_debug.grpo.objective import KL_ESTIMATORS, Totals, importance_ratio, kl_estimate
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.metrics.rollouts import mean, quantiles
 
 
 def sampler_metrics(trainer: Tensor, sampler: Tensor) -> dict[str, float]:
-    """Compare log-probabilities of the same sampled tokens under what should be one policy, [N] each.
-
-    `entropy` is the mean of -log p under the sampler, an unbiased estimate from the sampled tokens alone.
-    """
+    """Compare log-probabilities of the same sampled tokens, [N] each; `entropy` is estimated from these tokens alone."""
     gap = trainer - sampler
     size = gap.abs()
     ratio = gap.double().exp()
@@ -66,11 +66,9 @@ def clip_metrics(
     clip: tuple[float, float],
     level: str,
 ) -> dict[str, float]:
-    """Return the share of sampled tokens (at level `sequence`, of sequences) whose ratio was clipped.
+    """Return the share of sampled tokens (at level `sequence`, of sequences) whose ratio was clipped, over all passes.
 
-    passes: the policy's log-probabilities at each optimizer step, [B, T] each; means are over these. old:
-    [B, T]; sampled: bool [B, T]; advantages: [B]; clip: lower and upper epsilon. TRL's
-    GRPOTrainer._compute_loss.
+    passes, one an optimizer step, old, sampled: [B, T]; advantages: [B]; clip: lower and upper epsilon.
     """
     per_row = advantages[:, None]
     rows = []
@@ -91,3 +89,72 @@ def clip_metrics(
             }
         )
     return {name: mean([row[name] for row in rows]) for name in rows[0]}
+
+
+TINY_STD = 0.05
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """A term of the loss, and its gradient with respect to the log-probabilities, [B, T]."""
+
+    value: float
+    gradient: Tensor
+
+
+def loss_terms(
+    logprobs: Tensor,
+    targets: Targets,
+    totals: Totals,
+    settings: TrainingSettings,
+    stages: Stages,
+    loss_of: Loss = policy_loss,
+) -> dict[str, LossTerm]:
+    """Return the policy term and, where KL is in the loss, what the KL adds. logprobs: [B, T]."""
+
+    leaf = logprobs.detach().requires_grad_()
+    micro_batches = torch.arange(len(leaf)).tensor_split(totals.micro_batches)
+
+    def term(held: Targets) -> LossTerm:
+        shares = [
+            loss_of(leaf[rows], held.rows(rows, leaf.shape[1]), totals, settings, stages)
+            for rows in micro_batches
+        ]
+        loss = torch.stack(shares).sum()
+        gradient = torch.zeros_like(leaf)
+        if loss.requires_grad:
+            [gradient] = torch.autograd.grad(loss, leaf)
+        gradient[:, 0] = 0.0  # nothing comes before the first token that could predict it
+        return LossTerm(float(loss.detach()), gradient)
+
+    policy = term(replace(targets, reference=None))
+    if targets.reference is None:
+        return {"policy": policy}
+    both = term(targets)
+    kl = LossTerm(both.value - policy.value, both.gradient - policy.gradient)
+    return {"policy": policy, "kl": kl}
+
+
+def gradient_metrics(terms: dict[str, LossTerm], group_std: Tensor) -> dict[str, float]:
+    """Return each term's value and norm, and the policy term's share of groups whose rewards spread below TINY_STD."""
+    squared = terms["policy"].gradient.double().square().view(len(group_std), -1).sum(1)
+    total = float(squared.sum())
+    share = float(squared[group_std < TINY_STD].sum()) / total if total else None
+    return {
+        **{f"loss/{name}": term.value for name, term in terms.items()},
+        "logprob_grad_norm": float(_whole(terms).norm()),
+        **{f"logprob_grad_norm/{n}": float(term.gradient.norm()) for n, term in terms.items()},
+        **({} if share is None else {"logprob_grad_norm/tiny_std_share": share}),
+    }
+
+
+def gradient_error(terms: dict[str, LossTerm], right: dict[str, LossTerm]) -> dict[str, float]:
+    """Return the norm of the difference over that of the right gradient, and nothing where that is 0."""
+    norm = float(_whole(right).norm())
+    if not norm:
+        return {}
+    return {"logprob_grad_norm/error": float((_whole(terms) - _whole(right)).norm()) / norm}
+
+
+def _whole(terms: dict[str, LossTerm]) -> Tensor:
+    return torch.stack([term.gradient for term in terms.values()]).sum(0)

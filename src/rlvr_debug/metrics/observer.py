@@ -1,15 +1,18 @@
-"""The observer that records a run: a row of metrics, seconds by stage and some rollouts of each step.
+"""The observer that records a run: a row of metrics, seconds by stage and some rollouts of each step (docs/diagnostics.md).
 
-Metrics have TRL's names where TRL has the quantity. They are computed from what was sampled (the
-environment's own masks and rewards, the sampler's log-probabilities) and in the right formulas, so that a
-faulty stage cannot hide itself. docs/diagnostics.md has every name with its definition.
+Metrics are computed from what was sampled (the environment's own masks and rewards, the sampler's log-probabilities) and
+in the right formulas, so that a faulty stage cannot hide itself.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -17,18 +20,32 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from rlvr_debug.grpo.advantages import advantages, batch_advantages
+from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.loss import Targets
-from rlvr_debug.grpo.objective import Totals
+from rlvr_debug.grpo.objective import Totals, advantages, batch_advantages
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.sequences import without_truncated
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState
-from rlvr_debug.metrics.conversations import conversation_metrics, roles, token_metrics
-from rlvr_debug.metrics.gradients import gradient_error, gradient_metrics, loss_terms
-from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, ratio_metrics, sampler_metrics
-from rlvr_debug.metrics.rewards import advantage_metrics, group_metrics, part_metrics
-from rlvr_debug.metrics.rollouts import rollout_records
+from rlvr_debug.metrics.logprobs import (
+    clip_metrics,
+    gradient_error,
+    gradient_metrics,
+    kl_metrics,
+    loss_terms,
+    ratio_metrics,
+    sampler_metrics,
+)
+from rlvr_debug.metrics.rollouts import (
+    advantage_metrics,
+    as_sampled,
+    conversation_metrics,
+    group_metrics,
+    part_metrics,
+    roles,
+    token_metrics,
+    token_texts,
+)
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.metrics.weights import (
     ExpectedChange,
@@ -38,6 +55,7 @@ from rlvr_debug.metrics.weights import (
     lora_norm,
     weight_change,
 )
+from rlvr_debug.sampling.rollouts import Rollout
 
 
 class RunObserver(Observer):
@@ -108,10 +126,7 @@ def _step_metrics(step: Step, changes: list[WeightChange]) -> dict[str, Any]:
 
 
 def _right_advantages(step: Step, rewards: Tensor) -> Tensor | None:
-    """Return the advantages of the environment's rewards, [P, G]. rewards: [B].
-
-    None where the KL is in the reward: nobody but the trainer knows that reward.
-    """
+    """Return the advantages of the environment's rewards, [P, G], None where only the trainer knows the KL in them."""
     settings = step.training.settings
     if settings.kl_beta and settings.kl_place == "reward":
         return None
@@ -140,10 +155,7 @@ def _logprob_metrics(step: Step) -> dict[str, float]:
 def _update_metrics(
     step: Step, changes: list[WeightChange], group_std: Tensor, right: Tensor | None
 ) -> dict[str, float]:
-    """Return what only the update knows, as means over its optimizer steps.
-
-    group_std: of the environment's rewards, [P]; right: the right advantages, [P, G].
-    """
+    """Return what only the update knows, as means over its optimizer steps. group_std: [P]; right: advantages, [P, G]."""
     update, settings, given = step.update, step.training.settings, step.experience
     if not update.losses:
         return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
@@ -178,6 +190,7 @@ def _right_targets(step: Step, right: Tensor | None) -> tuple[Targets, Totals]:
     return targets, replace(given.totals, tokens=int(mask.sum()))
 
 
+_DIGITS = 6  # of a rollout's log-probabilities and advantages
 _NEAR = 10  # tokens from the limit that count as at it
 
 
@@ -214,3 +227,113 @@ def debug_metrics(step: Step) -> dict[str, float]:
         found["ref_logp_mean"] = float(reference.mean())
         found |= {f"kl_{name}": float(getattr(kl, name)()) for name in ("mean", "max", "min")}
     return {f"debug/{name}": value for name, value in found.items()}
+
+
+PROJECT = "rlvr-debug"
+# accelerate's names, which are also those of the packages
+_PACKAGES = ("tensorboard", "wandb")
+
+
+@contextmanager
+def open_trackers(
+    names: Sequence[str], folder: Path, run_name: str, config: Mapping[str, Any]
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that logs one row at its step, below `folder`; what Weights & Biases wrote, `wandb sync` uploads."""
+    for name in names:
+        if name in _PACKAGES and find_spec(name) is None:
+            raise InputError(
+                f"diagnostics.trackers names {name}, and the package is not installed: "
+                f"pip install {name}"
+            )
+    trackers = [_tracker(name, folder, run_name) for name in names]
+    for tracker in trackers:
+        tracker.start()
+        tracker.store_init_configuration(dict(config))
+
+    def log(row: Mapping[str, Any]) -> None:
+        values = {name: value for name, value in row.items() if name != "step"}
+        for tracker in trackers:
+            tracker.log(values, step=row["step"])
+
+    try:
+        yield log
+    finally:
+        for tracker in trackers:
+            tracker.finish()
+
+
+def _tracker(name: str, folder: Path, run_name: str) -> Any:
+    from accelerate.state import PartialState
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    PartialState()  # trackers ask it which process they are in
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = LOGGER_TYPE_TO_CLASS[name]
+    options = {}
+    if name == "wandb":
+        mode = os.environ.get("WANDB_MODE", "offline")
+        options = {"dir": str(folder), "name": run_name, "mode": mode}
+    where = [str(folder)] if kind.requires_logging_directory else []
+    return kind(PROJECT, *where, **options)
+
+
+def rollout_records(step: Step, count: int, served: str = "") -> list[dict[str, Any]]:
+    """Return a line for each of the first `count` rollouts. served: the policy that a server sampled with."""
+    chat, advantages = step.training.chat, step.experience.targets.advantages
+    size = step.training.settings.group_size
+    return [
+        {
+            "step": step.number,
+            **({"served": served} if served else {}),
+            "group": b // size,
+            "rollout": b,
+            "row": rollout.row.id,
+            "reward": rollout.reward,
+            "parts": rollout.parts,
+            "advantage": round(float(advantages[b]), _DIGITS),
+            **as_sampled(rollout, _sampler(rollout), chat),
+            "trained": _trained(b, step),
+        }
+        for b, rollout in enumerate(step.rollouts[:count])
+    ]
+
+
+def _sampler(rollout: Rollout) -> list[float | None]:
+    values: list[float | None] = []
+    for segment in rollout.segments:
+        found = [round(value, _DIGITS) for value in segment.logprobs]
+        values += found or [None] * len(segment.ids)
+    return values
+
+
+def _trained(b: int, step: Step) -> dict[str, Any]:
+    batch, reference = step.experience.batch, step.reference
+    length = int(batch.real[b].sum())
+    sampled, counted = batch.sampled[b, :length], batch.loss[b, :length]
+    known = counted | sampled
+    known[0] = False  # the first token has no prediction
+    ids = batch.ids[b, :length].tolist()
+    roles = 2 * (sampled.cumsum(0) > 0) - sampled.long()
+    advantages = step.experience.targets.advantages[b].expand(length)
+    return {
+        "ids": ids,
+        "text": token_texts(ids, step.training.chat),
+        "role": "".join("pat"[role] for role in roles.tolist()),
+        "loss": _bits(counted),
+        "attention": _bits(batch.attention[b, :length]),
+        "sampler": _values(batch.sampler[b, :length], sampled),
+        "trainer": _values(step.update.logprobs[b, :length], known),
+        "reference": None if reference is None else _values(reference[b, :length], known),
+        "advantage": _values(advantages, counted),
+    }
+
+
+def _bits(mask: Tensor) -> str:
+    return "".join("01"[bit] for bit in mask.tolist())
+
+
+def _values(values: Tensor, where: Tensor) -> list[float | None]:
+    return [
+        round(value, _DIGITS) if there else None
+        for value, there in zip(values.tolist(), where.tolist(), strict=True)
+    ]

@@ -31,3 +31,6 @@ class DiagnosticSettings(Block):
 NO_ROLLOUTS = DiagnosticSettings(0, 0)
 # to a program, 0 kept ones are all of them (docs/trainers.md)
 ALL_ROLLOUTS = DiagnosticSettings(1, 0)
+
+# steps that a training reward is the mean of where it is shown
+SMOOTHED = 5

@@ -1,7 +1,6 @@
-"""How far an optimizer step moved the weights, against how far AdamW should have.
+"""How far an optimizer step moved the weights that are trained, against how far AdamW should have.
 
-Weights are to move where they are trained: all of the model, or its adapter. What requires a gradient and
-what the optimizer holds do not matter, so that frozen weights count as weights that did not move.
+What requires a gradient and what the optimizer holds do not matter: frozen weights count as ones that did not move.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from rlvr_debug.grpo.policy import Policy
 
 @dataclass(frozen=True)
 class ExpectedChange:
-    """What is known before a step: every `stride`th weight of each tensor, and the changes that AdamW
-    makes of the clipped gradient there."""
+    """What is known before a step: every `stride`th weight, and the changes that AdamW makes of the clipped gradient there."""
 
     learning_rate: float
     clipped_norm: float
@@ -32,11 +30,7 @@ class ExpectedChange:
 
 @dataclass(frozen=True)
 class WeightChange:
-    """What a step did. Norms are over all weights that are to move.
-
-    They are of the clipped gradient, of the change, of the expected change and of their difference.
-    `moved` is the share of weights that are another number than before.
-    """
+    """What a step did, as norms over all weights that are to move; `moved` is the share that is another number than before."""
 
     learning_rate: float
     clipped_norm: float
@@ -60,10 +54,7 @@ def _to_move(policy: Policy) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def expected_change(policy: Policy, optimizer: torch.optim.Optimizer) -> ExpectedChange:
-    """Return what the step should do. Ask before it: a faulty step has no say in what is expected of it.
-
-    A weight that the optimizer does not hold counts as one at its first step.
-    """
+    """Return what the step should do, asked before it; a weight that the optimizer does not hold is at its first step."""
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     first = optimizer.param_groups[0]
     weights = _to_move(policy)
@@ -94,10 +85,7 @@ def _some(tensor: Tensor, stride: int) -> Tensor:
 def adamw_change(
     weight: Tensor, gradient: Tensor, state: Mapping[str, Any], group: Mapping[str, Any]
 ) -> Tensor:
-    """Return what AdamW adds to a weight. state: its moments before the step, empty at the first.
-
-    Loshchilov and Hutter, arXiv 1711.05101, algorithm 2.
-    """
+    """Return what AdamW adds to a weight, of its moments before the step, `state` (arXiv 1711.05101, algorithm 2)."""
     beta1, beta2 = group["betas"]
     step = int(state.get("step", 0)) + 1
     first, second = (1 - beta1) * gradient, (1 - beta2) * gradient.square()
@@ -156,10 +144,7 @@ def change_metrics(changes: list[WeightChange]) -> dict[str, float]:
 
 @torch.no_grad()
 def lora_norm(policy: Policy) -> float:
-    """Return the Frobenius norm of all that the adapter adds to the weights, (alpha / r) B A each.
-
-    ||B A||^2 is the sum over (B^T B) * (A A^T), which are r by r.
-    """
+    """Return the Frobenius norm of all that the adapter adds to the weights, (alpha / r) B A each."""
     squared = 0.0
     for module in policy.model.modules():
         if not hasattr(module, "get_delta_weight"):

@@ -1,7 +1,4 @@
-"""LoRA adapters in peft's format, and the whole weights that a base model has with one: W + (alpha / r) B A.
-
-A run with an adapter saves nothing else: its model.safetensors is that of adapter/ beside it, which peft and vLLM read.
-"""
+"""LoRA adapters in peft's format, all that a run with one saves, and the weights of a base model with one: W + (alpha / r) B A."""
 
 from __future__ import annotations
 
@@ -54,11 +51,7 @@ def with_adapter(
     config: Mapping[str, Any],
     place: str | Path = _CONFIG,
 ) -> dict[str, Tensor]:
-    """Return the base model's weights with the adapter's added, in float32.
-
-    adapter: by the names that peft gives in a file; config: peft's, from `place`. Raises InputError where it is of another
-    model, or adds anything but B A.
-    """
+    """Return the base model's weights with those added of an adapter that peft's config, from `place`, describes, in float32."""
     scaling = scaling_of(config, place)
     whole = {name: tensor.float() for name, tensor in base.items()}
     for name, down in adapter.items():
@@ -105,10 +98,7 @@ def rank_of(adapter: Path) -> int:
 
 
 def trained_weights(file: Path, base_model: Path) -> dict[str, Tensor]:
-    """Return the whole weights that a run saved, float32, by the base model's names.
-
-    file: a run's model.safetensors. Raises InputError for one that is bad, or an adapter of another model.
-    """
+    """Return the whole weights that a run saved as its model.safetensors, float32, by the base model's names."""
     found = load_weights(file)
     if not is_adapter(found):
         return found

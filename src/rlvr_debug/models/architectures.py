@@ -99,10 +99,7 @@ def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Of a model: sizes, from which everything that is counted follows.
-
-    head_norms: each head's query and key has a norm; biased: the linear layers of a block that have a bias.
-    """
+    """The sizes of a model, from which everything that is counted follows; biased: linear layers that have a bias."""
 
     hidden: int
     intermediate: int

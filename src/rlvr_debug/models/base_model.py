@@ -78,11 +78,7 @@ def _no() -> bool:
 
 
 def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:
-    """The trainable model, of transformers' class for its config.json, in `dtype`, dropout off.
-
-    attention: an implementation of it, by transformers' name. Raises InputError where files or tensors
-    are missing, or are not those of config.json, and for a model_type that transformers has no such class for.
-    """
+    """Return the trainable model, of transformers' class for its config.json, in `dtype`, dropout off."""
     described = model_config(path)
     check_config(described, path / "config.json")
     family = None if why_unread(described) else FAMILIES[described["model_type"]]

@@ -20,11 +20,7 @@ _PATIENCE = 5  # seconds; the library alone would try for minutes
 
 
 def fetch_model(model: BaseModel, out: Path) -> None:
-    """Write its files to `out` and, last, the manifest with their hashes and the commit that they are of.
-
-    An interrupted download goes on. Raises InputError where the hub does not answer, has no such model, or no config.json
-    that transformers wrote.
-    """
+    """Write its files to `out` and, last, the manifest with their hashes and commit; an interrupted download goes on."""
     commit = _commit(model)
     # first, and read: gigabytes of what nothing here can run are not fetched
     _download(model, commit, out, [_CONFIG])
@@ -52,10 +48,7 @@ def fetch_model(model: BaseModel, out: Path) -> None:
 
 
 def _commit(model: BaseModel) -> str:
-    """Return the commit that the revision is.
-
-    It is asked first: a download that reaches nobody takes a folder that is there for the whole model.
-    """
+    """Return the commit of the revision; asked first, as a download that reaches nobody takes any folder for the whole model."""
     from huggingface_hub import HfApi
 
     with _reaching(model):

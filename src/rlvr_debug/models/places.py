@@ -1,5 +1,4 @@
-"""Where base models are: in a folder of the project or, as `name@revision`, on the hub, from where they are fetched
-to .models/ once."""
+"""Where base models are: in a folder of the project or, as `name@revision`, fetched from the hub to .models/ once."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ class BaseModel:
         return f"{FETCHED}/{self.name.replace('/', '--')}-{self.revision}"
 
     def files(self, root: Path) -> list[Path]:
-        """What a job that loads it depends on, and `digest` has not: of a folder the weights, of a fetched one the
-        manifest, which has all hashes."""
+        """Return what a job depends on beside `digest`: a folder's weights, or the manifest, which has all hashes."""
         folder = root / self.folder
         return [folder / MANIFEST] if self.revision else weight_files(folder / "model.safetensors")
 
@@ -59,10 +57,7 @@ def base_model(text: str) -> BaseModel:
 
 
 def weight_files(file: Path) -> list[Path]:
-    """The file itself or, where it is not there, the shards that the index beside it names.
-
-    Raises InputError for an index that is none of transformers', and for shards that are missing.
-    """
+    """Return the file itself or, where it is not there, the shards that the index beside it names."""
     index = index_of(file.parent)
     if file.exists() or file.name != "model.safetensors" or not index.exists():
         return [file]

@@ -17,7 +17,7 @@ import vl_convert
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_yaml, write_text
-from rlvr_debug.metrics.summaries import SMOOTHED
+from rlvr_debug.metrics.settings import SMOOTHED
 from rlvr_debug.processes import output_of
 
 Tables = Mapping[str, pd.DataFrame]

@@ -21,10 +21,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sample:
-    """Sampled ids and their log-probabilities at the sampling temperature, [T] each.
-
-    `stopped`: the last id ends the turn; otherwise the limit cut the reply.
-    """
+    """Sampled ids and their log-probabilities at the sampling temperature; stopped: the last id ends the turn."""
 
     ids: list[int]
     logprobs: list[float]
@@ -55,9 +52,8 @@ class Followed(Protocol):
 class PolicySampler(Sampler, Protocol):
     """A sampler that is given a policy's weights while that is trained, and keeps them until it is given others."""
 
-    @property
-    def served(self) -> str:
-        """What samples now, as a server calls it: run and step. Empty in process."""
+    served: str
+    """What samples now, as a server calls it: run and step. Empty in process."""
 
     def follow(self, policy: Followed) -> None:
         """Sample with the policy's weights from now on."""

@@ -1,8 +1,7 @@
 """Conversations as tokens: the only place where text becomes token ids.
 
-A rollout is built token-in, token-out: sampled ids are kept as they are, and only what the model did
-not write (the prompt, a tool's turn) is rendered by the tokenizer's chat template and encoded. So a
-template that renders earlier replies otherwise (Qwen3 drops their thinking) cannot fork a rollout.
+Sampled ids are kept as they are, and only what the model did not write is rendered by the chat template and encoded, so
+that a template that renders earlier replies otherwise (Qwen3 drops their thinking) cannot fork a rollout.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ _DATE = "26 Jul 2024"
 
 
 class Chat:
-    """A tokenizer, its chat template and the tool calls that this template asks for.
-
-    eos_id: what the template writes after a reply. ends: all tokens with which the model ends one. parser: None where the
-    template has no tools, which is right for environments without any.
-    """
+    """A tokenizer, its chat template and the tool calls that this template asks for; `ends` are all tokens that end a reply."""
 
     def __init__(self, path: Path | str) -> None:
         try:
@@ -68,10 +63,7 @@ class Chat:
     def render(
         self, messages: list[Message], tools: list[dict[str, Any]], *, generate: bool
     ) -> str:
-        """The chat template's text; `generate` ends it where the assistant begins to write.
-
-        Raise InputError where the template has no tools that are asked for, or refuses the messages.
-        """
+        """Return the chat template's text; `generate` ends it where the assistant begins to write."""
         if tools and not self.parser:
             raise InputError(
                 f"{self._place}: the chat template has no tools, expected one with <tool_call> (Qwen2.5, "
@@ -99,10 +91,7 @@ class Chat:
         return tuple(self.encode(self.render(messages, tools, generate=True)))
 
     def tool_turn(self, contents: Sequence[str]) -> list[int]:
-        """Ids from the end of a sampled reply to where the model writes again.
-
-        contents: what the reply's tool calls were answered with, one each.
-        """
+        """Return ids from the end of a sampled reply to where the model writes again, with an answer to each of its calls."""
         return [*self._answered(tuple(contents))]
 
     @lru_cache(maxsize=4096)  # noqa: B019 - a Chat lives as long as its process
@@ -110,11 +99,7 @@ class Chat:
         return tuple(self.encode(self._tool_turn(contents) + self.generation_prompt()))
 
     def tool_turn_rendered_alone(self, contents: Sequence[str]) -> list[int]:
-        """The same turn as the difference of two renderings, neither of them made to generate.
-
-        What verifiers 0.1.3 does: the template's text after the reply's end-of-turn token and the
-        generation prompt are missing.
-        """
+        """Return the turn as verifiers 0.1.3 does: without the text after the reply's end-of-turn token and generation prompt."""
         return self.encode(self._tool_turn(contents).lstrip("\n"))
 
     def _tool_turn(self, contents: Sequence[str]) -> str:

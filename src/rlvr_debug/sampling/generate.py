@@ -1,7 +1,4 @@
-"""A sampler in process for any causal language model: transformers' own `generate`, from the beginning in each turn.
-
-Slower than in_process.py, which has a loop of its own for some families and keeps a cache between turns.
-"""
+"""A sampler in process for any causal language model: transformers' own, slower `generate`, without a cache between turns."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""A sampler in process: a model decoded from its raw weights, with a key-value cache per conversation.
+"""A sampler in process: a model decoded from a copy of its weights, with a key-value cache per conversation.
 
-A loop over plain tensors costs a fraction of what a general generate() spends on a small model. The
-cache of a conversation is kept between turns: only the tool's tokens are new. Equal conversations, as a
-group's are at first, are read once. It holds a copy of the weights, as a server would: training moves it
-only through `load`. One loop reads all families of models: what a family lacks is None in its blocks.
+A loop over plain tensors costs a fraction of what a general generate() spends on a small model. The cache is kept between
+turns, and equal conversations, as a group's are at first, are read once. What a family lacks is None in its blocks.
 
 Axes: B conversations, N new tokens, T cached tokens, H heads, D head size, V vocabulary.
 """
@@ -25,10 +23,7 @@ from rlvr_debug.sampling.base import Followed, Request, Sample
 
 
 class InProcessSampler:
-    """config: the model's config.json; ends: the tokens that end a turn.
-
-    Raises InputError for a model of another family than it reads.
-    """
+    """config: the model's config.json; ends: the tokens that end a turn."""
 
     served = ""
 
@@ -257,10 +252,7 @@ class InProcessSampler:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding, halves convention (Su et al., arXiv 2104.09864).
-
-    x: [B, N, H, D]; cos, sin: [B, N, 1, D], the first half of the sines negated.
-    """
+    """Rotate x, [B, N, H, D], by halves (arXiv 2104.09864); the first half of `sin` is negated."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat([second, first], -1) * sin
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice
+from operator import itemgetter
 
 import numpy as np
 
@@ -13,15 +15,10 @@ from rlvr_debug.environments.base import Environment, ToolResult, Transcript, an
 from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
 
-TRUNCATION_SIDES = ("left", "right")
-
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of tokens of one role: prompt, assistant (sampled, with log-probabilities) or tool.
-
-    texts: the reply, or one result per tool call.
-    """
+    """A run of tokens of one role: prompt, assistant (sampled) or tool; texts: the reply, or one result per tool call."""
 
     role: str
     ids: list[int]
@@ -60,8 +57,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Limits:
-    """Tokens of a prompt, which loses the rest on truncation_side, and of a reply. 0: all of them, and as many as
-    the environment says."""
+    """Tokens of a prompt, which loses the rest on truncation_side, and of a reply; 0: all, and as the environment says."""
 
     prompt: int = 0
     truncation_side: str = "left"
@@ -121,10 +117,7 @@ def rollout(
 def add_reply(
     current: Rollout, sample: Sample, environment: Environment, chat: Chat, *, last: bool
 ) -> list[ToolResult]:
-    """Note what the model wrote, and how the rollout ended if it did. Returns what its calls are answered with.
-
-    last: the model writes no more, whatever the tools say.
-    """
+    """Note what the model wrote, and how the rollout ended if it did; return what its calls are answered with."""
     text = chat.decode(sample.ids)
     current.segments.append(Segment("assistant", sample.ids, sample.logprobs, (text,)))
     current.transcript.replies.append(text)
@@ -153,3 +146,51 @@ def truncated(ids: list[int], limit: int, side: str) -> list[int]:
     if not limit:
         return ids
     return ids[-limit:] if side == "left" else ids[:limit]
+
+
+def rebuilt(
+    row: Row,
+    ids: Sequence[int],
+    sampled: Sequence[int],
+    logprobs: Sequence[float],
+    environment: Environment,
+    chat: Chat,
+) -> Rollout:
+    """Return the rollout that these ids, [T], are, of which the model wrote `sampled`; a tool's text is the trainer's."""
+    by_writer = groupby(zip(sampled, ids, strict=True), key=itemgetter(0))
+    parts = [(is_reply, [token for _, token in run]) for is_reply, run in by_writer]
+    current, values = Rollout(row, []), iter(logprobs)
+    for place, (is_reply, tokens) in enumerate(parts):
+        if is_reply:
+            known = list(islice(values, len(tokens)))
+            sample = Sample(tokens, known, tokens[-1] in chat.ends)
+            last = place + 1 == len(parts)
+            add_reply(current, sample, environment, chat, last=last)
+        elif not current.segments:
+            current.segments.append(Segment("prompt", tokens))
+        else:
+            current.segments.append(Segment("tool", tokens, texts=(chat.decode(tokens),)))
+    if current.outcome == "turn_limit" and current.turns < environment.max_turns:
+        current.outcome = "token_limit"  # there was no room for what the tools said
+    add_score(current, environment)
+    return current
+
+
+def written(completion: Sequence[int], chat: Chat) -> list[bool]:
+    """Say which tokens of a completion, [T], the model wrote: up to an end of turn, and after each generation prompt."""
+    start = chat.encode(chat.generation_prompt())
+    by_model: list[bool] = []
+    while len(by_model) < len(completion):
+        place = len(by_model)
+        end = min(_after(completion, [token], place) for token in chat.ends)
+        by_model += [True] * (end - place)
+        by_model += [False] * (_after(completion, start, end) - end)
+    return by_model
+
+
+def _after(ids: Sequence[int], wanted: Sequence[int], start: int) -> int:
+    """The place after the first occurrence of `wanted` from `start` on, or the end."""
+    for place in range(start, len(ids) - len(wanted) + 1):
+        if list(ids[place : place + len(wanted)]) == list(wanted):
+            return place + len(wanted)
+    return len(ids)

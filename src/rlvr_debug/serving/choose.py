@@ -42,10 +42,7 @@ def base_sampler(
 def sampler_of(
     asked: Sampling, base_model: Path, weights: Path | None, chat: Chat
 ) -> Iterator[Sampler]:
-    """Yield the sampler of the base model, or of trained `weights`, for as long as the context is open.
-
-    asked: its endpoint is that of a server with the base model. Raise InputError where no server can be had.
-    """
+    """Yield the sampler of the base model, or of trained `weights`, for as long as the context is open."""
     if not asked.served:
         yield base_sampler(base_model, chat, weights)
         return

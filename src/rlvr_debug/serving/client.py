@@ -1,7 +1,4 @@
-"""A sampler behind HTTP, in the protocol of vLLM's completions: token ids there, token ids back.
-
-Nothing is encoded or decoded on the way, so that what is trained is what was sampled.
-"""
+"""A sampler behind HTTP, in the protocol of vLLM's completions: token ids there, token ids back, nothing encoded."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from rlvr_debug.errors import InputError, short
 from rlvr_debug.models.adapters import ADAPTER
 from rlvr_debug.models.base_model import save_weights
 from rlvr_debug.sampling.base import Followed, Request, Sample
-from rlvr_debug.serving.endpoint import Endpoint, first_error
+from rlvr_debug.serving.process import Endpoint, first_error
 
 _TRIES = 3
 _SECONDS = 600.0  # for one reply, however long the queue
@@ -36,8 +33,7 @@ class ServerGone(InputError):
 
 
 class ServedSampler:
-    """Asks a server that is ready. ends: the tokens that end a turn; again: another one in its place, ready
-    too, which is asked for once when the first is gone. Replies that had come are kept."""
+    """Asks a server that is ready; `again` returns another one, asked for once when the first is gone."""
 
     def __init__(
         self,
@@ -51,10 +47,7 @@ class ServedSampler:
     def sample(
         self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
     ) -> list[Sample]:
-        """One HTTP request per conversation, all at once; each has a seed of its own, from `seed` and its slot.
-
-        Raises ServerGone when the server is gone, and the one in its place too, and InputError when it refuses.
-        """
+        """Make one HTTP request per conversation, all at once, each with a seed of its own, from `seed` and its slot."""
         bodies = [
             {
                 "model": self.model,
@@ -106,6 +99,10 @@ class ServedSampler:
             self._endpoint = again()
         except InputError as error:
             raise ServerGone(f"{gone}; then: {error}") from None
+        self._load()
+
+    def _load(self) -> None:
+        """Have a server sample with what is not its own model."""
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The server's answer to one request, None where it is empty."""
@@ -170,19 +167,12 @@ class ServedAdapter(ServedSampler):
         self.post("/v1/load_lora_adapter", body)
         self.model = ADAPTER
 
-    def _restart(self, gone: ServerGone) -> None:
-        super()._restart(gone)
-        self._load()
-
 
 class ServedPolicy(ServedSampler):
-    """vLLM's server samples for a policy that is trained: every update reaches it before it is asked again.
+    """vLLM's server samples for a policy that is trained: every update reaches it before it is asked again (docs/vllm.md).
 
-    name: of the run, which no other has on that server; folder: of its own, for what the server reads.
-
-    With LoRA the policy is an adapter beside those of other runs; without, the server's model, which nobody
-    else may ask. An adapter has a name of its own for each step, so that no cached prefix of the last one is met
-    and every reply says which step it came from. docs/vllm.md has what was measured of other ways.
+    With LoRA the policy is an adapter beside those of other runs, named for each step, so that no cached prefix of the last
+    one is met; without, the server's model, which nobody else may ask.
     """
 
     def __init__(
@@ -259,10 +249,6 @@ class ServedPolicy(ServedSampler):
             with contextlib.suppress(InputError):  # it may be gone
                 self._unload(self.served)
 
-    def _restart(self, gone: ServerGone) -> None:
-        super()._restart(gone)
-        self._load()
-
     def weights(self) -> dict[str, Tensor]:
         """None are in this process."""
         return {}
@@ -278,10 +264,7 @@ class ServedPolicy(ServedSampler):
 
 
 def sample_of(answer: Any, max_tokens: int, ends: Collection[int], model: str) -> Sample:
-    """What a completion of the protocol says. Raises InputError where it is none, or not the one asked for.
-
-    model: the one that was to answer.
-    """
+    """Return what a completion of the protocol says, by `model`; raise InputError where it is not the one asked for."""
     try:
         by = answer["model"]
         [choice] = answer["choices"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 import secrets
 import signal
 import socket
@@ -10,35 +13,128 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
 
+import aiohttp
+import psutil
+
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Sampling, Serving, Trained
-from rlvr_debug.processes import guarded, variables_apart
-from rlvr_debug.serving.endpoint import (
-    Endpoint,
-    first_error,
-    is_ready,
-    wait_until_ready,
-    write_endpoint,
-)
+from rlvr_debug.processes import guarded, last_line, variables_apart
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.venvs import built_python
 
+_POLL = 0.2  # seconds
+_HEALTH_SECONDS = 5.0
+_CONCURRENT = 256
+_SOCKET = "unix:"
+# the last line of a traceback, which vLLM's processes put their names before
+_ERROR = re.compile(r"(?:\(.*?\) ERROR .*?\] )?([\w.]*(?:Error|Exception): .*)")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server listens (a port of 127.0.0.1, or unix: and a file), its key, model, process, log, and patience."""
+
+    url: str
+    key: str
+    model: str
+    pid: int
+    log: str
+    start_seconds: float
+
+    def session(self, seconds: float) -> aiohttp.ClientSession:
+        """For requests of paths, with the key. seconds: the longest that one may take."""
+        connector: aiohttp.BaseConnector
+        if self.url.startswith(_SOCKET):
+            base = "http://localhost"
+            file = self.url.removeprefix(_SOCKET)
+            connector = aiohttp.UnixConnector(file, limit=_CONCURRENT)
+        else:
+            base, connector = self.url, aiohttp.TCPConnector(limit=_CONCURRENT)
+        return aiohttp.ClientSession(
+            base,
+            headers={"Authorization": f"Bearer {self.key}"},
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=seconds),
+        )
+
+
+def write_endpoint(path: Path, endpoint: Endpoint) -> None:
+    # the key is for this user alone
+    before = os.umask(0o077)
+    try:
+        write_json(path, asdict(endpoint))
+    finally:
+        os.umask(before)
+
+
+def read_endpoint(path: Path) -> Endpoint:
+    """Raises InputError for a file that is missing or is not one of write_endpoint's."""
+    found = read_json(path)
+    try:
+        return Endpoint(**found)
+    except TypeError:
+        raise InputError(f"{path}: expected the endpoint of a server, found other keys") from None
+
+
+def wait_until_ready(endpoint: Endpoint) -> None:
+    """Return when /health answers 200. Raises InputError when the server's process is gone, or takes too long."""
+    deadline = time.monotonic() + endpoint.start_seconds
+    while not is_ready(endpoint):
+        if not _alive(endpoint.pid):
+            said = first_error(Path(endpoint.log))
+            raise InputError(f"{endpoint.url}: the server ended before it was ready: {said}")
+        if time.monotonic() > deadline:
+            raise InputError(
+                f"{endpoint.url}: the server was not ready within {endpoint.start_seconds:g} s "
+                "(server.start_seconds)"
+            )
+        time.sleep(_POLL)
+
+
+def first_error(log: Path) -> str:
+    """What a server said went wrong, before all that then went wrong because of it; else its last line."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines):
+        if found := _ERROR.match(line):
+            more = takewhile(lambda below: below.startswith("  "), lines[number + 1 :])
+            return " ".join([found[1], *map(str.strip, more)])[:300]
+    return last_line(log)
+
+
+def is_ready(endpoint: Endpoint) -> bool:
+    """Whether /health answers 200."""
+
+    async def status() -> int:
+        async with endpoint.session(_HEALTH_SECONDS) as session, session.get("/health") as answer:
+            return answer.status
+
+    try:
+        return asyncio.run(status()) == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 _HOST = "127.0.0.1"
 _MODEL = "policy"
-_POLL = 0.2  # seconds
 
 
 @dataclass(frozen=True)
 class Server:
-    """argv: what starts it, to which model, place and name are added as vLLM calls them; variables: its
-    environment, to which the key is added as VLLM_API_KEY, for a command line can be read by others, and a
-    folder for sockets of its own.
-    port: 0 for a socket in a folder of ours."""
+    """How a server is started: model, place, name and VLLM_API_KEY are added; port 0 is a socket in a folder of ours."""
 
     argv: tuple[str, ...]
     variables: Mapping[str, str]
@@ -47,10 +143,7 @@ class Server:
 
 
 def server_of(asked: Sampling, trained: Trained | None = None) -> Server:
-    """Return how vLLM's server is started.
-
-    trained: what policies it follows. Raise InputError where vLLM is not installed.
-    """
+    """Return how vLLM's server is started, for the policies that it follows, if any."""
     settings, own = asked.server, asked.server["vllm"]
     argv = (str(built_python(own["environment"])), *vllm_arguments(own, trained))
     variables = {**variables_apart(), **vllm_variables(own, trained)}
@@ -61,10 +154,7 @@ def server_of(asked: Sampling, trained: Trained | None = None) -> Server:
 def served(
     server: Server, model: Path, log: Path
 ) -> Iterator[tuple[Endpoint, subprocess.Popen[bytes]]]:
-    """Its endpoint at once, while it still loads, and its process. It ends with the context.
-
-    model: a folder; log: what it says. Raises InputError where the port is taken.
-    """
+    """Yield its endpoint at once, while it still loads, and its process, which ends with the context."""
     key = secrets.token_urlsafe(32)
     argv = [*server.argv, "--model", str(model), "--served-model-name", _MODEL]
     # nobody else can enter it; the sockets between vLLM's processes outlive those that are killed
@@ -77,10 +167,7 @@ def served(
 
 @contextmanager
 def started(server: Server, model: Path, folder: Path) -> Iterator[Callable[[], Endpoint]]:
-    """Each call starts the server, in place of the one before it, and returns when it is ready.
-
-    folder: for what they say, each in a file of its own. The last one ends with the context.
-    """
+    """Yield what starts the server, in place of the one before it, and returns when it is ready; logs go to `folder`."""
     with ExitStack() as running:
 
         def start() -> Endpoint:
@@ -96,8 +183,7 @@ def started(server: Server, model: Path, folder: Path) -> Iterator[Callable[[], 
 def serve(job: Serving, log: Path, out: Path) -> None:
     """Be the job whose server the jobs of a study share, until SIGTERM, which ends it with status 0.
 
-    A server that was ready and ends is started once more. log: what it says. out: the endpoint's file, written
-    before the model is loaded: who waits for it asks /health then. Raise InputError when the server ends by itself.
+    A server that was ready and ends is started once more; `out` is written before the model is loaded.
     """
 
     def end(*_: object) -> NoReturn:
@@ -122,11 +208,7 @@ def serve(job: Serving, log: Path, out: Path) -> None:
 
 
 def _place(port: int, folder: str) -> tuple[list[str], str]:
-    """Where to listen, as words of a command line and as a URL.
-
-    A socket in the folder, which nobody else can enter: vLLM asks for its key on some paths only. Or that port,
-    where somebody asked for it. Raises InputError where another has it.
-    """
+    """Return where to listen, as words of a command line and as a URL: a socket, since vLLM asks for its key on some paths only."""
     if not port:
         return ["--uds", f"{folder}/socket"], f"unix:{folder}/socket"
     with socket.socket() as probe:

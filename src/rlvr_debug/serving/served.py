@@ -17,8 +17,7 @@ from rlvr_debug.models.places import index_of
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.serving.client import ServedAdapter, ServedPolicy, ServedSampler
-from rlvr_debug.serving.endpoint import Endpoint, read_endpoint, wait_until_ready
-from rlvr_debug.serving.process import server_of, started
+from rlvr_debug.serving.process import Endpoint, read_endpoint, server_of, started, wait_until_ready
 
 _POLL = 0.5  # seconds
 _NOTICED = 20.0  # seconds in which a server's job sees that it ended
@@ -46,11 +45,7 @@ def served_sampler(
 def served_policy(
     asked: Sampling, base_model: Path, name: str, lora_r: int, chat: Chat
 ) -> Iterator[ServedPolicy]:
-    """Yield vLLM's sampler of a policy that is trained, for as long as the context is open.
-
-    asked: its endpoint is that of a server for the adapters of several runs. name: of the run; lora_r: its
-    adapter's rank, 0 where all weights are trained.
-    """
+    """Yield vLLM's sampler of a policy that is trained; lora_r is its adapter's rank, 0 where all weights are trained."""
     with (
         _server(asked, base_model, Trained(lora_r, 1)) as start,
         TemporaryDirectory() as folder,
@@ -93,10 +88,7 @@ def _following(file: Path) -> Callable[[], Endpoint]:
 
 @contextmanager
 def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
-    """A folder as servers load it: the base model, with these weights for its own if there are any.
-
-    An adapter's are added to the base model's, in a file that goes with the folder.
-    """
+    """Yield a folder as servers load it: the base model, with these weights, an adapter's added, for its own if there are any."""
     if weights is None:
         yield base_model
         return

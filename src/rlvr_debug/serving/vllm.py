@@ -1,7 +1,4 @@
-"""vLLM's server as a program: what params.yaml's `vllm` is on its command line and in its environment variables.
-
-docs/vllm.md has what each flag is for, and what was measured without it.
-"""
+"""vLLM's server as a program: params.yaml's `vllm` as its command line and environment variables (docs/vllm.md)."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ def vllm_variables(settings: Mapping[str, Any], trained: Trained | None = None) 
 
 
 def why_not_reloaded(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Why all weights of a model cannot be given to vLLM while it runs; empty if they can.
-
-    config: the model's config.json.
-    """
+    """Return why all weights of a model cannot be given to vLLM while it runs; empty if they can."""
     if settings["environment"] == "vllm-cpu" and config.get("tie_word_embeddings"):
         return (
             "the base model's embeddings are tied, and vLLM on processors keeps the old output layer "

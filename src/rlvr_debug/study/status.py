@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, written_since
-from rlvr_debug.metrics.summaries import SMOOTHED
+from rlvr_debug.metrics.settings import SMOOTHED
 from rlvr_debug.processes import failure
 from rlvr_debug.study.folder import last_run
 from rlvr_debug.study.plan import Rates, is_real, seconds_of

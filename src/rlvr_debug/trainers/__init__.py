@@ -8,8 +8,6 @@ import pkgutil
 
 from rlvr_debug.trainers.base import Trainer
 
-__all__ = ["load_trainer", "trainer_names"]
-
 
 def trainer_names() -> tuple[str, ...]:
     return tuple(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)

@@ -25,10 +25,7 @@ SHADOW = "shadow.json"
 
 @dataclass(frozen=True)
 class Run:
-    """One training run, wholly resolved: all that a training process is given.
-
-    trained_as: arms with equal settings train once; this is the arm that was trained.
-    """
+    """One training run, wholly resolved; trained_as is the arm that was trained where several have equal settings."""
 
     arm: str
     design: str
@@ -67,12 +64,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Job:
-    """What a trainer is given to train one run, or to check it.
+    """What a trainer is given to train one run, or to check it: out is the folder of a training, or the file of a check.
 
-    environment: the run's block of `environments` in params.yaml. rows: the file of training rows. out: the
-    folder that a training writes to, or the file that the check writes. diagnostics, command: as in params.yaml.
-    sampling: who answers its rollouts; of servers only vLLM's do in training. shadow: the faults of another run, with
-    whose stages this one's are compared; None: with none.
+    shadow: the faults of another run, with whose stages this one's are compared; None: with none.
     """
 
     run: Run
@@ -93,11 +87,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Demands:
-    """What a study asks of its trainer before anything runs.
-
-    command: that of params.yaml. case: its key in `cases`; faults: those that are planted in it. options: by the key of
-    params.yaml that they stand under.
-    """
+    """What a study asks of its trainer before anything runs; options stand by their key of params.yaml."""
 
     command: Mapping[str, Any]
     case: str
@@ -106,11 +96,7 @@ class Demands:
 
 
 class Trainer(ABC):
-    """A trainer of a study's runs. A folder beside this file exports one as TRAINER.
-
-    Importing that folder must not import torch, since checking params.yaml imports it: `train` and `record`
-    import what they need.
-    """
+    """A trainer of a study's runs, exported as TRAINER by a folder beside this file, whose import must not import torch."""
 
     name: str
     # the stages of GRPO that a study can break or mend in it
@@ -157,10 +143,7 @@ class Trainer(ABC):
     def missing(
         self, stages: Iterable[str], training: Mapping[str, Any], options: Mapping[str, Any]
     ) -> list[str]:
-        """Return which of these stages, broken or swapped, and of these settings it has no counterpart for.
-
-        options: all that the run would have.
-        """
+        """Return which of these stages, broken or swapped, and of these settings it has no counterpart for."""
         unknown = [f"stage {stage}" for stage in stages if stage not in self.stages]
         return unknown + self.unmapped(training, options)
 
@@ -175,25 +158,16 @@ class Trainer(ABC):
     def random_reward(
         self, options: Mapping[str, Any], command: Mapping[str, Any]
     ) -> tuple[tuple[str, ...], dict[str, Any]] | None:
-        """Return the faults and options of the control with random rewards, or None where it can have none.
-
-        options, command: params.yaml's.
-        """
+        """Return the faults and options of the control with random rewards, or None where it can have none."""
         return (("random-reward",), dict(options)) if "score" in self.stages else None
 
     @abstractmethod
     def train(self, job: Job, then: Callable[[], None] | None = None) -> None:
-        """Write model.safetensors, timings.jsonl, rollouts.jsonl, shadow.json and metrics.jsonl to job.out.
+        """Write model.safetensors, timings.jsonl, rollouts.jsonl, shadow.json and, last, metrics.jsonl to job.out.
 
-        then: only of a trainer that evaluates; called once these files are there, while the run, if it is killed,
-        still goes on from where it was.
-
-        Raises InputError, in one line that names the run, where it cannot; metrics.jsonl is not written then.
+        then: of a trainer that evaluates, called once these files are there, while a killed run still goes on from where it was.
         """
 
     @abstractmethod
     def record(self, job: Job, steps: int) -> Record:
-        """Return the record of the run's first optimizer steps (docs/record.md), which are run for it.
-
-        What it needs to write goes beside job.out. Raises InputError, in one line that names the run, where it cannot.
-        """
+        """Return the record of the run's first optimizer steps (docs/record.md), which are run for it beside job.out."""

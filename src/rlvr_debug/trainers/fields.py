@@ -16,7 +16,7 @@ from rlvr_debug.grpo.settings import TrainingSettings
 class Fields:
     """What a config.yaml says.
 
-    same: settings of the same name. renamed: ours to theirs. schedules: names of lr_scheduler_type. other: fields that
+    same: settings of the same name. renamed: ours to theirs. other: fields that
     follow from our settings in another way, or are the run's. fixed: settings that the trainer does in one way, and
     that way. lacking: values of other settings that it does not have. defaults: fields that depart from the trainer's own defaults in every run, unless options say otherwise.
     """
@@ -24,7 +24,6 @@ class Fields:
     trainer: str
     same: list[str]
     renamed: Mapping[str, str]
-    schedules: Mapping[str, str]
     other: list[str]
     fixed: Mapping[str, Any]
     lacking: Mapping[str, list[Any]]
@@ -48,11 +47,7 @@ class Fields:
         return [f"{key} {training[key]}" for key in other + without]
 
     def of(self, settings: TrainingSettings) -> dict[str, Any]:
-        """Return keyword arguments of GRPOConfig.
-
-        A step of ours, a batch of rollouts, is num_iterations optimizer steps there. Raise InputError where the
-        batch cannot be cut into equal micro-batches, as those of transformers are.
-        """
+        """Return keyword arguments of GRPOConfig, where a step of ours is num_iterations optimizer steps."""
         values = asdict(settings)
         rollouts = settings.prompts_per_step * settings.group_size
         parts = settings.gradient_accumulation_steps
@@ -61,13 +56,12 @@ class Fields:
                 f"training.gradient_accumulation_steps is {parts}, expected a divisor of a batch's {rollouts} "
                 f"rollouts with trainer {self.trainer}"
             )
-        schedule = settings.lr_scheduler_type
         return {
             **self.defaults,
             **{name: values[name] for name in self.same},
             **{theirs: values[ours] for ours, theirs in self.renamed.items()},
             "delta": settings.delta or None,
-            "lr_scheduler_type": self.schedules.get(schedule, schedule),
+            "lr_scheduler_type": settings.schedule,
             "max_steps": settings.steps * settings.num_iterations,
             "per_device_train_batch_size": rollouts // parts,
             "logging_steps": settings.num_iterations,

@@ -21,8 +21,7 @@ _TRAINS, _RECORDS = "rlvr_debug.trainers.recording", "rlvr_debug.trainers.progra
 
 @dataclass(frozen=True)
 class Program:
-    """argv: its command line, to which the path of params.json is added. stall_seconds: the longest time between
-    two rows of metrics, and before the first. apart: it runs in an environment of its own."""
+    """A command line, to which the path of params.json is added, and the longest time between two rows of metrics."""
 
     argv: tuple[str, ...]
     stall_seconds: float
@@ -44,8 +43,7 @@ class ProgramTrainer(Trainer):
 
     @abstractmethod
     def words(self, command: Mapping[str, Any]) -> Sequence[str]:
-        """Return its command line. `python` stands for the interpreter of its environment; words that begin
-        with ./ start at the project's root. command: params.yaml's."""
+        """Return its command line, with `python` for its environment's interpreter, and ./ for the project's root."""
 
     def program(self, command: Mapping[str, Any]) -> Program:
         [apart] = self.venvs(command) or [""]

@@ -20,11 +20,7 @@ from rlvr_debug.trainers.recording import record
 
 
 def record_program(job: Job, program: Program, steps: int) -> Record:
-    """Run the case for so many steps, in a folder beside job.out, and return the record that the program wrote.
-
-    Where it wrote none, no segment of the record is seen. Raise InputError as `record` does, and for a folder that is
-    no record.
-    """
+    """Run the case for so many steps, in a folder beside job.out, and return the record that the program wrote, if any."""
     one_thread()
     place = job.out.with_suffix("")
     # an update at the first step, whatever the warm-up

@@ -1,7 +1,4 @@
-"""What a program is given and what it writes: files, line by line, and the checks that nothing bad is counted as a result.
-
-docs/trainers.md explains them. The first class is params.json, the others are lines of metrics.jsonl and rollouts.jsonl.
-"""
+"""What a program is given, params.json, and what it writes, line by line (docs/trainers.md), checked before it counts."""
 
 from __future__ import annotations
 
@@ -157,10 +154,7 @@ def checked_rollouts(path: Path) -> list[dict[str, Any]]:
 
 
 def checked_weights(out: Path, base_model: Path) -> dict[str, Tensor]:
-    """The trained weights by the base model's names, float32: of model.safetensors, or with adapter/ merged in.
-
-    Raises InputError where there are none, or they are not finite or not this model's.
-    """
+    """Return the trained weights by the base model's names, float32: of model.safetensors, or with adapter/ merged in."""
     file = out / "model.safetensors"
     base = load_weights(base_model / "model.safetensors")
     if (out / "adapter").is_dir():

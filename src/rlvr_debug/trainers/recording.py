@@ -26,9 +26,8 @@ from rlvr_debug.models.places import weight_files
 from rlvr_debug.processes import guarded, last_line, variables_apart
 from rlvr_debug.sampling.alignment import carried
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.sampling.rollouts import Rollout, rebuilt
 from rlvr_debug.trainers.base import SHADOW, Job
-from rlvr_debug.trainers.conversation import rebuilt
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.protocol import Asked, checked_metrics, checked_rollouts, checked_weights
 
@@ -39,9 +38,10 @@ _POLL = 0.2  # seconds
 
 @dataclass(frozen=True)
 class Recording:
-    """What a program left behind, checked. lines: of its rollouts.jsonl; rollouts: the same ones, scored by
-    our environment; weights: the trained ones by the base model's names; adapter: the folder of the one that
-    makes them of the base model's, None where the program saved anything else."""
+    """What a program left behind, checked: rollouts are those of lines, scored by our environment.
+
+    adapter: the folder of the one that makes the weights of the base model's, None where the program saved anything else.
+    """
 
     metrics: list[dict[str, Any]]
     lines: list[dict[str, Any]]
@@ -54,11 +54,7 @@ class Recording:
 
 
 def train_with_program(job: Job, program: Program) -> None:
-    """Write what our own trainer writes: model.safetensors, timings, rollouts, shadow.json and, last, metrics.jsonl.
-
-    Raises InputError, in one line that names the run, for a program that fails, hangs or writes what is
-    not as docs/trainers.md says; nothing is written then.
-    """
+    """Write what our own trainer writes or, for a program that fails, hangs or writes what it should not, nothing."""
     recording = record(job, program)
     if recording.adapter:
         shutil.rmtree(job.out / ADAPTER, ignore_errors=True)
@@ -76,8 +72,7 @@ def train_with_program(job: Job, program: Program) -> None:
 
 
 def _rows(recording: Recording, size: int) -> Iterator[dict[str, Any]]:
-    """Yield lines as our own trainer writes them (docs/diagnostics.md): what a program did not record is null,
-    reward and parts are the environment's."""
+    """Yield lines as our own trainer writes them (docs/diagnostics.md), with null for what a program did not record."""
     place, step = 0, 0
     for line, current in zip(recording.lines, recording.rollouts, strict=True):
         place = place + 1 if line["step"] == step else 0
@@ -100,10 +95,7 @@ def _rows(recording: Recording, size: int) -> Iterator[dict[str, Any]]:
 
 
 def _trained(line: dict[str, Any], sampled: dict[str, Any], chat: Chat) -> dict[str, Any]:
-    """Return the sequence that was trained on: the sampled one, unless the program recorded its own.
-
-    Who wrote what in that one is carried over from the sampled one by their alignment.
-    """
+    """Return the sequence that was trained on: the sampled one, unless the program recorded its own."""
     unknown = dict.fromkeys(("trainer", "reference", "advantage"))
     if "trained" not in line:
         loss = "".join(map(str, line["loss"])) if "loss" in line else None
@@ -122,10 +114,7 @@ def _trained(line: dict[str, Any], sampled: dict[str, Any], chat: Chat) -> dict[
 
 
 def record(job: Job, program: Program, what: str = "run", *, recorded: bool = False) -> Recording:
-    """Run the program in job.out/attempt and check what it wrote. What it says goes to attempt/log.txt.
-
-    what: is being done, for the line of an error. recorded: whether it is asked for a record of its steps.
-    """
+    """Run the program in job.out/attempt and check what it wrote; `what` is done, for the line of an error."""
     run, attempt = job.run, job.out / "attempt"
     written = attempt / "out"
     shutil.rmtree(written, ignore_errors=True)

@@ -13,7 +13,7 @@ from rlvr_debug.trainers.base import Demands, Job, Trainer
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
 
-# nats that the sampler may be off after an update, beyond which a run ends (grpo/sync_check.py)
+# nats that the sampler may be off after an update, beyond which a run ends (trainers/own/training.py)
 SYNC_BOUND = "sync_bound"
 
 
@@ -27,14 +27,8 @@ class _Own(Trainer):
     evaluates = True
     watching = frozenset({SYNC_BOUND})
     ours = True
-
-    @property
-    def trains_by(self) -> tuple[str, ...]:
-        return ("trainers/own/training.py",)
-
-    @property
-    def records_by(self) -> tuple[str, ...]:
-        return ("trainers/own/recorder.py",)
+    trains_by = ("trainers/own/training.py",)
+    records_by = ("trainers/own/recorder.py",)
 
     def refused(self, demands: Demands) -> str:
         given = [(key, *item) for key, found in demands.options.items() for item in found.items()]

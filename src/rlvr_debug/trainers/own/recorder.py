@@ -1,8 +1,4 @@
-"""Fills a record from our own trainer: through its stages, its processes and its observer, none of which is changed.
-
-What the record is checked by (replay/) is not what the trainer runs. Axes: B rollouts, b of a micro-batch, T tokens,
-C tokens of a completion.
-"""
+"""Fills a record from our own trainer, unchanged: B rollouts, b of a micro-batch, T tokens, C tokens of a completion."""
 
 from __future__ import annotations
 
@@ -69,14 +65,14 @@ def record_training(
     watched = replace(training, stages=watch.stages(training.stages), processes=watch)
     state = start(watched, policy, sampler)
     for _ in range(steps):
-        state, _ = train_step(watched, state, watch.observer)
+        state, _ = train_step(watched, state, watch)
     saved = policy.saved_as(training.stages.saved_weights(policy))
     watch.record.saved = {name: tensor.detach().clone() for name, tensor in saved.items()}
     return watch.record
 
 
-class _Watch(Processes):
-    """One process that takes note of what passes through it and through the stages."""
+class _Watch(Processes, Observer):
+    """One process that takes note of what passes through it, through the stages and from step to step."""
 
     def __init__(self, training: Training, policy: Policy) -> None:
         self._training, self._policy = training, policy
@@ -84,7 +80,6 @@ class _Watch(Processes):
         self._micros: list[MicroBatch] = []
         self._rewards: Tensor | None = None
         self._sampled_with = 0
-        self.observer = _Observer(self)
         names = dict(policy.model.named_parameters())
         self.record = Record(
             trainer="own",
@@ -175,11 +170,10 @@ class _Watch(Processes):
 
     # --- a step
 
-    def begin(self) -> None:
-        """Take note of the weights that a step's rollouts are to be sampled with."""
+    def begin_step(self, state: TrainerState) -> None:
         self._sampled_with, self._rewards = self._weights.take(), None
 
-    def end(self, step: Step) -> None:
+    def end_step(self, step: Step) -> StepRecord:
         """Put the step's rollouts, batch and micro-batches into the record."""
         split = Split(step.experience.batch)
         targets, count = step.experience.targets, len(step.rollouts)
@@ -198,13 +192,10 @@ class _Watch(Processes):
             rows=torch.arange(count),
         )
         number = len(self.record.generations)
-        own = [
-            u
-            for u in self.record.updates
-            if u.micro_batches and u.micro_batches[0].generation == number
-        ]
+        updates = (each for each in self.record.updates if each.micro_batches)
+        own = [each for each in updates if each.micro_batches[0].generation == number]
+        parts = torch.arange(count).tensor_split(settings.gradient_accumulation_steps)
         for update in own:
-            parts = torch.arange(count).tensor_split(settings.gradient_accumulation_steps)
             for micro, rows in zip(update.micro_batches, parts, strict=True):
                 _cut(micro, split, batch, rows)
         corrected = [m.given.importance_weights for u in own[:1] for m in u.micro_batches]
@@ -221,6 +212,7 @@ class _Watch(Processes):
                 batch=batch,
             )
         )
+        return super().end_step(step)
 
     def _row(self, rollout: Rollout) -> dict[str, Any]:
         return {"prompt": self._training.environment.messages(rollout.row), "id": rollout.row.id}
@@ -263,20 +255,6 @@ class _Watch(Processes):
             return torch.tensor(self._rewards_by(self._stages.score, rollouts)).T
         assert self._rewards is not None
         return self._rewards[:, None]
-
-
-class _Observer(Observer):
-    """Tells the watch where a step begins and ends."""
-
-    def __init__(self, watch: _Watch) -> None:
-        self._watch = watch
-
-    def begin_step(self, state: TrainerState) -> None:
-        self._watch.begin()
-
-    def end_step(self, step: Step) -> StepRecord:
-        self._watch.end(step)
-        return super().end_step(step)
 
 
 _NOTHING = torch.zeros(0, 0)
@@ -359,8 +337,7 @@ class Split:
 
     def of(self, values: Tensor) -> Tensor:
         """Return the completions' part of values, [B, T] -> [B, C]; padding is 0."""
-        places = self.places()
-        return values.gather(1, places) * (places > 0)
+        return gathered(values, self.places())
 
     def sequences(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return prompts, padded on the left, and their mask, [B, P]; completions and their mask, [B, C]."""

@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlvr_debug.causes import stage_of, stages_with
 from rlvr_debug.data.prepare import read_rows
@@ -19,28 +21,28 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_json, write_jsonl
 from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.processes import Processes, current_processes
+from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.shadow import Shadow
-from rlvr_debug.grpo.sync_check import SyncCheck
+from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
-from rlvr_debug.metrics.observer import RunObserver
-from rlvr_debug.metrics.trackers import open_trackers
+from rlvr_debug.grpo.update import shared_logprobs
+from rlvr_debug.metrics.observer import RunObserver, open_trackers
 from rlvr_debug.models.adapters import ADAPTER, link_adapter
 from rlvr_debug.models.base_model import kernels, load_model, one_thread, save_weights
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.serving.choose import SERVED, base_sampler
 from rlvr_debug.trainers.base import SHADOW, Job, Run
 from rlvr_debug.trainers.own import SYNC_BOUND
 
 
 def load_policy(base_model: Path, training: TrainingSettings) -> tuple[Any, Any]:
-    """The model that is trained and its reference, which an adapter does without.
-
-    Weights that nothing moves are held in the precision that they are computed in.
-    """
+    """Return the model that is trained and its reference, None for an adapter, whose base is held as it is computed in."""
     if training.lora_r:
         dtype = torch.bfloat16 if training.bf16 else torch.float32
         return load_model(base_model, training.attn_implementation, dtype), None
@@ -63,12 +65,9 @@ def training_of(job: Job) -> Training:
 
 
 def train_run(job: Job, then: Callable[[], None] | None = None) -> None:
-    """Train one arm with one seed. Write model.safetensors, metrics.jsonl, rollouts.jsonl, shadow.json and, apart,
-    timings.jsonl and kernels.json; with LoRA the weights are the adapter's, and `adapter` has them as peft does.
+    """Train one arm with one seed, by one process or several, and write what Trainer.train says, kernels.json and `adapter`.
 
-    job.out holds a `checkpoint` until the run is done, and so is `then`, of which the main process sees to: the same
-    run, interrupted, goes on from there. Of the samplers that are servers only vLLM's answers in training. Several
-    processes may run it together, on the same files.
+    job.out holds a `checkpoint` until the run is done, and so is `then`, which the main process calls.
     """
     one_thread()
     processes, checkpoints = current_processes(job.run.training), _checkpoints(job)
@@ -122,9 +121,7 @@ def _train(job: Job, processes: Processes, checkpoints: Checkpoints | None) -> N
 def _sampling(
     job: Job, name: str, chat: Chat, processes: Processes
 ) -> Iterator[tuple[Any, SyncCheck | None]]:
-    """Yield the sampler of the process that rolls out, and the check of every update: of a server, and where the
-    options ask for it.
-    """
+    """Yield the sampler of the process that rolls out, and the check of every update, of a server or where options ask for it."""
     if not job.sampling.served:
         sampler, bound = base_sampler(job.base_model, chat), job.run.options.get(SYNC_BOUND)
         check = SyncCheck(sampler.logprobs, bound, f"options.{SYNC_BOUND}") if bound else None
@@ -159,3 +156,66 @@ def _flat(run: Run) -> dict[str, Any]:
     training = values.pop("training")
     nested = {key: json.dumps(values.pop(key), sort_keys=True) for key in ("rollouts", "options")}
     return {**values, "faults": ",".join(values["faults"]), **nested, **training}
+
+
+_SEQUENCES = 4
+
+
+@dataclass(frozen=True)
+class SyncCheck:
+    """How a sampler is asked for log-probabilities at temperature 1, and how many nats per token it may be off on average."""
+
+    ask: Callable[[list[list[int]]], list[list[float]]]
+    bound: float
+    key: str
+
+    def __call__(
+        self, training: Training, policy: Policy, rollouts: list[Rollout]
+    ) -> Callable[[Policy, int], float | None]:
+        """Note the trainer's log-probabilities of some rollouts, as sampled, before the update; return what compares them after."""
+
+        def chosen() -> Batch:
+            # spread over the rollouts, as many for each process
+            wanted = max(_SEQUENCES // training.processes.size, 1) * training.processes.size
+            rows = torch.linspace(0, len(rollouts) - 1, min(wanted, len(rollouts))).long()
+            some = [rollouts[b] for b in rows.tolist()]
+            return build_batch(some, Stages(), training.environment, training.chat)
+
+        batch = training.processes.broadcast(chosen)
+        return partial(self._gap, training, batch, _at_1(training, policy, batch))
+
+    def _gap(
+        self, training: Training, batch: Batch, before: Tensor, policy: Policy, step: int
+    ) -> float | None:
+        """Return the mean absolute difference of sampler and trainer over sampled tokens, None but in the main process.
+
+        Raise InputError where it is above the bound, or the sampler is nearer to what the trainer was than to what it is.
+        """
+        after = _at_1(training, policy, batch)
+        if not training.processes.main:
+            return None
+        ids = [row[real].tolist() for row, real in zip(batch.ids, batch.real, strict=True)]
+        answered = torch.zeros(batch.ids.shape)
+        for row, values in zip(answered, self.ask(ids), strict=True):
+            row[1 : len(values) + 1] = torch.tensor(values)
+        gap, behind = (
+            float((answered - logprobs)[batch.sampled].abs().mean()) for logprobs in (after, before)
+        )
+        found = f"step {step}: after the update the sampler is {gap:.2g} nats from the trainer on average"
+        if 2 * behind < gap:
+            raise InputError(
+                f"{found}, and {behind:.2g} from what the trainer was before, expected to follow: "
+                "it has not got the trained weights"
+            )
+        if not gap <= self.bound:
+            raise InputError(
+                f"{found}, expected at most {self.bound:g} ({self.key}): it has not got all of "
+                "the trained weights, or computes otherwise"
+            )
+        return gap
+
+
+def _at_1(training: Training, policy: Policy, batch: Batch) -> Tensor:
+    """Return the trainer's log-probabilities at temperature 1, as a server gives a prompt's: [B, T]."""
+    settings = replace(training.settings, temperature=1.0)
+    return shared_logprobs(policy.shared, batch, settings, Stages(), training.processes)

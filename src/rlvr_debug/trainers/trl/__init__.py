@@ -3,10 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers.fields import Fields
 from rlvr_debug.trainers.program import ProgramTrainer
-from rlvr_debug.trainers.trl.config import FIELDS, corrects
+
+FIELDS = Fields.read(Path(__file__).with_name("config.yaml"))
+
+_CAP = "importance_sampling_cap"
+
+
+def corrects(setting: str, options: Mapping[str, Any]) -> bool:
+    """Return whether a setting is the correction for a sampler, and the options say that there is one: vLLM."""
+    return setting == _CAP and bool(options.get("use_vllm"))
+
+
+def options_of(run: Run, environment: Environment, limit: int) -> dict[str, Any]:
+    """Return all keyword arguments of GRPOConfig that a run has, but for places.
+
+    A cap of importance weights switches TRL's correction on, in ours of its four modes unless the options name another.
+    """
+    cap, options = run.training.importance_sampling_cap, run.options
+    arguments = {**config_of(run.training, environment, limit), **options}
+    if not cap:
+        return arguments
+    mode = options.get("vllm_importance_sampling_mode", "token_truncate")
+    return {
+        **arguments,
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": mode,
+        "vllm_importance_sampling_clip_max": cap,
+    }
+
+
+def config_of(settings: TrainingSettings, environment: Environment, limit: int) -> dict[str, Any]:
+    """Return keyword arguments of GRPOConfig, but for places; limit is in tokens of a reply."""
+    tools = {"max_tool_calling_iterations": environment.max_turns - 1} if environment.tools else {}
+    return {
+        **FIELDS.of(settings),
+        "loss_type": settings.aggregation,
+        "model_init_kwargs": {
+            "attn_implementation": settings.attn_implementation,
+            "dtype": "float32",
+        },
+        # of each reply, while max_completion_length counts all of them and the tools' results
+        "generation_kwargs": {"max_new_tokens": limit},
+        **tools,
+    }
 
 
 class _TRL(ProgramTrainer):

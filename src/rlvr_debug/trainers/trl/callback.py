@@ -26,8 +26,7 @@ from transformers import TrainerCallback
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.files import write_jsonl
 from rlvr_debug.grpo.policy import Policy
-from rlvr_debug.metrics.conversations import conversation_metrics
-from rlvr_debug.metrics.rewards import group_metrics, part_metrics
+from rlvr_debug.metrics.rollouts import batch_metrics
 from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.metrics.weights import (
     ExpectedChange,
@@ -37,8 +36,7 @@ from rlvr_debug.metrics.weights import (
     weight_change,
 )
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.trainers.conversation import rebuilt, written
+from rlvr_debug.sampling.rollouts import Rollout, rebuilt, written
 
 RewardFunction = Callable[..., list[float]]
 
@@ -77,12 +75,7 @@ class _Batch:
 
 
 class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
-    """One row of metrics per batch of rollouts.
-
-    judge: with it, `reward` is the environment's own, and `trainer_reward` what was trained on; without,
-    `reward` is what was trained on. settings: which rollouts are recorded, which takes a judge; of a step
-    rollouts_kept, 0 for all. One process.
-    """
+    """Writes a row of metrics per batch of rollouts, in one process; with a judge, `reward` is the environment's own."""
 
     def __init__(
         self,
@@ -181,17 +174,11 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
         seen = [_seen(batch, *each) for each in zip(batch.completion_ids, rollouts, strict=True)]
         if self._settings.keeps_rollouts_of(self._steps):
             self._keep(rollouts, given.tolist(), seen)
-        success, size = self._judge.environment.success, args.num_generations
-        rewards = torch.tensor([rollout.reward for rollout in rollouts])
-        right = torch.tensor([rollout.parts[success] >= 1 for rollout in rollouts])
-        parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
         sampled = sum(sum(rollout.sampled) for rollout in rollouts)
         known = [sum(each["loss"]) for each in seen if each]
         return {
             **sizes,
-            **group_metrics(rewards.view(-1, size), right.view(-1, size)),
-            **part_metrics(parts, rewards.tolist()),
-            **conversation_metrics(rollouts),
+            **batch_metrics(rollouts, self._judge.environment.success, args.num_generations),
             "sampled_tokens": sampled,
             "trained_tokens": sum(known) if known else sampled,
         }

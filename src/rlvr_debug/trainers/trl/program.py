@@ -1,7 +1,4 @@
-"""One run of TRL's GRPOTrainer, as params.json asks for it: `python -m rlvr_debug.trainers.trl.program params.json`.
-
-It runs in TRL's own environment (envs/trl.txt).
-"""
+"""One run of TRL's GRPOTrainer, in TRL's own environment: `python -m rlvr_debug.trainers.trl.program params.json`."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.trainers.protocol import RECORDED, Asked, save_trained
+from rlvr_debug.trainers.trl import options_of
 from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
-from rlvr_debug.trainers.trl.config import options_of
 
 
 def main() -> None:
@@ -40,10 +37,7 @@ def main() -> None:
 
 
 def train(asked: Asked) -> None:
-    """Write metrics.jsonl, rollouts.jsonl and model.safetensors, or adapter/, to asked.out.
-
-    Where it is asked for, write a record of the steps to the folder `record` too.
-    """
+    """Write metrics.jsonl, rollouts.jsonl, model.safetensors or adapter/ and, where asked for, a record to asked.out."""
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # of environment_factory
     import torch
     from datasets import Dataset

@@ -17,10 +17,7 @@ FIELDS = Fields.read(Path(__file__).with_name("config.yaml"))
 
 
 def config_of(settings: TrainingSettings, limit: int) -> dict[str, Any]:
-    """Return keyword arguments of the release's GRPOConfig, but for places. limit: tokens of a reply.
-
-    Raise InputError as Fields.of does.
-    """
+    """Return keyword arguments of the release's GRPOConfig, but for places; limit is in tokens of a reply."""
     return {
         **FIELDS.of(settings),
         # a flag there

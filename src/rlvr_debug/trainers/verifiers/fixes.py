@@ -1,7 +1,4 @@
-"""Releases of verifiers and their fixes: which there are, what each mends, and a release's copy with some of them.
-
-fixes/<release>/*.patch are the fixes; faults.yaml beside them says which fault of ours (causes/) each one takes away.
-"""
+"""Releases of verifiers and their fixes, fixes/<release>/*.patch; faults.yaml there says which fault each takes away."""
 
 from __future__ import annotations
 
@@ -56,12 +53,7 @@ def fix_names(release: str, fixes: Path = _FIXES) -> list[str]:
 def apply_fixes(
     source: Path, out: Path, only: Sequence[str] | None = None, fixes: Path = _FIXES
 ) -> list[str]:
-    """Copy a release to the folder `out`, patch it, and return the names of the fixes.
-
-    source: a wheel, or a folder that holds an unpacked or installed one. only: these fixes; None: all.
-    Raise InputError, and leave nothing behind, for a source that is neither, an `out` that exists, an
-    unknown name, and a patch that does not apply.
-    """
+    """Copy a release, a wheel or a folder with one, to `out`, patch it, and return the names of the fixes: all, or `only` these."""
     if out.exists():
         raise InputError(f"{out}: exists, expected a folder to be made")
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,4 @@
-"""One run of a released GRPOTrainer: `python -m rlvr_debug.trainers.verifiers.program RELEASE params.json`.
-
-It runs in that release's environment (envs/<release>.txt), from the wheel that is installed there. A run that lacks
-some of the release's faults runs a copy with the fixes of those.
-"""
+"""One run of a released GRPOTrainer, in its environment: `python -m rlvr_debug.trainers.verifiers.program RELEASE params.json`."""
 
 from __future__ import annotations
 
@@ -44,10 +40,7 @@ def main() -> None:
 
 
 def _on_path(release: str, asked: Asked) -> list[str]:
-    """Make the release, or its copy without the faults that the run lacks, what is imported. Return the fixes.
-
-    Raise InputError where another release is installed.
-    """
+    """Make the release, or its copy without the faults that the run lacks, what is imported, and return the fixes."""
     installed = distribution("verifiers")
     if release != f"verifiers-{installed.version}":
         raise InputError(
@@ -62,10 +55,7 @@ def _on_path(release: str, asked: Asked) -> list[str]:
 
 
 def train(asked: Asked, fixes: list[str]) -> None:
-    """Write metrics.jsonl, rollouts.jsonl, record.json and model.safetensors, or adapter/, to asked.out.
-
-    Where it is asked for, write a record of the steps to the folder `record` too.
-    """
+    """Write metrics.jsonl, rollouts.jsonl, record.json, model.safetensors or adapter/ and, where asked for, a record."""
     import torch
 
     from rlvr_debug.trainers.verifiers.recorder import Recorder
@@ -132,10 +122,7 @@ def train(asked: Asked, fixes: list[str]) -> None:
 
 
 def _ends_the_run() -> Callable[[BaseException], None]:
-    """Return what ends the run with an error's line, from whatever thread it is called; a thread's own death does so too.
-
-    Without it the release waits for the generator's thread as long as async_generation_timeout says.
-    """
+    """Return what ends the run with an error's line, from any thread: the release would wait for the generator's for long."""
     first: list[BaseException] = []
     here = threading.get_ident()
 

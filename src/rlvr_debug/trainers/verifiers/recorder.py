@@ -1,7 +1,4 @@
-"""What a run of a released trainer records: a row of metrics per batch, and some of its rollouts.
-
-Axes: B rollouts of a batch.
-"""
+"""What a run of a released trainer records: a row of metrics per batch, and some of its B rollouts."""
 
 from __future__ import annotations
 
@@ -16,8 +13,7 @@ from transformers import TrainerCallback
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.files import write_jsonl
-from rlvr_debug.metrics.conversations import conversation_metrics
-from rlvr_debug.metrics.rewards import group_metrics, part_metrics
+from rlvr_debug.metrics.rollouts import batch_metrics
 from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.trainers.verifiers.server import Server
@@ -99,15 +95,10 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers' types are
         return {"trainer_reward": float(logs["reward"]), **kept}
 
     def _of_batch(self, size: int) -> dict[str, Any]:
-        rollouts, success = self._rollouts, self._environment.success
-        rewards = torch.tensor([rollout.reward for rollout in rollouts])
-        right = torch.tensor([rollout.parts[success] >= 1 for rollout in rollouts])
-        parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
+        rollouts = self._rollouts
         later, otherwise = self._server.take_counts()
         return {
-            **group_metrics(rewards.view(-1, size), right.view(-1, size)),
-            **part_metrics(parts, rewards.tolist()),
-            **conversation_metrics(rollouts),
+            **batch_metrics(rollouts, self._environment.success, size),
             "sampled_tokens": sum(sum(rollout.sampled) for rollout in rollouts),
             "trained_tokens": sum(map(sum, self._processed.completion_mask)),
             "sequences/trained_otherwise": self._differing() / len(rollouts),

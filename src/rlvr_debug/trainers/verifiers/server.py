@@ -1,9 +1,4 @@
-"""Our sampler in the place of the vLLM server that a released trainer talks to.
-
-Two of the release's modules reach a server: the client that sends it weights, which moves tensors within this process
-here, and the client that asks for chat completions, whose requests are gathered into batches and answered by our
-sampler. The prompt of each request is rendered from its messages, as vLLM renders them.
-"""
+"""Our sampler in the place of the vLLM server that a released trainer sends weights to and asks for chat completions."""
 
 from __future__ import annotations
 
@@ -64,10 +59,9 @@ class Answered:
 
 
 class Server:
-    """The base model, or the last weights that it was sent, behind the two clients.
+    """The base model, or the last weights that it was sent, behind the two clients; `watch` is given each answer.
 
-    later_turns, rendered_otherwise: requests beyond a conversation's first since the last `take_counts`, and those
-    of them whose prompt does not begin with the tokens that were sampled before. watch: is given each answer.
+    rendered_otherwise: of later_turns, those whose prompt does not begin with the tokens that were sampled before.
     """
 
     def __init__(self, base_model: Path, chat: Chat, seed: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -49,14 +49,6 @@ class _Sampled:
     answered: Sequence[Answered]
 
 
-@dataclass
-class _Known:
-    """What is known of generations beside their records."""
-
-    layouts: list[_Layout] = field(default_factory=list)
-    made: list[Generated] = field(default_factory=list)
-
-
 class StepRecorder(Recorder):
     """Records all steps of a run. The environment calls `on_batch`."""
 
@@ -71,14 +63,16 @@ class StepRecorder(Recorder):
         self._sampled: deque[_Sampled] = deque()
         self._submitted: deque[int] = deque()
         self._rewarded: deque[Tensor] = deque()
-        self._known = _Known()
+        # of each generation, beside its record
+        self._layouts: list[_Layout] = []
+        self._generated: list[Generated] = []
         self._references: dict[int, Tensor] = {}
         server.watch = self._answered.append
 
     def record_run(self) -> Record:
         """Train to the end, and return the record of it."""
         record, _ = watched(self, self._trainer, self._trainer.train)
-        for generation, made in zip(record.generations, self._known.made, strict=True):
+        for generation, made in zip(record.generations, self._generated, strict=True):
             generation.reward_calls = [self._scored(made)]
         return record
 
@@ -125,8 +119,8 @@ class StepRecorder(Recorder):
         sampled = self._sampled.popleft()
         made, held = sampled.made, self._submitted.popleft()
         processed, count = sampled.made.processed, len(sampled.made.rollouts)
-        self._known.made.append(made)
-        self._known.layouts.append(
+        self._generated.append(made)
+        self._layouts.append(
             _Layout(
                 torch.tensor([len(ids) for ids in processed.prompt_ids]),
                 torch.tensor([len(ids) for ids in processed.completion_ids]),
@@ -153,7 +147,7 @@ class StepRecorder(Recorder):
 
     def _given(self, inputs: Mapping[str, Any]) -> Batch:
         rows, ids = inputs[ROW].cpu(), inputs["input_ids"].cpu()
-        whole = self._known.layouts[-1]
+        whole = self._layouts[-1]
         own, pad = whole.of_rows(rows), self.record.settings.pad_id
         width = int(whole.starts.max())
         before = own.starts[:, None] - width + torch.arange(width)
@@ -174,7 +168,7 @@ class StepRecorder(Recorder):
 
     def _places(self, rows: Tensor) -> Tensor:
         """Return where each token of the rows' completions stands, [b, C], 0 for padding."""
-        whole = self._known.layouts[-1]
+        whole = self._layouts[-1]
         own, steps = whole.of_rows(rows), torch.arange(int(whole.lengths.max()))
         return (own.starts[:, None] + steps) * (steps < own.lengths[:, None])
 
@@ -294,10 +288,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def asked_settings(trainer: Any, model: Any, dropouts: int) -> Settings:
-    """Return what the release's trainer was told. dropouts: how many modules of the model have some.
-
-    The rubric's weights are in the reward that it hands the trainer, which is one number for each rollout.
-    """
+    """Return what the release's trainer was told; the rubric's weights are in the one reward that it hands the trainer."""
     args, tokenizer = trainer.args, trainer.processing_class
     return Settings(
         group_size=args.num_generations,

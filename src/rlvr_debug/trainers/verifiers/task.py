@@ -1,7 +1,4 @@
-"""Our environment as a user of the release writes one: a MultiTurnEnv and reward functions.
-
-This module runs in a release's environment only.
-"""
+"""Our environment as a user of the release writes one, a MultiTurnEnv and reward functions, in the release's environment."""
 
 from __future__ import annotations
 
@@ -22,11 +19,7 @@ from rlvr_debug.trainers.verifiers.server import Server, sample_of
 
 @dataclass(frozen=True)
 class Generated:
-    """A batch of rollouts, by our record of them and as the release has it.
-
-    prompts, completions: messages; scores: what the reward functions returned, by name; processed: the release's
-    sequences and masks.
-    """
+    """A batch of rollouts, as ours and as the release has it: messages, scores by reward function, its sequences and masks."""
 
     rollouts: list[Rollout]
     prompts: list[Any]
@@ -36,11 +29,7 @@ class Generated:
 
 
 class Task(MultiTurnEnv):  # type: ignore[misc] # the release's types are not read
-    """Rows of ours, their tools, and a reward function for each part of the reward.
-
-    on_batch: is given each batch. on_error: is given what a reward function raised, which the release would take for a
-    reward of 0.
-    """
+    """Rows of ours, their tools, and a reward function for each part of the reward, whose errors on_error is given."""
 
     def __init__(
         self,

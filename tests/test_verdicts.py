@@ -469,3 +469,17 @@ def test_without_what_it_is_about_a_hypothesis_is_not_applicable_and_never_clear
         assert verdict.confidence == "none"
         assert math.isnan(verdict.effect)
         assert verdict.evidence.startswith("the case trains all weights, and no adapter")
+
+
+def test_three_steps_without_a_mechanism_help_to_invalidate_nothing() -> None:
+    """Of a cause that acts late, the check of the first steps sees nothing: only its arms, or the whole run, clear it."""
+    bounded = Study(case=around(0.4), control=around(0.8)).repair(around(0.0))
+    assert bounded.verdict(fails=False).status == "invalidated"
+    found = bounded.verdict(fails=False, whole_run=False)
+    assert (found.status, found.mechanism) == ("inconclusive", "not tested")
+    assert "which say nothing of the later ones" in found.evidence
+    # trained arms clear it by themselves, and no surer for what three steps do not show
+    equivalent = Study().repair(around(0.0, 0.05))
+    sure, found = (equivalent.verdict(fails=False, whole_run=each) for each in (True, False))
+    assert (sure.status, found.status) == ("invalidated", "invalidated")
+    assert (sure.confidence, found.confidence) == ("high", "medium")

@@ -23,11 +23,11 @@ from rlvr_debug.models.places import BaseModel
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.unchanged import Comparing, compared, unchanged
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
 from rlvr_debug.verdicts.looks import Look, Looked, last_look
 from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.unchanged import Comparing, compared, unchanged
 
 # the file, among results, that says which arms change nothing in the runs that every study begins with
 UNCHANGED = Path("tables", "unchanged.json")
@@ -273,17 +273,15 @@ class Study:
 
     def look_at(self, before: Look) -> Look:
         """Judge the runs that the look before this one chose, and return what follows."""
-        from rlvr_debug.replay.mechanism import mechanism_of
         from rlvr_debug.verdicts.tables import judge, validated
 
         slugs = sorted(slug for slug, phase in self.phases.items() if phase <= before.phase)
-        check = read_json(self.results / "check.json")
         runs = self.chosen(before)
-        tables, verdicts = judge(runs, slugs, self.judging(runs), self.results)
-        mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
+        judged = judge(runs, slugs, self.judging(runs), self.results)
+        mechanisms = {slug: judged.evidence.mechanism(slug).present for slug in slugs}
         same = frozenset(arm["arm"] for arm in self.unchanged(runs))
         looked = replace(self.looked, unchanged=same)
-        return looked.next(before, tables["arms"], mechanisms, validated(verdicts))
+        return looked.next(before, judged.tables["arms"], mechanisms, validated(judged.verdicts))
 
     def unchanged_in(self, results: Path) -> frozenset[str]:
         """Return the arms that change nothing in the runs that every study begins with (unchanged.py)."""

@@ -18,14 +18,15 @@ evidence does one thing (rule.status, and the table in docs/verdicts.md):
 - a mechanism, which the check sees, explains;
 - a null intervention eliminates: every arm's effect is surely within the minimum effect of 0, or nothing about the case
   is other than the arms would have it;
-- an absent mechanism lowers what elimination asks for to an upper bound below the minimum effect.
+- an absent mechanism lowers what elimination asks for to an upper bound below the minimum effect, where the case's runs
+  say of all their steps what the check says of three (Evidence.whole_run).
 
 Mending that makes things worse validates nothing and clears nothing. The arrays are in rule.py, the arms in arms.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import Any
@@ -35,7 +36,7 @@ import pandas as pd
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.base import Hypothesis
-from rlvr_debug.replay.mechanism import mechanism_of
+from rlvr_debug.replay.mechanism import Mechanism, mechanism_of
 from rlvr_debug.verdicts.arms import MOST_SEEDS, effects_of, further_seeds, tested_causes
 from rlvr_debug.verdicts.rule import (
     ABSENT,
@@ -54,6 +55,7 @@ _BETWEEN = "; "  # two observations of a verdict's evidence
 # of Mechanism.present: for the rule, and as verdicts.csv says it
 _MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 _SEEN = {True: "present", None: "not tested", False: "absent"}
+_CHECKED_STEPS = "absent from the checked steps, which say nothing of the later ones"
 # what a cause's verdict has from the row of its strongest arm
 _OF_ARM = ("arm", "seeds", "effect", "ci_low", "ci_high", "effect_greedy", "p_holm", "effect_in_sd")
 _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  # statuses of an arm
@@ -63,13 +65,22 @@ _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  #
 class Evidence:
     """check: what the check says of the case, as JSON (replay/answer.py); arms: one row per arm, as arm_table returns them; runs: as
     runs.csv, for the figures that a hypothesis takes for its symptom; training: the case's settings, for
-    preconditions; unchanged: arms that need no runs, as study/unchanged.py returns them."""
+    preconditions; unchanged: arms that need no runs, as verdicts/unchanged.py returns them; whole_run: slugs of the
+    hypotheses of which a mechanism that is absent from the checked steps is absent from the case's whole runs."""
 
     check: Mapping[str, Any]
     arms: pd.DataFrame
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     training: Mapping[str, Any] = field(default_factory=dict)
     unchanged: Sequence[Mapping[str, Any]] = ()
+    whole_run: Collection[str] = ()
+
+    def mechanism(self, slug: str) -> Mechanism:
+        """Return what is known of a hypothesis' mechanism: that it is absent, only where whole runs show it."""
+        seen = mechanism_of(slug, self.check)
+        if seen.present is not False or slug in self.whole_run:
+            return seen
+        return Mechanism(None, "; ".join(filter(None, [seen.text, _CHECKED_STEPS])))
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ def decide(slugs: Sequence[str], evidence: Evidence, bar: Bar) -> list[Verdict]:
 
 
 def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
-    seen = mechanism_of(hypothesis.slug, evidence.check)
+    seen = evidence.mechanism(hypothesis.slug)
     pending = _pending(hypothesis, mechanism=_SEEN[seen.present])
     arms = evidence.arms
     family = tested_causes(arms)

@@ -22,8 +22,8 @@ from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates, plan_text, planned
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
+from rlvr_debug.study.running import unnamed
 from rlvr_debug.study.status import ToDo, study_status
-from rlvr_debug.study.tidy import unnamed
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.looks import (
     NOTHING,

@@ -226,7 +226,7 @@ def history(as_json: AsJson = False) -> None:
     The newest first: gains of the case and of the healthy control in held-out reward, and the validated hypotheses.
     """
     root = checkout()
-    from rlvr_debug.report.history import history as kept
+    from rlvr_debug.report.compare import history as kept
 
     found = kept(root)
     if as_json:

@@ -21,9 +21,16 @@ from markupsafe import Markup
 from rlvr_debug.causes import Hypothesis, in_order, load_hypothesis, phase_of
 from rlvr_debug.files import read_json, read_table, read_text
 from rlvr_debug.replay.variants import consequences_for, segments_for
-from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success_criteria
+from rlvr_debug.report.answer import (
+    Course,
+    answer,
+    courses,
+    fix,
+    interval,
+    seed_counts,
+    success_criteria,
+)
 from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
-from rlvr_debug.report.labels import Course, courses
 from rlvr_debug.report.offline import inline_script, packed, policy, source, templates
 from rlvr_debug.report.rollouts import shown_rollouts
 from rlvr_debug.trainers import load_trainer

@@ -19,9 +19,8 @@ from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import replacing
 from rlvr_debug.logs.log import Log
 from rlvr_debug.study.arms import trained_runs, unmapped
-from rlvr_debug.study.interventions import arm_of
 from rlvr_debug.study.model import Case, Params
-from rlvr_debug.study.params import default_file, default_params, overlaid, parse_params
+from rlvr_debug.study.params import arm_of, default_file, default_params, overlaid, parse_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 
 STUDY = "diagnosed"

@@ -11,9 +11,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import Bar, Effects, Measured, arm_status, compare
-from rlvr_debug.verdicts.statistics import Floats, Sample, difference, mean_of, sample
+from rlvr_debug.verdicts.statistics import (
+    Floats,
+    Sample,
+    difference,
+    mean_of,
+    moves,
+    priors,
+    sample,
+    squeezed,
+)
 
 _GAINS = ("gain", "gain_greedy")
 _SAME = 1e-9  # in held-out reward: of runs that came out alike

@@ -1,7 +1,7 @@
 """From runs and the case's check to one verdict per hypothesis. The rule is the same for every hypothesis.
 
 The unit is a run's held-out mean on questions that all runs share. An effect is a difference of mean
-gain in held-out reward over seeds, with Welch's t interval of moderated variances (moderation.py):
+gain in held-out reward over seeds, with Welch's t interval of moderated variances (statistics.py):
 - repair: the case with one part mended, minus the case. It finds a cause that acts by itself.
 - alone: the control minus the control with that part as in the case. It finds a cause that another
   defect hides: with two defects of which each is enough to stop learning, mending one changes nothing.

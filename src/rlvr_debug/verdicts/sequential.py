@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     FIRST,
@@ -35,7 +34,7 @@ from rlvr_debug.verdicts.rule import (
     compare,
     failure,
 )
-from rlvr_debug.verdicts.statistics import Floats, Sample
+from rlvr_debug.verdicts.statistics import Floats, Sample, moves, priors, squeezed
 
 CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
 MOST, LARGEST = 6, 8  # seeds at the last look: of an arm, and of the case and the control

@@ -24,11 +24,7 @@ Row = Mapping[Any, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """case, figures: a sentence each. causes: slugs of those that are validated or located, the strongest first.
-
-    sentences: the answer, one per cause, or the one that says there is none. sure: a line per cause, or one.
-    note: what else must be said before anything is made of it; may be empty.
-    """
+    """The answer in sentences: one per cause, the strongest first, or the one that says there is none, and what must be said beside it."""
 
     case: str
     figures: str
@@ -43,10 +39,7 @@ def answer(
     settings: Mapping[str, Any],
     check: Mapping[str, Any] | None = None,
 ) -> Answer:
-    """tables: verdicts, arms and runs, as the CSV files. settings: case, trainer, environment, minimum_effect, alpha.
-
-    check: what the case's check says, as JSON.
-    """
+    """Return the answer that the study's tables and the case's check give."""
     runs, verdicts = tables["runs"], tables["verdicts"].to_dict("records")
     arms: dict[str, Row] = {row["arm"]: row for row in tables["arms"].to_dict("records")}
     case, control, minimum = arms["case"], arms["control"], settings["minimum_effect"]
@@ -289,12 +282,7 @@ _BOUNDS = {"grad_norm_max": 100.0, "kl_max": 1.0}  # and no less, as what a log 
 
 @dataclass(frozen=True)
 class Course:
-    """Of one arm, medians over seeds.
-
-    trend: improving, declining, oscillating or stable; stability: stable, unstable or gradient explosion.
-    reversals: share of steps at which the reward turns, two thirds of noise; spread: standard deviation around its own
-    straight line, in reward; grad_norm, kl: the largest of a run, before clipping and in nats.
-    """
+    """How one arm's training went, as medians over seeds; reversals are the share of steps at which the reward turns, spread is around its own line."""
 
     trend: str
     stability: str
@@ -305,12 +293,7 @@ class Course:
 
 
 def courses(tables: Mapping[str, pd.DataFrame]) -> dict[str, Course]:
-    """Return the course of every arm. tables: runs, arms and curves.
-
-    The trend is that of the interval of arms.csv; without one, an arm oscillates whose reward spreads around its line at
-    least twice as far as the control's. Unstable is a KL of 1 nat and ten times the control's, an explosion a gradient
-    norm of 100 and ten times the control's.
-    """
+    """Return the course of every arm: the trend of its reward, and whether KL or gradient norm are extreme beside the control's."""
     figures = {
         str(arm): _figures(group) for arm, group in tables["curves"].groupby("arm", sort=False)
     }

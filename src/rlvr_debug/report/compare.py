@@ -27,10 +27,7 @@ _LARGEST = 3  # changes of arms' gains that the end of a run tells
 
 @dataclass(frozen=True)
 class Results:
-    """What git tracks of a study. name: of the revision; place: the folder; curves: as curves.csv.
-
-    verdicts: a phrase by hypothesis, of which `statuses` has the first word; metrics, params: values by key, `a.b.c`.
-    """
+    """What git tracks of a study at a revision: a phrase by hypothesis, its first word, and values by key such as `a.b.c`."""
 
     name: str
     place: str
@@ -50,11 +47,7 @@ class Results:
 def read_results(
     revision: str | None, root: Path = ROOT, overlaid: bool = False, place: str = "results"
 ) -> Results:
-    """Of a git revision, or of the working tree. Raises InputError for a revision or file that is missing.
-
-    root: the study's folder; overlaid: it is an overlay's, whose parameters only results/study.json has in one place;
-    place: the folder of results there.
-    """
+    """Read the results of a git revision, or of the working tree, in the study's folder `root`; only study.json has all of an overlay's parameters."""
     if revision is not None:
         commit = ("--verify", "--end-of-options", f"{revision}^{{commit}}")
         _of_git(f"revision '{revision}'", "rev-parse", *commit, folder=root)
@@ -126,10 +119,7 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """old, new: names of the revisions. parts: by part and key that differs, the value of each revision that has it.
-
-    chart: where both revisions' curves are drawn; None where nothing differs.
-    """
+    """By part and key that differs, the value of each revision that has it; chart: None where nothing differs."""
 
     old: str
     new: str
@@ -200,12 +190,7 @@ def _parts(old: Results, new: Results) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
-    """Return lines that say which figures in the working tree are others than those of git HEAD, and by how much.
-
-    One line where none is; none where nothing is committed, and where the parameters are others too: then figures have
-    to be. The largest changes of arms' gains are shown, and every verdict that is another. root, overlaid: as in
-    read_results; an overlay's may be committed in results/<study> instead.
-    """
+    """Say which figures in the working tree differ from the committed ones, and by how much; nothing where parameters differ, or nothing is committed."""
     kept = [f"results/{root.name}", f"results/releases/{root.name}"] if overlaid else []
     places = [(root, "results"), *((ROOT, place) for place in kept)]
     try:
@@ -248,10 +233,7 @@ def _committed(root: Path, place: str, overlaid: bool) -> Results | None:
 def compare(
     revision: str, other: str | None, out: Path, root: Path = ROOT, overlaid: bool = False
 ) -> Comparison:
-    """What differs between `revision` and `other` (None: the working tree).
-
-    root, overlaid: as in read_results. Draws both revisions' curves to `out`, an SVG, unless nothing differs.
-    """
+    """Return what differs between `revision` and `other`, None for the working tree, and draw both revisions' curves to `out`."""
     old, new = (read_results(each, root, overlaid) for each in (revision, other))
     parts = _parts(old, new)
     if not any(parts.values()) and old.curves.equals(new.curves):
@@ -269,11 +251,7 @@ _TAB = "%x09"
 
 @dataclass(frozen=True)
 class Entry:
-    """One study's results as of a commit.
-
-    study: by the folder of its results; experiment: DVC's name, empty for a commit of a branch. case, control: gains in
-    held-out reward, None where there are none; verdicts: status by hypothesis.
-    """
+    """One study's results as of a commit; experiment: DVC's name; case, control: gains in held-out reward."""
 
     date: str
     commit: str
@@ -289,10 +267,7 @@ class Entry:
 
 
 def history(root: Path) -> list[Entry]:
-    """Return what each commit of this branch, and each of DVC's experiments, changed of any study's metrics.json.
-
-    Raises InputError where `root` is no git repository.
-    """
+    """Return what each commit of this branch, and each of DVC's experiments, changed of any study's metrics.json."""
     form = f"--format={_TAB}%h{_TAB}%cI{_TAB}%s"
     # AM: added or changed; a merge shows what neither side has
     words = ("--diff-filter=AM", "--name-only", form, "--", f":(glob)**/{_METRICS}")

@@ -22,10 +22,7 @@ _MOST_POINTS = 1000
 
 @dataclass(frozen=True)
 class Drawn:
-    """A chart in units of its view box. lines: a path each, the second of another run. band: x and width of what is marked.
-
-    level: the height of a line across the band. ticks: places and words. says: what is marked, and the scale.
-    """
+    """A chart in units of its view box: a path per line, the band that is marked, the level across it, and what it says."""
 
     name: str
     lines: tuple[str, ...]

@@ -49,9 +49,7 @@ _FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixe
 
 @dataclass(frozen=True)
 class Page:
-    """Of one hypothesis. place: in the order of tests, from 1; arms, runs: rows of the tables; charts: names of those that
-    have data; segments, consequences: of the case's check, those that speak of it; courses: by arm, of its own, the case and the control; files: of `runs`; notes:
-    what the owner of the study wrote, empty where that is nothing."""
+    """One hypothesis with what the report shows of it: its verdict, rows of the tables, parts of the check, charts, files and notes."""
 
     hypothesis: Hypothesis
     verdict: Mapping[Any, Any]

@@ -25,15 +25,7 @@ from rlvr_debug.trainers.base import Run
 
 
 def arms(params: Params) -> list[Run]:
-    """Return a run of the case, of the controls, and of every arm that the trainer has a counterpart for; without seeds.
-
-    The controls are a healthy one per environment in use and, in the case's, one with random rewards.
-    An intervention is run both ways: the case with that part mended, and, where the case departs from
-    the control in it, the control with that part alone as in the case. The first finds a cause that
-    acts by itself, the second one that another defect hides. One that gives a stage a fault is run in the case.
-    What the case departs in and no hypothesis changes has such a pair of arms of its own.
-    Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
-    """
+    """Return, without seeds and sorted, a run of the case, of the controls, and of every arm: the case with a part mended, and the control with it alone."""
     main, trainer = params.environment, load_trainer(params.trainer)
     name = "control"
     control = Run(
@@ -88,10 +80,7 @@ def _changed(run: Run, changes: Changes) -> Run:
 
 
 def _of_arm(params: Params, arm: Arm, case: Run, control: Run) -> Iterator[Run]:
-    """Yield the case with the arm's changes and, where it departs there, the control with that part of the case.
-
-    case: with the arm's name and hypothesis.
-    """
+    """Yield the case with the arm's changes and, where it departs there, the control with that part of the case."""
     changes = _whole(params, arm)
     given = {*changes.swap, *map(stage_broken, changes.faults)}
     left = (fault for fault in case.faults if stage_broken(fault) not in given)
@@ -330,10 +319,7 @@ def _seeds(params: Params, arm: Run) -> Sequence[int]:
 
 
 def runs(params: Params) -> Iterator[Run]:
-    """Every run of the study, wholly resolved. Arms with equal settings share their runs, and so their seeds.
-
-    Of the sequential design, all that its looks may choose.
-    """
+    """Yield every run of the study, of a sequential one all that its looks may choose; arms with equal settings share their runs."""
     every_arm = arms(params)
     alike: dict[str, list[Run]] = {}
     for arm in every_arm:

@@ -33,10 +33,7 @@ def study_folder(params: Params, overlay: Path | None, root: Path = ROOT) -> Pat
 
 
 def hold(folder: Path) -> TextIO:
-    """Hold the study for this process; the lock goes with it, however it ends.
-
-    Raises InputError where somebody else has it, or where nothing can be written.
-    """
+    """Hold the study for this process, or raise InputError where somebody has it; the lock goes with the process, however it ends."""
     for place in (folder, *(folder / name for name in WRITTEN)):
         if place.exists():
             _takes_files(place)

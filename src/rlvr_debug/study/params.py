@@ -58,10 +58,7 @@ _Loader.add_implicit_resolver(
 
 
 def study_params(overlay: Path | None = None, every_phase: bool = False) -> Params:
-    """Read the params.yaml of the checkout and merge the overlay over it. every_phase: whatever one finds.
-
-    Raise InputError where there is no checkout: a study cannot be run without one.
-    """
+    """Read the params.yaml of the checkout and merge the overlay over it."""
     params = load_params(checkout() / "params.yaml", overlay)
     return replace(params, phases="all") if every_phase else params
 
@@ -110,10 +107,7 @@ def overlaid(path: Path, overlay: Path | None, over: Raw) -> Params:
 
 
 def only(names: Sequence[str], overlay: Path | None) -> Path:
-    """Write studies/<name>.yaml, an overlay with these hypotheses and no others, and return it.
-
-    overlay: the rest of that study. Raises InputError for a hypothesis that no cause's folder has.
-    """
+    """Write studies/<name>.yaml, an overlay with these hypotheses and no others, and return it."""
     shipped = study_params().hypotheses
     over = _read(overlay) if overlay else {}
     own = over.get("hypotheses")
@@ -140,10 +134,7 @@ def _read(path: Path) -> Raw:
 
 
 def parse_params(text: str, place: str) -> Raw:
-    """The keys and values of a params.yaml as they stand there, not checked against the schema.
-
-    place: the file, as errors name it.
-    """
+    """Return the keys and values of a params.yaml as they stand there; `place` is how errors name the file."""
     try:
         value = _string_keys(yaml.load(text, _Loader))
     except RecursionError:
@@ -208,12 +199,7 @@ _DIGITS = 12  # of a product, so that 3 times 4e-4 is 1.2e-3
 
 
 def filled(params: Params, path: Path) -> Params:
-    """Return the parameters with every arm spelled out.
-
-    `hypotheses: all` stands for every cause, a hypothesis without `arms` for all of its own, and an arm `{}` for
-    the cause's arm of that name. path: the file that an error names. Raises InputError for an arm `{}` that the
-    cause does not have.
-    """
+    """Return the parameters with every arm spelled out: `all`, a hypothesis without `arms`, and an arm `{}` are the causes' own."""
     given = params.hypotheses
     if isinstance(given, str):
         given = {slug: TestedHypothesis() for slug in hypothesis_names()}
@@ -264,10 +250,7 @@ def _applies(arm: Intervention, params: Params) -> bool:
 
 
 def arm_of(arm: Intervention, params: Params) -> Arm:
-    """Return the intervention as params.yaml would say it, with values for this study's case.
-
-    A trainer that is not ours cannot swap stages: of an arm that changes settings too, only these are left.
-    """
+    """Return the intervention as params.yaml would say it of this case; where stages cannot be swapped, only its settings are left."""
     case = params.own_case
     healthy = {
         "training": vars(params.training),

@@ -158,10 +158,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Tested:
-    """A hypothesis in the order in which a study tests it. after: those of the study that are tested before, as its
-    prerequisites; trainings: of its arms, each counted where it is needed first; whole: their cost with held-out
-    evaluation, None where only GPUs would tell.
-    """
+    """A hypothesis in the order of tests, after its prerequisites, with its trainings and their cost, None where only GPUs would tell."""
 
     hypothesis: str
     number: str
@@ -174,12 +171,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study will run. whole, left: all of it, and what is not done; None where only GPUs would tell
-    (gpus: a line that says where their estimate is to be had). seeds: the fewest and the most of an arm.
-    jobs: not done, by rule; disk, free: bytes. hypotheses: in the order of their tests. Of the sequential design all
-    of these are of the most that looks may choose; expected_trainings, expected: what they will, were one hypothesis
-    the cause.
-    """
+    """What a study will run, of a sequential one at most; whole, left, expected: costs, None where only GPUs would tell; disk, free: bytes."""
 
     study: str
     case: str

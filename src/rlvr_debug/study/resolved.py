@@ -44,11 +44,7 @@ def server_settings(params: Params) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as its jobs see it, from its working directory.
-
-    params: checked, with the overlay merged in. root: the checkout. runs: in the order of the tables. phases: of
-    the hypotheses by slug. unmapped: by slug, why arms are not run. results: where files of results are.
-    """
+    """A study as its jobs see it, from its working directory: checked parameters, the runs in the order of the tables, and phases by slug."""
 
     params: Params
     root: Path
@@ -144,11 +140,7 @@ class Study:
         return replace(job, shadow=self.shadow(run))
 
     def shadow(self, run: Run) -> tuple[str, ...] | None:
-        """Return the faults with whose stages that run's are compared: of the case's the control's, and the other way
-        round.
-
-        None of other runs, and where bytes of equal trainings may differ, or another trainer would have to compare.
-        """
+        """Return the faults with whose stages that run's are compared, the case's with the control's; None where none can be."""
         return self._shadows.get(run.trained_as)
 
     @cached_property
@@ -232,10 +224,7 @@ class Study:
         return self.trainer.evaluates and not (self.params.launch.config or served)
 
     def jobs(self, evaluated_by: Mapping[str, str]) -> dict[str, Any]:
-        """Return by rule, and what it is for, all that its job reads of the study.
-
-        evaluated_by: digests of the code that evaluates, by environment (ahead.py).
-        """
+        """Return by rule, and what it is for, all that its job reads of the study; evaluated_by: digests of code by environment."""
         jobs: dict[str, Any] = {"serve": self.serving(), "ahead": self.evaluates_ahead}
         for name in self.params.data:
             rows = [self.rows(name, split) for split in ("train", "heldout")]
@@ -347,10 +336,7 @@ def resolve(params: Params, root: Path) -> Study:
 
 
 def write_study(study: Study, path: Path, evaluated_by: Mapping[str, str] | None = None) -> None:
-    """Write the study, and beside it what its jobs read of it. The same study gives the same bytes.
-
-    evaluated_by: as Study.jobs has it.
-    """
+    """Write the study, and beside it what its jobs read of it; the same study gives the same bytes."""
     write_jobs(path, replace(study, results=path.parent).jobs(evaluated_by or {}))
     run_values = [run.to_json() for run in study.runs]
     value = {"params": told(study.params), "root": str(study.root), "runs": run_values}

@@ -49,12 +49,7 @@ def run_study(
     steps: Steps | None = None,
     checked: Checked | None = None,
 ) -> int:
-    """Run the default study, or an overlay's in studies/<name>/; return Snakemake's exit status.
-
-    cores: as the profile says, without; passed_on: to Snakemake, options or files to make. steps: is called for
-    jobs that are done, instead of all that Snakemake says, which stays in its log. checked: of the case's check,
-    which is the first to be done. Raises InputError for params and rows that are bad, and where the study is at work.
-    """
+    """Run the default study, or an overlay's in studies/<name>/, and return Snakemake's exit status; `steps` and `checked` are called as it goes."""
     if cores:
         core_count(cores)
     if profile_name:
@@ -168,10 +163,7 @@ def _follow(pipe: int, steps: Steps | None, check: _Check | None) -> _Ended:
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:
-    """End Snakemake where it has not ended yet.
-
-    patience: seconds to wait for the shutdown that Ctrl-C began.
-    """
+    """End Snakemake where it has not ended, after so many seconds for the shutdown that Ctrl-C began."""
     try:
         if not _ends(process, patience):
             # what a terminal does; under nohup and in a script's background all of them ignore that
@@ -193,10 +185,7 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _say_what_failed(folder: Path, logs: Sequence[str], begin: float) -> bool:
-    """Say once more at the end, in a line for each job, what failed, since Snakemake says much in between.
-
-    Returns whether there was anything to say.
-    """
+    """Say once more at the end, in a line for each job, what failed; return whether there was anything to say."""
     # each attempt of a job is a failure of its own, and writes the same log; a job that was never begun leaves an
     # earlier run's log as it was
     wrote = [log for log in map(folder.joinpath, dict.fromkeys(logs)) if written_since(log, begin)]
@@ -227,10 +216,7 @@ def tidy(
     dry_run: bool = False,
     root: Path = ROOT,
 ) -> Iterator[str]:
-    """Do it to the default study or to an overlay's, and yield a line for each thing done.
-
-    Raises InputError while the study is at work; dry_run: of prune.
-    """
+    """Do it to the default study or to an overlay's, unless it is at work, and yield a line for each thing done."""
     folder = study_folder(params, overlay, root)
     if not folder.is_dir():
         yield f"{folder}: no such study yet"
@@ -263,10 +249,7 @@ def _remove(path: Path) -> None:
 
 
 def unlock(folder: Path, command: list[str]) -> bool:
-    """Remove the lock that a killed Snakemake left, and return whether there was one.
-
-    It is for whoever holds the study. command: snakemake_command's.
-    """
+    """Remove the lock that a killed Snakemake left, and return whether there was one; it is for whoever holds the study."""
     if not any((folder / ".snakemake" / "locks").glob("*")):
         return False
     nobody_works_in(folder)
@@ -276,11 +259,7 @@ def unlock(folder: Path, command: list[str]) -> bool:
 
 
 def unnamed(params: Params, folder: Path) -> list[Path]:
-    """Return run folders and logs of arms and seeds that the study does not have (any more).
-
-    Of an arm without any seed left, it is the whole folder. Where the last look is there, runs that the looks did not
-    choose too, and looks after the last one.
-    """
+    """Return run folders, logs and looks that the study does not have any more, or that its last look did not choose."""
     study = resolve(params, ROOT)
     last = study.last_look(folder / "results")
     kept = study.runs if last.more else study.chosen(last)

@@ -39,10 +39,7 @@ def core_count(given: str) -> int:
 def snakemake_command(
     folder: Path, overlay: Path | None, every_phase: bool = False, cores: str | None = "all"
 ) -> list[str]:
-    """Return the words that start Snakemake on this study; options and targets can follow.
-
-    cores: None leaves them to profiles.
-    """
+    """Return the words that start Snakemake on this study; cores: None leaves them to profiles."""
     config = [f"overlay={os.path.relpath(overlay, folder)}"] if overlay else []
     config += ["phases=all"] if every_phase else []
     return [
@@ -55,10 +52,7 @@ def snakemake_command(
 
 
 def events_to(place: str) -> list[str]:
-    """Return the options by which Snakemake writes its events to a file or pipe.
-
-    snakemake_logger_plugin_rlvr_debug writes each as a line of JSON, which names its kind as `event`.
-    """
+    """Return the options by which Snakemake writes its events, as lines of JSON, to a file or pipe."""
     return ["--logger", "rlvr-debug", "--logger-rlvr-debug-events", place]
 
 

@@ -47,10 +47,7 @@ class ToDo:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """step: the last one recorded; reward: mean of training's last five steps, where known.
-
-    seconds_left: of a processor, for training and held-out evaluation; None where nothing was measured.
-    """
+    """How far one training is; reward: mean of its last five steps; seconds_left: of a processor, None where nothing was measured."""
 
     environment: str
     arm: str
@@ -118,10 +115,7 @@ def to_do_now(command: list[str]) -> ToDo:
 
 
 def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> StudyStatus:
-    """Look at what the study's runs left so far.
-
-    folder: the study's; usual: for what nothing was measured of in this study yet.
-    """
+    """Look at what the study's runs left so far; usual: rates for what nothing was measured of yet."""
     now = _Now(folder, to_do, *last_run(folder))
     later = _later(study, folder)
     seen = [now.look(run, name in later) for name, run in study.trained.items()]
@@ -212,10 +206,7 @@ class _Now:
 def _seconds_left(
     one: _Seen, measured: Sequence[float] | None, usual: Rates | None
 ) -> float | None:
-    """Of a training and its held-out evaluation. measured: seconds per rollout of others in its environment.
-
-    usual: where none was measured in this study; None where that is not known.
-    """
+    """Return those of a training and its held-out evaluation, by its own steps, by others' seconds per rollout, or as usual."""
     if one.state == "done":
         return 0.0
     # of a model of which nothing is known, evaluation is not counted

@@ -25,11 +25,7 @@ _IN_GIT = (".gitignore", "dvc.yaml", "dvc.lock", "notes/", "results/")
 
 
 def track(overlay: Path, every_phase: bool = False, root: Path = ROOT) -> Path:
-    """Write dvc.yaml and .gitignore into the folder of the overlay's study, and return it.
-
-    From the default's stage, whose outs it has. Raises InputError for an overlay that is bad or not
-    in the project. every_phase: as the study is run.
-    """
+    """Write dvc.yaml, with the default's stage, and .gitignore into the folder of the overlay's study, and return it."""
     params = load_params(root / "params.yaml", overlay)
     root, overlay = root.resolve(), overlay.resolve()
     if not overlay.is_relative_to(root):

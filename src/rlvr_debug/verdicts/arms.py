@@ -30,11 +30,7 @@ _TOTALS = np.arange(2, MOST_SEEDS + 1)  # seeds per arm that are tried
 
 
 def arm_table(runs: pd.DataFrame, main: str, bar: Bar) -> pd.DataFrame:
-    """One row per arm: its gain over the baseline and, in the main environment, its effect.
-
-    runs: as runs.csv, one row per arm and seed. The control's effect is that of mending everything. Intervals are at
-    bar.clearing.
-    """
+    """Return one row per arm, from those of runs.csv: its gain over the baseline and, in the main environment, its effect."""
     by_arm = {str(arm): group for arm, group in runs.groupby("arm", sort=False)}
     arms = pd.DataFrame([_gains(group) for group in by_arm.values()])
     arms["tested"] = [_differs(row, by_arm) for row in arms.to_dict("records")]
@@ -196,10 +192,7 @@ def _sides(arms: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64],
 
 
 def further_seeds(found: str, at_totals: NDArray[np.str_], seeds: int) -> float:
-    """Return the seeds per arm until an inconclusive status settles; inf where no number up to MOST_SEEDS does.
-
-    at_totals: the status had each arm 2, 3 and more seeds.
-    """
+    """Return the seeds per arm until an inconclusive status settles, by the status at each total; inf where none does."""
     if found != "inconclusive" or seeds < 2:  # decided, or of unknown spread
         return nan
     enough = _TOTALS[(at_totals != "inconclusive") & (seeds < _TOTALS)]

@@ -85,12 +85,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One row of verdicts.csv. Effects are in held-out reward, [0, 1], at the training temperature;
-    those of `arm`, the one that says most.
-
-    effect_in_sd: shown, never decisive. further_seeds: per arm, of an inconclusive cause; inf where no
-    number up to 100 in all decides.
-    """
+    """One row of verdicts.csv: effects in held-out reward of `arm`, the one that says most; further_seeds is inf where none decide."""
 
     hypothesis: str
     kind: str
@@ -230,9 +225,7 @@ def _same_interventions(own: pd.DataFrame, arms: pd.DataFrame) -> list[str]:
 
 
 def _confidence(found: str, effects: Effects, mechanism: int, low: float, bar: Bar) -> str:
-    """high: the test that decided would at a fifth of its level too, and the interval of a located effect
-    lies beyond the minimum; or an effect equivalent to 0 and an absent mechanism agree. low:
-    inconclusive. low (argument): the lower end of the strongest arm's interval."""
+    """Return high where the deciding test would hold at a fifth of its level, and the interval lies beyond the minimum, or an absent mechanism agrees."""
     if found == "inconclusive":
         return "low"
     if effects.large.any() and found in ("validated", "located_not_explained"):
@@ -257,8 +250,7 @@ def _sentence(arm: Mapping[Any, Any], planted: bool) -> str:
 
 
 def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float) -> Verdict:
-    """The claim is that the simpler setting fails too or, of some, that it learns where the case does not, and where
-    arms do that are nearer to the case: gains over the baseline decide."""
+    """Judge by gains over the baseline the claim that the simpler setting fails too or, of some, that it learns."""
     own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
     if own.empty:
         return _pending(hypothesis)
@@ -325,12 +317,7 @@ _EXTREME = 10.0  # an order of magnitude
 
 
 def borrowed(hypothesis: Hypothesis, arms: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Return which other cause the hypothesis' symptom comes from, as a sentence; empty where there is none.
-
-    arms: as arms.csv, runs: as runs.csv. The symptom, a column of `runs`, is extreme where its median over seeds is at
-    least ten times the control's. It comes from another cause where a large effect of mending that one in the case
-    brings it down to a tenth. Of several the lowest counts.
-    """
+    """Return as a sentence which cause, once mended, brings a tenfold symptom of the hypothesis down to a tenth; empty for none."""
     if hypothesis.symptom is None or hypothesis.symptom not in runs:
         return ""
     medians = runs.groupby("arm")[hypothesis.symptom].median()

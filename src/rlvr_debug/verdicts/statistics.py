@@ -27,10 +27,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Sample:
-    """All that a t test asks of an arm. All broadcast; the spread of one seed is NaN.
-
-    freedom: the degrees of freedom of the spread; None: one less than the seeds.
-    """
+    """All that a t test asks of an arm; the spread of one seed is NaN; freedom: None for one less than the seeds."""
 
     mean: Floats
     sd: Floats
@@ -139,11 +136,7 @@ def _p(a: Sample, b: Sample, difference: float, alternative: str) -> Floats:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Adjusted p values (Holm 1979) over the last axis, in the given order. NaN is no test: it is not
-    counted, and adjusted to 1.
-
-    statsmodels' multipletests corrects one study a call; this one thousands.
-    """
+    """Return p values adjusted (Holm 1979) over the last axis, of thousands of studies at once; NaN is no test, and becomes 1."""
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, axis=-1)  # NaN last
     left = np.isfinite(p).sum(-1, keepdims=True) - np.arange(p.shape[-1])
@@ -166,11 +159,7 @@ _LEAST = (
 
 @dataclass(frozen=True)
 class Prior:
-    """What the arms say of a variance before an arm's own seeds do.
-
-    variance: the pooled one; freedom: how many degrees of freedom that is worth, 0 where the arms say nothing and
-    infinite where they all spread alike; pooled: the degrees of freedom that it was fitted to. The three broadcast.
-    """
+    """The pooled variance, the degrees of freedom that it is worth (0: none, infinite: all spread alike), and those it was fitted to."""
 
     variance: Floats
     freedom: Floats
@@ -192,11 +181,7 @@ def trigamma_inverse(x: ArrayLike) -> Floats:
 
 
 def fit_prior(arms: Sample, members: ArrayLike) -> Prior:
-    """Fit the prior of the members, which are on the last axis; it stays, with length 1.
-
-    An arm of one seed says nothing of spreads; where fewer than two arms do there is no prior, nor where none
-    spreads at all.
-    """
+    """Fit the prior of the members, on the last axis, which stays; fewer than two arms with spreads have none."""
     sd, own = np.broadcast_arrays(arms.sd, arms.degrees)
     used = np.asarray(members) & np.isfinite(sd) & (own > 0)
     count = used.sum(-1, keepdims=True)
@@ -241,10 +226,7 @@ def moves(gain: Floats, minimum: float) -> Bools:
 
 
 def priors(arms: Sample, moving: ArrayLike, counted: ArrayLike = True) -> Prior:
-    """Return each arm's prior, (..., arms): that of the arms that move like it.
-
-    counted: an arm that has another's runs says nothing new.
-    """
+    """Return each arm's prior, (..., arms): that of the arms that move like it; counted: whose runs are not another's."""
     moving, counted = np.asarray(moving), np.asarray(counted)
     of_moving, of_still = (fit_prior(arms, counted & group) for group in (moving, ~moving))
     return Prior(
@@ -256,11 +238,7 @@ def priors(arms: Sample, moving: ArrayLike, counted: ArrayLike = True) -> Prior:
 
 
 def squeezed(arms: Sample, prior: Prior) -> Sample:
-    """Return the arms with variances that are drawn towards the prior, and the degrees of freedom of both.
-
-    The prior is worth at most a third of what the other arms have, as both sides of an effect borrow from it, and are
-    not independent then. Of one seed nothing is known.
-    """
+    """Return the arms with variances drawn towards the prior, which is worth at most a third of what the other arms have."""
     own = arms.degrees
     worth = np.minimum(prior.freedom, np.maximum(prior.pooled - own, 0) / _BORROWED)
     known = np.isfinite(arms.sd) & (own > 0)

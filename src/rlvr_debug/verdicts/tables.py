@@ -162,12 +162,7 @@ def write_tables(
     settings: Mapping[str, Any],
     results: Path,
 ) -> None:
-    """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
-
-    runs: those that the last look chose; phases: by slug of hypothesis; unmapped: by slug, why arms of it are not run
-    (arms.unmapped). settings: params.yaml's `verdicts`, the case's `environment` and `training`, and the arms that are
-    `unchanged` (verdicts/unchanged.py).
-    """
+    """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json of the runs that the last look chose."""
     judged = judge(runs, sorted(phases), settings, results)
     arms, verdicts = judged.tables["arms"], judged.verdicts
     if last.causes:

@@ -230,7 +230,7 @@ def history(as_json: AsJson = False) -> None:
 
     found = kept(root)
     if as_json:
-        print_answer([entry.to_json() for entry in found])
+        print_answer([asdict(entry) for entry in found])
         return
     shown = table("date", "commit", "study", "case", "control", "validated", "what")
     for each in found:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -67,11 +68,12 @@ def read_results(
         return dict(_flat(json.loads(text)["params"]))
 
     columns = ["arm", "seed", "step", "reward"]
+    verdicts = read(f"{place}/tables/verdicts.csv", _verdicts)
     return Results(
         revision or WORKING_TREE,
         place,
-        read(f"{place}/tables/verdicts.csv", _statuses),
-        read(f"{place}/tables/verdicts.csv", _verdicts),
+        {slug: status for slug, (status, _) in verdicts.items()},
+        {slug: phrase for slug, (_, phrase) in verdicts.items()},
         read(f"{place}/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
         read(f"{place}/study.json", whole)
         if overlaid
@@ -88,15 +90,11 @@ def _of_git(place: str, *arguments: str, folder: Path) -> str:
         raise InputError(f"{place}: not found in git, expected results of a study") from None
 
 
-def _verdicts(text: str, _: str) -> dict[str, str]:
+def _verdicts(text: str, _: str) -> dict[str, tuple[str, str]]:
+    """Return by hypothesis its status, and a phrase that has it."""
     columns = ["hypothesis", "status", "confidence", "effect", "ci_low", "ci_high"]
     rows = parse_table(text)[columns].to_dict("records")
-    return {row["hypothesis"]: _phrase(row) for row in rows}
-
-
-def _statuses(text: str, _: str) -> dict[str, str]:
-    table = parse_table(text)
-    return dict(zip(table["hypothesis"], table["status"], strict=True))
+    return {row["hypothesis"]: (row["status"], _phrase(row)) for row in rows}
 
 
 def _phrase(row: Mapping[Any, Any]) -> str:
@@ -158,18 +156,16 @@ def _shown(values: Mapping[str, Any], which: str) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
+def _moved(values: Mapping[str, Any]) -> float | None:
+    """Return the difference of two numbers; None for anything else."""
+    if len(values) == 2 and all(type(value) in (int, float) for value in values.values()):
+        return float(values["new"] - values["old"])
+    return None
+
+
 def _change(values: Mapping[str, Any]) -> str:
-    """Of two numbers."""
-    return f"{_moved(values):+.6g}" if _numbers(values) else ""
-
-
-def _numbers(values: Mapping[str, Any]) -> bool:
-    return len(values) == 2 and all(type(value) in (int, float) for value in values.values())
-
-
-def _moved(values: Mapping[str, Any]) -> float:
-    """Of two numbers their difference; of anything else, more than that of any."""
-    return float(values["new"] - values["old"]) if _numbers(values) else float("inf")
+    moved = _moved(values)
+    return "" if moved is None else f"{moved:+.6g}"
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -192,13 +188,11 @@ def _parts(old: Results, new: Results) -> dict[str, dict[str, dict[str, Any]]]:
 def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
     """Say which figures in the working tree differ from the committed ones, and by how much; nothing where parameters differ, or nothing is committed."""
     kept = [f"results/{root.name}", f"results/releases/{root.name}"] if overlaid else []
+    new = _found(None, root, overlaid)
     places = [(root, "results"), *((ROOT, place) for place in kept)]
-    try:
-        new = read_results(None, root, overlaid)
-        old = next(filter(None, (_committed(*place, overlaid) for place in places)), None)
-    except InputError:
-        return []
-    if old is None or (parts := _parts(old, new))["params"]:
+    committed = (_found("HEAD", folder, overlaid, place) for folder, place in places)
+    old = next(filter(None, committed), None)
+    if new is None or old is None or (parts := _parts(old, new))["params"]:
         return []
     changed, others = parts["metrics"], _differences(old.statuses, new.statuses)
     if not (changed or others):
@@ -209,10 +203,10 @@ def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
         "make compare REV=HEAD shows all" if old.place == "results" else f"those are in {old.place}"
     )
     lines = [f"{said}, as it may be on another processor ({shown}):"]
-    numbers = {key: values for key, values in changed.items() if _numbers(values)}
-    gains = {key: values for key, values in numbers.items() if key.endswith(".gain")}
-    largest = sorted((gains or numbers).items(), key=lambda item: -abs(_moved(item[1])))
-    lines += [f"  {key}: {_both(values)} ({_change(values)})" for key, values in largest[:_LARGEST]]
+    numbers = {key: moved for key in changed if (moved := _moved(changed[key])) is not None}
+    gains = {key: moved for key, moved in numbers.items() if key.endswith(".gain")}
+    largest = sorted(gains or numbers, key=lambda key: -abs(numbers[key]))[:_LARGEST]
+    lines += [f"  {key}: {_both(changed[key])} ({_change(changed[key])})" for key in largest]
     lines += [f"  {cause}: {_both(parts['verdicts'][cause])}" for cause in others]
     lines += [f"  runs of {arm}: {_both(values)}" for arm, values in parts.get("runs", {}).items()]
     return lines
@@ -222,12 +216,11 @@ def _both(values: Mapping[str, Any]) -> str:
     return " to ".join(_shown(values, which) for which in ("old", "new"))
 
 
-def _committed(root: Path, place: str, overlaid: bool) -> Results | None:
-    """Return the results of git HEAD in that folder, None where there are none."""
-    try:
-        return read_results("HEAD", root, overlaid, place)
-    except InputError:
-        return None
+def _found(*place: Any) -> Results | None:
+    """Return what read_results does, None where there are none."""
+    with suppress(InputError):
+        return read_results(*place)
+    return None
 
 
 def compare(
@@ -261,9 +254,6 @@ class Entry:
     control: float | None
     verdicts: Mapping[str, str]
     subject: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def history(root: Path) -> list[Entry]:

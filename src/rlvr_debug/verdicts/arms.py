@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.verdicts.rule import Bar, Effects, Measured, arm_status, compare
 from rlvr_debug.verdicts.statistics import (
-    Floats,
     Sample,
     difference,
     mean_of,
@@ -165,21 +164,10 @@ def _measured(
 
     def at(seeds: NDArray[np.int64] | None) -> tuple[Measured, Measured]:
         drawn = [_moderated(around, gain, bar, seeds) for gain in _GAINS]
-        better, worse = (Measured(*(_at(each, side) for each in drawn)) for side in sides)
+        better, worse = (Measured(*(each.of(side) for each in drawn)) for side in sides)
         return better, worse
 
     return at(None), at(_TOTALS[:, None])
-
-
-def _at(found: Sample, side: NDArray[np.int64]) -> Sample:
-    """The arms of one side; mean has no totals."""
-    freedom: Floats = found.degrees
-    return Sample(
-        found.mean[side],
-        found.sd[..., side],
-        found.seeds[..., side],
-        freedom[..., side],
-    )
 
 
 def _sides(arms: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

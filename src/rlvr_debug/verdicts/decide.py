@@ -40,10 +40,10 @@ from rlvr_debug.replay.mechanism import Mechanism, mechanism_of
 from rlvr_debug.verdicts.arms import MOST_SEEDS, effects_of, further_seeds, tested_causes
 from rlvr_debug.verdicts.rule import (
     ABSENT,
+    MECHANISMS,
     PRESENT,
     REFUTED,
     SHOWN,
-    UNTESTED,
     Bar,
     Effects,
     failure,
@@ -52,8 +52,7 @@ from rlvr_debug.verdicts.rule import (
 )
 
 _BETWEEN = "; "  # two observations of a verdict's evidence
-# of Mechanism.present: for the rule, and as verdicts.csv says it
-_MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
+# of Mechanism.present, as verdicts.csv says it
 _SEEN = {True: "present", None: "not tested", False: "absent"}
 _CHECKED_STEPS = "absent from the checked steps, which say nothing of the later ones"
 # what a cause's verdict has from the row of its strongest arm
@@ -131,7 +130,7 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
         return shown if proved else pending
     members = [family.index(arm) for arm in own["arm"]]
     now, later = (each.of(members) for each in effects_of(arms, family, bar))
-    mechanism = _MECHANISMS[seen.present]
+    mechanism = MECHANISMS[seen.present]
     if lacking := _lacking(hypothesis, evidence.training):
         if mechanism != PRESENT and not now.settings_differ.any():
             why = _BETWEEN.join(filter(None, [lacking, seen.text]))

@@ -24,14 +24,13 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import distinct
-from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
+from rlvr_debug.verdicts.rule import ABSENT, MECHANISMS, PRESENT, Bar, Measured
 from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds, run_out
 from rlvr_debug.verdicts.statistics import Sample
 
 # runs of an arm that no look is about: enough for a spread, which borrows from the others' of its environment
 _ASIDE = 2
 _SHARED = ("case", "control")
-_MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 _FIGURES = ("environment", "seeds", "gain", "gain_sd", "gain_greedy", "gain_greedy_sd", "tested")
 NOTHING = pd.DataFrame(columns=list(_FIGURES))
 
@@ -182,7 +181,7 @@ class Looked:
     ) -> dict[str, int]:
         """By arm that looks are about, how many runs it is to have."""
         names, owners, layout, results = self.seen(phase, rows)
-        present = np.array([_MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
+        present = np.array([MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
         counts = next_seeds(layout, results, present, self.bar)
         return dict(zip([*_SHARED, *names], map(int, counts), strict=True))
 

@@ -26,8 +26,9 @@ STATUSES = (
     *("explained_costs_nothing", "invalidated", "not_applicable"),
 )
 FIRST = 2  # seeds at the first look: of fewer no spread is known
-# of a mechanism
+# of a mechanism, which is present, absent, or None where that is not known
 PRESENT, UNTESTED, ABSENT = 1, 0, -1
+MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 # of the case's failure: the control does better by at least the minimum effect, or surely by less
 SHOWN, OPEN, REFUTED = 1, 0, -1
 
@@ -70,6 +71,10 @@ class Measured:
     def of_first(cls, gains: Floats, seeds: NDArray[np.int64]) -> Measured:
         """Return what each arm's first seeds say. gains: (..., arms, seeds, 2), sampled and greedy; seeds: (..., arms)."""
         return cls(*(first_of(gains[..., n], seeds) for n in range(2)))
+
+    def of(self, arms: Any) -> Measured:
+        """Those of some arms: an index of the last axis."""
+        return Measured(self.sampled.of(arms), self.greedy.of(arms))
 
 
 @dataclass(frozen=True)

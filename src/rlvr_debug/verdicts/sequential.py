@@ -85,8 +85,8 @@ def effects_of_all(
     better = np.where(layout.alone, CONTROL, layout.places)
     worse = np.where(layout.alone, layout.places, CASE)
     ran = results.sampled.seeds[..., layout.places] > 0
-    effects = compare(_at(sides, better), _at(sides, worse), bar, ran)
-    mended = compare(_at(sides, [CONTROL]), _at(sides, [CASE]), bar)
+    effects = compare(sides.of(better), sides.of(worse), bar, ran)
+    mended = compare(sides.of([CONTROL]), sides.of([CASE]), bar)
     return failure(mended), effects
 
 
@@ -101,15 +101,6 @@ def _moderated(layout: Layout, results: Measured, bar: Bar, seeds: int = 0) -> M
         return squeezed(later, priors(later, moving, layout.counted))
 
     return Measured(drawn(results.sampled), drawn(results.greedy))
-
-
-def _at(found: Measured, places: Ints | list[int]) -> Measured:
-    def those(one: Sample) -> Sample:
-        freedom: Floats = one.degrees
-        at = (..., places)
-        return Sample(one.mean[at], one.sd[at], one.seeds[at], freedom[at])
-
-    return Measured(those(found.sampled), those(found.greedy))
 
 
 def next_seeds(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> Ints:
@@ -146,7 +137,7 @@ def _wanted(
 def _reproduced(layout: Layout, results: Measured, bar: Bar, effects: Effects) -> Bools:
     """Return whether an arm alone fails as the case does: then there is nothing left that only repairs would show."""
     sides = _moderated(layout, results, bar)
-    as_case = compare(_at(sides, layout.places), _at(sides, [CASE]), bar)
+    as_case = compare(sides.of(layout.places), sides.of([CASE]), bar)
     return np.asarray((layout.alone & effects.large & as_case.equivalent).any(-1))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +38,11 @@ class Sample:
     @property
     def degrees(self) -> Floats:
         return np.asarray(self.seeds - 1.0) if self.freedom is None else self.freedom
+
+    def of(self, arms: Any) -> Sample:
+        """Those of some arms: an index of the last axis."""
+        columns = (self.mean, self.sd, self.seeds, self.degrees)
+        return Sample(*(each[..., arms] for each in columns))
 
 
 def sample(values: ArrayLike) -> Sample:

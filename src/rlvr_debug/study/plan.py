@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,13 +95,15 @@ def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
     """From the first of these studies (name -> results) with measured runs, else documented constants."""
     for name, results in studies.items():
         if runs := list(measured_runs(results)):
-            by_environment = {
-                environment: mean(run.seconds for run in runs if run.environment == environment)
-                for environment in sorted({run.environment for run in runs})
-            }
-            source = f"measured on {len(runs)} runs of study {name}"
-            usual = mean(run.seconds for run in runs)
-            return Rates(by_environment, usual, mean(run.size for run in runs), source)
+            by_environment: dict[str, list[float]] = defaultdict(list)
+            for run in sorted(runs, key=lambda run: run.environment):
+                by_environment[run.environment].append(run.seconds)
+            return Rates(
+                {environment: mean(seconds) for environment, seconds in by_environment.items()},
+                mean(run.seconds for run in runs),
+                mean(run.size for run in runs),
+                f"measured on {len(runs)} runs of study {name}",
+            )
     # weights are shipped in half the precision that they are trained in
     size = 2 * sum(file.stat().st_size for file in base_model.glob("*.safetensors"))
     source = "a constant of trainer own and the shipped model: no runs were measured here"
@@ -135,12 +137,6 @@ def _fetched_bytes(params: Params) -> float:
     models = {params.base_model_of(name) for name in environments_of(params)}
     models_on_hub = [architecture_of(model, ROOT) for model in models if model.revision]
     return float(sum(2 * model.parameters for model in models_on_hub if model))
-
-
-def _all_jobs(trained: Sequence[Run]) -> dict[str, int]:
-    environments = {run.environment for run in trained}
-    count = {"training": len(trained), "environment": len(environments), "study": 1}
-    return {rule: count[job["per"]] for rule, job in _JOBS.items()}
 
 
 def _seconds(rule: str) -> float:
@@ -214,13 +210,16 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
     every, trained = list(runs(params)), trained_runs(params)
     training = [found.training(run) for run in trained]
     seeds = Counter(run.arm for run in every).values()
-    # seconds of the shipped model say nothing of one that is a thousand times larger
-    whole, left = (
-        None if real else _cost(jobs, training, cores) for jobs in (_all_jobs(trained), to_do)
-    )
     sequential = params.design == "sequential"
     fewer = _expected(params) if sequential else len(trained)
-    chosen = {**_all_jobs(trained), **dict.fromkeys(_of_trainings(), fewer)}
+
+    def cost(trainings: int) -> Cost | None:
+        environments = len({run.environment for run in trained})
+        count = {"training": trainings, "environment": environments, "study": 1}
+        jobs = {rule: count[job["per"]] for rule, job in _JOBS.items()}
+        # seconds of the shipped model say nothing of one that is a thousand times larger
+        return None if real else _cost(jobs, training, cores)
+
     one = _disk_bytes(trained, params) if real else found.size
     return Plan(
         study=params.study,
@@ -236,8 +235,8 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         trainings=len(trained),
         trainings_left=to_do.get("train", 0),
         cores=cores,
-        whole=whole,
-        left=left,
+        whole=cost(len(trained)),
+        left=None if real else _cost(to_do, training, cores),
         jobs=dict(to_do),
         disk=len(trained) * one + _fetched_bytes(params) + _BYTES_BESIDE_RUNS,
         free=free,
@@ -245,13 +244,8 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         gpus=_TEXTS["gpus"] if real else "",
         hypotheses=tuple(_tested(params, every, cores, None if real else found)),
         expected_trainings=fewer,
-        expected=None if real else _cost(chosen, training, cores),
+        expected=cost(fewer),
     )
-
-
-def _of_trainings() -> list[str]:
-    """The rules that have a job for each training."""
-    return [rule for rule, job in _JOBS.items() if job["per"] == "training"]
 
 
 def _expected(params: Params) -> int:

@@ -26,7 +26,6 @@ State = Literal[
 ]
 # what calls for a look comes first; later: no look has chosen it, or opened its phase
 STATES: tuple[State, ...] = get_args(State)
-_NOT_BEGUN = {"waiting", "later"}
 # of a hypothesis: none of its own arms has begun, some have, or all are done
 Tested = Literal["pending", "testing", "tested"]
 _LEFT = ("training", "evaluating", "interrupted", "trained", "waiting")
@@ -117,7 +116,8 @@ def to_do_now(command: list[str]) -> ToDo:
 def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> StudyStatus:
     """Look at what the study's runs left so far; usual: rates for what nothing was measured of yet."""
     now = _Now(folder, to_do, *last_run(folder))
-    later = _later(study, folder)
+    chosen = study.chosen(study.last_look(folder / "results"))
+    later = set(study.trained) - {run.name for run in chosen}
     seen = [now.look(run, name in later) for name, run in study.trained.items()]
     measured: dict[str, list[float]] = defaultdict(list)
     for one in seen:
@@ -140,16 +140,14 @@ def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> Study
 
 def _tested(study: Study, states: Mapping[str, State]) -> dict[str, Tested]:
     """Return how far each hypothesis is, by the state of its own arms' runs by name."""
-    own: dict[str, set[State]] = {slug: set() for slug in sorted(study.phases)}
-    for run in study.runs:
-        if run.hypothesis:
-            own[run.hypothesis].add(states[run.name])
-    # what is not chosen is not missing where something of the hypothesis was run
-    left = {slug: its - {"later"} for slug, its in own.items()}
-    return {
-        slug: "tested" if its == {"done"} else "pending" if its <= _NOT_BEGUN else "testing"
-        for slug, its in left.items()
-    }
+    found: dict[str, Tested] = {}
+    for slug in sorted(study.phases):
+        own = {states[run.name] for run in study.runs if run.hypothesis == slug}
+        # what is not chosen is not missing where something of the hypothesis was run
+        left = own - {"later"}
+        began = "tested" if left == {"done"} else "testing"
+        found[slug] = "pending" if left <= {"waiting"} else began
+    return found
 
 
 @dataclass(frozen=True)
@@ -239,9 +237,3 @@ def _read(file: Path) -> list[dict[str, Any]]:
     with suppress(InputError):
         rows.extend(row for _, row in read_jsonl(file))
     return rows
-
-
-def _later(study: Study, folder: Path) -> set[str]:
-    """Return names of trainings that no look has chosen yet."""
-    chosen = study.chosen(study.last_look(folder / "results"))
-    return set(study.trained) - {run.name for run in chosen}

@@ -15,11 +15,10 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_jsonl, read_table, read_yaml
 from rlvr_debug.models.architectures import architecture_of
 from rlvr_debug.study.arms import hypotheses_of, runs, trained_runs
-from rlvr_debug.study.folder import study_folder
+from rlvr_debug.study.folder import core_count, jobs_to_do, snakemake_command, study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.study.snakemake import core_count, jobs_to_do, snakemake_command
 from rlvr_debug.trainers.base import Run
 
 _WIDTH = 79

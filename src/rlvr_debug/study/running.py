@@ -23,11 +23,19 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_splits, rooted
 from rlvr_debug.files import written_since
 from rlvr_debug.processes import failure, git, output_of
-from rlvr_debug.study.folder import WRITTEN, hold, nobody_works_in, study_folder
+from rlvr_debug.study.folder import (
+    WRITTEN,
+    core_count,
+    events_to,
+    hold,
+    nobody_works_in,
+    profile,
+    snakemake_command,
+    study_folder,
+)
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.study.snakemake import core_count, events_to, profile, snakemake_command
 from rlvr_debug.verdicts.looks import looks_after
 
 # is called with how many of how many jobs are done

@@ -156,15 +156,11 @@ def _status_view(found: StudyStatus) -> RenderableType:
         state = Text(one.state, _STYLES.get(one.state, ""))
         step = f"{one.step}/{one.steps}"
         shown.add_row(one.environment, one.arm, str(one.seed), state, step, reward)
-    lines = [*_summary(found), *_hypotheses(found)]
+    lines = [*_summary(found)]
+    for its in ("testing", "tested", "pending"):
+        if slugs := [slug for slug, state in found.hypotheses.items() if state == its]:
+            lines.append(f"{its}: {', '.join(slugs)}")
     return Group(*(Text(line) for line in lines), shown)
-
-
-def _hypotheses(found: StudyStatus) -> Iterator[str]:
-    """Yield a line for each state that hypotheses are in."""
-    for state in ("testing", "tested", "pending"):
-        if slugs := [slug for slug, its in found.hypotheses.items() if its == state]:
-            yield f"{state}: {', '.join(slugs)}"
 
 
 @command("report", "report --open")

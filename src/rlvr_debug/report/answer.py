@@ -49,6 +49,9 @@ def answer(
     by = "" if ours else f" with the trainer {settings['trainer']}"
     does = {True: "learns", False: "does not learn", None: "may or may not learn"}
     steps = int(runs.loc[runs["arm"] == "case", "steps"].iloc[0])
+    # arXiv 2506.10947
+    gains = any(learns(arm, minimum) for arm in arms.values() if arm["design"] == "random_reward")
+    random = ["Random rewards gain as well, so that a gain proves no learning."] if gains else []
     if causes:
         notes = _each_stops(causes, arms, minimum)
     else:
@@ -63,7 +66,7 @@ def answer(
         sure=tuple(_sure(row, arms[row["arm"]]) for row in causes) or (_counted(verdicts),),
         note=" ".join(
             [
-                *_random_gains(arms, minimum),
+                *random,
                 *notes,
                 *([] if ours else _unswapped(check or {}, verdicts)),
             ]
@@ -147,12 +150,6 @@ def _counted(verdicts: Sequence[Row]) -> str:
 
 
 # --- what must be said before anything is made of it
-
-
-def _random_gains(arms: Mapping[str, Row], minimum: float) -> Iterator[str]:
-    # arXiv 2506.10947
-    if any(learns(arm, minimum) for arm in arms.values() if arm["design"] == "random_reward"):
-        yield "Random rewards gain as well, so that a gain proves no learning."
 
 
 def _each_stops(causes: Sequence[Row], arms: Mapping[str, Row], minimum: float) -> Iterator[str]:
@@ -303,10 +300,12 @@ def courses(tables: Mapping[str, pd.DataFrame]) -> dict[str, Course]:
     by_arm = {}
     for arm, (reversals, spread) in figures.items():
         own = largest.loc[arm]
-        extreme = (own >= _EXTREME * largest.loc["control"]) & (own >= pd.Series(_BOUNDS))
+        exploded, diverged = (own >= _EXTREME * largest.loc["control"]) & (
+            own >= pd.Series(_BOUNDS)
+        )
         by_arm[arm] = Course(
             _trend(rows[arm], spread >= _WIDER * usual > 0),
-            _stability(*extreme),
+            "gradient explosion" if exploded else "unstable" if diverged else "stable",
             reversals,
             spread,
             *own.astype(float),
@@ -335,9 +334,3 @@ def _trend(arm: Mapping[Any, Any], oscillates: bool) -> str:
     if arm["slope_high"] < 0:
         return "declining"
     return "oscillating" if oscillates else "stable"
-
-
-def _stability(norm_is_extreme: bool, kl_is_extreme: bool) -> str:
-    if norm_is_extreme:
-        return "gradient explosion"
-    return "unstable" if kl_is_extreme else "stable"

@@ -40,6 +40,7 @@ from rlvr_debug.verdicts.rule import in_answer, in_words
 NOTES = "notes"  # the folder beside `results` with a file for each hypothesis, <slug>.md
 
 _TABLES = ("runs", "arms", "verdicts", "curves")
+_BUDGET = ("steps", "updates", "rollouts", "sampled_tokens", "trained_tokens")
 _ORDER = (
     *("validated", "located_not_explained", "partially_validated", "inconclusive", "pending"),
     *("explained_costs_nothing", "invalidated", "not_applicable"),
@@ -68,7 +69,9 @@ class Page:
 
 def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     """settings: study, case, trainer, environment, minimum_effect and alpha of params.yaml."""
-    tables = _tables(results)
+    tables = {name: read_table(results / "tables" / f"{name}.csv") for name in _TABLES}
+    for name in ("arms", "runs"):
+        tables[name]["changes"] = tables[name]["changes"].fillna("")
     check = read_json(results / "check.json")
     rollouts = asdict(shown_rollouts(results, tables))
     arms = tables["arms"]
@@ -114,20 +117,14 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
             fix=mended,
             criteria=success_criteria(arms, tables["runs"], tables["verdicts"], settings),
             arms=arms.to_dict("records"),
-            budgets=_budgets(tables["runs"]),
+            # what an arm may use, and the tokens it used, means over seeds
+            budgets=tables["runs"].groupby("arm")[list(_BUDGET)].mean().to_dict("index"),
             check=check,
             settings=settings,
             seeds=seed_counts(*(by_name[arm] for arm in _lines(arms, mended))),
             percent=round(100 * (1 - settings["alpha"])),
         )
     )
-
-
-def _tables(results: Path) -> dict[str, pd.DataFrame]:
-    tables = {name: read_table(results / "tables" / f"{name}.csv") for name in _TABLES}
-    for name in ("arms", "runs"):
-        tables[name]["changes"] = tables[name]["changes"].fillna("")
-    return tables
 
 
 def _ordered(verdicts: pd.DataFrame) -> pd.DataFrame:
@@ -203,12 +200,6 @@ def _notes(results: Path, slug: str) -> str:
     """What the owner of the study wrote of this hypothesis, in a file that no job writes."""
     file = results.parent / NOTES / f"{slug}.md"
     return read_text(file, "notes").strip() if file.is_file() else ""
-
-
-def _budgets(runs: pd.DataFrame) -> dict[Any, dict[Any, float]]:
-    """By arm: what it may use (steps, updates, rollouts) and the tokens it used, means over seeds."""
-    columns = ["steps", "updates", "rollouts", "sampled_tokens", "trained_tokens"]
-    return runs.groupby("arm")[columns].mean().to_dict("index")
 
 
 # --- what stands inside the page

@@ -16,7 +16,7 @@ import yaml
 
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.causes.base import Intervention, Precondition, Times
+from rlvr_debug.causes.base import Intervention, Times
 from rlvr_debug.checkout import ROOT, checkout, has_checkout
 from rlvr_debug.environments import environment_names, settings_of
 from rlvr_debug.errors import InputError, hint
@@ -217,8 +217,11 @@ def _spelled(
         return given or {}  # the check of references names it
     hypothesis = load_hypothesis(slug)
     known = {arm.name: arm for arm in hypothesis.arms_on(params.trainer)}
+    case = params.own_case
     if given is None:
-        lacking = _lacks(hypothesis.precondition, params)
+        needed, training = hypothesis.precondition, {**vars(params.training), **case.training}
+        # without its precondition only arms that swap stages are evidence
+        lacking = needed is not None and not training[needed.training]
         return {
             name: arm_of(arm, params)
             for name, arm in known.items()
@@ -234,12 +237,6 @@ def _spelled(
             )
         arms[name] = arm_of(known[name], params) if own else arm
     return arms
-
-
-def _lacks(precondition: Precondition | None, params: Params) -> bool:
-    """Whether the precondition is missing: then only arms that swap stages are evidence."""
-    training = {**vars(params.training), **params.own_case.training}
-    return precondition is not None and not training[precondition.training]
 
 
 def _applies(arm: Intervention, params: Params) -> bool:

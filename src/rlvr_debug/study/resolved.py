@@ -258,7 +258,11 @@ class Study:
 
     def looked_in(self, results: Path) -> Looked:
         """Return the study as its first look sees it. results: where it is said which arms change nothing."""
-        return replace(self.looked, unchanged=self.unchanged_in(results))
+        file = results / UNCHANGED
+        rows = read_json(file) if file.is_file() else []
+        # what an earlier study left may be of other arms
+        same = frozenset(row["arm"] for row in rows) & self.compared.keys()
+        return replace(self.looked, unchanged=same)
 
     def look_at(self, before: Look) -> Look:
         """Judge the runs that the look before this one chose, and return what follows."""
@@ -271,13 +275,6 @@ class Study:
         same = frozenset(arm["arm"] for arm in self.unchanged(runs))
         looked = replace(self.looked, unchanged=same)
         return looked.next(before, judged.tables["arms"], mechanisms, validated(judged.verdicts))
-
-    def unchanged_in(self, results: Path) -> frozenset[str]:
-        """Return the arms that change nothing in the runs that every study begins with (unchanged.py)."""
-        file = results / UNCHANGED
-        rows = read_json(file) if file.is_file() else []
-        # what an earlier study left may be of other arms
-        return frozenset(row["arm"] for row in rows) & self.compared.keys()
 
     def last_look(self, results: Path) -> Look:
         """Return the last look of which the file is there; where there is none, what the study begins with."""

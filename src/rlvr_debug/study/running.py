@@ -241,19 +241,14 @@ def tidy(
         else:
             unnamed_paths = unnamed(params, folder)
             for path in unnamed_paths:
-                if not dry_run:
-                    _remove(path)
+                # what a link leads to may be anywhere
+                if not dry_run and path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif not dry_run:
+                    path.unlink()
                 yield f"{'would remove' if dry_run else 'removed'} {path.relative_to(root)}"
             if not unnamed_paths:
                 yield f"{folder}: params.yaml names all that is there"
-
-
-def _remove(path: Path) -> None:
-    # what a link leads to may be anywhere
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def unlock(folder: Path, command: list[str]) -> bool:

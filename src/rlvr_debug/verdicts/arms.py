@@ -33,8 +33,9 @@ def arm_table(runs: pd.DataFrame, main: str, bar: Bar) -> pd.DataFrame:
     by_arm = {str(arm): group for arm, group in runs.groupby("arm", sort=False)}
     arms = pd.DataFrame([_gains(group) for group in by_arm.values()])
     arms["tested"] = [_differs(row, by_arm) for row in arms.to_dict("records")]
-    intervals = [_intervals(group, bar) for _, group in arms.groupby("environment", sort=False)]
-    arms = arms.merge(pd.concat(intervals), on="arm", how="left")
+    for _, group in arms.groupby("environment", sort=False):
+        gain = mean_of(_moderated(group, "gain", bar), bar.clearing)
+        arms.loc[group.index, ["gain_low", "gain_high"]] = np.stack([gain.low, gain.high], -1)
     causes = tested_causes(arms)
     compared = ~arms["design"].isin(["case", "random_reward"]) & (arms["environment"] == main)
     others = [[arm] for arm in arms.loc[compared, "arm"] if arm not in causes]
@@ -67,12 +68,6 @@ def _differs(arm: dict[Any, Any], runs: dict[str, pd.DataFrame]) -> bool:
     shared = gains[0].index.intersection(gains[1].index)
     own, others = (gain.loc[shared].to_numpy(float) for gain in gains)
     return shared.empty or bool((np.abs(own - others) > _SAME).any())
-
-
-def _intervals(arms: pd.DataFrame, bar: Bar) -> pd.DataFrame:
-    """Of the gains of one environment's arms."""
-    estimate = mean_of(_moderated(arms, "gain", bar), bar.clearing)
-    return pd.DataFrame({"arm": arms["arm"], "gain_low": estimate.low, "gain_high": estimate.high})
 
 
 def _moderated(

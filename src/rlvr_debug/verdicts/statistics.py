@@ -41,8 +41,8 @@ class Sample:
 
     def of(self, arms: Any) -> Sample:
         """Those of some arms: an index of the last axis."""
-        columns = (self.mean, self.sd, self.seeds, self.degrees)
-        return Sample(*(each[..., arms] for each in columns))
+        at = (..., arms)
+        return Sample(self.mean[at], self.sd[at], self.seeds[at], self.degrees[at])
 
 
 def sample(values: ArrayLike) -> Sample:

@@ -173,8 +173,9 @@ def _of_parts(run: Run, parts: Mapping[Part, Any]) -> Run:
     own: dict[str, dict[str, Any]] = {block: {} for block in ("", *BLOCKS)}
     for (block, name), value in parts.items():
         own[block][name] = value
-    training, faults = TrainingSettings(**own.pop("training")), tuple(own.pop("").values())
-    return replace(run, training=training, faults=faults, **own)
+    training, faults = TrainingSettings(**own["training"]), tuple(own[""].values())
+    rollouts, options = own["rollouts"], own["options"]
+    return replace(run, faults=faults, training=training, rollouts=rollouts, options=options)
 
 
 def _parts_of(changes: Arm) -> Iterator[Part]:

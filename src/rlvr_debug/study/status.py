@@ -144,7 +144,7 @@ def _tested(study: Study, states: Mapping[str, State]) -> dict[str, Tested]:
         own = {states[run.name] for run in study.runs if run.hypothesis == slug}
         # what is not chosen is not missing where something of the hypothesis was run
         left = own - {"later"}
-        began = "tested" if left == {"done"} else "testing"
+        began: Tested = "tested" if left == {"done"} else "testing"
         found[slug] = "pending" if left <= {"waiting"} else began
     return found
 

@@ -26,8 +26,8 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.processes import run_main
 from rlvr_debug.study.arms import runs
+from rlvr_debug.study.folder import events_to
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.snakemake import events_to
 
 _TIMES = 5
 _RUNS = 1000

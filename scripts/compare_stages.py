@@ -6,7 +6,7 @@ from pathlib import Path
 from rlvr_debug.files import write_json
 from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.unchanged import Comparing, unchanged
+from rlvr_debug.verdicts.unchanged import Comparing, unchanged
 
 
 def main() -> None:

@@ -64,9 +64,12 @@ class Study:
     def arms(self) -> pd.DataFrame:
         return arm_table(pd.DataFrame(self.rows), "musique", BAR)
 
-    def verdict(self, *, fails: bool | None = True, slug: str = CAUSE) -> Verdict:
-        """fails: whether the check finds the cause's mechanism; None: it saw nothing."""
-        found = decide([slug], Evidence(checked(fails), self.arms()), BAR)
+    def verdict(
+        self, *, fails: bool | None = True, slug: str = CAUSE, whole_run: bool = True
+    ) -> Verdict:
+        """fails: whether the check finds the cause's mechanism; None: it saw nothing. whole_run: of all steps."""
+        evidence = Evidence(checked(fails), self.arms(), whole_run=[slug] if whole_run else [])
+        found = decide([slug], evidence, BAR)
         assert len(found) == 1
         return found[0]
 

@@ -16,7 +16,7 @@ from rlvr_debug.report.page import report_html
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers.base import SHADOW, Run
 from rlvr_debug.verdicts.looks import Look
 from rlvr_debug.verdicts.tables import write_tables
 from tests.check_answer import case_answer
@@ -98,9 +98,11 @@ class Study:
         seeds: Sequence[int] = (0, 1, 2),
         design: str = "fixed",
         unnamed: bool = False,
+        faults: Sequence[str] = ("attention-from-loss-mask", "eos-not-trained"),
+        hypotheses: Mapping[str, Any] | None = None,
         **training: Any,
     ) -> None:
-        hypotheses: dict[str, Any] = {
+        usual: dict[str, Any] = {
             "hidden-context": {"arms": {"attention-mask": {"swap": ["attention_mask"]}}},
             "kl-penalty": {
                 "arms": {
@@ -113,11 +115,11 @@ class Study:
         }
         changes = {
             "case": "sick",
-            "cases": {"sick": {"faults": ["attention-from-loss-mask", "eos-not-trained"]}},
+            "cases": {"sick": {"faults": list(faults)}},
             "seeds": list(seeds),
             "design": design,
             "unnamed": unnamed,
-            "hypotheses": hypotheses,
+            "hypotheses": usual if hypotheses is None else hypotheses,
             "training": {**told(PARAMS.training), "steps": 3, **training},
         }
         self.results = results
@@ -132,6 +134,7 @@ class Study:
             steps = [self._step(step, reward) for step in range(1, run.training.steps + 1)]
             write_jsonl(self.folder(run) / "metrics.jsonl", steps)
             write_jsonl(self.folder(run) / "rollouts.jsonl", [recorded()])
+            write_json(self.folder(run) / SHADOW, {"steps": run.training.steps, "parted": {}})
         self.check("hidden-context")
 
     def folder(self, run: Run) -> Path:

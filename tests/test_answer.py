@@ -293,6 +293,8 @@ def sentences_hold(study: Reported) -> None:
     for pattern, holds in HOLDS.items():
         assert any(re.search(pattern, said) for said in found) == holds(study), (pattern, found)
     assert len(study.said.sentences) == len(study.said.sure) == max(len(study.causes), 1)
+    effects = [study.verdicts[s]["effect"] for s in study.said.causes if "unnamed" not in s]
+    assert effects == sorted(effects, reverse=True)
     for slug, said in zip(study.said.causes, study.said.sure, strict=False):
         row = study.verdicts[slug]
         assert said.startswith(f"{slug}: {row['status'].replace('_n', ', n').replace('_', ' ')}")

@@ -16,8 +16,8 @@ from rlvr_debug.diagnosis.compare import compare
 from rlvr_debug.diagnosis.rank import diagnose, diagnose_log
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.structured import Rows
-from rlvr_debug.report.check_page import write_page
 from rlvr_debug.report.diagnosis_page import write_comparison, write_diagnosis
+from rlvr_debug.report.offline import write_page
 from tests.browsing import EVIL, INKS, LOCAL, MARKS, browser, logged, looked_at, requests
 from tests.check_answer import deviating_answer
 from tests.test_diagnose import REAL

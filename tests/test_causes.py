@@ -25,9 +25,8 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.replay.variants import segments_for
-from rlvr_debug.study.interventions import arm_of, value_of
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.params import load_params
+from rlvr_debug.study.params import arm_of, load_params, value_of
 
 PARAMS = load_params(ROOT / "params.yaml")
 TRAINERS = ("own", "trl", "command")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_debug.cli import main
-from rlvr_debug.report.check_page import check_html, write_page
+from rlvr_debug.report.offline import check_html, write_page
 from tests.check_answer import deviating_answer
 from tests.in_process import called
 

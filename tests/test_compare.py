@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_json, write_text
 from rlvr_debug.report.charts import revisions_chart
 from rlvr_debug.report.compare import beside_committed, compare, read_results
-from tests.in_process import called
 
 ROOT = Path(__file__).parents[1]
 VERDICTS = "hypothesis,kind,status,confidence,effect,ci_low,ci_high\n"
@@ -284,12 +282,3 @@ def test_an_overlay_s_study_has_its_parameters_from_what_it_resolved_to(
     write_json(resolved, {"params": {"case": "patched"}, "runs": {}})
     found = compare(first, None, repository.chart, repository.root, overlaid=True)
     assert rows(found.text, "params") == [["case", "as-released", "patched", ""]]
-
-
-def test_the_command_ends_with_status_2_and_one_line(tmp_path: Path) -> None:
-    words = ("compare", "no-such-revision", "--out", str(tmp_path / "x.svg"))
-    done = called(main, "rlvr-debug", *words)
-    assert done.returncode == 2
-    said = "revision 'no-such-revision': not found in git, expected results of a study"
-    assert done.stderr == f"error: {said}\n"
-    assert done.stdout == ""

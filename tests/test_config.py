@@ -67,13 +67,6 @@ def full(path: KeyPath) -> str:
     return ".".join(map(str, path))
 
 
-def backwards(value: Any) -> Any:
-    """The same keys and values, with all keys in the opposite order."""
-    if isinstance(value, dict):
-        return {key: backwards(value[key]) for key in reversed(value)}
-    return value
-
-
 class Study:
     """A folder with a params.yaml and, where given, an overlay."""
 
@@ -494,10 +487,6 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(study: Study) -> None
     )
 
 
-def test_a_list_in_an_overlay_replaces_and_does_not_extend(study: Study) -> None:
-    assert study.load(PARAMS, {"study": "other", "seeds": [7]}).seeds == (7,)
-
-
 def test_null_in_an_overlay_removes_the_key(study: Study) -> None:
     overlay = {"study": "other", "hypotheses": {"kl-penalty": None}}
     loaded = blocks.told(study.load(PARAMS, overlay))
@@ -512,17 +501,6 @@ def test_null_for_a_misspelt_key_is_not_ignored(study: Study) -> None:
 
 
 # --- arms and runs
-
-
-def test_the_order_of_keys_changes_no_run(study: Study) -> None:
-    turned = study.load(backwards(PARAMS))
-    assert list(turned.arms) != list(LOADED.arms)
-    assert list(runs(turned)) == list(runs(LOADED))
-
-
-def test_a_run_survives_json() -> None:
-    for run in runs(LOADED):
-        assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
 
 
 SICK = {"faults": ["stale-sampler"], "training": {"learning_rate": 0.5, "clip": 0.7}}

@@ -16,8 +16,7 @@ from rlvr_debug.diagnosis.evidence import curve, evidence
 from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.structured import Rows
-from rlvr_debug.report.curves import HEIGHT, WIDTH, drawn
-from rlvr_debug.report.diagnosis_page import comparison_html, diagnosis_html
+from rlvr_debug.report.diagnosis_page import HEIGHT, WIDTH, comparison_html, diagnosis_html, drawn
 from tests.in_process import called
 from tests.test_diagnose import REAL
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.report.history import Entry, history
+from rlvr_debug.report.compare import Entry, history
 
 
 def metrics(case: float, control: float | None = None, **verdicts: str) -> dict[str, Any]:

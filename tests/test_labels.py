@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlvr_debug.report.labels import Course, courses
+from rlvr_debug.report.answer import Course, courses
 
 STEPS, SEEDS = 30, 3
 Rewards = Callable[[np.random.Generator], Sequence[float]]

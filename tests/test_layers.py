@@ -187,7 +187,7 @@ def test_a_trainer_is_checked_without_the_study_its_servers_or_verdicts() -> Non
         "recorders.trl.check_script",
         "recorders.trl.live",
     )
-    for entry in (*entries, "recorders.trl.checking", "report.check_page"):
+    for entry in (*entries, "recorders.trl.checking", "report.offline"):
         rooms = {module.split(".")[0] for module in reached(entry, imports)}
         assert not rooms & {"study", "serving", "verdicts", "diagnosis", "cli"}, entry
 

@@ -22,8 +22,8 @@ from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates, plan_text, planned
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
+from rlvr_debug.study.running import unnamed
 from rlvr_debug.study.status import ToDo, study_status
-from rlvr_debug.study.tidy import unnamed
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.looks import (
     NOTHING,
@@ -153,18 +153,6 @@ def test_a_study_ends_and_each_look_before_has_asked_for_more() -> None:
         totals = [DEFAULT.looked.trainings(look.seeds) for look in found]
         assert all(a < b for a, b in pairwise(totals[:-1]))
         assert totals[-1] == totals[-2]
-
-
-def test_a_cause_that_its_part_alone_shows_is_not_mended() -> None:
-    seeds = looks(DEFAULT, one_cause, hidden_context=True)[-1].seeds
-    assert seeds["attention-mask"] == 0
-    assert seeds["attention-mask-alone"] < 6
-
-
-def test_a_case_that_surely_does_as_well_as_the_control_ends_the_study_early() -> None:
-    found = looks(DEFAULT, nothing)
-    assert found[-1].seeds["prompt-tools"] == 0
-    assert DEFAULT.looked.trainings(found[-1].seeds) < 45
 
 
 def test_an_arm_that_comes_out_as_the_case_to_the_last_digit_is_not_run_again() -> None:
@@ -399,11 +387,6 @@ def test_a_first_seed_of_a_fixed_design_is_not_passed_over_in_silence(tmp_path: 
         overlaid(tmp_path, seeds=[0, 1], first_seed=7)
 
 
-def test_a_design_that_is_none_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"key 'design' is str 'adaptive', expected one of"):
-        overlaid(tmp_path, design="adaptive")
-
-
 def test_results_from_before_there_was_a_choice_are_read_as_fixed(tmp_path: Path) -> None:
     path = tmp_path / "study.json"
     write_study(DEFAULT, path)
@@ -412,12 +395,3 @@ def test_results_from_before_there_was_a_choice_are_read_as_fixed(tmp_path: Path
     del told["params"]["design"]
     write_json(path, told)
     assert not read_study(path).is_sequential
-
-
-@pytest.mark.parametrize(
-    "overlay", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem
-)
-def test_a_study_that_ships_says_that_it_is_fixed(overlay: Path) -> None:
-    """Its results are committed, or it is for a cluster, where each look waits in the queue."""
-    assert load_params(ROOT / "params.yaml", overlay).design == "fixed"
-    assert "\ndesign: fixed\n" in overlay.read_text(encoding="utf-8")

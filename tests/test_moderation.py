@@ -9,15 +9,18 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 from scipy import special
 
-from rlvr_debug.verdicts.moderation import (
+from rlvr_debug.verdicts.statistics import (
     Prior,
+    Sample,
+    difference,
     fit_prior,
     moves,
     priors,
+    sample,
     squeezed,
     trigamma_inverse,
+    welch_p,
 )
-from rlvr_debug.verdicts.statistics import Sample, difference, sample, welch_p
 
 sds = st.lists(st.floats(0.001, 0.5), min_size=2, max_size=12)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -16,11 +15,10 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl, write_text
 from rlvr_debug.study.arms import runs
+from rlvr_debug.study.folder import jobs_to_do
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.plan import Rates, measured_runs, plan, plan_text, planned, rates
-from rlvr_debug.study.snakemake import jobs_to_do
-from tests.test_workflow import ARMS, copy
+from rlvr_debug.study.plan import Rates, measured_runs, plan_text, planned, rates
 
 PARAMS = load_params(ROOT / "params.yaml")
 RATES = Rates({"musique": 0.1, "gsm8k": 0.05}, 0.1, 1e6, "measured on 3 runs of study x")
@@ -203,27 +201,7 @@ def test_a_gated_study_says_that_jobs_may_follow() -> None:
     assert "gated" not in text_of(PARAMS, {})
 
 
-@pytest.mark.parametrize("cores", ["0", "-1", "2.5", "many", ""])
-def test_cores_that_are_no_number_are_one_line(cores: str) -> None:
-    with pytest.raises(InputError, match=f"^--cores: found '{cores}', expected all or a number"):
-        plan(None, cores)
-
-
 def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do() -> None:
     failing = [sys.executable, "-c", "import sys; sys.exit('first\\nno such rule')"]
     with pytest.raises(InputError, match=r"^snakemake --dry-run: no such rule$"):
         jobs_to_do(failing)
-
-
-def test_the_command_plans_an_overlay_s_study_and_runs_nothing(tmp_path: Path) -> None:
-    project = copy(ROOT, tmp_path)
-    words = ("plan", "--overlay", "mini.yaml", "--cores", "2")
-    command = [sys.executable, "-m", "rlvr_debug.cli", *words]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=project.environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Study mini: case verifiers-0.1.3 on musique, trainer own")
-    assert told(done.stdout, "trainings") == (len(ARMS), len(ARMS))
-    assert "  check_case                           1" in done.stdout
-    assert not project.results.exists()

@@ -474,7 +474,3 @@ def test_the_viewer_says_what_a_planted_fault_did_to_a_rollout(
         "When the loss is computed, the policy sees all of it."
     }
     assert any(re.search(expected, said) for said in faulty)
-
-
-def test_the_page_is_small(written: str) -> None:
-    assert len(written.encode()) < LIMIT

@@ -16,8 +16,8 @@ from rlvr_debug.jobs import Evaluation, Serving, read_job, settings_digest
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
-from rlvr_debug.study.unchanged import Comparing
 from rlvr_debug.trainers.base import Job
+from rlvr_debug.verdicts.unchanged import Comparing
 from tests.study_file import changed
 
 DEFAULT = load_params(ROOT / "params.yaml")

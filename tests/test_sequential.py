@@ -307,7 +307,7 @@ def test_the_verdict_from_tables_of_different_seeds_by_arm_is_the_simulated_one(
         runs, mechanism = tables(study, seeds, n)
         present = [slug for slug, seen in zip(SLUGS, mechanism, strict=True) if seen == PRESENT]
         arms = arm_table(runs, "musique", looked(BAR))
-        evidence = Evidence(case_answer(*present), arms, training={"lora_r": 16})
+        evidence = Evidence(case_answer(*present), arms, training={"lora_r": 16}, whole_run=SLUGS)
         decided = decide(SLUGS, evidence, looked(BAR))
         assert [each.status for each in decided] == list(found[n])
 

@@ -12,15 +12,15 @@ import pytest
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.gsm8k import synthetic_gsm8k
 from rlvr_debug.files import read_json, read_table, write_json, write_jsonl
-from rlvr_debug.study.interventions import filled
 from rlvr_debug.study.model import Case, Params
-from rlvr_debug.study.params import load_params
+from rlvr_debug.study.params import filled, load_params
 from rlvr_debug.study.resolved import UNCHANGED, Study, resolve
 from rlvr_debug.trainers.base import SHADOW
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.verdicts.decide import Evidence, decide
 from rlvr_debug.verdicts.looks import look_file, read_look
 from rlvr_debug.verdicts.rule import Bar
+from tests.made_up_study import Study as MadeUp
 from tests.shared import once
 from tests.study_file import changed
 from tests.test_workflow import Project, copy
@@ -280,3 +280,39 @@ def test_status_does_not_wait_for_what_the_fixed_design_leaves_out(study: Study)
     write_json(study.results / UNCHANGED, [{**TOLD, "arm": "unnamed-aggregate"}])
     left = {run.name for run in study.chosen(study.last_look(study.results))}
     assert {run.name for run in study.runs} - left == seeds
+
+
+@pytest.mark.parametrize(
+    ("parted", "expected"),
+    [
+        ({"empty-optimizer": None}, "invalidated"),
+        ({"empty-optimizer": 20}, "inconclusive"),
+        ({}, "inconclusive"),
+        (None, "inconclusive"),
+    ],
+)
+def test_that_a_mechanism_is_absent_counts_where_the_whole_run_of_the_case_shows_it(
+    tmp_path: Path, parted: dict[str, int | None] | None, expected: str
+) -> None:
+    """Mending the optimizer's step makes this case worse, which is no equivalence: the verdict hangs on the check."""
+    rewards = {
+        "case": 0.5,
+        "control": 0.9,
+        "mended": 0.1,
+        "mended-alone": 0.9,
+        "random-reward": 0.0,
+    }
+    made = MadeUp(
+        tmp_path,
+        rewards,
+        faults=("empty-optimizer", "eos-not-trained"),
+        hypotheses={"optimizer-no-op": {"arms": {"mended": {"swap": ["optimizer_step"]}}}},
+    )
+    made.check()
+    for run in made.runs:
+        file = made.folder(run) / SHADOW
+        file.unlink(missing_ok=True)
+        if parted is not None:
+            write_json(file, {"steps": 3, "parted": parted})
+    verdicts = made.tables()["verdicts"].set_index("hypothesis")
+    assert verdicts.loc["optimizer-no-op", "status"] == expected

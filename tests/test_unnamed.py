@@ -18,9 +18,8 @@ from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.report.answer import answer
 from rlvr_debug.study.arms import arms
 from rlvr_debug.study.checks import check_references
-from rlvr_debug.study.interventions import filled
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.params import load_params
+from rlvr_debug.study.params import filled, load_params
 from rlvr_debug.study.plan import Rates, planned
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.trainers.base import Run

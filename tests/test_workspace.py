@@ -19,10 +19,9 @@ from snakemake_interface_logger_plugins.settings import OutputSettingsLoggerInte
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.study.folder import hold, last_run
+from rlvr_debug.study.folder import PROFILES, hold, jobs_to_do, last_run, profile, runs_to_do
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.snakemake import PROFILES, jobs_to_do, profile, runs_to_do
-from rlvr_debug.study.tidy import tidy, unlock, unnamed
+from rlvr_debug.study.running import tidy, unlock, unnamed
 from snakemake_logger_plugin_rlvr_debug import LogHandler, LogHandlerSettings
 
 SMOKE = ROOT / "studies" / "smoke.yaml"

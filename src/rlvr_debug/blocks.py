@@ -87,10 +87,7 @@ def by_kind(expected: str) -> Discriminator:
 
 
 class Block:
-    """The keys below one key of params.yaml: a data class, each field with its description in a string below it.
-
-    A file says every key but those of `may_lack`; in code, a key that is left out has its default.
-    """
+    """The keys below one key of params.yaml, each with its description in a string below it; a file says all but those of `may_lack`."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", allow_inf_nan=False)
     may_lack: ClassVar[tuple[str, ...]] = ()
@@ -163,11 +160,7 @@ class OneOf:
 
 
 class Keyed:
-    """Annotates a mapping that has a kind of value for each key.
-
-    kinds: type by key, or what finds them when a file is read. whole: whether a file says every key.
-    fewest: how many of them it says. others: the type of all other keys; without, there are none.
-    """
+    """Annotates a mapping with a type for each key; `whole`: a file says every key; `others`: the type of all other keys."""
 
     def __init__(
         self,
@@ -268,10 +261,7 @@ def _default(kind: Any, key: str) -> Any:
 def checked(
     kind: type[T], value: Any, path: Path | str, *, strict: bool | None = None, context: Any = None
 ) -> T:
-    """Return the block that a file says. Raise InputError for the first thing that is wrong.
-
-    path: as the error names the file. context: what the types' validators read. strict: whether values of any type are taken as they are, and not only of blocks.
-    """
+    """Return the block that a file says, or raise InputError for the first thing that is wrong; `path` is how it names the file."""
     try:
         return cast(T, _adapter(kind).validate_python(value, strict=strict, context=context))
     except ValidationError as error:

@@ -44,11 +44,7 @@ class Both:
 
 
 def evaluate_by_verifiers(job: Evaluation, count: int, out: Path) -> None:
-    """Evaluate the first `count` held-out rows by vf-eval, and write what each earned to a JSON file, by its id.
-
-    job: of a server that is shared. Raise InputError where there are fewer rows, and where vf-eval fails, leaves one out
-    or has an error in one.
-    """
+    """Evaluate the first `count` held-out rows by vf-eval on a shared server, and write what each earned to a JSON file, by its id."""
     rows = read_rows(job.environment, job.rows)
     if len(rows) < count:
         raise InputError(
@@ -127,10 +123,7 @@ def _vf_eval(config: dict[str, Any], endpoint: Endpoint, folder: Path) -> list[d
 
 
 def rewards_of(lines: Iterable[dict[str, Any]], rows: Sequence[str]) -> dict[str, float]:
-    """Return the reward of each of these rows, by their ids. lines: of vf-eval's traces.jsonl.
-
-    Raise InputError for a row that has none, and for one with an error.
-    """
+    """Return the reward of each row by its id, from the lines of vf-eval's traces.jsonl; raise InputError for a row without one or with an error."""
     found: dict[str, float] = {}
     for trace in (trace for line in lines for trace in line["traces"]):
         row = trace["task"]["data"]["row"]["id"]
@@ -143,10 +136,7 @@ def rewards_of(lines: Iterable[dict[str, Any]], rows: Sequence[str]) -> dict[str
 
 
 def agreement(results: Path) -> Iterator[str]:
-    """Yield a line on how many rows of a study earned the same in both, and one for each that did not.
-
-    None where the study asked for no rows: a table may be left of when it did.
-    """
+    """Yield on how many rows of a study both earned the same, and a line for each other; nothing where it asked for none."""
     if not read_json(results / "study.json")["params"]["evaluation"].get("verifiers_rows"):
         return
     table = results / TABLE

@@ -32,10 +32,7 @@ def checkout() -> Path:
 
 
 def lay_out(folder: Path) -> None:
-    """Unpack the checkout that the wheel has into a folder, all of it or nothing.
-
-    Raises InputError where the folder is not empty, or where this is a checkout already.
-    """
+    """Unpack the checkout that the wheel has into an empty folder, all of it or nothing."""
     if not _SHIPPED.is_file():
         raise InputError(f"{ROOT}: is a checkout, expected an installed wheel: studies run in it")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -57,8 +57,7 @@ def launch_command(config: Path, processes: int, program: Sequence[str]) -> list
 
 
 def launch(config: Path, processes: int, devices: str, program: Sequence[str]) -> NoReturn:
-    """Become that launcher. program: a script and its arguments. Raises InputError for a config or GPUs
-    that are not there."""
+    """Become accelerate's launcher of a script and its arguments."""
     if not config.is_file():
         raise InputError(f"{config}: no such file, expected a config of accelerate")
     command = launch_command(config, processes, program)

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`, renamed to it in the end: all that is written, or nothing.
-
-    Raise InputError where no file can be of that name. A link is itself replaced, whatever it leads to.
-    """
+    """Yield a temporary name that is renamed to `path` in the end: all is written, or nothing; a link is itself replaced."""
     if not path.is_symlink():
         writable(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,10 +21,7 @@ T = TypeVar("T")
 
 
 def settings_digest(*values: Any) -> str:
-    """Return 12 digits of all that a job reads of the study: it runs again where they are others.
-
-    values: data classes, paths, and what JSON can hold. The order of keys does not count.
-    """
+    """Return 12 digits of all that a job reads of the study, in whatever order its keys are: it runs again where they are others."""
     return hashlib.sha256(_text(values).encode()).hexdigest()[:12]
 
 
@@ -58,11 +55,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Who answers the rollouts of a job.
-
-    sampler: that of params.yaml. server: its settings, `server` and `vllm` in it. endpoint: the file of a server
-    that several jobs share; without, a job whose sampler is a server starts one of its own.
-    """
+    """Who answers a job's rollouts. endpoint: the file of a server that jobs share; without, a served job starts its own."""
 
     sampler: str = "in-process"
     server: Mapping[str, Any] = field(default_factory=dict)
@@ -76,10 +69,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a server must be ready for that follows policies while they are trained.
-
-    lora_r: the highest rank of their adapters, 0 where all weights are trained; policies: how many at once.
-    """
+    """A server's policies while they are trained: their highest adapter rank, 0 for full weights, and how many at once."""
 
     lora_r: int
     policies: int
@@ -96,10 +86,7 @@ class Serving:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A held-out evaluation. settings: of the environment. weights: trained ones; None for the base model's.
-
-    code: a digest of the code that evaluates them.
-    """
+    """A held-out evaluation. weights: None for the base model's; code: a digest of the code that evaluates."""
 
     environment: str
     settings: Mapping[str, Any]

@@ -43,10 +43,7 @@ _ending = threading.Event()
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Run a program's `main`, and exit as all of them do.
-
-    Bad input, or a disk that is full or cannot be written, is one line on stderr and exit status 2; Ctrl-C is 130.
-    """
+    """Run a program's `main`; bad input, or a disk that cannot be written, is one line on stderr and exit status 2, Ctrl-C is 130."""
     from rlvr_debug.errors import InputError
 
     if parent := os.environ.get(PARENT):
@@ -105,10 +102,7 @@ def _end_with(parent: int) -> None:
 
 
 def output_of(words: Sequence[str], name: str, folder: Path | None = None) -> str:
-    """Run a program to its end and return what it writes. name: what an error calls it.
-
-    Raises InputError with the last line that it says where it fails.
-    """
+    """Run a program to its end and return what it writes; raise InputError with the last line that it says where it fails."""
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False
     )
@@ -139,11 +133,7 @@ def git(*arguments: str, folder: Path) -> str:
 def guarded(
     argv: Sequence[str], log: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program that ends with this process, by whatever end, and yield its guard.
-
-    The guard's status is the program's. What the program says goes to `log`. When the context is left, the
-    program and all that it started in its group are ended, within seconds.
-    """
+    """Start a program that ends, with all of its group, when this process or the context ends, and yield its guard, whose status is the program's."""
     with log.open("wb") as output:
         try:
             process = subprocess.Popen(
@@ -183,12 +173,7 @@ def variables_apart() -> dict[str, str]:
 
 
 def _guard() -> None:
-    """Run a program until it ends, or until whoever started this guard does.
-
-    Standard input is a pipe that the starter holds open. When it closes, kill -9 of the starter included, the
-    guard's process group is ended: the program, all that it started in the group, and the guard. The group is
-    a new one, so that Ctrl-C in a terminal ends the starter first.
-    """
+    """Run a program in a process group of its own until it ends, or until the pipe from whoever started this guard closes."""
     os.setsid()
     program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
     threading.Thread(target=_end_with_starter, daemon=True).start()

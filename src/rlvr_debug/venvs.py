@@ -55,12 +55,7 @@ def built_python(name: str) -> Path:
 
 
 def build_venv(name: str, root: Path = ROOT) -> Path:
-    """Install envs/<name>.txt, unless any checkout did, link to it, and return the interpreter.
-
-    A file `ready` is written last, so that an interrupted installation starts again. `.envs/<name>.ready` is this checkout's
-    alone, for who compares ages: that another one builds makes nothing here new. Raises InputError for an unknown name or
-    a failed installation.
-    """
+    """Install envs/<name>.txt, unless any checkout did, link to it, and return the interpreter; `ready` is written last."""
     if name not in venv_names(root):
         known = ", ".join(venv_names(root))
         raise InputError(f"envs/{name}.txt: no such file, expected one of {known}")

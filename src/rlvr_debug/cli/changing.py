@@ -178,7 +178,7 @@ def _tidy(
     what: Literal["prune", "unlock", "clean"], overlay: Path | None, dry_run: bool = False
 ) -> None:
     params, _ = study_of(overlay)
-    from rlvr_debug.study.tidy import tidy
+    from rlvr_debug.study.running import tidy
 
     for line in tidy(what, params, overlay, dry_run, checkout()):
         print(line)

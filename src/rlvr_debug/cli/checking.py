@@ -157,7 +157,7 @@ def check(
     if baseline is not None:
         answer = {**answer, "against": found.to_json()}
     if html is not None:
-        from rlvr_debug.report.check_page import write_page
+        from rlvr_debug.report.offline import write_page
 
         write_page(answer, html)
     if json_out is not None:

@@ -102,9 +102,9 @@ def status(
 
 def _looks(overlay: Path | None, every_phase: bool) -> Callable[[], StudyStatus]:
     params, folder = study_of(overlay, every_phase)
+    from rlvr_debug.study.folder import snakemake_command
     from rlvr_debug.study.plan import study_rates
     from rlvr_debug.study.resolved import resolve
-    from rlvr_debug.study.snakemake import snakemake_command
     from rlvr_debug.study.status import study_status, to_do_now
 
     rates = study_rates(params, overlay)
@@ -156,15 +156,11 @@ def _status_view(found: StudyStatus) -> RenderableType:
         state = Text(one.state, _STYLES.get(one.state, ""))
         step = f"{one.step}/{one.steps}"
         shown.add_row(one.environment, one.arm, str(one.seed), state, step, reward)
-    lines = [*_summary(found), *_hypotheses(found)]
+    lines = [*_summary(found)]
+    for its in ("testing", "tested", "pending"):
+        if slugs := [slug for slug, state in found.hypotheses.items() if state == its]:
+            lines.append(f"{its}: {', '.join(slugs)}")
     return Group(*(Text(line) for line in lines), shown)
-
-
-def _hypotheses(found: StudyStatus) -> Iterator[str]:
-    """Yield a line for each state that hypotheses are in."""
-    for state in ("testing", "tested", "pending"):
-        if slugs := [slug for slug, its in found.hypotheses.items() if its == state]:
-            yield f"{state}: {', '.join(slugs)}"
 
 
 @command("report", "report --open")
@@ -226,11 +222,11 @@ def history(as_json: AsJson = False) -> None:
     The newest first: gains of the case and of the healthy control in held-out reward, and the validated hypotheses.
     """
     root = checkout()
-    from rlvr_debug.report.history import history as kept
+    from rlvr_debug.report.compare import history as kept
 
     found = kept(root)
     if as_json:
-        print_answer([entry.to_json() for entry in found])
+        print_answer([asdict(entry) for entry in found])
         return
     shown = table("date", "commit", "study", "case", "control", "validated", "what")
     for each in found:

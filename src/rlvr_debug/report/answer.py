@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rlvr_debug.causes import load_hypothesis
@@ -23,11 +24,7 @@ Row = Mapping[Any, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """case, figures: a sentence each. causes: slugs of those that are validated or located, the strongest first.
-
-    sentences: the answer, one per cause, or the one that says there is none. sure: a line per cause, or one.
-    note: what else must be said before anything is made of it; may be empty.
-    """
+    """The answer in sentences: one per cause, the strongest first, or the one that says there is none, and what must be said beside it."""
 
     case: str
     figures: str
@@ -42,10 +39,7 @@ def answer(
     settings: Mapping[str, Any],
     check: Mapping[str, Any] | None = None,
 ) -> Answer:
-    """tables: verdicts, arms and runs, as the CSV files. settings: case, trainer, environment, minimum_effect, alpha.
-
-    check: what the case's check says, as JSON.
-    """
+    """Return the answer that the study's tables and the case's check give."""
     runs, verdicts = tables["runs"], tables["verdicts"].to_dict("records")
     arms: dict[str, Row] = {row["arm"]: row for row in tables["arms"].to_dict("records")}
     case, control, minimum = arms["case"], arms["control"], settings["minimum_effect"]
@@ -55,6 +49,9 @@ def answer(
     by = "" if ours else f" with the trainer {settings['trainer']}"
     does = {True: "learns", False: "does not learn", None: "may or may not learn"}
     steps = int(runs.loc[runs["arm"] == "case", "steps"].iloc[0])
+    # arXiv 2506.10947
+    gains = any(learns(arm, minimum) for arm in arms.values() if arm["design"] == "random_reward")
+    random = ["Random rewards gain as well, so that a gain proves no learning."] if gains else []
     if causes:
         notes = _each_stops(causes, arms, minimum)
     else:
@@ -69,7 +66,7 @@ def answer(
         sure=tuple(_sure(row, arms[row["arm"]]) for row in causes) or (_counted(verdicts),),
         note=" ".join(
             [
-                *_random_gains(arms, minimum),
+                *random,
                 *notes,
                 *([] if ours else _unswapped(check or {}, verdicts)),
             ]
@@ -153,12 +150,6 @@ def _counted(verdicts: Sequence[Row]) -> str:
 
 
 # --- what must be said before anything is made of it
-
-
-def _random_gains(arms: Mapping[str, Row], minimum: float) -> Iterator[str]:
-    # arXiv 2506.10947
-    if any(learns(arm, minimum) for arm in arms.values() if arm["design"] == "random_reward"):
-        yield "Random rewards gain as well, so that a gain proves no learning."
 
 
 def _each_stops(causes: Sequence[Row], arms: Mapping[str, Row], minimum: float) -> Iterator[str]:
@@ -276,3 +267,70 @@ def success_criteria(
 def _causes(verdicts: pd.DataFrame, *statuses: str) -> pd.DataFrame:
     """Those of causes with one of these statuses."""
     return verdicts[(verdicts["kind"] == "cause") & verdicts["status"].isin(statuses)]
+
+
+# --- how an arm's training went
+
+
+_WIDER = 2.0  # times the control's spread that is oscillation
+_EXTREME = 10.0  # times the control's gradient norm or KL, an order of magnitude
+_BOUNDS = {"grad_norm_max": 100.0, "kl_max": 1.0}  # and no less, as what a log is read for
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one arm's training went, as medians over seeds; reversals are the share of steps at which the reward turns, spread is around its own line."""
+
+    trend: str
+    stability: str
+    reversals: float
+    spread: float
+    grad_norm: float
+    kl: float
+
+
+def courses(tables: Mapping[str, pd.DataFrame]) -> dict[str, Course]:
+    """Return the course of every arm: the trend of its reward, and whether KL or gradient norm are extreme beside the control's."""
+    figures = {
+        str(arm): _figures(group) for arm, group in tables["curves"].groupby("arm", sort=False)
+    }
+    largest = tables["runs"].groupby("arm")[list(_BOUNDS)].median()
+    rows = {row["arm"]: row for row in tables["arms"].to_dict("records")}
+    _, usual = figures["control"]
+    by_arm = {}
+    for arm, (reversals, spread) in figures.items():
+        own = largest.loc[arm]
+        exploded, diverged = (own >= _EXTREME * largest.loc["control"]) & (
+            own >= pd.Series(_BOUNDS)
+        )
+        by_arm[arm] = Course(
+            _trend(rows[arm], spread >= _WIDER * usual > 0),
+            "gradient explosion" if exploded else "unstable" if diverged else "stable",
+            reversals,
+            spread,
+            *own.astype(float),
+        )
+    return by_arm
+
+
+def _figures(curves: pd.DataFrame) -> tuple[float, float]:
+    """Reversals and spread, medians over the arm's seeds."""
+    each = []
+    for _, run in curves.groupby("seed"):
+        rewards = run.sort_values("step")["reward"].to_numpy(dtype=np.float64)
+        steps = np.arange(rewards.size)
+        turns = np.diff(np.sign(np.diff(rewards))) != 0
+        line = (
+            np.polynomial.Polynomial.fit(steps, rewards, 1)(steps) if rewards.size > 2 else rewards
+        )
+        each.append((turns.mean() if turns.size else 0.0, (rewards - line).std()))
+    reversals, spread = np.median(each, axis=0)
+    return float(reversals), float(spread)
+
+
+def _trend(arm: Mapping[Any, Any], oscillates: bool) -> str:
+    if arm["slope_low"] > 0:
+        return "improving"
+    if arm["slope_high"] < 0:
+        return "declining"
+    return "oscillating" if oscillates else "stable"

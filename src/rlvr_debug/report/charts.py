@@ -36,10 +36,7 @@ def curves_chart(
     size: tuple[int, int],
     scale: Literal["linear", "symlog"] = "linear",
 ) -> alt.TopLevelMixin:
-    """`metric` by step of a few arms in one panel: mean over seeds, band from the lowest to the highest.
-
-    Rewards are smoothed, as in learning_chart. labels: of each arm as shown, in order; size: of the panel.
-    """
+    """Draw `metric` by step of the arms in `labels`, in one panel: mean over seeds, band from the lowest to the highest."""
     data = curves[curves["arm"].isin(list(labels))].dropna(subset=[metric])
     band = _band(data, metric, "arm").round(6)
     band["line"] = band["arm"].map(labels)
@@ -121,10 +118,7 @@ def study_charts() -> list[StudyChart]:
 
 
 def learning_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:
-    """Draw training reward by step, one panel per arm: mean over seeds, band from lowest to highest seed.
-
-    Rewards are smoothed over 5 steps. tables: curves and arms, as the CSV files.
-    """
+    """Draw the smoothed training reward by step, one panel per arm: mean over seeds, band from the lowest to the highest."""
     base = alt.Chart(_band(tables["curves"], "reward", "arm", "design")).encode(
         x=alt.X("step:Q", title="step"),
         color=alt.Color(
@@ -144,10 +138,7 @@ def learning_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:
 
 
 def revisions_chart(curves: Mapping[str, pd.DataFrame]) -> alt.TopLevelMixin:
-    """Draw the mean training reward over seeds by step, smoothed; a panel per arm, the older revision dashed.
-
-    curves: by revision, the older of the two first: arm, seed, step, reward.
-    """
+    """Draw the mean training reward over seeds by step, smoothed; a panel per arm, the older revision, the first, dashed."""
     means = pd.concat(
         each.groupby(["arm", "step"], as_index=False)["reward"].mean().assign(revision=name)
         for name, each in curves.items()
@@ -170,10 +161,7 @@ def revisions_chart(curves: Mapping[str, pd.DataFrame]) -> alt.TopLevelMixin:
 
 
 def effects_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:
-    """Draw effects on held-out reward with their intervals, sampled and greedy; one panel per direction.
-
-    tables: arms, as the CSV file. The dashed line is the smallest effect that counts.
-    """
+    """Draw effects on held-out reward with their intervals, sampled and greedy; the dashed line is the smallest that counts."""
     arms = tables["arms"]
     panels = [
         _effects(arms[arms["design"].isin(designs)], minimum_effect, title)
@@ -239,10 +227,7 @@ def write_viewer(path: Path) -> None:
 
 
 def draw_plots(rev: str | None) -> Path:
-    """Let DVC draw the plots of the working tree, beside those of a revision; return the page.
-
-    Raises InputError with the last line of what DVC says, where it fails.
-    """
+    """Let DVC draw the plots of the working tree, beside those of a revision, and return the page."""
     template, out = Path(".dvc", "tmp", "viewer.html"), Path("results", "plots")
     write_viewer(ROOT / template)
     which = ["diff", rev] if rev else ["show"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -27,10 +28,7 @@ _LARGEST = 3  # changes of arms' gains that the end of a run tells
 
 @dataclass(frozen=True)
 class Results:
-    """What git tracks of a study. name: of the revision; place: the folder; curves: as curves.csv.
-
-    verdicts: a phrase by hypothesis, of which `statuses` has the first word; metrics, params: values by key, `a.b.c`.
-    """
+    """What git tracks of a study at a revision: a phrase by hypothesis, its first word, and values by key such as `a.b.c`."""
 
     name: str
     place: str
@@ -50,11 +48,7 @@ class Results:
 def read_results(
     revision: str | None, root: Path = ROOT, overlaid: bool = False, place: str = "results"
 ) -> Results:
-    """Of a git revision, or of the working tree. Raises InputError for a revision or file that is missing.
-
-    root: the study's folder; overlaid: it is an overlay's, whose parameters only results/study.json has in one place;
-    place: the folder of results there.
-    """
+    """Read the results of a git revision, or of the working tree, in the study's folder `root`; only study.json has all of an overlay's parameters."""
     if revision is not None:
         commit = ("--verify", "--end-of-options", f"{revision}^{{commit}}")
         _of_git(f"revision '{revision}'", "rev-parse", *commit, folder=root)
@@ -74,11 +68,12 @@ def read_results(
         return dict(_flat(json.loads(text)["params"]))
 
     columns = ["arm", "seed", "step", "reward"]
+    verdicts = read(f"{place}/tables/verdicts.csv", _verdicts)
     return Results(
         revision or WORKING_TREE,
         place,
-        read(f"{place}/tables/verdicts.csv", _statuses),
-        read(f"{place}/tables/verdicts.csv", _verdicts),
+        {slug: status for slug, (status, _) in verdicts.items()},
+        {slug: phrase for slug, (_, phrase) in verdicts.items()},
         read(f"{place}/metrics.json", lambda text, _: dict(_flat(json.loads(text)))),
         read(f"{place}/study.json", whole)
         if overlaid
@@ -95,15 +90,11 @@ def _of_git(place: str, *arguments: str, folder: Path) -> str:
         raise InputError(f"{place}: not found in git, expected results of a study") from None
 
 
-def _verdicts(text: str, _: str) -> dict[str, str]:
+def _verdicts(text: str, _: str) -> dict[str, tuple[str, str]]:
+    """Return by hypothesis its status, and a phrase that has it."""
     columns = ["hypothesis", "status", "confidence", "effect", "ci_low", "ci_high"]
     rows = parse_table(text)[columns].to_dict("records")
-    return {row["hypothesis"]: _phrase(row) for row in rows}
-
-
-def _statuses(text: str, _: str) -> dict[str, str]:
-    table = parse_table(text)
-    return dict(zip(table["hypothesis"], table["status"], strict=True))
+    return {row["hypothesis"]: (row["status"], _phrase(row)) for row in rows}
 
 
 def _phrase(row: Mapping[Any, Any]) -> str:
@@ -126,10 +117,7 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """old, new: names of the revisions. parts: by part and key that differs, the value of each revision that has it.
-
-    chart: where both revisions' curves are drawn; None where nothing differs.
-    """
+    """By part and key that differs, the value of each revision that has it; chart: None where nothing differs."""
 
     old: str
     new: str
@@ -168,18 +156,16 @@ def _shown(values: Mapping[str, Any], which: str) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
+def _moved(values: Mapping[str, Any]) -> float | None:
+    """Return the difference of two numbers; None for anything else."""
+    if len(values) == 2 and all(type(value) in (int, float) for value in values.values()):
+        return float(values["new"] - values["old"])
+    return None
+
+
 def _change(values: Mapping[str, Any]) -> str:
-    """Of two numbers."""
-    return f"{_moved(values):+.6g}" if _numbers(values) else ""
-
-
-def _numbers(values: Mapping[str, Any]) -> bool:
-    return len(values) == 2 and all(type(value) in (int, float) for value in values.values())
-
-
-def _moved(values: Mapping[str, Any]) -> float:
-    """Of two numbers their difference; of anything else, more than that of any."""
-    return float(values["new"] - values["old"]) if _numbers(values) else float("inf")
+    moved = _moved(values)
+    return "" if moved is None else f"{moved:+.6g}"
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -200,20 +186,13 @@ def _parts(old: Results, new: Results) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
-    """Return lines that say which figures in the working tree are others than those of git HEAD, and by how much.
-
-    One line where none is; none where nothing is committed, and where the parameters are others too: then figures have
-    to be. The largest changes of arms' gains are shown, and every verdict that is another. root, overlaid: as in
-    read_results; an overlay's may be committed in results/<study> instead.
-    """
+    """Say which figures in the working tree differ from the committed ones, and by how much; nothing where parameters differ, or nothing is committed."""
     kept = [f"results/{root.name}", f"results/releases/{root.name}"] if overlaid else []
+    new = _found(None, root, overlaid)
     places = [(root, "results"), *((ROOT, place) for place in kept)]
-    try:
-        new = read_results(None, root, overlaid)
-        old = next(filter(None, (_committed(*place, overlaid) for place in places)), None)
-    except InputError:
-        return []
-    if old is None or (parts := _parts(old, new))["params"]:
+    committed = (_found("HEAD", folder, overlaid, place) for folder, place in places)
+    old = next(filter(None, committed), None)
+    if new is None or old is None or (parts := _parts(old, new))["params"]:
         return []
     changed, others = parts["metrics"], _differences(old.statuses, new.statuses)
     if not (changed or others):
@@ -224,10 +203,10 @@ def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
         "make compare REV=HEAD shows all" if old.place == "results" else f"those are in {old.place}"
     )
     lines = [f"{said}, as it may be on another processor ({shown}):"]
-    numbers = {key: values for key, values in changed.items() if _numbers(values)}
-    gains = {key: values for key, values in numbers.items() if key.endswith(".gain")}
-    largest = sorted((gains or numbers).items(), key=lambda item: -abs(_moved(item[1])))
-    lines += [f"  {key}: {_both(values)} ({_change(values)})" for key, values in largest[:_LARGEST]]
+    numbers = {key: moved for key in changed if (moved := _moved(changed[key])) is not None}
+    gains = {key: moved for key, moved in numbers.items() if key.endswith(".gain")}
+    largest = sorted(gains or numbers, key=lambda key: -abs(numbers[key]))[:_LARGEST]
+    lines += [f"  {key}: {_both(changed[key])} ({_change(changed[key])})" for key in largest]
     lines += [f"  {cause}: {_both(parts['verdicts'][cause])}" for cause in others]
     lines += [f"  runs of {arm}: {_both(values)}" for arm, values in parts.get("runs", {}).items()]
     return lines
@@ -237,24 +216,98 @@ def _both(values: Mapping[str, Any]) -> str:
     return " to ".join(_shown(values, which) for which in ("old", "new"))
 
 
-def _committed(root: Path, place: str, overlaid: bool) -> Results | None:
-    """Return the results of git HEAD in that folder, None where there are none."""
-    try:
-        return read_results("HEAD", root, overlaid, place)
-    except InputError:
-        return None
+def _found(*place: Any) -> Results | None:
+    """Return what read_results does, None where there are none."""
+    with suppress(InputError):
+        return read_results(*place)
+    return None
 
 
 def compare(
     revision: str, other: str | None, out: Path, root: Path = ROOT, overlaid: bool = False
 ) -> Comparison:
-    """What differs between `revision` and `other` (None: the working tree).
-
-    root, overlaid: as in read_results. Draws both revisions' curves to `out`, an SVG, unless nothing differs.
-    """
+    """Return what differs between `revision` and `other`, None for the working tree, and draw both revisions' curves to `out`."""
     old, new = (read_results(each, root, overlaid) for each in (revision, other))
     parts = _parts(old, new)
     if not any(parts.values()) and old.curves.equals(new.curves):
         return Comparison(old.name, new.name, parts, None)
     write_svg(revisions_chart({each.name: each.curves for each in (old, new)}), out)
     return Comparison(old.name, new.name, parts, out)
+
+
+# --- the experiments log
+
+
+_METRICS = "metrics.json"
+_TAB = "%x09"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One study's results as of a commit; experiment: DVC's name; case, control: gains in held-out reward."""
+
+    date: str
+    commit: str
+    experiment: str
+    study: str
+    case: float | None
+    control: float | None
+    verdicts: Mapping[str, str]
+    subject: str
+
+
+def history(root: Path) -> list[Entry]:
+    """Return what each commit of this branch, and each of DVC's experiments, changed of any study's metrics.json."""
+    form = f"--format={_TAB}%h{_TAB}%cI{_TAB}%s"
+    # AM: added or changed; a merge shows what neither side has
+    words = ("--diff-filter=AM", "--name-only", form, "--", f":(glob)**/{_METRICS}")
+    entries = [*_entries("", git("log", *words, folder=root), root)]
+    names = git("for-each-ref", "--format=%(refname)", "refs/exps", folder=root).splitlines()
+    for name in names:
+        # where DVC keeps what is under way
+        if "/exec/" in name or name == "refs/exps/stash":
+            continue
+        shown = git("log", "-1", *words[:-2], name, *words[-2:], folder=root)
+        entries += _entries(name.rpartition("/")[2], shown, root)
+    return sorted(entries, key=lambda entry: entry.date, reverse=True)
+
+
+def _entries(experiment: str, log: str, root: Path) -> Iterator[Entry]:
+    """Of what `git log` says: a line with three tabs for each commit, and the paths that it changed."""
+    commit = date = subject = ""
+    for line in log.splitlines():
+        if line.startswith("\t"):
+            _, commit, date, subject = line.split("\t", 3)
+        elif line and (metrics := _metrics(git("show", f"{commit}:{line}", folder=root))):
+            statuses = {slug: each["status"] for slug, each in sorted(metrics["verdicts"].items())}
+            yield Entry(
+                date=date,
+                commit=commit,
+                experiment=experiment,
+                study=_study(PurePosixPath(line)),
+                case=_gain(metrics, "case"),
+                control=_gain(metrics, "control"),
+                verdicts=statuses,
+                subject=subject,
+            )
+
+
+def _metrics(text: str) -> dict[str, Any] | None:
+    """Of a study's metrics.json, as any of our versions wrote it; None for another file of that name."""
+    try:
+        metrics = json.loads(text)
+        statuses = [each["status"] for each in metrics["verdicts"].values()]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return metrics if all(isinstance(status, str) for status in statuses) else None
+
+
+def _gain(metrics: Mapping[str, Any], arm: str) -> float | None:
+    gain = metrics.get("arms", {}).get(arm, {}).get("gain")
+    return gain if isinstance(gain, float | int) else None
+
+
+def _study(file: PurePosixPath) -> str:
+    """`default`, or the last folder's name that is not `results`."""
+    names = [name for name in file.parent.parts if name not in ("results", "studies", "releases")]
+    return "/".join(names) or "default"

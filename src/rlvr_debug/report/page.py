@@ -22,9 +22,16 @@ from rlvr_debug.causes import in_order, load_hypothesis, phase_of
 from rlvr_debug.causes.base import Hypothesis
 from rlvr_debug.files import read_json, read_table, read_text
 from rlvr_debug.replay.variants import consequences_for, segments_for
-from rlvr_debug.report.answer import answer, fix, interval, seed_counts, success_criteria
+from rlvr_debug.report.answer import (
+    Course,
+    answer,
+    courses,
+    fix,
+    interval,
+    seed_counts,
+    success_criteria,
+)
 from rlvr_debug.report.charts import curves_chart, study_charts, vega_script
-from rlvr_debug.report.labels import Course, courses
 from rlvr_debug.report.offline import inline_script, packed, policy, source, templates
 from rlvr_debug.report.rollouts import shown_rollouts
 from rlvr_debug.trainers import load_trainer
@@ -34,6 +41,7 @@ from rlvr_debug.verdicts.rule import in_answer, in_words
 NOTES = "notes"  # the folder beside `results` with a file for each hypothesis, <slug>.md
 
 _TABLES = ("runs", "arms", "verdicts", "curves")
+_BUDGET = ("steps", "updates", "rollouts", "sampled_tokens", "trained_tokens")
 _ORDER = (
     *("validated", "located_not_explained", "partially_validated", "inconclusive", "pending"),
     *("explained_costs_nothing", "invalidated", "not_applicable"),
@@ -43,9 +51,7 @@ _FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixe
 
 @dataclass(frozen=True)
 class Page:
-    """Of one hypothesis. place: in the order of tests, from 1; arms, runs: rows of the tables; charts: names of those that
-    have data; segments, consequences: of the case's check, those that speak of it; courses: by arm, of its own, the case and the control; files: of `runs`; notes:
-    what the owner of the study wrote, empty where that is nothing."""
+    """One hypothesis with what the report shows of it: its verdict, rows of the tables, parts of the check, charts, files and notes."""
 
     hypothesis: Hypothesis
     verdict: Mapping[Any, Any]
@@ -64,7 +70,9 @@ class Page:
 
 def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     """settings: study, case, trainer, environment, minimum_effect and alpha of params.yaml."""
-    tables = _tables(results)
+    tables = {name: read_table(results / "tables" / f"{name}.csv") for name in _TABLES}
+    for name in ("arms", "runs"):
+        tables[name]["changes"] = tables[name]["changes"].fillna("")
     check = read_json(results / "check.json")
     rollouts = asdict(shown_rollouts(results, tables))
     arms = tables["arms"]
@@ -110,20 +118,14 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
             fix=mended,
             criteria=success_criteria(arms, tables["runs"], tables["verdicts"], settings),
             arms=arms.to_dict("records"),
-            budgets=_budgets(tables["runs"]),
+            # what an arm may use, and the tokens it used, means over seeds
+            budgets=tables["runs"].groupby("arm")[list(_BUDGET)].mean().to_dict("index"),
             check=check,
             settings=settings,
             seeds=seed_counts(*(by_name[arm] for arm in _lines(arms, mended))),
             percent=round(100 * (1 - settings["alpha"])),
         )
     )
-
-
-def _tables(results: Path) -> dict[str, pd.DataFrame]:
-    tables = {name: read_table(results / "tables" / f"{name}.csv") for name in _TABLES}
-    for name in ("arms", "runs"):
-        tables[name]["changes"] = tables[name]["changes"].fillna("")
-    return tables
 
 
 def _ordered(verdicts: pd.DataFrame) -> pd.DataFrame:
@@ -199,12 +201,6 @@ def _notes(results: Path, slug: str) -> str:
     """What the owner of the study wrote of this hypothesis, in a file that no job writes."""
     file = results.parent / NOTES / f"{slug}.md"
     return read_text(file, "notes").strip() if file.is_file() else ""
-
-
-def _budgets(runs: pd.DataFrame) -> dict[Any, dict[Any, float]]:
-    """By arm: what it may use (steps, updates, rollouts) and the tokens it used, means over seeds."""
-    columns = ["steps", "updates", "rollouts", "sampled_tokens", "trained_tokens"]
-    return runs.groupby("arm")[columns].mean().to_dict("index")
 
 
 # --- what stands inside the page

@@ -27,10 +27,7 @@ _ROLES = {"p": "the prompt", "t": "tool results", "a": "its own replies"}
 
 @dataclass(frozen=True)
 class Aligned:
-    """A recorded rollout. One entry per token; a mask is a string of 0 and 1, None where nobody recorded it.
-
-    edits: what makes the trained sequence of the sampled one. says: what there is to see, in a sentence or two.
-    """
+    """A recorded rollout with an entry per token; edits make the trained sequence of the sampled one, and `says` is what there is to see."""
 
     step: int
     group: int
@@ -62,10 +59,7 @@ class Shown:
 
 
 def shown_rollouts(results: Path, tables: Mapping[str, pd.DataFrame]) -> Shown:
-    """Of every arm that was trained: the first seed's rollouts of the first and the last recorded step.
-
-    The case and the control come first; what would pass the budget, in tokens of both sequences, is left out.
-    """
+    """Return of every trained arm the first seed's rollouts of the first and the last recorded step, as far as the budget of tokens goes."""
     texts: dict[int, str] = {}
     by_run = {
         (row["arm"], seed): _of_run(results / "runs" / place / row["arm"] / str(seed), texts)

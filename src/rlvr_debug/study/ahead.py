@@ -16,10 +16,7 @@ from rlvr_debug.models.places import weight_files
 
 
 def evaluate_ahead(job: Evaluation) -> None:
-    """Evaluate the run that this process has trained, and leave that for its job.
-
-    Bad input is left for the job to tell: the run is trained.
-    """
+    """Evaluate the run that this process has trained, and leave that for its job, which tells of bad input."""
     # by name: other code that evaluates trains nothing again
     evaluation = import_module("rlvr_debug.evaluation")
     try:

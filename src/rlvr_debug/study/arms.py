@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rlvr_debug.blocks import told
@@ -25,15 +25,7 @@ from rlvr_debug.trainers.base import Run
 
 
 def arms(params: Params) -> list[Run]:
-    """Return a run of the case, of the controls, and of every arm that the trainer has a counterpart for; without seeds.
-
-    The controls are a healthy one per environment in use and, in the case's, one with random rewards.
-    An intervention is run both ways: the case with that part mended, and, where the case departs from
-    the control in it, the control with that part alone as in the case. The first finds a cause that
-    acts by itself, the second one that another defect hides. One that gives a stage a fault is run in the case.
-    What the case departs in and no hypothesis changes has such a pair of arms of its own.
-    Sorted: the order of keys in params.yaml changes no table, so that it need not rerun one.
-    """
+    """Return, without seeds and sorted, a run of the case, of the controls, and of every arm: the case with a part mended, and the control with it alone."""
     main, trainer = params.environment, load_trainer(params.trainer)
     name = "control"
     control = Run(
@@ -88,12 +80,8 @@ def _changed(run: Run, changes: Changes) -> Run:
 
 
 def _of_arm(params: Params, arm: Arm, case: Run, control: Run) -> Iterator[Run]:
-    """Yield the case with the arm's changes and, where it departs there, the control with that part of the case.
-
-    case: with the arm's name and hypothesis.
-    """
+    """Yield the case with the arm's changes and, where it departs there, the control with that part of the case."""
     changes = _whole(params, arm)
-    swapped = tuple(fault for fault in case.faults if stage_broken(fault) in changes.swap)
     given = {*changes.swap, *map(stage_broken, changes.faults)}
     left = (fault for fault in case.faults if stage_broken(fault) not in given)
     environment = changes.environment or params.environment
@@ -108,10 +96,12 @@ def _of_arm(params: Params, arm: Arm, case: Run, control: Run) -> Iterator[Run]:
     options = {key: v for key, v in mended.options.items() if key not in watching}
     repair = replace(mended, design="repair", environment=environment, rollouts=rollouts)
     yield replace(repair, faults=(*left, *changes.faults), options=options)
-    departing = _departing(changes, case, control)
-    if not elsewhere and (swapped or departing != Arm()):
-        alone = _changed(replace(control, hypothesis=case.hypothesis), departing)
-        yield replace(alone, arm=f"{case.arm}-alone", design="alone", faults=swapped)
+    own, right, changed = _parts(case), _parts(control), set(_parts_of(changes))
+    departing = {p: v for p, v in own.items() if p in changed and v != right.get(p)}
+    if not elsewhere and departing:
+        alone = _of_parts(control, {**right, **departing})
+        name = f"{case.arm}-alone"
+        yield replace(alone, arm=name, design="alone", hypothesis=case.hypothesis)
 
 
 def interventions(params: Params) -> dict[str, Arm]:
@@ -138,20 +128,6 @@ def _after(first: Arm, second: Arm) -> Arm:
     )
 
 
-def _settings(run: Run, block: str) -> Mapping[str, Any]:
-    return vars(run.training) if block == "training" else getattr(run, block)
-
-
-def _departing(changes: Arm, case: Run, control: Run) -> Arm:
-    """Of what an intervention changes: the settings of the case that are not the control's."""
-    departing: dict[str, Any] = {}
-    for kind in BLOCKS:
-        own, right = _settings(case, kind), _settings(control, kind)
-        keys = (key for key in getattr(changes, kind) if key in own)
-        departing[kind] = {key: own[key] for key in keys if own[key] != right.get(key)}
-    return Arm(**departing)
-
-
 def unmapped(params: Params) -> dict[str, str]:
     """By slug of hypothesis: what the study's trainer has no counterpart for, of arms that are not run."""
     reasons = {}
@@ -176,12 +152,8 @@ def _missing(params: Params, arm: Arm) -> list[str]:
 # --- what no hypothesis is about
 
 
-@dataclass(frozen=True)
-class Part:
-    """A stage, or a setting and the block that it stands in; of a stage the block is empty."""
-
-    name: str
-    block: str = ""
+# a stage, or a setting, and the block that it stands in; of a stage the block is empty
+Part = tuple[str, str]
 
 
 def stage_broken(fault: str) -> str:
@@ -189,47 +161,53 @@ def stage_broken(fault: str) -> str:
     return "score" if ":" in fault else stage_of(fault)
 
 
+def _parts(run: Run) -> dict[Part, Any]:
+    """Return the faults of a run by their stages, and its settings."""
+    blocks = {name: getattr(run, name) for name in BLOCKS} | {"training": vars(run.training)}
+    stages = {("", stage_broken(fault)): fault for fault in run.faults}
+    return stages | {(block, name): v for block in BLOCKS for name, v in blocks[block].items()}
+
+
+def _of_parts(run: Run, parts: Mapping[Part, Any]) -> Run:
+    """Return the run with these faults and settings, and no others."""
+    own: dict[str, dict[str, Any]] = {block: {} for block in ("", *BLOCKS)}
+    for (block, name), value in parts.items():
+        own[block][name] = value
+    training, faults = TrainingSettings(**own["training"]), tuple(own[""].values())
+    rollouts, options = own["rollouts"], own["options"]
+    return replace(run, faults=faults, training=training, rollouts=rollouts, options=options)
+
+
+def _parts_of(changes: Arm) -> Iterator[Part]:
+    """Yield the stages that an arm mends, and the settings that it changes."""
+    yield from (("", stage) for stage in changes.swap)
+    yield from ((block, name) for block in BLOCKS for name in getattr(changes, block))
+
+
 def _unnamed(params: Params, case: Run, control: Run) -> Iterator[Run]:
     """Yield of each stage and setting that the case departs in and no hypothesis changes: mended, and alone."""
     if not any(params.arms.values()) or not params.unnamed:
         return
     covered = set(_covered(params))
-    for part in _departures(params, case, control):
-        if part not in covered:
-            slug = unnamed_slug(part.name, part.block)
-            mended, alone = _with_part(case, control, part), _with_part(control, case, part)
+    own, right = _parts(case), _parts(control)
+    # rollouts have the environment's settings where a run says nothing
+    environment = vars(params.environments[params.environment])
+    usual = right | {("rollouts", name): value for name, value in environment.items()}
+    # options that only watch change nothing
+    watching = load_trainer(params.trainer).watching
+    for part, value in own.items():
+        block, name = part
+        if name not in watching and value != usual.get(part) and part not in covered:
+            slug = unnamed_slug(name, block)
+            mended, alone = _with_part(case, part, right), _with_part(control, part, own)
             yield replace(mended, arm=slug, design="repair", hypothesis=slug)
             yield replace(alone, arm=f"{slug}-alone", design="alone", hypothesis=slug)
 
 
-def _departures(params: Params, case: Run, control: Run) -> list[Part]:
-    """Return every stage and setting of the case that is not the control's, but for options that change nothing."""
-    # rollouts have the environment's settings where a run says nothing
-    usual = {kind: _settings(control, kind) for kind in BLOCKS}
-    usual["rollouts"] = vars(params.environments[params.environment])
-    watching = load_trainer(params.trainer).watching
-    stages = [Part(stage_broken(fault)) for fault in case.faults]
-    return stages + [
-        Part(name, kind)
-        for kind in BLOCKS
-        for name, value in _settings(case, kind).items()
-        if name not in watching and value != usual[kind].get(name)
-    ]
-
-
-def _with_part(run: Run, other: Run, part: Part) -> Run:
-    """Return the first run with that part as the other one has it."""
-    if not part.block:
-        kept = (fault for fault in run.faults if stage_broken(fault) != part.name)
-        given = (fault for fault in other.faults if stage_broken(fault) == part.name)
-        return replace(run, faults=(*kept, *given))
-    theirs = _settings(other, part.block)
-    value = {part.name: theirs[part.name]} if part.name in theirs else {}
-    if part.block == "training":
-        return replace(run, training=replace(run.training, **value))
-    kept_ = {key: v for key, v in _settings(run, part.block).items() if key != part.name}
-    changed: dict[str, Any] = {part.block: {**kept_, **value}}
-    return replace(run, **changed)
+def _with_part(run: Run, part: Part, other: Mapping[Part, Any]) -> Run:
+    """Return the run with that part as another one has it."""
+    kept = {each: value for each, value in _parts(run).items() if each != part}
+    return _of_parts(run, kept | ({part: other[part]} if part in other else {}))
 
 
 def _covered(params: Params) -> Iterator[Part]:
@@ -238,10 +216,12 @@ def _covered(params: Params) -> Iterator[Part]:
         for arm in own.values():
             changes = _whole(params, arm)
             elsewhere = changes.environment not in ("", params.environment)
-            if elsewhere or _missing(params, arm) or load_hypothesis(slug).kind != "cause":
-                continue
-            yield from map(Part, changes.swap)
-            yield from (Part(name, kind) for kind in BLOCKS for name in getattr(changes, kind))
+            if (
+                not elsewhere
+                and not _missing(params, arm)
+                and load_hypothesis(slug).kind == "cause"
+            ):
+                yield from _parts_of(changes)
 
 
 # --- what an arm may not be
@@ -340,10 +320,7 @@ def _seeds(params: Params, arm: Run) -> Sequence[int]:
 
 
 def runs(params: Params) -> Iterator[Run]:
-    """Every run of the study, wholly resolved. Arms with equal settings share their runs, and so their seeds.
-
-    Of the sequential design, all that its looks may choose.
-    """
+    """Yield every run of the study, of a sequential one all that its looks may choose; arms with equal settings share their runs."""
     every_arm = arms(params)
     alike: dict[str, list[Run]] = {}
     for arm in every_arm:

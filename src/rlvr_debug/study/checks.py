@@ -189,10 +189,7 @@ def _without_counterpart(params: Params, trainer: Trainer, case: Case) -> list[s
 
 
 def _check_base_models(params: Params) -> None:
-    """Check that folders are there, and of a model on the hub the name, for it may not be fetched yet.
-
-    Without a checkout there are no folders, and parameters are read, but no study is run.
-    """
+    """Check that folders are there, and of a model on the hub the name, for it may not be fetched yet."""
     given = {"base_model": params.base_model}
     given |= {f"base_models.{name}": text for name, text in params.base_models.items()}
     for key, text in given.items():

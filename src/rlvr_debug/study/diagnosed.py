@@ -19,9 +19,8 @@ from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import replacing
 from rlvr_debug.logs.log import Log
 from rlvr_debug.study.arms import trained_runs, unmapped
-from rlvr_debug.study.interventions import arm_of
 from rlvr_debug.study.model import Case, Params
-from rlvr_debug.study.params import default_file, default_params, overlaid, parse_params
+from rlvr_debug.study.params import arm_of, default_file, default_params, overlaid, parse_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 
 STUDY = "diagnosed"
@@ -33,10 +32,7 @@ def trainers_offered() -> list[str]:
 
 
 def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
-    """Return the keys and values of the overlay that tests these hypotheses.
-
-    The case departs from a healthy run in what the log says: its learning rate and its limit of tokens.
-    """
+    """Return the overlay that tests these hypotheses on a case that departs in the log's learning rate and limit of tokens."""
     usual = _usual()
     # what it costs is said beforehand; its control is the shipped one: where the user's settings depart from that is no news
     keys: dict[str, Any] = {"study": STUDY, "design": "fixed", "trainer": trainer}
@@ -121,10 +117,7 @@ def write_overlay(text: str, path: Path) -> Params:
 
 
 def write_study(found: Diagnosis, limit: int, trainer: str, out: Path) -> str:
-    """Write the overlay that tests the first `limit` hypotheses, 0 for all that were ranked, and return what it costs.
-
-    Raises InputError where there are none, or where `out` is there already.
-    """
+    """Write the overlay that tests the first `limit` hypotheses, 0 for all that were ranked, and return what it costs."""
     slugs = [each.slug for each in found.ranked[: limit or None]]
     if not slugs:
         raise InputError(f"{out}: nothing was ranked, expected a hypothesis to test")

@@ -1,4 +1,4 @@
-"""A study's working directory: where it is, who holds it, and who is at work there."""
+"""A study's working directory: where it is, who holds it, who is at work there, and the Snakemake that runs in it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, TextIO
+from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TextIO
 
 import psutil
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_jsonl
+from rlvr_debug.processes import output_of
 
 if TYPE_CHECKING:
     from rlvr_debug.study.model import Params
@@ -33,10 +36,7 @@ def study_folder(params: Params, overlay: Path | None, root: Path = ROOT) -> Pat
 
 
 def hold(folder: Path) -> TextIO:
-    """Hold the study for this process; the lock goes with it, however it ends.
-
-    Raises InputError where somebody else has it, or where nothing can be written.
-    """
+    """Hold the study for this process, or raise InputError where somebody has it; the lock goes with the process, however it ends."""
     for place in (folder, *(folder / name for name in WRITTEN)):
         if place.exists():
             _takes_files(place)
@@ -115,3 +115,77 @@ def _slurm_jobs(folder: Path) -> list[str]:
         raise InputError(f"{folder}: jobs on Slurm are not known: {done.stderr.strip()}")
     jobs = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
     return [job for job, place in jobs if place == str(folder.resolve())]
+
+
+# --- Snakemake in it
+
+
+PROFILES = ROOT / "workflow" / "profiles"
+
+
+def profile(name: str) -> str:
+    """Return what SNAKEMAKE_PROFILE has to be for one of workflow/profiles, or for a user's own by its path."""
+    if name == "default":
+        return "none"  # Snakemake finds that by itself, and adds others to it
+    for place in (PROFILES / name, Path(name)):
+        if place.is_file() or any(place.glob("*.yaml")):
+            return str(place.resolve())
+    known = ", ".join(sorted(path.name for path in PROFILES.iterdir()))
+    raise InputError(f"profile {name!r}: expected {known}, or the path of a profile of your own")
+
+
+def core_count(given: str) -> int:
+    """Return how many cores a --cores means. Raises InputError for what is no number and not `all`."""
+    if given == "all":
+        return os.cpu_count() or 1
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"--cores: found '{given}', expected all or a number from 1")
+    return int(given)
+
+
+def snakemake_command(
+    folder: Path, overlay: Path | None, every_phase: bool = False, cores: str | None = "all"
+) -> list[str]:
+    """Return the words that start Snakemake on this study; cores: None leaves them to profiles."""
+    config = [f"overlay={os.path.relpath(overlay, folder)}"] if overlay else []
+    config += ["phases=all"] if every_phase else []
+    return [
+        # --config takes all words up to the next option, so that it cannot stand last
+        *(sys.executable, "-m", "snakemake", *(["--config", *config] if config else [])),
+        *(["--cores", cores] if cores else []),
+        *("--snakefile", str(ROOT / "workflow" / "Snakefile")),
+        *("--directory", str(folder)),
+    ]
+
+
+def events_to(place: str) -> list[str]:
+    """Return the options by which Snakemake writes its events, as lines of JSON, to a file or pipe."""
+    return ["--logger", "rlvr-debug", "--logger-rlvr-debug-events", place]
+
+
+def jobs_to_do(command: list[str]) -> dict[str, int]:
+    """Return how many jobs of each rule this command would run now; later phases count once they are decided."""
+    jobs: dict[str, int] = {}
+    # no rules, no progress: the counts are all that is asked for
+    for event in _dry_run([*command, "--quiet", "rules", "progress"]):
+        if event["event"] == "run_info":
+            jobs = event["stats"]
+    return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")}
+
+
+def runs_to_do(command: list[str]) -> set[tuple[str, str]]:
+    """Return rule and name (environment/arm/seed) of each training and its evaluation that would run now."""
+    jobs = set()
+    for event in _dry_run(command):
+        if event["event"] == "job_info" and event["rule_name"] in ("train", "evaluate_run"):
+            job = event["wildcards"]
+            jobs.add((event["rule_name"], f"{job['environment']}/{job['arm']}/{job['seed']}"))
+    return jobs
+
+
+def _dry_run(command: list[str]) -> list[dict[str, Any]]:
+    with TemporaryDirectory() as folder:
+        events = Path(folder, "events")
+        events.touch()
+        output_of([*command, "--dry-run", *events_to(str(events))], "snakemake --dry-run")
+        return [event for _, event in read_jsonl(events)]

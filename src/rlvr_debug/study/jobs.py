@@ -28,8 +28,7 @@ _WITHOUT_AMX = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", *_AVX512)
 
 
 def set_up_jobs() -> None:
-    """Jobs run in Snakemake's own environment, activated or not, on the library that this file is of,
-    with one thread each, and end with it."""
+    """Have jobs run in Snakemake's own environment, on this library, with one thread each, and end with it."""
     _first("PATH", os.path.dirname(sys.executable))
     _first("PYTHONPATH", str(_SOURCE))
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -42,11 +41,7 @@ def set_up_jobs() -> None:
 
 
 def pin_kernels(cpus: Path = Path("/proc/cpuinfo")) -> None:
-    """Have torch take its kernels for AVX2 where the processor has it: on AMD, AVX-512 gives the bytes of AVX2 then.
-
-    oneDNN leaves AMX out then: with it, torch packs bfloat16 for attention, which only its kernels for AVX-512 can.
-    What somebody has set stays. docs/limits.md has what this pins and what not, on Intel above all.
-    """
+    """Have torch take its kernels for AVX2, which give the same bytes on AMD's AVX-512, and oneDNN leave AMX out (docs/limits.md)."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     has_avx2 = cpus.is_file() and re.search(r"^flags\s*:.*\bavx2\b", cpus.read_text(), re.M)
     if has_avx2 and limit in ("", *_WITHOUT_AMX):
@@ -57,11 +52,7 @@ def pin_kernels(cpus: Path = Path("/proc/cpuinfo")) -> None:
 
 @functools.cache
 def code_digest(*entries: Path) -> str:
-    """Return 12 digits of the code that a job runs which begins with these files, and of the data that it reads.
-
-    entries: scripts, and what is imported by name (plug-ins): modules, other files, or folders of them. Comments do not
-    count, nor do docstrings but in these: a plug-in may show them to a model.
-    """
+    """Return 12 digits of the code and data that a job reads which begins with these files; comments and docstrings count in these alone."""
     given = {file for entry in entries for file in _files(entry.resolve())}
     digests = {file: _read(file).digest for file in code_of(*entries)}
     digests |= {file: _sha(_tree(file)) for file in given if file.suffix == ".py"}
@@ -70,11 +61,7 @@ def code_digest(*entries: Path) -> str:
 
 
 def code_of(*entries: Path) -> list[Path]:
-    """Return the entries and all files that they import or read, at any depth, and within functions too.
-
-    An import by name, of importlib, is not followed: whoever asks for it gives it as an entry. Raises
-    FileNotFoundError where an entry is missing.
-    """
+    """Return the entries and all files that they import or read, at any depth, but for what is imported by name."""
     waiting = [file for entry in entries for file in _files(entry.resolve())]
     files: set[Path] = set()
     while waiting:

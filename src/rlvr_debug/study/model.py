@@ -369,6 +369,6 @@ class Params(Block):
 
     @property
     def arms(self) -> dict[str, Mapping[str, Arm]]:
-        """The interventions of each hypothesis by name, once they are filled in (interventions.py)."""
+        """The interventions of each hypothesis by name, once they are filled in (params.py)."""
         assert isinstance(self.hypotheses, Mapping)
         return {slug: tested.arms or {} for slug, tested in self.hypotheses.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,10 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_jsonl, read_table, read_yaml
 from rlvr_debug.models.architectures import architecture_of
 from rlvr_debug.study.arms import hypotheses_of, runs, trained_runs
-from rlvr_debug.study.folder import study_folder
+from rlvr_debug.study.folder import core_count, jobs_to_do, snakemake_command, study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.study.snakemake import core_count, jobs_to_do, snakemake_command
 from rlvr_debug.trainers.base import Run
 
 _WIDTH = 79
@@ -95,13 +94,15 @@ def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
     """From the first of these studies (name -> results) with measured runs, else documented constants."""
     for name, results in studies.items():
         if runs := list(measured_runs(results)):
-            by_environment = {
-                environment: mean(run.seconds for run in runs if run.environment == environment)
-                for environment in sorted({run.environment for run in runs})
-            }
-            source = f"measured on {len(runs)} runs of study {name}"
-            usual = mean(run.seconds for run in runs)
-            return Rates(by_environment, usual, mean(run.size for run in runs), source)
+            by_environment: dict[str, list[float]] = defaultdict(list)
+            for run in sorted(runs, key=lambda run: run.environment):
+                by_environment[run.environment].append(run.seconds)
+            return Rates(
+                {environment: mean(seconds) for environment, seconds in by_environment.items()},
+                mean(run.seconds for run in runs),
+                mean(run.size for run in runs),
+                f"measured on {len(runs)} runs of study {name}",
+            )
     # weights are shipped in half the precision that they are trained in
     size = 2 * sum(file.stat().st_size for file in base_model.glob("*.safetensors"))
     source = "a constant of trainer own and the shipped model: no runs were measured here"
@@ -137,12 +138,6 @@ def _fetched_bytes(params: Params) -> float:
     return float(sum(2 * model.parameters for model in models_on_hub if model))
 
 
-def _all_jobs(trained: Sequence[Run]) -> dict[str, int]:
-    environments = {run.environment for run in trained}
-    count = {"training": len(trained), "environment": len(environments), "study": 1}
-    return {rule: count[job["per"]] for rule, job in _JOBS.items()}
-
-
 def _seconds(rule: str) -> float:
     return float(_JOBS.get(rule, {}).get("seconds", _SECONDS_OF_OTHERS))
 
@@ -158,10 +153,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Tested:
-    """A hypothesis in the order in which a study tests it. after: those of the study that are tested before, as its
-    prerequisites; trainings: of its arms, each counted where it is needed first; whole: their cost with held-out
-    evaluation, None where only GPUs would tell.
-    """
+    """A hypothesis in the order of tests, after its prerequisites, with its trainings and their cost, None where only GPUs would tell."""
 
     hypothesis: str
     number: str
@@ -174,12 +166,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study will run. whole, left: all of it, and what is not done; None where only GPUs would tell
-    (gpus: a line that says where their estimate is to be had). seeds: the fewest and the most of an arm.
-    jobs: not done, by rule; disk, free: bytes. hypotheses: in the order of their tests. Of the sequential design all
-    of these are of the most that looks may choose; expected_trainings, expected: what they will, were one hypothesis
-    the cause.
-    """
+    """What a study will run, of a sequential one at most; whole, left, expected: costs, None where only GPUs would tell; disk, free: bytes."""
 
     study: str
     case: str
@@ -222,13 +209,16 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
     every, trained = list(runs(params)), trained_runs(params)
     training = [found.training(run) for run in trained]
     seeds = Counter(run.arm for run in every).values()
-    # seconds of the shipped model say nothing of one that is a thousand times larger
-    whole, left = (
-        None if real else _cost(jobs, training, cores) for jobs in (_all_jobs(trained), to_do)
-    )
     sequential = params.design == "sequential"
     fewer = _expected(params) if sequential else len(trained)
-    chosen = {**_all_jobs(trained), **dict.fromkeys(_of_trainings(), fewer)}
+
+    def cost(trainings: int) -> Cost | None:
+        environments = len({run.environment for run in trained})
+        count = {"training": trainings, "environment": environments, "study": 1}
+        jobs = {rule: count[job["per"]] for rule, job in _JOBS.items()}
+        # seconds of the shipped model say nothing of one that is a thousand times larger
+        return None if real else _cost(jobs, training, cores)
+
     one = _disk_bytes(trained, params) if real else found.size
     return Plan(
         study=params.study,
@@ -244,8 +234,8 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         trainings=len(trained),
         trainings_left=to_do.get("train", 0),
         cores=cores,
-        whole=whole,
-        left=left,
+        whole=cost(len(trained)),
+        left=None if real else _cost(to_do, training, cores),
         jobs=dict(to_do),
         disk=len(trained) * one + _fetched_bytes(params) + _BYTES_BESIDE_RUNS,
         free=free,
@@ -253,13 +243,8 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         gpus=_TEXTS["gpus"] if real else "",
         hypotheses=tuple(_tested(params, every, cores, None if real else found)),
         expected_trainings=fewer,
-        expected=None if real else _cost(chosen, training, cores),
+        expected=cost(fewer),
     )
-
-
-def _of_trainings() -> list[str]:
-    """The rules that have a job for each training."""
-    return [rule for rule, job in _JOBS.items() if job["per"] == "training"]
 
 
 def _expected(params: Params) -> int:

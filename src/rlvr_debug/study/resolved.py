@@ -23,11 +23,11 @@ from rlvr_debug.models.places import BaseModel
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.unchanged import Comparing, compared, unchanged
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
 from rlvr_debug.verdicts.looks import Look, Looked, last_look
 from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.unchanged import Comparing, compared, unchanged
 
 # the file, among results, that says which arms change nothing in the runs that every study begins with
 UNCHANGED = Path("tables", "unchanged.json")
@@ -44,11 +44,7 @@ def server_settings(params: Params) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as its jobs see it, from its working directory.
-
-    params: checked, with the overlay merged in. root: the checkout. runs: in the order of the tables. phases: of
-    the hypotheses by slug. unmapped: by slug, why arms are not run. results: where files of results are.
-    """
+    """A study as its jobs see it, from its working directory: checked parameters, the runs in the order of the tables, and phases by slug."""
 
     params: Params
     root: Path
@@ -144,11 +140,7 @@ class Study:
         return replace(job, shadow=self.shadow(run))
 
     def shadow(self, run: Run) -> tuple[str, ...] | None:
-        """Return the faults with whose stages that run's are compared: of the case's the control's, and the other way
-        round.
-
-        None of other runs, and where bytes of equal trainings may differ, or another trainer would have to compare.
-        """
+        """Return the faults with whose stages that run's are compared, the case's with the control's; None where none can be."""
         return self._shadows.get(run.trained_as)
 
     @cached_property
@@ -232,10 +224,7 @@ class Study:
         return self.trainer.evaluates and not (self.params.launch.config or served)
 
     def jobs(self, evaluated_by: Mapping[str, str]) -> dict[str, Any]:
-        """Return by rule, and what it is for, all that its job reads of the study.
-
-        evaluated_by: digests of the code that evaluates, by environment (ahead.py).
-        """
+        """Return by rule, and what it is for, all that its job reads of the study; evaluated_by: digests of code by environment."""
         jobs: dict[str, Any] = {"serve": self.serving(), "ahead": self.evaluates_ahead}
         for name in self.params.data:
             rows = [self.rows(name, split) for split in ("train", "heldout")]
@@ -269,28 +258,23 @@ class Study:
 
     def looked_in(self, results: Path) -> Looked:
         """Return the study as its first look sees it. results: where it is said which arms change nothing."""
-        return replace(self.looked, unchanged=self.unchanged_in(results))
-
-    def look_at(self, before: Look) -> Look:
-        """Judge the runs that the look before this one chose, and return what follows."""
-        from rlvr_debug.replay.mechanism import mechanism_of
-        from rlvr_debug.verdicts.tables import judge, validated
-
-        slugs = sorted(slug for slug, phase in self.phases.items() if phase <= before.phase)
-        check = read_json(self.results / "check.json")
-        runs = self.chosen(before)
-        tables, verdicts = judge(runs, slugs, self.judging(runs), self.results)
-        mechanisms = {slug: mechanism_of(slug, check).present for slug in slugs}
-        same = frozenset(arm["arm"] for arm in self.unchanged(runs))
-        looked = replace(self.looked, unchanged=same)
-        return looked.next(before, tables["arms"], mechanisms, validated(verdicts))
-
-    def unchanged_in(self, results: Path) -> frozenset[str]:
-        """Return the arms that change nothing in the runs that every study begins with (unchanged.py)."""
         file = results / UNCHANGED
         rows = read_json(file) if file.is_file() else []
         # what an earlier study left may be of other arms
-        return frozenset(row["arm"] for row in rows) & self.compared.keys()
+        same = frozenset(row["arm"] for row in rows) & self.compared.keys()
+        return replace(self.looked, unchanged=same)
+
+    def look_at(self, before: Look) -> Look:
+        """Judge the runs that the look before this one chose, and return what follows."""
+        from rlvr_debug.verdicts.tables import judge, validated
+
+        slugs = sorted(slug for slug, phase in self.phases.items() if phase <= before.phase)
+        runs = self.chosen(before)
+        judged = judge(runs, slugs, self.judging(runs), self.results)
+        mechanisms = {slug: judged.evidence.mechanism(slug).present for slug in slugs}
+        same = frozenset(arm["arm"] for arm in self.unchanged(runs))
+        looked = replace(self.looked, unchanged=same)
+        return looked.next(before, judged.tables["arms"], mechanisms, validated(judged.verdicts))
 
     def last_look(self, results: Path) -> Look:
         """Return the last look of which the file is there; where there is none, what the study begins with."""
@@ -349,10 +333,7 @@ def resolve(params: Params, root: Path) -> Study:
 
 
 def write_study(study: Study, path: Path, evaluated_by: Mapping[str, str] | None = None) -> None:
-    """Write the study, and beside it what its jobs read of it. The same study gives the same bytes.
-
-    evaluated_by: as Study.jobs has it.
-    """
+    """Write the study, and beside it what its jobs read of it; the same study gives the same bytes."""
     write_jobs(path, replace(study, results=path.parent).jobs(evaluated_by or {}))
     run_values = [run.to_json() for run in study.runs]
     value = {"params": told(study.params), "root": str(study.root), "runs": run_values}

@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
@@ -22,12 +22,21 @@ from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_splits, rooted
 from rlvr_debug.files import written_since
-from rlvr_debug.processes import failure
-from rlvr_debug.study.folder import hold, study_folder
+from rlvr_debug.processes import failure, git, output_of
+from rlvr_debug.study.folder import (
+    WRITTEN,
+    core_count,
+    events_to,
+    hold,
+    nobody_works_in,
+    profile,
+    snakemake_command,
+    study_folder,
+)
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.snakemake import core_count, events_to, profile, snakemake_command
-from rlvr_debug.study.tidy import unlock
+from rlvr_debug.study.resolved import resolve
+from rlvr_debug.verdicts.looks import looks_after
 
 # is called with how many of how many jobs are done
 Steps = Callable[[int, int], None]
@@ -48,12 +57,7 @@ def run_study(
     steps: Steps | None = None,
     checked: Checked | None = None,
 ) -> int:
-    """Run the default study, or an overlay's in studies/<name>/; return Snakemake's exit status.
-
-    cores: as the profile says, without; passed_on: to Snakemake, options or files to make. steps: is called for
-    jobs that are done, instead of all that Snakemake says, which stays in its log. checked: of the case's check,
-    which is the first to be done. Raises InputError for params and rows that are bad, and where the study is at work.
-    """
+    """Run the default study, or an overlay's in studies/<name>/, and return Snakemake's exit status; `steps` and `checked` are called as it goes."""
     if cores:
         core_count(cores)
     if profile_name:
@@ -167,10 +171,7 @@ def _follow(pipe: int, steps: Steps | None, check: _Check | None) -> _Ended:
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:
-    """End Snakemake where it has not ended yet.
-
-    patience: seconds to wait for the shutdown that Ctrl-C began.
-    """
+    """End Snakemake where it has not ended, after so many seconds for the shutdown that Ctrl-C began."""
     try:
         if not _ends(process, patience):
             # what a terminal does; under nohup and in a script's background all of them ignore that
@@ -192,10 +193,7 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _say_what_failed(folder: Path, logs: Sequence[str], begin: float) -> bool:
-    """Say once more at the end, in a line for each job, what failed, since Snakemake says much in between.
-
-    Returns whether there was anything to say.
-    """
+    """Say once more at the end, in a line for each job, what failed; return whether there was anything to say."""
     # each attempt of a job is a failure of its own, and writes the same log; a job that was never begun leaves an
     # earlier run's log as it was
     wrote = [log for log in map(folder.joinpath, dict.fromkeys(logs)) if written_since(log, begin)]
@@ -214,3 +212,73 @@ def _check_rows(params: Params, root: Path, asks_hub: bool) -> None:
     for environment, settings in params.data.items():
         if settings.source == "jsonl" or (settings.source == "hub" and asks_hub):
             read_splits(environment, rooted(told(settings), root))
+
+
+# --- what is not needed any more
+
+
+def tidy(
+    what: Literal["prune", "unlock", "clean"],
+    params: Params,
+    overlay: Path | None,
+    dry_run: bool = False,
+    root: Path = ROOT,
+) -> Iterator[str]:
+    """Do it to the default study or to an overlay's, unless it is at work, and yield a line for each thing done."""
+    folder = study_folder(params, overlay, root)
+    if not folder.is_dir():
+        yield f"{folder}: no such study yet"
+        return
+    with hold(folder):
+        nobody_works_in(folder)
+        if what == "unlock":
+            freed = unlock(folder, snakemake_command(folder, overlay))
+            yield f"{folder}: {'unlocked' if freed else 'was not locked'}"
+        elif what == "clean":
+            # needs a git repository
+            git("clean", "-fdxq", "--", *WRITTEN, folder=folder)
+            yield f"{folder}: only what git tracks is left of {', '.join(WRITTEN)}"
+        else:
+            unnamed_paths = unnamed(params, folder)
+            for path in unnamed_paths:
+                # what a link leads to may be anywhere
+                if not dry_run and path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif not dry_run:
+                    path.unlink()
+                yield f"{'would remove' if dry_run else 'removed'} {path.relative_to(root)}"
+            if not unnamed_paths:
+                yield f"{folder}: params.yaml names all that is there"
+
+
+def unlock(folder: Path, command: list[str]) -> bool:
+    """Remove the lock that a killed Snakemake left, and return whether there was one; it is for whoever holds the study."""
+    if not any((folder / ".snakemake" / "locks").glob("*")):
+        return False
+    nobody_works_in(folder)
+    words = [*command, "--unlock", "--quiet", "all"]
+    output_of(words, f"{folder}: its lock stays, snakemake --unlock")
+    return True
+
+
+def unnamed(params: Params, folder: Path) -> list[Path]:
+    """Return run folders, logs and looks that the study does not have any more, or that its last look did not choose."""
+    study = resolve(params, ROOT)
+    last = study.last_look(folder / "results")
+    kept = study.runs if last.more else study.chosen(last)
+    stale = [] if last.more else looks_after(last, folder / "results")
+    trained = [tuple(run.name.split("/")) for run in kept]
+    needed = {key[:depth] for key in trained for depth in (1, 2, 3)}
+    places = [folder / "results" / "runs"]
+    places += [folder / "logs" / rule for rule in ("train", "evaluate_run")]
+    return [*stale, *(path for place in places for path in _outermost(place, (), needed))]
+
+
+def _outermost(place: Path, above: tuple[str, ...], needed: set[tuple[str, ...]]) -> Iterator[Path]:
+    """Yield what of environment/arm/seed under `place` is not needed. above: the names from there to here."""
+    for path in sorted(place.glob("*")):
+        key = (*above, path.name.removesuffix(".log"))
+        if key not in needed:
+            yield path
+        elif len(key) < 3:
+            yield from _outermost(path, key, needed)

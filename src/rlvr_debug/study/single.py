@@ -34,13 +34,7 @@ _ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 def train_single(overlay: Mapping[str, Any], epochs: int, out: Path) -> None:
-    """Train the overlay's case in its environment with its one seed, and write to `out` what a run of a study does.
-
-    overlay: its `base_model` is a folder from here, or on the hub, with a revision or without. Where it says no
-    `training.steps`, they are as many as that many epochs take. `out` gets the overlay too, as params.yaml, and the
-    rows. Several processes may run it together. Raises InputError for what is out of range, and where a model, rows
-    or an environment cannot be had.
-    """
+    """Train the overlay's case with its one seed, for so many epochs unless it says `training.steps`, and write to `out` what a run of a study does."""
     environment, model = overlay["environment"], model_of(overlay["base_model"])
     data, training = overlay["data"][environment], overlay["training"]
     rows = rows_of(environment, data, "path" if "path" in data else "datasets")
@@ -89,10 +83,7 @@ def _fetch(model: BaseModel) -> None:
 
 
 def check_program(overlay: Path) -> Recording:
-    """Run the case of an overlay's study for one step, and return what its trainer recorded.
-
-    Raise InputError for what it does not write as it should, and where the trainer is no program.
-    """
+    """Run the case of an overlay's study for one step, and return what its program recorded."""
     place = ROOT / ".run" / "check-program"
     study = replace(resolve(study_params(overlay), ROOT), results=place / "results")
     trainer = study.trainer

@@ -15,10 +15,9 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, written_since
 from rlvr_debug.metrics.settings import SMOOTHED
 from rlvr_debug.processes import failure
-from rlvr_debug.study.folder import last_run
+from rlvr_debug.study.folder import last_run, runs_to_do
 from rlvr_debug.study.plan import Rates, is_real, seconds_of
 from rlvr_debug.study.resolved import Study
-from rlvr_debug.study.snakemake import runs_to_do
 from rlvr_debug.trainers.base import Run
 
 State = Literal[
@@ -26,7 +25,6 @@ State = Literal[
 ]
 # what calls for a look comes first; later: no look has chosen it, or opened its phase
 STATES: tuple[State, ...] = get_args(State)
-_NOT_BEGUN = {"waiting", "later"}
 # of a hypothesis: none of its own arms has begun, some have, or all are done
 Tested = Literal["pending", "testing", "tested"]
 _LEFT = ("training", "evaluating", "interrupted", "trained", "waiting")
@@ -47,10 +45,7 @@ class ToDo:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """step: the last one recorded; reward: mean of training's last five steps, where known.
-
-    seconds_left: of a processor, for training and held-out evaluation; None where nothing was measured.
-    """
+    """How far one training is; reward: mean of its last five steps; seconds_left: of a processor, None where nothing was measured."""
 
     environment: str
     arm: str
@@ -118,12 +113,10 @@ def to_do_now(command: list[str]) -> ToDo:
 
 
 def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> StudyStatus:
-    """Look at what the study's runs left so far.
-
-    folder: the study's; usual: for what nothing was measured of in this study yet.
-    """
+    """Look at what the study's runs left so far; usual: rates for what nothing was measured of yet."""
     now = _Now(folder, to_do, *last_run(folder))
-    later = _later(study, folder)
+    chosen = study.chosen(study.last_look(folder / "results"))
+    later = set(study.trained) - {run.name for run in chosen}
     seen = [now.look(run, name in later) for name, run in study.trained.items()]
     measured: dict[str, list[float]] = defaultdict(list)
     for one in seen:
@@ -146,16 +139,14 @@ def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> Study
 
 def _tested(study: Study, states: Mapping[str, State]) -> dict[str, Tested]:
     """Return how far each hypothesis is, by the state of its own arms' runs by name."""
-    own: dict[str, set[State]] = {slug: set() for slug in sorted(study.phases)}
-    for run in study.runs:
-        if run.hypothesis:
-            own[run.hypothesis].add(states[run.name])
-    # what is not chosen is not missing where something of the hypothesis was run
-    left = {slug: its - {"later"} for slug, its in own.items()}
-    return {
-        slug: "tested" if its == {"done"} else "pending" if its <= _NOT_BEGUN else "testing"
-        for slug, its in left.items()
-    }
+    found: dict[str, Tested] = {}
+    for slug in sorted(study.phases):
+        own = {states[run.name] for run in study.runs if run.hypothesis == slug}
+        # what is not chosen is not missing where something of the hypothesis was run
+        left = own - {"later"}
+        began: Tested = "tested" if left == {"done"} else "testing"
+        found[slug] = "pending" if left <= {"waiting"} else began
+    return found
 
 
 @dataclass(frozen=True)
@@ -212,10 +203,7 @@ class _Now:
 def _seconds_left(
     one: _Seen, measured: Sequence[float] | None, usual: Rates | None
 ) -> float | None:
-    """Of a training and its held-out evaluation. measured: seconds per rollout of others in its environment.
-
-    usual: where none was measured in this study; None where that is not known.
-    """
+    """Return those of a training and its held-out evaluation, by its own steps, by others' seconds per rollout, or as usual."""
     if one.state == "done":
         return 0.0
     # of a model of which nothing is known, evaluation is not counted
@@ -248,9 +236,3 @@ def _read(file: Path) -> list[dict[str, Any]]:
     with suppress(InputError):
         rows.extend(row for _, row in read_jsonl(file))
     return rows
-
-
-def _later(study: Study, folder: Path) -> set[str]:
-    """Return names of trainings that no look has chosen yet."""
-    chosen = study.chosen(study.last_look(folder / "results"))
-    return set(study.trained) - {run.name for run in chosen}

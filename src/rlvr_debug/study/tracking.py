@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,7 @@ _IN_GIT = (".gitignore", "dvc.yaml", "dvc.lock", "notes/", "results/")
 
 
 def track(overlay: Path, every_phase: bool = False, root: Path = ROOT) -> Path:
-    """Write dvc.yaml and .gitignore into the folder of the overlay's study, and return it.
-
-    From the default's stage, whose outs it has. Raises InputError for an overlay that is bad or not
-    in the project. every_phase: as the study is run.
-    """
+    """Write dvc.yaml, with the default's stage, and .gitignore into the folder of the overlay's study, and return it."""
     params = load_params(root / "params.yaml", overlay)
     root, overlay = root.resolve(), overlay.resolve()
     if not overlay.is_relative_to(root):
@@ -38,7 +33,13 @@ def track(overlay: Path, every_phase: bool = False, root: Path = ROOT) -> Path:
     default = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))
     stage = _stage(default["stages"]["study"], params, overlay, folder, root, every_phase)
     stages = yaml.safe_dump({**default, "stages": {"study": stage}}, sort_keys=False)
-    rules = [*(f"!/{name}" for name in _IN_GIT), *(f"/{path}" for path in _cached(stage))]
+    outs = [
+        each if isinstance(each, dict) else {each: {}}
+        for each in (*stage["outs"], *stage["metrics"])
+    ]
+    # those that DVC keeps, and git does not
+    cached = [path for out in outs for path, how in out.items() if how.get("cache", True)]
+    rules = [*(f"!/{name}" for name in _IN_GIT), *(f"/{path}" for path in cached)]
     written = f"# Written by `make track` from the project's dvc.yaml and {overlay.name}.\n"
     write_text(folder / "dvc.yaml", written + stages)
     write_text(folder / ".gitignore", written + "".join(f"{rule}\n" for rule in rules))
@@ -69,10 +70,3 @@ def _stage(
         "params": [{here("params.yaml"): None}, {here(overlay): None}],
         "deps": list(dict.fromkeys(map(here, [*default["deps"], *own]))),
     }
-
-
-def _cached(stage: Stage) -> Iterator[str]:
-    """The outs that DVC keeps, and git does not."""
-    for each in [*stage["outs"], *stage["metrics"]]:
-        outs = {each: {}} if isinstance(each, str) else each
-        yield from (path for path, options in outs.items() if options.get("cache", True))

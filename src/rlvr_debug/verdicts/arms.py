@@ -11,9 +11,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import Bar, Effects, Measured, arm_status, compare
-from rlvr_debug.verdicts.statistics import Floats, Sample, difference, mean_of, sample
+from rlvr_debug.verdicts.statistics import (
+    Sample,
+    difference,
+    mean_of,
+    moves,
+    priors,
+    sample,
+    squeezed,
+)
 
 _GAINS = ("gain", "gain_greedy")
 _SAME = 1e-9  # in held-out reward: of runs that came out alike
@@ -22,16 +29,13 @@ _TOTALS = np.arange(2, MOST_SEEDS + 1)  # seeds per arm that are tried
 
 
 def arm_table(runs: pd.DataFrame, main: str, bar: Bar) -> pd.DataFrame:
-    """One row per arm: its gain over the baseline and, in the main environment, its effect.
-
-    runs: as runs.csv, one row per arm and seed. The control's effect is that of mending everything. Intervals are at
-    bar.clearing.
-    """
+    """Return one row per arm, from those of runs.csv: its gain over the baseline and, in the main environment, its effect."""
     by_arm = {str(arm): group for arm, group in runs.groupby("arm", sort=False)}
     arms = pd.DataFrame([_gains(group) for group in by_arm.values()])
     arms["tested"] = [_differs(row, by_arm) for row in arms.to_dict("records")]
-    intervals = [_intervals(group, bar) for _, group in arms.groupby("environment", sort=False)]
-    arms = arms.merge(pd.concat(intervals), on="arm", how="left")
+    for _, group in arms.groupby("environment", sort=False):
+        gain = mean_of(_moderated(group, "gain", bar), bar.clearing)
+        arms.loc[group.index, ["gain_low", "gain_high"]] = np.stack([gain.low, gain.high], -1)
     causes = tested_causes(arms)
     compared = ~arms["design"].isin(["case", "random_reward"]) & (arms["environment"] == main)
     others = [[arm] for arm in arms.loc[compared, "arm"] if arm not in causes]
@@ -64,12 +68,6 @@ def _differs(arm: dict[Any, Any], runs: dict[str, pd.DataFrame]) -> bool:
     shared = gains[0].index.intersection(gains[1].index)
     own, others = (gain.loc[shared].to_numpy(float) for gain in gains)
     return shared.empty or bool((np.abs(own - others) > _SAME).any())
-
-
-def _intervals(arms: pd.DataFrame, bar: Bar) -> pd.DataFrame:
-    """Of the gains of one environment's arms."""
-    estimate = mean_of(_moderated(arms, "gain", bar), bar.clearing)
-    return pd.DataFrame({"arm": arms["arm"], "gain_low": estimate.low, "gain_high": estimate.high})
 
 
 def _moderated(
@@ -161,21 +159,10 @@ def _measured(
 
     def at(seeds: NDArray[np.int64] | None) -> tuple[Measured, Measured]:
         drawn = [_moderated(around, gain, bar, seeds) for gain in _GAINS]
-        better, worse = (Measured(*(_at(each, side) for each in drawn)) for side in sides)
+        better, worse = (Measured(*(each.of(side) for each in drawn)) for side in sides)
         return better, worse
 
     return at(None), at(_TOTALS[:, None])
-
-
-def _at(found: Sample, side: NDArray[np.int64]) -> Sample:
-    """The arms of one side; mean has no totals."""
-    freedom: Floats = found.degrees
-    return Sample(
-        found.mean[side],
-        found.sd[..., side],
-        found.seeds[..., side],
-        freedom[..., side],
-    )
 
 
 def _sides(arms: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -188,10 +175,7 @@ def _sides(arms: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64],
 
 
 def further_seeds(found: str, at_totals: NDArray[np.str_], seeds: int) -> float:
-    """Return the seeds per arm until an inconclusive status settles; inf where no number up to MOST_SEEDS does.
-
-    at_totals: the status had each arm 2, 3 and more seeds.
-    """
+    """Return the seeds per arm until an inconclusive status settles, by the status at each total; inf where none does."""
     if found != "inconclusive" or seeds < 2:  # decided, or of unknown spread
         return nan
     enough = _TOTALS[(at_totals != "inconclusive") & (seeds < _TOTALS)]

@@ -1,7 +1,7 @@
 """From runs and the case's check to one verdict per hypothesis. The rule is the same for every hypothesis.
 
 The unit is a run's held-out mean on questions that all runs share. An effect is a difference of mean
-gain in held-out reward over seeds, with Welch's t interval of moderated variances (moderation.py):
+gain in held-out reward over seeds, with Welch's t interval of moderated variances (statistics.py):
 - repair: the case with one part mended, minus the case. It finds a cause that acts by itself.
 - alone: the control minus the control with that part as in the case. It finds a cause that another
   defect hides: with two defects of which each is enough to stop learning, mending one changes nothing.
@@ -18,14 +18,15 @@ evidence does one thing (rule.status, and the table in docs/verdicts.md):
 - a mechanism, which the check sees, explains;
 - a null intervention eliminates: every arm's effect is surely within the minimum effect of 0, or nothing about the case
   is other than the arms would have it;
-- an absent mechanism lowers what elimination asks for to an upper bound below the minimum effect.
+- an absent mechanism lowers what elimination asks for to an upper bound below the minimum effect, where the case's runs
+  say of all their steps what the check says of three (Evidence.whole_run).
 
 Mending that makes things worse validates nothing and clears nothing. The arrays are in rule.py, the arms in arms.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import Any
@@ -35,14 +36,14 @@ import pandas as pd
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.base import Hypothesis
-from rlvr_debug.replay.mechanism import mechanism_of
+from rlvr_debug.replay.mechanism import Mechanism, mechanism_of
 from rlvr_debug.verdicts.arms import MOST_SEEDS, effects_of, further_seeds, tested_causes
 from rlvr_debug.verdicts.rule import (
     ABSENT,
+    MECHANISMS,
     PRESENT,
     REFUTED,
     SHOWN,
-    UNTESTED,
     Bar,
     Effects,
     failure,
@@ -51,9 +52,9 @@ from rlvr_debug.verdicts.rule import (
 )
 
 _BETWEEN = "; "  # two observations of a verdict's evidence
-# of Mechanism.present: for the rule, and as verdicts.csv says it
-_MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
+# of Mechanism.present, as verdicts.csv says it
 _SEEN = {True: "present", None: "not tested", False: "absent"}
+_CHECKED_STEPS = "absent from the checked steps, which say nothing of the later ones"
 # what a cause's verdict has from the row of its strongest arm
 _OF_ARM = ("arm", "seeds", "effect", "ci_low", "ci_high", "effect_greedy", "p_holm", "effect_in_sd")
 _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  # statuses of an arm
@@ -63,23 +64,27 @@ _RISING = ("invalidated", "inconclusive", "partially_validated", "validated")  #
 class Evidence:
     """check: what the check says of the case, as JSON (replay/answer.py); arms: one row per arm, as arm_table returns them; runs: as
     runs.csv, for the figures that a hypothesis takes for its symptom; training: the case's settings, for
-    preconditions; unchanged: arms that need no runs, as study/unchanged.py returns them."""
+    preconditions; unchanged: arms that need no runs, as verdicts/unchanged.py returns them; whole_run: slugs of the
+    hypotheses of which a mechanism that is absent from the checked steps is absent from the case's whole runs."""
 
     check: Mapping[str, Any]
     arms: pd.DataFrame
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     training: Mapping[str, Any] = field(default_factory=dict)
     unchanged: Sequence[Mapping[str, Any]] = ()
+    whole_run: Collection[str] = ()
+
+    def mechanism(self, slug: str) -> Mechanism:
+        """Return what is known of a hypothesis' mechanism: that it is absent, only where whole runs show it."""
+        seen = mechanism_of(slug, self.check)
+        if seen.present is not False or slug in self.whole_run:
+            return seen
+        return Mechanism(None, "; ".join(filter(None, [seen.text, _CHECKED_STEPS])))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One row of verdicts.csv. Effects are in held-out reward, [0, 1], at the training temperature;
-    those of `arm`, the one that says most.
-
-    effect_in_sd: shown, never decisive. further_seeds: per arm, of an inconclusive cause; inf where no
-    number up to 100 in all decides.
-    """
+    """One row of verdicts.csv: effects in held-out reward of `arm`, the one that says most; further_seeds is inf where none decide."""
 
     hypothesis: str
     kind: str
@@ -109,7 +114,7 @@ def decide(slugs: Sequence[str], evidence: Evidence, bar: Bar) -> list[Verdict]:
 
 
 def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
-    seen = mechanism_of(hypothesis.slug, evidence.check)
+    seen = evidence.mechanism(hypothesis.slug)
     pending = _pending(hypothesis, mechanism=_SEEN[seen.present])
     arms = evidence.arms
     family = tested_causes(arms)
@@ -125,7 +130,7 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
         return shown if proved else pending
     members = [family.index(arm) for arm in own["arm"]]
     now, later = (each.of(members) for each in effects_of(arms, family, bar))
-    mechanism = _MECHANISMS[seen.present]
+    mechanism = MECHANISMS[seen.present]
     if lacking := _lacking(hypothesis, evidence.training):
         if mechanism != PRESENT and not now.settings_differ.any():
             why = _BETWEEN.join(filter(None, [lacking, seen.text]))
@@ -219,9 +224,7 @@ def _same_interventions(own: pd.DataFrame, arms: pd.DataFrame) -> list[str]:
 
 
 def _confidence(found: str, effects: Effects, mechanism: int, low: float, bar: Bar) -> str:
-    """high: the test that decided would at a fifth of its level too, and the interval of a located effect
-    lies beyond the minimum; or an effect equivalent to 0 and an absent mechanism agree. low:
-    inconclusive. low (argument): the lower end of the strongest arm's interval."""
+    """Return high where the deciding test would hold at a fifth of its level, and the interval lies beyond the minimum, or an absent mechanism agrees."""
     if found == "inconclusive":
         return "low"
     if effects.large.any() and found in ("validated", "located_not_explained"):
@@ -246,8 +249,7 @@ def _sentence(arm: Mapping[Any, Any], planted: bool) -> str:
 
 
 def _localise(hypothesis: Hypothesis, evidence: Evidence, minimum_effect: float) -> Verdict:
-    """The claim is that the simpler setting fails too or, of some, that it learns where the case does not, and where
-    arms do that are nearer to the case: gains over the baseline decide."""
+    """Judge by gains over the baseline the claim that the simpler setting fails too or, of some, that it learns."""
     own = evidence.arms[evidence.arms["hypothesis"] == hypothesis.slug]
     if own.empty:
         return _pending(hypothesis)
@@ -314,12 +316,7 @@ _EXTREME = 10.0  # an order of magnitude
 
 
 def borrowed(hypothesis: Hypothesis, arms: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Return which other cause the hypothesis' symptom comes from, as a sentence; empty where there is none.
-
-    arms: as arms.csv, runs: as runs.csv. The symptom, a column of `runs`, is extreme where its median over seeds is at
-    least ten times the control's. It comes from another cause where a large effect of mending that one in the case
-    brings it down to a tenth. Of several the lowest counts.
-    """
+    """Return as a sentence which cause, once mended, brings a tenfold symptom of the hypothesis down to a tenth; empty for none."""
     if hypothesis.symptom is None or hypothesis.symptom not in runs:
         return ""
     medians = runs.groupby("arm")[hypothesis.symptom].median()

@@ -24,23 +24,19 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.trainers.base import Run
 from rlvr_debug.verdicts.arms import distinct
-from rlvr_debug.verdicts.rule import ABSENT, PRESENT, UNTESTED, Bar, Measured
+from rlvr_debug.verdicts.rule import ABSENT, MECHANISMS, PRESENT, Bar, Measured
 from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds, run_out
 from rlvr_debug.verdicts.statistics import Sample
 
 # runs of an arm that no look is about: enough for a spread, which borrows from the others' of its environment
 _ASIDE = 2
 _SHARED = ("case", "control")
-_MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 _FIGURES = ("environment", "seeds", "gain", "gain_sd", "gain_greedy", "gain_greedy_sd", "tested")
 NOTHING = pd.DataFrame(columns=list(_FIGURES))
 
 
 def most_seeds(arm: Run, main: str) -> range:
-    """Return all seeds that an arm may have: one of so many runs has the first so many of them.
-
-    main: the environment of the case.
-    """
+    """Return all seeds that an arm may have; main: the environment of the case."""
     if arm.environment == main and arm.design in _SHARED:
         return range(LARGEST)
     return range(MOST if _is_looked_at(arm, main) else _ASIDE)
@@ -56,12 +52,7 @@ def _is_looked_at(arm: Run, main: str) -> bool:
 
 @dataclass(frozen=True)
 class Look:
-    """What follows from a look at a study's results.
-
-    number: 1 for the look at the first runs; 0 is what comes before it. phase: the last of which hypotheses are
-    tested so far. seeds: by arm, how many runs it is to have. more: whether some of these are still to run, so that
-    another look follows. causes: slugs of the causes that are validated so far.
-    """
+    """What follows from a look: the last phase that is open, by arm how many runs it is to have, and whether some are still to run."""
 
     number: int
     phase: int
@@ -92,10 +83,7 @@ def read_look(path: Path) -> Look:
 
 
 def last_look(results: Path, arms: Iterable[str]) -> Look | None:
-    """Return the last look of which the file is there, None where there is none, or where it is one at other arms.
-
-    arms: the study's, by name.
-    """
+    """Return the last look of which the file is there, None where there is none, or where it is one at other arms."""
     look, number = None, 1
     while (look is None or look.more) and look_file(results, number).is_file():
         look, number = read_look(look_file(results, number)), number + 1
@@ -110,12 +98,7 @@ def looks_after(last: Look, results: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Looked:
-    """A study as its looks see it.
-
-    runs: all that it may have; phases: by slug; main: the environment of the case; bar: of the whole study.
-    sequential: whether looks choose the seeds of an arm; gated: whether they open phases. unchanged: arms that change
-    nothing in effect, of which none is trained (unchanged.py).
-    """
+    """A study as its looks see it: all runs that it may have, and whether looks choose seeds and open phases."""
 
     runs: Sequence[Run]
     phases: Mapping[str, int]
@@ -150,11 +133,7 @@ class Looked:
         mechanisms: Mapping[str, bool | None],
         causes: Sequence[str],
     ) -> Look:
-        """Return what follows from a look at the runs that `before` chose.
-
-        arms: a row of each that has runs (arm_table); mechanisms: by slug, whether the check sees it; causes: slugs
-        of those that are validated.
-        """
+        """Return what follows from a look at the runs that `before` chose, by the rows of arms that have runs."""
         rows, number, validated = arms.set_index("arm"), before.number + 1, tuple(causes)
         for phase in range(before.phase, self.highest_phase + 1):
             asked = self._asked(phase, rows, mechanisms)
@@ -166,10 +145,7 @@ class Looked:
         return Look(number, phase, seeds, False, validated)
 
     def layout(self, phase: int, rows: pd.DataFrame) -> tuple[list[str], list[str], Layout]:
-        """Return the arms up to that phase that looks are about, the slugs of their hypotheses, and both as next_seeds has them.
-
-        rows: of the arms that have runs, by arm.
-        """
+        """Return the arms up to that phase that looks are about, the slugs of their hypotheses, and both as next_seeds has them."""
         names = [arm for arm in self._open(phase) if self._is_about(arm, rows)]
         owners = sorted({self.arms[arm].hypothesis for arm in names})
         alone = [self.arms[arm].design == "alone" for arm in names]
@@ -177,9 +153,7 @@ class Looked:
         return names, owners, Layout(np.array(alone, dtype=bool), np.array(owner, dtype=int))
 
     def seen(self, phase: int, rows: pd.DataFrame) -> tuple[list[str], list[str], Layout, Measured]:
-        """Return what `layout` does, and the results. Arms that no look is about come last: their spreads count, as in
-        the tables, so that both say the same of an effect.
-        """
+        """Return what `layout` does, and the results; arms that no look is about come last, as their spreads count."""
         names, owners, layout = self.layout(phase, rows)
         around = rows[rows["environment"] == self.main]
         about = [*_SHARED, *names]
@@ -207,7 +181,7 @@ class Looked:
     ) -> dict[str, int]:
         """By arm that looks are about, how many runs it is to have."""
         names, owners, layout, results = self.seen(phase, rows)
-        present = np.array([_MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
+        present = np.array([MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
         counts = next_seeds(layout, results, present, self.bar)
         return dict(zip([*_SHARED, *names], map(int, counts), strict=True))
 
@@ -258,10 +232,7 @@ _GAIN, _LEARNING, _STILL = 0.25, 0.05, 0.015
 
 
 def expected_trainings(looked: Looked) -> int:
-    """Return the mean over studies in which one hypothesis is the cause, each in turn, and the check sees it.
-
-    All phases are run.
-    """
+    """Return the mean over studies in which one hypothesis is the cause, each in turn, and the check sees it; all phases are run."""
     names, owners, layout = looked.layout(looked.highest_phase, NOTHING)
     if not owners:
         return looked.trainings(replace(looked, gated=False).first().seeds)

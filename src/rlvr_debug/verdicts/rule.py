@@ -26,8 +26,9 @@ STATUSES = (
     *("explained_costs_nothing", "invalidated", "not_applicable"),
 )
 FIRST = 2  # seeds at the first look: of fewer no spread is known
-# of a mechanism
+# of a mechanism, which is present, absent, or None where that is not known
 PRESENT, UNTESTED, ABSENT = 1, 0, -1
+MECHANISMS = {True: PRESENT, None: UNTESTED, False: ABSENT}
 # of the case's failure: the control does better by at least the minimum effect, or surely by less
 SHOWN, OPEN, REFUTED = 1, 0, -1
 
@@ -41,12 +42,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Bar:
-    """What an effect is held to.
-
-    alpha: error rate of finding an effect, over all arms that are corrected together; clearing: of holding one for
-    smaller than it is, for each arm; minimum: the smallest effect that matters, in held-out reward. spending: where a
-    study is looked at several times, the share of alpha that each look spends, from the one at two seeds on.
-    """
+    """What an effect is held to: error rates of finding and of clearing one, the smallest that matters, and each look's share of alpha."""
 
     alpha: float
     minimum: float
@@ -75,6 +71,10 @@ class Measured:
     def of_first(cls, gains: Floats, seeds: NDArray[np.int64]) -> Measured:
         """Return what each arm's first seeds say. gains: (..., arms, seeds, 2), sampled and greedy; seeds: (..., arms)."""
         return cls(*(first_of(gains[..., n], seeds) for n in range(2)))
+
+    def of(self, arms: Any) -> Measured:
+        """Those of some arms: an index of the last axis."""
+        return Measured(self.sampled.of(arms), self.greedy.of(arms))
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,7 @@ def compare(
     tests: ArrayLike = True,
     settings_differ: ArrayLike | None = None,
 ) -> Effects:
-    """Effects of all arms that are corrected together, which are the last axis.
-
-    better, worse: the sides of each arm such that a cause's effect is positive.
-    tests: (..., arms), whether the sides are different runs. Where they are the same the effect is 0 by
-    construction: it tests nothing, and the correction does not count it.
-    settings_differ: whether the sides have different settings, which may come to the same runs; by default `tests`.
-    """
+    """Return the effects of all arms that are corrected together, on the last axis; `tests`: whether the two sides are different runs."""
     a, b, minimum = better.sampled, worse.sampled, bar.minimum
     effect, greedy, p = np.broadcast_arrays(
         a.mean - b.mean, better.greedy.mean - worse.greedy.mean, welch_p(a, b)
@@ -175,10 +169,7 @@ def unfailing(control: Mapping[Any, Any], bar: Bar) -> bool:
 
 
 def status(fails: ArrayLike, effects: Effects, mechanism: ArrayLike) -> NDArray[np.str_]:
-    """Return a hypothesis' status, by the lattice of evidence (docs/verdicts.md).
-
-    fails: SHOWN, OPEN or REFUTED; mechanism: PRESENT, UNTESTED or ABSENT; effects: of its arms. All (...).
-    """
+    """Return a hypothesis' status, by the lattice of evidence (docs/verdicts.md), from the effects of its arms."""
     shown, refuted = np.equal(fails, SHOWN), np.equal(fails, REFUTED)
     present, absent = np.equal(mechanism, PRESENT), np.equal(mechanism, ABSENT)
     known, null = effects.known.all(-1), effects.equivalent.all(-1)
@@ -218,19 +209,13 @@ def in_words(name: str) -> str:
 
 
 def in_answer(verdict: Mapping[Any, Any]) -> bool:
-    """Return a key by which verdicts are sorted: what no hypothesis names comes first where an effect locates it.
-
-    verdict: its row of verdicts.csv.
-    """
+    """Return a key by which verdicts are sorted: what no hypothesis names comes first where an effect locates it."""
     located = verdict["status"] == "located_not_explained"
     return not (located and is_unnamed(str(verdict["hypothesis"])))
 
 
 def learns(arm: Mapping[Any, Any], minimum_effect: float) -> bool | None:
-    """Return whether the arm gains at least the minimum over its baseline, None where that is unclear.
-
-    arm: a row of arms.csv.
-    """
+    """Return whether the arm, a row of arms.csv, gains at least the minimum over its baseline; None where that is unclear."""
     if arm["gain_low"] > 0 and arm["gain"] >= minimum_effect:
         return True
     return False if arm["gain_high"] < minimum_effect else None

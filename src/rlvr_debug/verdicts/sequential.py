@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlvr_debug.verdicts.moderation import moves, priors, squeezed
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     FIRST,
@@ -35,7 +34,7 @@ from rlvr_debug.verdicts.rule import (
     compare,
     failure,
 )
-from rlvr_debug.verdicts.statistics import Floats, Sample
+from rlvr_debug.verdicts.statistics import Floats, Sample, moves, priors, squeezed
 
 CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
 MOST, LARGEST = 6, 8  # seeds at the last look: of an arm, and of the case and the control
@@ -48,10 +47,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Layout:
-    """The intervention arms of causes: which are alone, and the number of each one's hypothesis. Both (arms,).
-
-    counted: of all that results are of, (2 + arms + others,), whether its runs are not those of another, too.
-    """
+    """The arms of causes: which are alone, and the number of each one's hypothesis; counted: whether their runs are not another's."""
 
     alone: Bools
     owner: Ints
@@ -84,17 +80,13 @@ def looked(bar: Bar) -> Bar:
 def effects_of_all(
     layout: Layout, results: Measured, bar: Bar, seeds: int = 0
 ) -> tuple[Ints, Effects]:
-    """Return whether the case fails, and the effects of all arms. results: (..., 2 + arms + others).
-
-    The case is first, the control second. After the arms others may follow, of which nothing but the spread counts. An
-    arm of no seeds is not counted. seeds: had all that ran so many.
-    """
+    """Return whether the case fails, and the effects of all arms; results: of case, control, arms, and others whose spread counts."""
     sides = _moderated(layout, results, bar, seeds)
     better = np.where(layout.alone, CONTROL, layout.places)
     worse = np.where(layout.alone, layout.places, CASE)
     ran = results.sampled.seeds[..., layout.places] > 0
-    effects = compare(_at(sides, better), _at(sides, worse), bar, ran)
-    mended = compare(_at(sides, [CONTROL]), _at(sides, [CASE]), bar)
+    effects = compare(sides.of(better), sides.of(worse), bar, ran)
+    mended = compare(sides.of([CONTROL]), sides.of([CASE]), bar)
     return failure(mended), effects
 
 
@@ -111,22 +103,8 @@ def _moderated(layout: Layout, results: Measured, bar: Bar, seeds: int = 0) -> M
     return Measured(drawn(results.sampled), drawn(results.greedy))
 
 
-def _at(found: Measured, places: Ints | list[int]) -> Measured:
-    def those(one: Sample) -> Sample:
-        freedom: Floats = one.degrees
-        at = (..., places)
-        return Sample(one.mean[at], one.sd[at], one.seeds[at], freedom[at])
-
-    return Measured(those(found.sampled), those(found.greedy))
-
-
 def next_seeds(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> Ints:
-    """Return how many seeds each arm is to have, (..., 2 + arms): as many as it has where nothing more is to run.
-
-    results: of the case, the control, all arms and others, (..., 2 + arms + others), as effects_of_all has them; of no
-    seeds where an arm did not run. mechanism: by hypothesis, (..., hypotheses). Called again with what then has run it ends, after at most MOST seeds of an arm
-    and LARGEST of the case and the control.
-    """
+    """Return how many seeds case, control and each arm are to have, as many as they have where nothing more is to run."""
     has = results.sampled.seeds
     own, shared = has[..., layout.places], has[..., :ARMS]
     fails, effects = effects_of_all(layout, results, looked(bar))
@@ -159,16 +137,12 @@ def _wanted(
 def _reproduced(layout: Layout, results: Measured, bar: Bar, effects: Effects) -> Bools:
     """Return whether an arm alone fails as the case does: then there is nothing left that only repairs would show."""
     sides = _moderated(layout, results, bar)
-    as_case = compare(_at(sides, layout.places), _at(sides, [CASE]), bar)
+    as_case = compare(sides.of(layout.places), sides.of([CASE]), bar)
     return np.asarray((layout.alone & effects.large & as_case.equivalent).any(-1))
 
 
 def _shared(layout: Layout, target: Ints, wanted: Bools, spreads: Floats) -> Ints:
-    """Seeds of the case and of the control, which several arms are compared with: as many times the arms' as makes the
-    errors smallest for the runs, the root of their number times the ratio of the spreads; from once to 1.5 times.
-
-    spreads: (..., 2 + arms + others).
-    """
+    """Return the seeds of the case and of the control that make errors smallest for the runs: from once to 1.5 times the arms'."""
     seeds = []
     for place, alone in ((CASE, False), (CONTROL, True)):
         those = wanted & (layout.alone == alone)
@@ -187,10 +161,7 @@ def _closed(effects: Effects, absent: Bools) -> Bools:
 
 
 def run_out(layout: Layout, gains: Floats, mechanism: Ints, bar: Bar) -> Ints:
-    """Return the seeds of each arm when nothing more is to run, (studies, 2 + arms), where runs gain that.
-
-    gains: (studies, 2 + arms, seeds, 2), sampled and greedy; mechanism: (studies, hypotheses).
-    """
+    """Return the seeds of each arm, (studies, 2 + arms), when nothing more is to run, where runs gain that."""
     has = np.zeros(gains.shape[:2], dtype=int)
     going = np.arange(len(has))
     while going.size:

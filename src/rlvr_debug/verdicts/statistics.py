@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,10 +28,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Sample:
-    """All that a t test asks of an arm. All broadcast; the spread of one seed is NaN.
-
-    freedom: the degrees of freedom of the spread; None: one less than the seeds.
-    """
+    """All that a t test asks of an arm; the spread of one seed is NaN; freedom: None for one less than the seeds."""
 
     mean: Floats
     sd: Floats
@@ -40,6 +38,11 @@ class Sample:
     @property
     def degrees(self) -> Floats:
         return np.asarray(self.seeds - 1.0) if self.freedom is None else self.freedom
+
+    def of(self, arms: Any) -> Sample:
+        """Those of some arms: an index of the last axis."""
+        at = (..., arms)
+        return Sample(self.mean[at], self.sd[at], self.seeds[at], self.degrees[at])
 
 
 def sample(values: ArrayLike) -> Sample:
@@ -139,11 +142,7 @@ def _p(a: Sample, b: Sample, difference: float, alternative: str) -> Floats:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Adjusted p values (Holm 1979) over the last axis, in the given order. NaN is no test: it is not
-    counted, and adjusted to 1.
-
-    statsmodels' multipletests corrects one study a call; this one thousands.
-    """
+    """Return p values adjusted (Holm 1979) over the last axis, of thousands of studies at once; NaN is no test, and becomes 1."""
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, axis=-1)  # NaN last
     left = np.isfinite(p).sum(-1, keepdims=True) - np.arange(p.shape[-1])
@@ -151,3 +150,109 @@ def holm(p_values: ArrayLike) -> Floats:
     adjusted = np.empty_like(p)
     np.put_along_axis(adjusted, order, np.maximum.accumulate(scaled, axis=-1), -1)
     return np.asarray(np.fmin(adjusted, 1.0))
+
+
+# --- spreads over seeds that borrow from the other arms
+
+
+Bools = NDArray[np.bool_]
+_STEPS = 50  # of Newton's method, which takes about five
+_BORROWED = 3  # the share that an arm borrows of what the others know is one of so many
+_LEAST = (
+    1e-2  # of the median variance: the least that one counts as, as two seeds may come out alike
+)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The pooled variance, the degrees of freedom that it is worth (0: none, infinite: all spread alike), and those it was fitted to."""
+
+    variance: Floats
+    freedom: Floats
+    pooled: Floats
+
+
+def trigamma_inverse(x: ArrayLike) -> Floats:
+    """Return y with trigamma(y) = x, for x above 0, by Newton's method on 1 / trigamma (Smyth 2004, appendix)."""
+    x = np.asarray(x, dtype=float)
+    y = 0.5 + 1 / x
+    for _ in range(_STEPS):
+        value = special.polygamma(1, y)
+        step = value * (1 - value / x) / special.polygamma(2, y)
+        y = y + step
+        if not (np.abs(step) > 1e-10 * y).any():
+            break
+    # beyond these the rounding of trigamma ends it
+    return np.asarray(np.where(x > 1e7, 1 / np.sqrt(x), np.where(x < 1e-6, 1 / x, y)))
+
+
+def fit_prior(arms: Sample, members: ArrayLike) -> Prior:
+    """Fit the prior of the members, on the last axis, which stays; fewer than two arms with spreads have none."""
+    sd, own = np.broadcast_arrays(arms.sd, arms.degrees)
+    used = np.asarray(members) & np.isfinite(sd) & (own > 0)
+    count = used.sum(-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        variance = np.where(used, sd**2, np.nan)
+        least = _LEAST * _median(variance)
+        variance = np.where(used, np.fmax(variance, least), np.nan)
+        half = np.where(used, own / 2, np.nan)
+        logs = np.log(variance) - special.digamma(half) + np.log(half)
+        mean = _mean(logs, count)
+        excess = np.nansum((logs - mean) ** 2, -1, keepdims=True) / (count - 1)
+        excess = excess - _mean(special.polygamma(1, np.where(used, half, 1.0)), count, used)
+        freedom = 2 * trigamma_inverse(np.where(excess > 0, excess, 1.0))
+    pooled = np.where(used, own, 0).sum(-1, keepdims=True).astype(float)
+    with np.errstate(all="ignore"):
+        shared = np.nansum(np.where(used, own * variance, 0), -1, keepdims=True) / pooled
+    known = (count > 1) & (least > 0)
+    return Prior(
+        np.where(known, shared, 0.0),
+        np.where(known, np.where(excess > 0, freedom, np.inf), 0.0),
+        pooled,
+    )
+
+
+def _median(values: Floats) -> Floats:
+    """Over the last axis, which stays; NaN counts for nothing, and 0 is that of nothing."""
+    ordered = np.sort(values, -1)  # NaN last
+    count = np.isfinite(values).sum(-1, keepdims=True)
+    lower, upper = (np.clip(index, 0, None) for index in ((count - 1) // 2, count // 2))
+    upper = np.minimum(upper, values.shape[-1] - 1)
+    found = (np.take_along_axis(ordered, lower, -1) + np.take_along_axis(ordered, upper, -1)) / 2
+    return np.where(count > 0, found, 0.0)
+
+
+def _mean(values: Floats, count: NDArray[np.int64], used: ArrayLike = True) -> Floats:
+    return np.asarray(np.nansum(np.where(used, values, 0.0), -1, keepdims=True) / count)
+
+
+def moves(gain: Floats, minimum: float) -> Bools:
+    """Return which arms are at least half of the minimum effect away from where training began."""
+    return np.asarray(np.abs(gain) >= minimum / 2)
+
+
+def priors(arms: Sample, moving: ArrayLike, counted: ArrayLike = True) -> Prior:
+    """Return each arm's prior, (..., arms): that of the arms that move like it; counted: whose runs are not another's."""
+    moving, counted = np.asarray(moving), np.asarray(counted)
+    of_moving, of_still = (fit_prior(arms, counted & group) for group in (moving, ~moving))
+    return Prior(
+        *(
+            np.where(moving, getattr(of_moving, name), getattr(of_still, name))
+            for name in ("variance", "freedom", "pooled")
+        )
+    )
+
+
+def squeezed(arms: Sample, prior: Prior) -> Sample:
+    """Return the arms with variances drawn towards the prior, which is worth at most a third of what the other arms have."""
+    own = arms.degrees
+    worth = np.minimum(prior.freedom, np.maximum(prior.pooled - own, 0) / _BORROWED)
+    known = np.isfinite(arms.sd) & (own > 0)
+    with np.errstate(all="ignore"):
+        variance = (worth * prior.variance + own * arms.sd**2) / (worth + own)
+    return Sample(
+        arms.mean,
+        np.where(known, np.sqrt(variance), np.nan),
+        arms.seeds,
+        np.where(known, worth + own, 0.0),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rlvr_debug.verdicts.looks import Look
 from rlvr_debug.verdicts.rule import Bar, in_answer
 from rlvr_debug.verdicts.sequential import looked
 from rlvr_debug.verdicts.statistics import slope_estimate
+from rlvr_debug.verdicts.unchanged import whole_run
 
 _AGAINST_CONTROL = ("case", "alone", "random_reward")
 
@@ -115,10 +116,19 @@ def _folder(run: Run, results: Path) -> Path:
     return results / "runs" / run.name
 
 
+@dataclass(frozen=True)
+class Judged:
+    """The tables runs, curves and arms, the verdicts, and what they follow from."""
+
+    tables: dict[str, pd.DataFrame]
+    verdicts: list[Verdict]
+    evidence: Evidence
+
+
 def judge(
     runs: Sequence[Run], slugs: Sequence[str], settings: Mapping[str, Any], results: Path
-) -> tuple[dict[str, pd.DataFrame], list[Verdict]]:
-    """Return the tables runs, curves and arms, and the verdicts."""
+) -> Judged:
+    """Judge these hypotheses by the results of these runs."""
     alpha = settings["alpha"]
     bar = Bar.of(alpha, settings["minimum_effect"])
     if settings.get("design") == "sequential":
@@ -133,9 +143,10 @@ def judge(
         arms[name] = [float(getattr(slopes[arm], end)) for arm in arms["arm"]]
     arms["trained_as"] = arms["arm"].map({run.arm: run.trained_as for run in runs})
     check, same = read_json(results / "check.json"), settings.get("unchanged", ())
-    evidence = Evidence(check, arms, run_rows, settings["training"], same)
-    verdicts = decide(slugs, evidence, bar)
-    return {"runs": run_rows, "curves": curves, "arms": arms}, verdicts
+    lasting = whole_run(runs, results)
+    evidence = Evidence(check, arms, run_rows, settings["training"], same, lasting)
+    tables = {"runs": run_rows, "curves": curves, "arms": arms}
+    return Judged(tables, decide(slugs, evidence, bar), evidence)
 
 
 def validated(verdicts: Sequence[Verdict]) -> list[str]:
@@ -151,14 +162,9 @@ def write_tables(
     settings: Mapping[str, Any],
     results: Path,
 ) -> None:
-    """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json under `results`.
-
-    runs: those that the last look chose; phases: by slug of hypothesis; unmapped: by slug, why arms of it are not run
-    (arms.unmapped). settings: params.yaml's `verdicts`, the case's `environment` and `training`, and the arms that are
-    `unchanged` (study/unchanged.py).
-    """
-    judged, verdicts = judge(runs, sorted(phases), settings, results)
-    arms = judged["arms"]
+    """Write tables/{runs,arms,curves,verdicts}.csv and metrics.json of the runs that the last look chose."""
+    judged = judge(runs, sorted(phases), settings, results)
+    arms, verdicts = judged.tables["arms"], judged.verdicts
     if last.causes:
         why = f"not run: phase {last.phase} found a cause ({', '.join(last.causes)})"
         verdicts = [
@@ -174,11 +180,11 @@ def write_tables(
     verdicts = sorted(verdicts, key=lambda v: in_answer(vars(v)))
     # with its columns where nothing is tested
     rows = pd.DataFrame(verdicts, columns=[field.name for field in fields(Verdict)])
-    for name, table in {**judged, "verdicts": rows}.items():
+    for name, table in {**judged.tables, "verdicts": rows}.items():
         text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
         write_text(results / "tables" / f"{name}.csv", text)
     rewards = ["baseline_reward", "baseline_reward_greedy"]
-    baselines = judged["runs"].groupby("environment")[rewards].mean()
+    baselines = judged.tables["runs"].groupby("environment")[rewards].mean()
     write_json(
         results / "metrics.json",
         {

@@ -1,7 +1,7 @@
-"""Which arms change nothing, and need not be trained: to the byte each would be the runs of the case or of the control.
+"""What whole runs of the case and the control say of stages, which they compute as the other one has them too (grpo/shadow.py).
 
-Only arms that differ in stages alone: a changed setting is always trained. While the case and the control are trained,
-their stages are computed as the other one has them too (grpo/shadow.py); what is not compared there is trained.
+An arm that differs in stages alone, and in no step, would be those runs to the byte: it is not trained. And what the
+check sees of a stage in three steps is known of all steps where the case's runs compared it.
 """
 
 from __future__ import annotations
@@ -62,5 +62,18 @@ def unchanged(comparing: Comparing, results: Path) -> list[dict[str, Any]]:
 def _same_in(folder: Path, faults: set[str]) -> bool:
     """Return whether these faults, planted or mended, came to something else in no step of a run."""
     path = folder / SHADOW
-    parted = read_json(path)["parted"] if path.is_file() else {}
+    if not path.is_file():
+        return False
+    parted = read_json(path)["parted"]
     return all(fault in parted and parted[fault] is None for fault in faults)
+
+
+def whole_run(runs: Sequence[Run], results: Path) -> set[str]:
+    """Return the hypotheses of which no stage that an arm swaps came to something else in any step of the case's runs."""
+    first = {run.arm: run for run in reversed(runs)}
+    swapped: dict[str, set[str]] = {}
+    for run in first.values():
+        other = first["control" if run.design == "alone" else "case"]
+        swapped.setdefault(run.hypothesis, set()).update({*run.faults} ^ {*other.faults})
+    case = [results / "runs" / run.name for run in runs if run.arm == "case"]
+    return {slug for slug, faults in swapped.items() if all(_same_in(one, faults) for one in case)}

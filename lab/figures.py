@@ -96,22 +96,22 @@ def _blind(name: str, mode: str) -> str:
 
 
 def right_table() -> str:
-    """Return README's table: how often each door is right, and how often it blames a healthy run."""
+    """Return README's table: how often each command is right, and how often it blames a healthy run."""
     kinds, first, _, blamed = _mistakes()["held out, without them"][:4]
     rows = [
-        ["log", f"{first} of {kinds} kinds of mistake, which it was never tuned on", blamed],
+        ["`diagnose`", f"{first} of {kinds} kinds of mistake that it was never tuned on", blamed],
         [
-            "check",
+            "`check`",
             f"{_placed()} planted faults, in scripts that it was improved on",
             f"{_flagged('settings')}; 21 before it was improved on them",
         ],
         [
-            "study",
+            "a study",
             f"{_WHOLE_STUDIES} repeats of the shipped study: both causes and no other",
             f"{_blind('false', 'all')}, in version 0.1",
         ],
     ]
-    return _markdown(["door", "names the right cause or place first", "blames a healthy run"], rows)
+    return _markdown(["", "names the right cause or place first", "blames a healthy run"], rows)
 
 
 def mistakes_table() -> str:

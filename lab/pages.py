@@ -68,9 +68,9 @@ def _described(hypothesis: Hypothesis, arms: Mapping[str, object]) -> str:
         f"{hypothesis.claim} {hypothesis.explanation}",
         "",
         *([] if place.startswith("None claimed") else [f"- **Where.** {place}"]),
-        f"- **Tested by.** {hypothesis.methods} Arms: {', '.join(f'`{name}`' for name in arms)}.",
-        f"- **Validated when.** {hypothesis.success}",
-        f"- **Cleared when.** {hypothesis.invalidation}",
+        f"- **Test.** {hypothesis.methods} Arms: {', '.join(f'`{name}`' for name in arms)}.",
+        f"- **Validated.** {hypothesis.success}",
+        f"- **Cleared.** {hypothesis.invalidation}",
         f"- **Then.** {hypothesis.next_steps}",
     )
     return "\n".join(lines)

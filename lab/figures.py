@@ -207,7 +207,7 @@ def found_text() -> str:
     """Return README's sentence on the released trainer."""
     arms = _arms("results/releases/verifiers-0.1.3")
     return (
-        f"As it is, held-out reward changes by {_of(arms, 'case', _GAIN)}; with three patches it gains "
+        f"Unpatched, held-out reward changes by {_of(arms, 'case', _GAIN)}; with three patches it gains "
         f"{_of(arms, 'control', _GAIN)}."
     )
 

@@ -124,7 +124,7 @@ def segments_table() -> str:
         does = (
             own.splitlines()[0].removeprefix("Yield ").removeprefix(f"{segment.name}: ").rstrip(".")
         )
-        causes = ", ".join(f"`{slug}`" for slug in causes_of(segment.name)) or "what it says"
+        causes = ", ".join(f"`{slug}`" for slug in causes_of(segment.name)) or "itself"
         lines.append(f"| {segment.name} | {does} | {causes} |")
     return "\n".join(lines)
 
@@ -135,7 +135,7 @@ def consequences_table() -> str:
     lines = ["| consequence | bound | speaks for |", "| --- | --- | --- |"]
     for name, text in read_yaml(file).items():
         causes = [slug for slug in hypothesis_names() if name in consequences_for(slug)]
-        says = ", ".join(f"`{slug}`" for slug in causes) or "what it says"
+        says = ", ".join(f"`{slug}`" for slug in causes) or "itself"
         lines.append(f"| {name} | {_cell(text['bound'])} | {says} |")
     return "\n".join(lines)
 

@@ -315,7 +315,7 @@ def test_the_threads_name_segments_and_checks_that_there_are() -> None:
         *(variant.name for segment in SEGMENTS for variant in variants_of(segment.name)),
         *(check.name for check in log_checks()),
         *hypothesis_names(),
-        *("tool_calls", "as it is set"),
+        *("tool_calls", "Settings"),
     }
     with (DOCS / "threads.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

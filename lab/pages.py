@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import get_args, get_type_hints
@@ -21,7 +22,6 @@ from rlvr_debug.causes import (
     hypothesis_names,
     load_hypothesis,
     load_variant,
-    phase_of,
     stage_of,
     variant_names,
 )
@@ -59,31 +59,35 @@ def hypotheses_text() -> str:
 
 
 def _described(hypothesis: Hypothesis, arms: Mapping[str, object]) -> str:
-    others = ", ".join(f"`{slug}`" for slug in hypothesis.alternatives)
     # where somebody's code has it; most causes have no line of the release that the case comes from
     place = hypothesis.root_cause.removeprefix("None known in verifiers 0.1.3. Elsewhere: ")
-    phase = phase_of(hypothesis.slug, hypothesis_names())
     lines = (
         f"### {hypothesis.slug}",
         "",
-        f"*{hypothesis.number}, {hypothesis.kind}, {hypothesis.priority}, phase {phase}.* "
+        f"*{hypothesis.number}, {hypothesis.kind}, {hypothesis.priority}.* "
         f"{hypothesis.claim} {hypothesis.explanation}",
         "",
         *([] if place.startswith("None claimed") else [f"- **Where.** {place}"]),
-        f"- **Tested by.** {hypothesis.methods} Arms: {', '.join(f'`{name}`' for name in arms)}.",
-        f"- **Validated when.** {hypothesis.success}",
-        f"- **Cleared when.** {hypothesis.invalidation}",
-        f"- **Then.** {hypothesis.next_steps}" + (f" If cleared, see {others}." if others else ""),
+        f"- **Test.** {hypothesis.methods} Arms: {', '.join(f'`{name}`' for name in arms)}.",
+        f"- **Validated.** {hypothesis.success}",
+        f"- **Cleared.** {hypothesis.invalidation}",
+        f"- **Then.** {hypothesis.next_steps}",
     )
     return "\n".join(lines)
 
 
-def log_checks_table() -> str:
-    """Return a table of every check of a log, in the order of equal findings."""
-    lines = ["| check | speaks for | fine while |", "| --- | --- | --- |"]
-    return "\n".join(
-        [*lines, *(f"| {c.name} | `{c.slug}` | {c.threshold} |" for c in log_checks())]
-    )
+def _cell(text: str) -> str:
+    """Return a text as a cell of a table, in which a bar would begin the next one."""
+    return text.replace("|", r"\|")
+
+
+def log_checks_text() -> str:
+    """Return a list of every check of a log for each cause, in the order of equal findings."""
+    lists = []
+    for slug, checks in itertools.groupby(log_checks(), key=lambda check: check.slug):
+        rows = [f"- {check.name}: {check.threshold}" for check in checks]
+        lists.append("\n".join([f"`{slug}`", "", *rows]))
+    return "\n\n".join(lists)
 
 
 def stages_table() -> str:
@@ -91,7 +95,7 @@ def stages_table() -> str:
     lines = ["| stage | what the right one returns, or does |", "| --- | --- |"]
     for name, function in vars(Stages()).items():
         names = ", ".join(inspect.signature(function).parameters)
-        does = str(function.__doc__).splitlines()[0].replace("|", r"\|")
+        does = _cell(str(function.__doc__).splitlines()[0].removeprefix("Return "))
         lines.append(f"| `{name}({names})` | {does} |")
     return "\n".join(lines)
 
@@ -107,7 +111,7 @@ def faults_table() -> str:
         # ours end with the rows of a table of known bugs; somebody else's variant need not
         source = re.split(r"[;.]\s+(?:rows?\s.*?|None)\sof\s+known bugs|\n\n", rest)[0].rstrip(".")
         cells = (f"`{name}`", f"`{stage_of(name)}`", cause_of(name), what, source)
-        said = " | ".join(" ".join(cell.split()).replace("|", r"\|") for cell in cells)
+        said = " | ".join(_cell(" ".join(cell.split())) for cell in cells)
         lines.append(f"| {said} |")
     return "\n".join(lines)
 
@@ -120,7 +124,7 @@ def segments_table() -> str:
         does = (
             own.splitlines()[0].removeprefix("Yield ").removeprefix(f"{segment.name}: ").rstrip(".")
         )
-        causes = ", ".join(f"`{slug}`" for slug in causes_of(segment.name)) or "what it says"
+        causes = ", ".join(f"`{slug}`" for slug in causes_of(segment.name)) or "itself"
         lines.append(f"| {segment.name} | {does} | {causes} |")
     return "\n".join(lines)
 
@@ -131,8 +135,8 @@ def consequences_table() -> str:
     lines = ["| consequence | bound | speaks for |", "| --- | --- | --- |"]
     for name, text in read_yaml(file).items():
         causes = [slug for slug in hypothesis_names() if name in consequences_for(slug)]
-        says = ", ".join(f"`{slug}`" for slug in causes) or "what it says"
-        lines.append(f"| {name} | {text['bound']} | {says} |")
+        says = ", ".join(f"`{slug}`" for slug in causes) or "itself"
+        lines.append(f"| {name} | {_cell(text['bound'])} | {says} |")
     return "\n".join(lines)
 
 
@@ -140,7 +144,7 @@ def consequences_table() -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/hypotheses.md": {"hypotheses": hypotheses_text},
     "docs/checks.md": {
-        "log-checks": log_checks_table,
+        "log-checks": log_checks_text,
         "segments": segments_table,
         "consequences": consequences_table,
     },

@@ -11,7 +11,7 @@ from rlvr_debug.study.model import Params
 
 # what cases and arms change is described where it stands in full; shares of hops and steps need no row each
 _ELSEWHERE = ("training", "rollouts", "hops", "steps")
-_BY_ENVIRONMENT = ("data", "environments")
+_BY_ENVIRONMENT = ("base_models", "data", "environments")
 _LIMITS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -56,18 +56,21 @@ def parameters_text() -> str:
 
 
 def _shared(rows: list[list[str]]) -> Iterator[list[str]]:
-    """Yield the rows of environments; those that all of them have once, with `<environment>` for the name."""
+    """Yield the rows of environments; those that all of them have once, with `<environment>` for the name.
+
+    The row of an environment itself is left out where it only names a block of keys.
+    """
     split = [(*row[0].strip("`").partition("."), row) for row in rows]
     environments = {name for name, dot, _, _ in split if not dot}
     alike: dict[tuple[str, ...], list[list[str]]] = {}
-    for _, _, key, row in split:
-        alike.setdefault((key, row[1], row[3]), []).append(row)
+    for _, dot, key, row in split:
+        alike.setdefault((dot + key, row[1], row[3]), []).append(row)
     apart = []
     for (key, values, said), group in alike.items():
-        if key and len(group) == len(environments):
+        if len(group) == len(environments):
             defaults = " or ".join(dict.fromkeys(row[2] for row in group))
-            yield [f"`<environment>.{key}`", values, defaults, said]
-        else:
+            yield [f"`<environment>{key}`", values, defaults, said]
+        elif key or values:
             apart += group
     yield from sorted(apart)
 
@@ -110,6 +113,8 @@ def _values(node: Mapping[str, Any]) -> str:
     if "enum" in node:
         return ", ".join(f"`{value}`" for value in node["enum"])
     limits = [text.format(f"{node[key]:g}") for key, text in _LIMITS.items() if key in node]
+    if node.get("default") is not None:  # which shows the type
+        return ", ".join(limits)
     kinds = [one.get("type", "") for one in node.get("oneOf", node.get("anyOf", [node]))]
     return ", ".join([" or ".join(kind for kind in kinds if kind != "null"), *limits])
 

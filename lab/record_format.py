@@ -19,7 +19,8 @@ def settings_text() -> str:
     for name, entry in schema["properties"].items():
         required = name in schema["required"]
         left_out = "an error" if required else f"`{_as_json(name, defaults[name])}`"
-        lines.append(f"| `{name}` | {entry['description']} | {_values(entry)} | {left_out} |")
+        values = _values(entry, plain=not required and defaults[name] is not None)
+        lines.append(f"| `{name}` | {entry['description']} | {values} | {left_out} |")
     return "\n".join(lines)
 
 
@@ -27,18 +28,16 @@ def _as_json(name: str, default: object) -> str:
     return "{}" if name == "template_options" else json.dumps(default)
 
 
-def _values(entry: Mapping[str, Any]) -> str:
-    """Return the values that a schema allows, in words."""
+def _values(entry: Mapping[str, Any], plain: bool) -> str:
+    """Return the values that a schema allows, in words; without their type where it is `plain` from what stands beside."""
     if "enum" in entry:
         return ", ".join(f"`{json.dumps(each)}`" for each in entry["enum"])
     kinds = {"integer": "whole number", "number": "number", "boolean": "true or false"}
     kinds |= {"string": "text", "array": "list", "object": "object", "null": "null"}
     parts = entry.get("anyOf", [entry])
-    said = " or ".join(kinds[each.get("type", "object")] for each in parts)  # a part is an object
+    kind = "" if plain else " or ".join(kinds[each.get("type", "object")] for each in parts)
     limits = {name: value for each in parts for name, value in each.items()}
     least, most = limits.get("minimum"), limits.get("maximum")
-    if least is not None and most == 1:
-        return f"{said} from {least:g} to {most:g}"
     if least is not None:
-        return f"{said} from {least:g}"
-    return f"{said} above 0" if "exclusiveMinimum" in limits else said
+        kind += f" from {least:g}" + (f" to {most:g}" if most == 1 else "")
+    return (f"{kind} above 0" if "exclusiveMinimum" in limits else kind).strip()

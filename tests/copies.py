@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -42,9 +43,19 @@ def project(folder: Path) -> Path:
     subprocess.run(
         ["bash", "-ec", setup], cwd=folder, env={**environment(folder), **given}, check=True
     )
+    (folder / "train.log").write_text(_printed("schedule-ended"), encoding="utf-8")
     # else it would install into the environment that the tests run in
     assert "pip" not in dry("docs", folder) + dry("plan", folder)
     return folder
+
+
+def _printed(name: str) -> str:
+    """What a run of tests/logs printed while it ran: a dictionary of texts for each row."""
+    state = json.loads((ROOT / "tests" / "logs" / name / "trainer_state.json").read_text("utf-8"))
+    rows = (
+        {key: f"{row[key]:.4g}" for key in row if key != "step"} for row in state["log_history"]
+    )
+    return "".join(f"{row}\n" for row in rows)
 
 
 def environment(root: Path) -> dict[str, str]:

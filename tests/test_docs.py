@@ -252,8 +252,7 @@ def test_a_command_does_what_its_page_says(
 
 def test_the_diagnosis_that_the_readme_shows_is_what_is_said(original: Path) -> None:
     text = pages()["README.md"]
-    [log] = re.findall(r"Of a shipped log, `([^`]+)`", text)
-    done = call(f"rlvr-debug diagnose {log}", original)
+    done = call("rlvr-debug diagnose train.log", original)
     assert next(body for language, body in BLOCK.findall(text) if language == "text") in done.stdout
 
 
@@ -316,7 +315,7 @@ def test_the_threads_name_segments_and_checks_that_there_are() -> None:
         *(variant.name for segment in SEGMENTS for variant in variants_of(segment.name)),
         *(check.name for check in log_checks()),
         *hypothesis_names(),
-        *("tool_calls", "as it is set"),
+        *("tool_calls", "Settings"),
     }
     with (DOCS / "threads.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -202,19 +202,6 @@ def test_a_mistake_in_a_new_cause_is_one_line_that_names_file_and_key(
     assert said in done.stderr
 
 
-def test_the_log_check_that_is_shown_is_that_of_the_example() -> None:
-    files = [ROOT / "examples" / "skipped_steps" / name for name in ("cause.yaml", "log_checks.py")]
-    texts = [file.read_text(encoding="utf-8") for file in files]
-    shown = [
-        body for language, body in BLOCK.findall(section("A cause")) if "steps_skipped" in body
-    ]
-    shown += [body for _, body in BLOCK.findall(section("A cause")) if "log_checks:" in body]
-    function, entry = shown
-    assert entry in texts[0]
-    for part in function.split("\n\n"):
-        assert part.strip("\n") in texts[1]
-
-
 def test_the_table_of_faults_has_a_new_cause_s_variant(with_skipped: Path) -> None:
     row = next(line for line in faults_table().splitlines() if "clipped-steps-skipped" in line)
     assert row.endswith(

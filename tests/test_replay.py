@@ -22,8 +22,9 @@ from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments import SEGMENTS, loss_mask
-from rlvr_debug.replay.segments.prompt import rendered
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.segments.loss_mask import MASK
+from rlvr_debug.replay.segments.prompts import rendered
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.own.recorder import record_training
@@ -148,7 +149,7 @@ def test_a_fault_is_found_where_it_is(recorded: Recorded, fault: str) -> None:
 
 
 def test_a_prompt_of_plain_text_is_read_without_a_template(healthy: Record) -> None:
-    assert rendered(healthy, {"prompt": "1 + 1"}) == healthy.tokenizer("1 + 1")["input_ids"]
+    assert rendered(healthy, "1 + 1") == healthy.tokenizer("1 + 1")["input_ids"]
 
 
 def test_every_planted_fault_of_the_library_is_among_those_that_are_found() -> None:
@@ -342,7 +343,7 @@ def test_the_end_of_the_prompt_among_the_trained_tokens_is_seen(healthy: Record)
         }
         generation.batch = replace(batch, **moved)
     assert status(record, "tokens") == AGREES
-    finding = judge("loss mask", loss_mask.instances(record, Network.of(record)))
+    finding = judge("loss mask", MASK.instances(record, Network.of(record)))
     assert "the end of the prompt is counted" in [name.name for name in finding.names]
     assert finding.note.endswith(" prompt tokens counted")
 

@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from rlvr_debug.replay.check import Checked
     from rlvr_debug.replay.record import Record
 
-__all__ = [
-    "AGREED",
-    "COULD_NOT",
-    "DEVIATED",
-    "answer_of",
-    "answer_text",
-    "deviation_text",
-    "first_answer",
-    "later_text",
-    "status_of",
-    "timeless",
-]
-
 AGREED, COULD_NOT, DEVIATED = 0, 2, 3  # exit statuses
 _MOST = 3  # names that the sentence has
 

@@ -21,15 +21,6 @@ from rlvr_debug.errors import InputError, reason, typed
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.replay.finding import NotSeen
 
-__all__ = [
-    "Architecture",
-    "compute_plainly",
-    "read_model",
-    "read_tokenizer",
-    "write_model",
-    "write_tokenizer",
-]
-
 _OWN = {"trust_remote_code": False}
 _FILES = {**_OWN, "local_files_only": True}
 

@@ -12,8 +12,6 @@ from typing import Any
 from rlvr_debug.replay.finding import DEVIATES, FAILED, NOT_SEEN
 from rlvr_debug.replay.variants import causes_of, consequences_for, segments_for
 
-__all__ = ["Mechanism", "mechanism_of"]
-
 
 @dataclass(frozen=True)
 class Mechanism:

@@ -24,8 +24,6 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Forward, Record, Weights
 from rlvr_debug.replay.settings import Sampling
 
-__all__ = ["Network", "Precision"]
-
 EXACT = "float64"
 Precision = str  # float64, or the run's: float32, bfloat16, autocast
 _ROWS = 16  # sequences that go through the network together

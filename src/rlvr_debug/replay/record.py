@@ -21,21 +21,6 @@ from rlvr_debug.blocks import ONCE, Flag, NonNegative, Text
 from rlvr_debug.replay.declared import Own
 from rlvr_debug.replay.settings import Index, Name, Number, Part, Sampling, Settings
 
-__all__ = [
-    "TOKENS",
-    "Batch",
-    "Call",
-    "Forward",
-    "Generation",
-    "MicroBatch",
-    "ParameterGroup",
-    "Process",
-    "Record",
-    "RewardCall",
-    "Update",
-    "Weights",
-]
-
 TOKENS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "loss_mask")
 _WORDS = {"Infinity": math.inf, "-Infinity": -math.inf}
 

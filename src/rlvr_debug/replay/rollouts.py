@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.record import Batch, Call, Generation
+from rlvr_debug.replay.record import Batch, Call, Generation, Record
 from rlvr_debug.replay.settings import Settings
-
-__all__ = [
-    "Rollout",
-    "Turn",
-    "batch_of",
-    "carried",
-    "rollouts",
-    "rows_of",
-    "trained",
-    "trained_ids",
-]
 
 
 @dataclass(frozen=True)
@@ -186,3 +175,57 @@ def batch_of(generation: Generation) -> Batch:
     if generation.batch is None or not generation.batch.completion_ids.numel():
         raise NotSeen("the batch that is trained on was not seen")
     return generation.batch
+
+
+def alike_groups(generation: Generation, settings: Settings) -> list[bool]:
+    """Return of each group whether all its rollouts are the same, token by token; [] where they were not seen."""
+    try:
+        found = [tuple(each.ids) for each in rollouts(generation, settings)]
+    except NotSeen:
+        return []
+    size = settings.group_size
+    return [len(set(found[n : n + size])) == 1 for n in range(0, len(found), size)]
+
+
+# --- batches that were sampled for an earlier generation than the one that is trained on them: training runs behind
+
+
+def origins(record: Record) -> list[int]:
+    """Return of which generation each generation's batch is.
+
+    That is its own, unless all of its rows are, token by token, those of an earlier one and not of its own.
+    """
+    found = []
+    for number, generation in enumerate(record.generations):
+        before = range(number - 1, -1, -1)
+        fitting = (n for n in (number, *before) if _sampled_in(record, generation, n))
+        found.append(next(fitting, number))
+    return found
+
+
+def _sampled_in(record: Record, generation: Generation, number: int) -> bool:
+    """Return whether a generation's batch is what was sampled in this one."""
+    try:
+        batch = batch_of(generation)
+        sampled = rollouts(replace(record.generations[number], batch=batch), record.settings)
+    except NotSeen:
+        return False
+    return trained_ids(batch, sampled, record.settings.pad_id) == [each.ids for each in sampled]
+
+
+def in_time(record: Record) -> Record:
+    """Return the record with each batch at the generation that it was sampled in.
+
+    It ends before the first generation whose batch was never given out.
+    """
+    found = origins(record)
+    if found == [*range(len(found))]:
+        return record
+    pairs = zip(found, record.generations, strict=True)
+    batches = {origin: generation.batch for origin, generation in reversed([*pairs])}
+    kept = []
+    for number, generation in enumerate(record.generations):
+        if number not in batches:
+            break
+        kept.append(replace(generation, batch=batches[number]))
+    return replace(record, generations=kept)

@@ -21,13 +21,12 @@ from rlvr_debug.replay.declared import (
     knobs_declared,
 )
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise, rounding
+from rlvr_debug.replay.judge import EPSILON, Gap, Instance, Segment, elementwise, rounding
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.settings import Settings
 from rlvr_debug.replay.variants import knobs_of
 
-SEGMENT = "advantages"
 _SHAKES = 4
 _Fitted = Literal["factor", "factor of each group", "baseline"]
 _GROUPED: Mapping[str, Callable[[Tensor, int], Tensor]] = {
@@ -60,7 +59,7 @@ _THEN: Mapping[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         if generation.rewards is None:
             raise NotSeen("the rewards that were used were not seen")
@@ -79,7 +78,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(
     given: AdvantageInputs, got: Tensor, own: Own, *, fitted: _Fitted | None = None, **knobs: Any
 ) -> Gap | None:
-    if not _applies(given, knobs) or (knobs and callable(own.declared.get(SEGMENT))):
+    if not _applies(given, knobs) or (knobs and callable(own.declared.get("advantages"))):
         return None
     if fitted:
         return None if knobs or got.dim() > 1 else _fitted(given, got, own, fitted)
@@ -139,7 +138,7 @@ def _applies(given: AdvantageInputs, knobs: dict[str, Any]) -> bool:
     }
     several = rewards.shape[1] > 1
     departs = (asked.get(name) != value for name, value in knobs.items())
-    departing = any(departs) if knobs in ALGORITHMS[SEGMENT].values() else all(departs)
+    departing = any(departs) if knobs in ALGORITHMS["advantages"].values() else all(departs)
     return departing and ("only" not in knobs or (several and knobs["only"] < rewards.shape[1]))
 
 
@@ -161,8 +160,8 @@ def _with_tolerance(
     group of two the spread takes back what rewards are shaken by, and not what the mean is rounded by. Each is bound by
     the worst of its group: one may be insensitive to its inputs and still be rounded on the way.
     """
-    what = own.declared.get(SEGMENT)
-    how = Formula(**{**(knobs_declared(own, SEGMENT)), **knobs})
+    what = own.declared.get("advantages")
+    how = Formula(**{**(knobs_declared(own, "advantages")), **knobs})
 
     def found(inputs: AdvantageInputs, how: Formula = how) -> Tensor:
         if callable(what):
@@ -277,4 +276,6 @@ def _spread(values: Tensor, axis: int, biased: bool) -> Tensor:
     return (squares / (count if biased else (count - 1).clamp(min=1))).sqrt()
 
 
-KNOBS = knobs_of(_compare, Formula)
+ADVANTAGES = Segment(
+    "advantages", _instances, knobs_of(_compare, Formula), of="rollouts", pairs=True
+)

@@ -13,18 +13,17 @@ from pydantic import AllowInfNan
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import SHAKES, Gap, Instance, elementwise, shaken_by, unit_of
+from rlvr_debug.replay.judge import SHAKES, Gap, Instance, Segment, elementwise, shaken_by, unit_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
 from rlvr_debug.replay.variants import knobs_of
 
-SEGMENT = "importance weights"
 _Mode = Literal["", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     if not record.settings.importance_correction:
         return
     for number, generation in enumerate(record.generations):
@@ -141,4 +140,4 @@ def _ratio(one: Tensor, other: Tensor) -> tuple[float, float]:
     return ratio, ratio * math.hypot(*errors)
 
 
-KNOBS = knobs_of(expected_weights)
+WEIGHTS = Segment("importance weights", _instances, knobs_of(expected_weights), of="rollouts")

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.declared import ALGORITHMS
-from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.finding import NotSeen, Place
 from rlvr_debug.replay.judge import (
     SHAKES,
     Gap,
     Instance,
+    Segment,
     different,
     elementwise,
     shaken_by,
@@ -27,20 +28,11 @@ from rlvr_debug.replay.judge import (
 )
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
+from rlvr_debug.replay.segments.logprobs import places
 from rlvr_debug.replay.segments.loss_formula import TYPES, Formula, expected_loss
-from rlvr_debug.replay.segments.loss_words import (
-    described,
-    fit,
-    means,
-    numbered,
-    parts_of,
-    places_off,
-    seen,
-)
 from rlvr_debug.replay.settings import Settings
 from rlvr_debug.replay.variants import knobs_of
 
-SEGMENT = "loss"
 _Factor = Literal["update", "micro-batch", "row", "place"]
 _Fitted = Literal["kl_beta", "entropy_coef"]
 _ADDED = "log-probabilities of other sequences have a gradient too: a term is added to the loss"
@@ -49,7 +41,7 @@ _SAME = torch.tensor(
 )  # numbers by which gradients are multiplied, so near to each other, are one
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     settings = record.settings
     what = record.own.declared.get("loss")
     if settings.loss_type not in TYPES and what is None:
@@ -64,7 +56,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
         if not all(micro.given.advantages.numel() for micro in update.micro_batches):
             raise NotSeen("the advantages were not seen")
         added = any(micro.others for micro in update.micro_batches)
-        yield Instance(f"update {number + 1}", partial(_alone, added), partial(str, _ADDED))
+        yield Instance(f"update {number + 1}", partial(_alone, added), _ADDED)
         got = torch.cat([seen(micro) for micro in update.micro_batches])
         given = (record, update, got)
         yield Instance(
@@ -151,7 +143,7 @@ def _applies(record: Record, update: Update, knobs: dict[str, Any]) -> bool:
     if knobs.get("sign") == 0 and not settings.kl_beta:
         return False
     departs = (getattr(settings, name, None) != value for name, value in knobs.items())
-    return any(departs) if knobs in ALGORITHMS[SEGMENT].values() else all(departs)
+    return any(departs) if knobs in ALGORITHMS["loss"].values() else all(departs)
 
 
 def _far(record: Record, update: Update, got: Tensor, knobs: dict[str, Any]) -> bool:
@@ -221,4 +213,128 @@ def _described(record: Record, update: Update, got: Tensor) -> str:
     return described(update, got, *_with_tolerance(record, update, {}))
 
 
-KNOBS = knobs_of(_compare, Formula, Settings)
+# --- which tokens deviate, in words
+
+
+def seen(micro: MicroBatch) -> Tensor:
+    """Return the recorded gradients, [n], by log-probability and, where the loss reads them, by entropy."""
+    assert micro.grad_logprobs is not None
+    parts = [micro.grad_logprobs.double().flatten()]
+    if micro.entropies is not None:
+        seen = micro.grad_entropies
+        parts.append(
+            (torch.zeros_like(micro.entropies) if seen is None else seen).double().flatten()
+        )
+    return torch.cat(parts)
+
+
+def fit(got: Tensor, wanted: Tensor) -> float:
+    """Return the number that `wanted` is multiplied by, [n], to come nearest to `got`; 1 where all are 0."""
+    size = float(wanted.square().sum())
+    return float((got * wanted).sum()) / size if size else 1.0
+
+
+def means(values: Tensor, part: Tensor) -> Tensor:
+    """Return each value's mean over its part, [n]. part: numbers of parts, [n]."""
+    of = numbered(part)
+    total = torch.zeros(int(of.max()) + 1, dtype=values.dtype).index_add(0, of, values)
+    return (total / torch.bincount(of))[of]
+
+
+def numbered(part: Tensor) -> Tensor:
+    """Return numbers of parts, [n], without gaps from 0 on."""
+    of: Tensor = torch.unique(part, return_inverse=True)[1]
+    return of
+
+
+def parts_of(update: Update) -> dict[str, Tensor]:
+    """Return which part each of the recorded gradients is of, [n], by what parts are."""
+    found: dict[str, list[Tensor]] = {"update": [], "micro-batch": [], "row": [], "place": []}
+    rows = 0
+    for number, micro in enumerate(update.micro_batches):
+        shape, count = micro.given.completion_ids.shape, seen(micro).numel()
+        times = count // max(shape.numel(), 1)  # entropies are behind the log-probabilities
+        own = torch.arange(rows, rows + shape[0])[:, None].expand(shape).flatten()
+        places = torch.arange(shape[1])[None].expand(shape).flatten()
+        found["update"].append(torch.zeros(count).long())
+        found["micro-batch"].append(torch.full((count,), number))
+        found["row"].append(own.repeat(times))
+        found["place"].append(places.repeat(times))
+        rows += shape[0]
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+def places_off(update: Update, off: Tensor) -> tuple[Place, ...]:
+    """Return the tokens that are off, of an update's recorded gradients, [n]."""
+    found: list[Place] = []
+    start = 0
+    for micro in update.micro_batches:
+        size = seen(micro).numel()
+        own = off[start : start + micro.given.completion_ids.numel()]
+        found += places(
+            micro.generation, own.view(micro.given.completion_ids.shape), micro.given.rows
+        )
+        start += size
+    return tuple(found)
+
+
+def described(update: Update, got: Tensor, wanted: Tensor, tolerance: Tensor) -> str:
+    """Return which tokens deviate by what they are, and by what factor. All but the update are [n]."""
+    off = (got - wanted).abs() > tolerance
+    live = (wanted.abs() > tolerance) | (got.abs() > tolerance)
+    kinds = _kinds(update)
+
+    def overlap(kind: Tensor) -> float:
+        union = (off | (kind & live)).sum()
+        return float((off & kind).sum() / union.clamp(min=1))
+
+    best = max(kinds, key=lambda name: overlap(kinds[name]))
+    said = f"{int(off.sum())} of {int(live.sum())} tokens deviate: {best} ({overlap(kinds[best]):.0%} match)"
+    ratio = (got / wanted)[off]
+    ratio = ratio[ratio.isfinite()]
+    if len(ratio):
+        low, middle, high = (float(ratio.quantile(q)) for q in (0.05, 0.5, 0.95))
+        said += f", {middle:.3g} times what it should be (median; {low:.3g} to {high:.3g})"
+    return said
+
+
+def _kinds(update: Update) -> dict[str, Tensor]:
+    found: dict[str, list[Tensor]] = {}
+    count = len(update.micro_batches)
+    for place, micro in enumerate(update.micro_batches):
+        given = micro.given
+        mask = given.loss_mask.bool()
+        advantages = given.advantages
+        advantages = advantages[:, None] if advantages.dim() == 1 else advantages
+        last = mask & ~(mask.flip(1).cumsum(1).flip(1) > 1)
+        first = mask & ~(mask.cumsum(1) > 1)
+        own = {
+            "trained tokens": mask,
+            "negative advantages": mask & (advantages < 0),
+            "positive advantages": mask & (advantages > 0),
+            "the last token of sequences": last,
+            "all but the last token of sequences": mask & ~last,
+            "the first token of sequences": first,
+            "untrained tokens": ~mask,
+            "tool tokens": given.completion_mask.bool() & ~mask,
+        }
+        if count > 1:
+            own["the first micro-batch"] = mask & (place == 0)
+            own["all micro-batches but the first"] = mask & (place > 0)
+            own["the last micro-batch"] = mask & (place == count - 1)
+        for name, kind in own.items():
+            flat = kind.flatten()
+            # entropies are behind the log-probabilities, and of no kind
+            rest = torch.zeros(seen(micro).numel() - flat.numel(), dtype=torch.bool)
+            found.setdefault(name, []).append(torch.cat([flat, rest]))
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+LOSS = Segment(
+    "loss",
+    _instances,
+    knobs_of(_compare, Formula, Settings),
+    of="micro-batches",
+    pairs=True,
+    trains=True,
+)

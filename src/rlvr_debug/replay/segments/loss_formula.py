@@ -21,8 +21,6 @@ from rlvr_debug.replay.record import Batch, Generation, MicroBatch, Record, Upda
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
 
-__all__ = ["TYPES", "Formula", "expected_loss", "kl_estimate"]
-
 _RATIO = 20.0  # DPPO truncates the ratio there
 # TRL's _compute_loss knows no others
 TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.blocks import Keyed
 from rlvr_debug.errors import reason
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, OWN, Gap, Instance, in_bfloat16, rounding
+from rlvr_debug.replay.judge import EPSILON, OWN, Gap, Instance, Segment, in_bfloat16, rounding
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import ParameterGroup, Record, Update
 from rlvr_debug.replay.segments.gradient import less, norm
 from rlvr_debug.replay.settings import Settings
 
-SEGMENT = "optimizer step"
 _NO_GROUP = ParameterGroup((), 0.0, 0.0)
 _MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 # how it is computed, and not what
@@ -39,7 +39,7 @@ def _class_of(kind: str) -> Any:
     return found
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     last: Update | None = None
     for number, update in enumerate(record.updates):
         if not update.optimizer or update.clipped is None or not record.weights:
@@ -274,3 +274,15 @@ def _described(record: Record, update: Update, rate: float | None, lost: bool) -
 def _some(names: list[str]) -> str:
     more = ", ..." if len(names) > 2 else ""
     return f"{len(names)} tensors ({', '.join(sorted(names)[:2])}{more})"
+
+
+_KNOBS = Keyed(
+    {
+        **dict.fromkeys(("frozen", "held_only", "own_rate", "first", "state_lost"), bool),
+        **dict.fromkeys(("corrected", "coupled", "own_decay", "own_kind"), bool),
+        "times": float,
+        "decay": float,
+        "stored": Literal["bfloat16"],
+    }
+)
+STEP = Segment("optimizer step", _instances, _KNOBS, of="updates", trains=True)

@@ -16,6 +16,7 @@ from rlvr_debug.replay.judge import (
     SHAKES,
     Gap,
     Instance,
+    Segment,
     different,
     elementwise,
     shaken_by,
@@ -27,7 +28,6 @@ from rlvr_debug.replay.rollouts import Rollout, rollouts
 from rlvr_debug.replay.segments.loss_formula import kl_estimate
 from rlvr_debug.replay.variants import knobs_of
 
-SEGMENT = "rewards"
 # how a sentence begins that says what is wrong with a function
 _Wrong = Literal[
     "is given other tokens than were sampled",
@@ -42,7 +42,7 @@ _Wrong = Literal[
 ]
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     if not any(generation.reward_calls for generation in record.generations):
         raise NotSeen("no call of a reward function was seen")
     for number, generation in enumerate(record.generations):
@@ -53,7 +53,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
                 raise NotSeen("nothing was seen that a reward function's answer is held to")
             found = _wrong(record, generation, sampled, call)
             sentences = " and ".join(map("".join, found.items()))
-            said = partial(str, f"{call.name} {sentences}")
+            said = f"{call.name} {sentences}"
             yield Instance(f"generation {number + 1}", partial(_compare, found), said)
 
 
@@ -190,4 +190,4 @@ def _same(one: Sequence[float], other: Sequence[float]) -> bool:
     )
 
 
-KNOBS = knobs_of(_compare)
+REWARDS = Segment("rewards", _instances, knobs_of(_compare), of="rollouts")

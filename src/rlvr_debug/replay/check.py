@@ -36,7 +36,7 @@ class Checked:
 def check(record: Record) -> Checked:
     """Compute every segment of the recorded steps again, and say which deviate."""
     check_names([segment.name for segment in SEGMENTS], CONSEQUENCES)
-    network = Network.of(record)
+    network = Network(record)
     made = in_time(record)  # what became of each generation, whenever it is trained
     findings = tuple(
         _timed(segment, record if segment.trains else made, network)

@@ -56,8 +56,9 @@ _NUMBERS = (
 def _at(value: Any, pattern: str, place: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what stands at a path, of which * is any number, with its place. value: JSON, or a record."""
     name, _, rest = pattern.partition(".")
+    items: Iterable[tuple[object, Any]]
     if name == "*":
-        items = [*enumerate(value or ())]
+        items = enumerate(value or ())
     else:
         items = [(name, value.get(name) if isinstance(value, Mapping) else getattr(value, name))]
     for own, each in items:

@@ -77,41 +77,27 @@ def rows_of(calls: Sequence[Call]) -> list[list[int]]:
 
 def _continued(call: Call, found: list[list[Turn]]) -> list[int]:
     """Return which row each prompt of a call continues: of those that fit, the longest."""
-    free = set(range(len(found)))
+    free = {row: turns[-1].prompt + turns[-1].output for row, turns in enumerate(found)}
     rows = []
     for prompt in call.prompts:
-        fitting = [row for row in free if _begins(prompt, found[row])]
+        fitting = [row for row, read in free.items() if prompt[: len(read)] == read]
         if not fitting:
             raise NotSeen("a call of the sampler continues no earlier one")
-        rows.append(max(fitting, key=lambda each: (len(_read(found[each])), -each)))
-        free.discard(rows[-1])
+        rows.append(max(fitting, key=lambda each: (len(free[each]), -each)))
+        del free[rows[-1]]
     return rows
-
-
-def _read(turns: list[Turn]) -> list[int]:
-    return turns[-1].prompt + turns[-1].output
-
-
-def _begins(prompt: list[int], turns: list[Turn]) -> bool:
-    read = _read(turns)
-    return prompt[: len(read)] == read
 
 
 def _rollout(turns: list[Turn], limit: int | None) -> Rollout:
     ids: list[int] = []
     wrote: list[bool] = []
     for turn in turns:
-        same = _common(ids, turn.prompt)
+        pairs = enumerate(zip(ids, turn.prompt, strict=False))
+        same = next((n for n, (a, b) in pairs if a != b), min(len(ids), len(turn.prompt)))
         wrote = wrote[:same] + [False] * (len(turn.prompt) - same) + [True] * len(turn.output)
         ids = turn.prompt + turn.output
     most = len(ids) if limit is None else len(turns[0].prompt) + limit
     return Rollout(turns[0].prompt, ids[:most], wrote[:most], tuple(turns))
-
-
-def _common(one: list[int], other: list[int]) -> int:
-    """Return how many tokens are the same from the beginning on."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def carried(rollout: Rollout, completion: list[int]) -> Rollout:
@@ -151,23 +137,17 @@ def trained_ids(batch: Batch, sampled: Sequence[Rollout], pad: int) -> list[list
 
     What is behind that is padding, or a tool's turn that nobody read; what the loss counts there belongs to it.
     """
-    return [
-        prompt + _completion(rollout, completion, counted, pad)
-        for rollout, (prompt, completion, counted) in zip(sampled, trained(batch), strict=True)
-    ]
-
-
-def _completion(
-    rollout: Rollout, completion: list[int], counted: list[bool], pad: int
-) -> list[int]:
-    def without_end(ids: list[int], least: int) -> list[int]:
-        end = len(ids)
-        while end > least and (ids[end - 1] == pad or not counted[end - 1]):
-            end -= 1
-        return ids[:end]
-
-    found = without_end(completion, len(rollout.completion))
-    return found if found == rollout.completion else without_end(found, 0)
+    found = []
+    for rollout, (prompt, completion, counted) in zip(sampled, trained(batch), strict=True):
+        own = rollout.completion
+        for least in (len(own), 0):
+            end = len(completion)
+            while end > least and (completion[end - 1] == pad or not counted[end - 1]):
+                end -= 1
+            if completion[:end] == own:
+                break
+        found.append(prompt + completion[:end])
+    return found
 
 
 def batch_of(generation: Generation) -> Batch:

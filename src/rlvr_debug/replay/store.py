@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,16 +38,10 @@ from rlvr_debug.replay.architecture import (
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.consistent import check_needed, check_record
 from rlvr_debug.replay.declared import Own, declared
-from rlvr_debug.replay.record import TOKENS, Batch, Forward, Generation, Record, Weights
+from rlvr_debug.replay.record import TOKENS, Batch, Generation, Record, Weights
 
 VERSION = 2  # and 1, which has no processes
 _RECORD, _TENSORS, _MODEL, _TOKENIZER = "record.json", "tensors.safetensors", "model", "tokenizer"
-_NARROW = (
-    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32),
-    *(torch.uint16, torch.uint32, torch.uint64),
-)
-
-_Tensored = TypeVar("_Tensored", Batch, Forward)
 
 
 def check_folder(folder: Path) -> dict[str, Any]:
@@ -69,6 +63,7 @@ def write_record(record: Record, folder: Path) -> None:
     What JSON has no place for in the columns of rows is left out, and the notes say so.
     """
     from safetensors.torch import save_file
+    from transformers.utils import get_json_schema
 
     tensors, notes = _Tensors(), list(record.notes)
     with _new(folder) as part:
@@ -79,7 +74,8 @@ def write_record(record: Record, folder: Path) -> None:
                 record,
                 tokenizer=None,
                 own=None,
-                tools=_schemas(record.tools),
+                tools=record.tools
+                and [get_json_schema(t) if callable(t) else t for t in record.tools],
                 generations=[_plain(generation, notes) for generation in record.generations],
                 notes=list(dict.fromkeys(filter(None, notes))),
             ),
@@ -125,30 +121,23 @@ class _Tensors:
         return self._names[key]
 
 
-def _schemas(tools: list[Any] | None) -> list[Any] | None:
-    from transformers.utils import get_json_schema
-
-    return tools and [get_json_schema(tool) if callable(tool) else tool for tool in tools]
-
-
 def _plain(generation: Generation, notes: list[str]) -> Generation:
     """Return the generation with what its program had in rows and columns as JSON."""
     names = dict.fromkeys(name for row in generation.rows for name in row)
     kept = [name for name in names if _is_plain([row.get(name) for row in generation.rows])]
-    calls = []
+    rows = [{name: plain(row[name]) for name in kept if name in row} for row in generation.rows]
+    calls, lost = [], []
     for call in generation.reward_calls:
         columns = {
             name: plain(values)
             for name, values in call.columns.items()
             if isinstance(values, list | tuple) and _is_plain(values)
         }
-        notes += [_left_out(name) for name in call.columns if name not in columns]
+        lost += [name for name in call.columns if name not in columns]
         calls.append(replace(call, columns=columns))
-    notes += [_left_out(name) for name in names if name not in kept]
-    rows = [{name: plain(row[name]) for name in kept if name in row} for row in generation.rows]
-    messages = generation.messages
-    if messages is not None:
-        messages = plain(messages) if _is_plain(messages) else None
+    lost += [name for name in names if name not in kept]
+    notes += [f"the column {name} is left out: JSON has no place for it" for name in lost]
+    messages = plain(generation.messages) if _is_plain(generation.messages) else None
     return replace(generation, rows=rows, reward_calls=calls, messages=messages)
 
 
@@ -158,10 +147,6 @@ def _is_plain(value: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _left_out(name: str) -> str:
-    return f"the column {name} is left out: JSON has no place for it"
 
 
 def packed(value: Any, place: str, keep: Callable[[str, Tensor], str]) -> Any:
@@ -287,7 +272,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _completed(record: Record) -> Record:
-    """Return the record with integers as torch takes them, and tokens that are left out without width."""
+    """Return the record with tokens that are left out without width."""
     for generation in record.generations:
         if generation.batch is not None:
             generation.batch = _with_tokens(generation.batch)
@@ -295,24 +280,11 @@ def _completed(record: Record) -> Record:
     for update in record.updates:
         for micro in update.micro_batches:
             micro.given = _with_tokens(micro.given)
-            if micro.forward is not None:
-                micro.forward = _widened(micro.forward)
     return record
 
 
 def _with_tokens(batch: Batch) -> Batch:
-    if not batch.completion_ids.numel() and batch.advantages.dim():
-        none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
-        batch = replace(batch, **dict.fromkeys(TOKENS, none))
-    return _widened(batch)
-
-
-def _widened(value: _Tensored) -> _Tensored:
-    """Return the object with every integer tensor in 64 bits."""
-    found = {field.name: getattr(value, field.name) for field in fields(value)}
-    wide = {
-        name: tensor.long()
-        for name, tensor in found.items()
-        if isinstance(tensor, Tensor) and tensor.dtype in _NARROW
-    }
-    return replace(value, **wide)
+    if batch.completion_ids.numel() or not batch.advantages.dim():
+        return batch
+    none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
+    return replace(batch, **dict.fromkeys(TOKENS, none))

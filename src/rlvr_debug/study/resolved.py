@@ -273,7 +273,7 @@ class Study:
 
     def look_at(self, before: Look) -> Look:
         """Judge the runs that the look before this one chose, and return what follows."""
-        from rlvr_debug.replay.mechanism import mechanism_of
+        from rlvr_debug.replay.answer import mechanism_of
         from rlvr_debug.verdicts.tables import judge, validated
 
         slugs = sorted(slug for slug, phase in self.phases.items() if phase <= before.phase)

@@ -7,9 +7,7 @@ policy, as the first update is. Axes: S states, V tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +16,7 @@ from rlvr_debug.replay.consequences.base import Consequence
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import MicroBatch, Record, Update
 from rlvr_debug.replay.segments.importance_weights import summary
-from rlvr_debug.replay.segments.loss import expected_gradient
+from rlvr_debug.replay.segments.loss import gradients
 from rlvr_debug.replay.segments.loss_formula import kl_estimate
 from rlvr_debug.replay.settings import Settings
 
@@ -81,7 +79,7 @@ def kl_share(record: Record) -> Consequence | None:
     try:
         _known(last)
         kl, rest = (
-            float(_gradients(record, last, knobs).norm())
+            float(gradients(record, last, knobs).norm())
             for knobs in ({"sign": 0, "entropy_coef": 0.0}, {"kl_beta": 0.0})
         )
     except NotSeen:
@@ -112,9 +110,9 @@ def unread(record: Record) -> Consequence | None:
         return None
     try:
         moved = _moved(next(u for u in record.updates if u.micro_batches))
-        now = _gradients(record, moved, {})
+        now = gradients(record, moved, {})
         dead = [
-            n for n in chosen if torch.equal(now, _gradients(record, moved, {n: getattr(usual, n)}))
+            n for n in chosen if torch.equal(now, gradients(record, moved, {n: getattr(usual, n)}))
         ]
     except (NotSeen, StopIteration):
         return None
@@ -141,10 +139,6 @@ def _moved(update: Update) -> Update:
         )
         micros.append(replace(micro, logprobs=now, entropies=entropies, given=given))
     return replace(update, micro_batches=micros)
-
-
-def _gradients(record: Record, update: Update, knobs: Mapping[str, Any]) -> Tensor:
-    return torch.cat([expected_gradient(record, update, m, **knobs) for m in update.micro_batches])
 
 
 def _by_token(settings: Settings, policy: Tensor, reference: Tensor) -> Tensor:

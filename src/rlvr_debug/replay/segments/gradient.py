@@ -45,10 +45,8 @@ _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothin
 
 def norm(gradient: Gradient) -> float:
     """Return the norm of all tensors together."""
-    squares = sum(
-        (float(tensor.detach().double().square().sum()) for tensor in gradient.values()), 0.0
-    )
-    return float(squares**0.5)
+    squares = (float(tensor.detach().double().square().sum()) for tensor in gradient.values())
+    return float(sum(squares, 0.0) ** 0.5)
 
 
 def product(one: Gradient, other: Gradient) -> float:
@@ -157,38 +155,25 @@ def _compare(
         {name: tensor * factor for name, tensor in each.items()} for each in (exact, rounded)
     )
     if missing:
-        return _missing(record, got, wanted, shaken)
-    return _gap(record.settings.precision, got, wanted, shaken)
-
-
-def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap:
-    size = norm(wanted)
-    noise = less(rounded, wanted)
-    off = less(got, wanted)
-    if not size:
+        # tensors without any gradient are left out
+        without = {name for name in wanted if name not in got or not got[name].any()}
+        if not without or len(without) == len(wanted):
+            return None
+        got, wanted, shaken = (
+            {name: each[name] for name in wanted if name not in without}
+            for each in (got, wanted, shaken)
+        )
+    precision, whole = record.settings.precision, norm(wanted)
+    if not whole:
         return Gap(float("inf") if norm(got) else 0.0, norm(got))
-    whole = norm(off) / float(rounding(norm(noise), size, precision))
-    share = whole
-    if precision == "float32":
-        for name, tensor in off.items():
-            own = max(norm({name: wanted[name]}) if name in wanted else 0.0, _SMALL * size)
-            apart = max(
-                norm({name: noise[name]}) if name in noise else 0.0, norm(noise) * own / size
-            )
-            share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
-    return Gap(share, norm(off) / size, fit=(product(got, wanted), size**2))
-
-
-def _missing(record: Record, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap | None:
-    """Return the gap where tensors without any gradient are left out; None where none is without."""
-    without = [name for name in wanted if name not in got or not got[name].any()]
-    if not without or len(without) == len(wanted):
-        return None
-    kept, low = (
-        {name: tensor for name, tensor in each.items() if name not in without}
-        for each in (wanted, rounded)
-    )
-    return _gap(record.settings.precision, {name: got[name] for name in kept}, kept, low)
+    noise, off = less(shaken, wanted), less(got, wanted)
+    around, share = norm(noise), norm(off) / float(rounding(norm(noise), whole, precision))
+    for name, tensor in off.items() if precision == "float32" else ():
+        own, apart = (norm({name: x[name]} if name in x else {}) for x in (wanted, noise))
+        own = max(own, _SMALL * whole)
+        apart = max(apart, around * own / whole)
+        share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
+    return Gap(share, norm(off) / whole, fit=(product(got, wanted), whole**2))
 
 
 def backward(
@@ -204,7 +189,14 @@ def backward(
         cut = network.cast(record.weights[number], dtype)
         return {name: tensor.detach().requires_grad_(name in names) for name, tensor in cut.items()}
 
-    for micro, rows in _pieces(record, micros) if names else ():
+    # of a large model, few rows go through the network together
+    pieces = (
+        (micro, rows)
+        for micro in micros
+        for every in [torch.arange(len(micro.given.completion_ids))]
+        for rows in torch.split(every, record.rows or max(len(every), 1))
+    )
+    for micro, rows in pieces if names else ():
         assert micro.forward is not None
         assert micro.logprobs is not None
         assert micro.grad_logprobs is not None
@@ -229,14 +221,6 @@ def backward(
                 part = record.part(name, gradient)
                 total[name] = total[name] + part if name in total else part
     return total
-
-
-def _pieces(record: Record, micros: Sequence[MicroBatch]) -> Iterator[tuple[MicroBatch, Tensor]]:
-    """Yield each micro-batch with rows of it that go through the network together: of a large model, few."""
-    for micro in micros:
-        rows = torch.arange(len(micro.given.completion_ids))
-        for piece in torch.split(rows, record.rows or max(len(rows), 1)):
-            yield micro, piece
 
 
 def _described(got: Gradient, both: Callable[..., _Pair]) -> str:

@@ -235,12 +235,11 @@ def _compare_held(
     if another:
         return None
     network, settings = held.network, held.network.record.settings
-    weights = {
-        "old": lambda: _weights_before(network, held.weights, updates_ago),
-        "policy": lambda: _weights_before(network, held.weights, updates_ago),
-        "first policy": lambda: network.policy(0),
-        "reference": lambda: held.reference,
-    }[model or held.which]()
+    weights = held.reference
+    if model in ("", "policy") and (model or held.which == "old"):
+        weights = _weights_before(network, held.weights, updates_ago)
+    elif model == "first policy":
+        weights = network.policy(0)
     batch = held.batch.of_rows(network.record.chosen(len(held.batch.completion_ids)))
     counted = batch.loss_mask.bool() & batch.completion_mask.bool()
     if weights is None:
@@ -361,8 +360,12 @@ def _compare_policy(
     if then == "times a constant by row":
         own = (got.double() * exact * counted).sum(1) / (exact.square() * counted).sum(1)
         exact, rounded = exact * own[:, None], rounded * own[:, None]
-    seen = (each[counted].double() for each in (got, exact, rounded))
-    gap = root_mean_square(*seen, settings.precision)
+    gap = root_mean_square(
+        got[counted].double(),
+        exact[counted].double(),
+        rounded[counted].double(),
+        settings.precision,
+    )
     if gap.share <= 1:
         return gap
     off = counted & ~((got.double() - exact.double()).abs() <= 3 * gap.deviation / gap.share)

@@ -53,7 +53,13 @@ def _batches(record: Record, _: Network) -> Iterator[Instance]:
                     compare = partial(_compare_part, name, kept, given, rows)
                     said = f"{name} are not those of the rows"
                     yield Instance(where, compare, said)
-    yield from _passes(record, trained)
+    # each generation that was wholly trained: all but the last, which the record may cut
+    for number in sorted(trained)[:-1]:
+        every = range(len(batch_of(record.generations[number]).completion_ids))
+        wanted = Counter(dict.fromkeys(every, record.settings.num_iterations))
+        more, missing = (trained[number] - wanted).total(), (wanted - trained[number]).total()
+        said = f"{more} rows are trained once too often, {missing} are left out"
+        yield Instance(f"generation {number + 1}", partial(_wrong, more + missing), said)
 
 
 def _known(tensor: Tensor | None) -> bool:
@@ -86,30 +92,18 @@ def _compare_part(
         if given.dim() > 1:
             given = given[:, : others.shape[1]]
         pairs = zip(given, wanted, strict=True)
-        return different(sum(bool((g != w).any()) and not _any_row(g, others) for g, w in pairs))
+        wrong = [own for own, right in pairs if (own != right).any()]
+        return different(
+            sum(not (others == x).reshape(len(others), -1).all(1).any() for x in wrong)
+        )
     wanted = _CHANGED.get(then, torch.clone)(wanted)
     off = (given != wanted) & ~(given.isnan() & wanted.isnan())
     return different(int(off.reshape(len(rows), -1).any(1).sum()))
 
 
-def _any_row(own: Tensor, others: Tensor) -> bool:
-    return bool((others == own).reshape(len(others), -1).all(1).any())
-
-
 def _cut(values: Tensor, width: int, name: str) -> Tensor:
     """Return the columns that a micro-batch may leave out: padding, on the left of prompts, on the right otherwise."""
     return values[:, -width:] if name.startswith("prompt") else values[:, :width]
-
-
-def _passes(record: Record, trained: dict[int, Counter[int]]) -> Iterator[Instance]:
-    """Yield one instance a generation that was wholly trained: all but the last, which the record may cut."""
-    for number in sorted(trained)[:-1]:
-        rows = range(len(batch_of(record.generations[number]).completion_ids))
-        wanted = Counter(dict.fromkeys(rows, record.settings.num_iterations))
-        more = (trained[number] - wanted).total()
-        missing = (wanted - trained[number]).total()
-        said = f"{more} rows are trained once too often, {missing} are left out"
-        yield Instance(f"generation {number + 1}", partial(_wrong, more + missing), said)
 
 
 BATCHES = Segment(
@@ -146,17 +140,12 @@ def _compare_inputs(
 
 def _in_prompt(forward: Forward, batch: Batch) -> bool:
     """Return whether a part of prompts is hidden, and all else is right."""
-    read, width = forward.attention_mask, batch.prompt_ids.shape[1]
-    if read is None or read.shape != torch.Size(
-        [len(batch.prompt_ids), forward.input_ids.shape[1]]
-    ):
+    read, whole = forward.attention_mask, masked(batch)
+    if read is None or read.shape != forward.input_ids.shape or read.shape != whole.shape:
         return False
-    whole = masked(batch)
-    if read.shape != whole.shape or _off(forward, batch, "") != "attention":
-        return False
-    hidden = whole.bool() & ~read.bool()
-    added = read.bool() & ~whole.bool()
-    return not bool(added.any()) and not bool(hidden[:, width:].any())
+    off = whole.bool() ^ read.bool()
+    hidden = not bool((off & read.bool()).any() or off[:, batch.prompt_ids.shape[1] :].any())
+    return hidden and _off(forward, batch, "") == "attention"
 
 
 def _off(forward: Forward, batch: Batch, attention: Attention) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -80,13 +80,9 @@ def _wrong(
         found["is given other text than was sampled"] = ""
     elif generation.messages not in (None, columns.get("completions", generation.messages)):
         found["is given other messages than the conversation's"] = ""
-    for name, values in columns.items():
-        kept = name in _columns(generation) and name not in (
-            "prompt",
-            "completion",
-            "completion_ids",
-        )
-        if kept and list(values) != [row[name] for row in generation.rows]:
+    kept = {*(generation.rows[0] if generation.rows else ())}
+    for name in [n for n in columns if n in kept - {"prompt", "completion", "completion_ids"}]:
+        if list(columns[name]) != [row[name] for row in generation.rows]:
             found.setdefault("is given the column", f" {name} of other rows")
     if call.again is not None and not _same(call.again, got):
         found["is not deterministic"] = ""
@@ -133,10 +129,6 @@ def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
     wanted, unit = less_kl(), unit_of((batch.old, batch.reference))
     noise = torch.stack([(less_kl(shake * unit) - wanted).abs() for shake in SHAKES]).amax(0)
     return elementwise(used, wanted, shaken_by(unit, noise, wanted.abs().clamp(min=1))).share <= 1
-
-
-def _columns(generation: Generation) -> Collection[str]:
-    return generation.rows[0] if generation.rows else ()
 
 
 def _other_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from rlvr_debug.replay.finding import NotSeen, Place
 from rlvr_debug.replay.judge import Gap, Instance, Segment, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Generation, Record
-from rlvr_debug.replay.rollouts import Rollout, batch_of, rollouts, trained, trained_ids
+from rlvr_debug.replay.rollouts import Rollout, batch_of, carried, rollouts, trained, trained_ids
 from rlvr_debug.replay.segments.prompts import template_ids
 from rlvr_debug.replay.variants import knobs_of
 
@@ -37,25 +38,19 @@ def _of_rollout(
     record: Record, generation: Generation, rollout: Rollout, row: int, where: str
 ) -> Iterator[Instance]:
     assert generation.messages is not None
-    between = blocks(generation.messages[row])
+    between, first = blocks(generation.messages[row]), f"first in row {row + 1}"
     if not between and len(rollout.turns) > 1 and generation.batch is not None:
         # nobody said what stands between the replies: what the later one read is what is trained on
-        yield Instance(
-            where,
-            partial(_same_between, rollout, generation.batch, row),
-            f"first in row {row + 1}",
-        )
-    eos = record.settings.eos_ids
+        yield Instance(where, partial(_same_between, rollout, generation.batch, row), first)
     for (start, said), turn, after in zip(between, rollout.turns, rollout.turns[1:], strict=False):
-        if not turn.output or turn.output[-1] not in eos:
-            continue  # a reply that was cut has no end that the template would write
         read = turn.prompt + turn.output
-        if after.prompt[: len(read)] != read:
-            continue  # rendered again from the messages as a whole: `tokens` says so
-        got = after.prompt[len(read) :]
-        history = [*generation.rows[row]["prompt"], *generation.messages[row][:start]]
-        compare = partial(_compare_turn, record, history, said, got)
-        yield Instance(where, compare, f"first in row {row + 1}")
+        # a reply that was cut has no end that the template would write; one that was rendered again from the messages as
+        # a whole is for `tokens` to say
+        ended = turn.output and turn.output[-1] in record.settings.eos_ids
+        if ended and after.prompt[: len(read)] == read:
+            history = [*generation.rows[row]["prompt"], *generation.messages[row][:start]]
+            given = (record, history, said, after.prompt[len(read) :])
+            yield Instance(where, partial(_compare_turn, *given), first)
 
 
 def _compare_turn(
@@ -93,13 +88,10 @@ def _same_between(rollout: Rollout, batch: Batch, row: int, **knobs: Any) -> Gap
 def blocks(messages: list[dict[str, Any]]) -> list[tuple[int, list[dict[str, Any]]]]:
     """Return where the tools' messages between two replies begin, and these messages."""
     found: list[tuple[int, list[dict[str, Any]]]] = []
-    for place, message in enumerate(messages):
-        if message["role"] == "assistant":
-            continue
-        if place and messages[place - 1]["role"] != "assistant" and found:
-            found[-1][1].append(message)
-        else:
-            found.append((place, [message]))
+    for own, block in groupby(enumerate(messages), lambda each: each[1]["role"] == "assistant"):
+        if not own:
+            places, said = zip(*block, strict=True)
+            found.append((places[0], [*said]))
     return found
 
 
@@ -133,7 +125,13 @@ TURNS = Segment(
 
 # --- tokens
 
-_Completion = Literal[
+_How = Literal[
+    "other completion",
+    "other row",
+    "other prompt",
+    "eos added",
+    "cut",
+    "between replies",
     "eos left out",
     "tools left out",
     "last turn",
@@ -141,10 +139,6 @@ _Completion = Literal[
     "retokenised without special tokens",
     "retokenised and stripped",
 ]
-_How = (
-    Literal["other completion", "other row", "other prompt", "eos added", "cut", "between replies"]
-    | _Completion
-)
 
 
 def _tokens(record: Record, _: Network) -> Iterator[Instance]:
@@ -175,8 +169,10 @@ def _compare_tokens(
     if how:
         wanted = _other(record, sampled, row, how, got)
         return None if wanted is None else different(got not in wanted)
-    gap = different(got != sampled[row].ids)
-    return replace(gap, places=_places(sampled[row], got, generation, row))
+    start, ids = len(sampled[row].prompt), sampled[row].ids
+    off = (n for n, (a, b) in enumerate(zip(got, ids, strict=False)) if a != b and n >= start)
+    places = tuple(Place(generation, row, n - start) for n in off)
+    return replace(different(got != ids), places=places)
 
 
 def _built(
@@ -210,15 +206,6 @@ def _built(
     return ids
 
 
-def _places(rollout: Rollout, got: list[int], generation: int, row: int) -> tuple[Place, ...]:
-    start = len(rollout.prompt)
-    return tuple(
-        Place(generation, row, place - start)
-        for place, (one, other) in enumerate(zip(got, rollout.ids, strict=False))
-        if one != other and place >= start
-    )
-
-
 def _other(
     record: Record, sampled: list[Rollout], row: int, how: _How, got: list[int]
 ) -> list[list[int]] | None:
@@ -238,45 +225,26 @@ def _other(
         return [got] if _same_replies(rollout, got) else []
     if how == "other prompt":
         return [got] if got[-len(own) :] == own and got != rollout.ids else []
-    completions: dict[_Completion, Any] = {
-        "eos left out": lambda: own[:-1] if own and own[-1] in record.settings.eos_ids else None,
-        "tools left out": lambda: (
-            [token for token, wrote in zip(own, rollout.completion_wrote, strict=True) if wrote]
-            if len(rollout.turns) > 1
-            else None
-        ),
-        "last turn": lambda: rollout.turns[-1].output if len(rollout.turns) > 1 else None,
-        "retokenised": lambda: _again(tokenizer, own, False),
-        "retokenised without special tokens": lambda: _again(tokenizer, own, True),
-        "retokenised and stripped": lambda: _again(tokenizer, own, True, strip=True),
-    }
-    found = completions[how]()
+    several = len(rollout.turns) > 1
+    found: list[int] | None = None
+    if how == "eos left out" and own and own[-1] in record.settings.eos_ids:
+        found = own[:-1]
+    if how == "tools left out" and several:
+        found = [t for t, wrote in zip(own, rollout.completion_wrote, strict=True) if wrote]
+    if how == "last turn" and several:
+        found = rollout.turns[-1].output
+    if how.startswith("retokenised") and tokenizer is not None:
+        text = tokenizer.decode(own, skip_special_tokens=how != "retokenised")
+        text = text.strip() if how.endswith("stripped") else text
+        found = tokenizer(text, add_special_tokens=False)["input_ids"]
     return None if found is None or found == own else [prompt + found]
 
 
 def _same_replies(rollout: Rollout, got: list[int]) -> bool:
     """Return whether all replies stand in the sequence, one after the other, and what is between them is different."""
-    place = len(rollout.prompt)
-    if len(rollout.turns) < 2 or got[:place] != rollout.prompt:
-        return False
-    for turn in rollout.turns:
-        reply = turn.output
-        starts = (n for n in range(place, len(got) + 1) if got[n : n + len(reply)] == reply)
-        start = next(starts, None)
-        if start is None:
-            return False
-        place = start + len(reply)
-    return True
-
-
-def _again(tokenizer: Any, ids: list[int], skip: bool, strip: bool = False) -> list[int] | None:
-    if tokenizer is None:
-        return None
-    text = tokenizer.decode(ids, skip_special_tokens=skip)
-    found: list[int] = tokenizer(text.strip() if strip else text, add_special_tokens=False)[
-        "input_ids"
-    ]
-    return found
+    start = len(rollout.prompt)
+    begins = len(rollout.turns) > 1 and got[:start] == rollout.prompt
+    return begins and carried(rollout, got[start:]) is not rollout
 
 
 TOKENS = Segment(

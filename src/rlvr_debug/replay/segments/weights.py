@@ -73,6 +73,7 @@ def _compare_saved(
     stored: Literal["", "bfloat16", "float16", "float8_e4m3fn"] = "",
 ) -> Gap | None:
     """some: whether some tensors are of the beginning. stored: the type that tensors were rounded to."""
+    held: Weights
     last = len(record.weights) - 1
     if some or stored:
         held = network.policy(last)
@@ -86,7 +87,7 @@ def _compare_saved(
         return None
     if reference:
         assert record.reference is not None
-        held = exact = dict(record.reference)
+        held = exact = record.reference
     else:
         held, exact = network.both(0 if first else last)
     return Gap(math.inf, math.inf) if _missing(held, saved) else weights_gap(saved, held, exact)

@@ -77,4 +77,4 @@ def test_weights_that_the_architecture_does_not_have_are_not_seen() -> None:
         weights=[dict(model.named_parameters())],
     )
     with pytest.raises(NotSeen, match="the architecture has no"):
-        Network.of(record).policy(0)
+        Network(record).policy(0)

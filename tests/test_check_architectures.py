@@ -108,4 +108,4 @@ def test_an_architecture_that_cannot_be_computed_exactly_is_not_seen_and_no_trac
     with pytest.raises(
         NotSeen, match="Coarse cannot be computed in float64: RuntimeError: expected"
     ):
-        Network.of(record).logits(record.weights[0], ids)
+        Network(record).logits(record.weights[0], ids)

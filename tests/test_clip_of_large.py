@@ -13,8 +13,7 @@ from rlvr_debug.recorders.keeping import whole_norms
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.record import Record, Update
-from rlvr_debug.replay.segments import clip
-from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
+from rlvr_debug.replay.segments.gradient import CLIP, norm, norm_as_summed
 from rlvr_debug.replay.settings import Sampling, Settings
 
 LIMIT = 0.1
@@ -34,7 +33,7 @@ def clipped() -> Update:
 def status(update: Update, **told: Any) -> str:
     settings = Settings(2, Sampling(), 8, max_grad_norm=LIMIT)
     record = Record("made up", settings, None, None, lambda: None, updates=[update], **told)
-    return judge(clip.SEGMENT, clip.instances(record, None)).status  # type: ignore[arg-type]
+    return judge("clip", CLIP.instances(record, None)).status  # type: ignore[arg-type]
 
 
 def test_a_norm_that_float32_sums_up_otherwise_is_no_deviation(clipped: Update) -> None:

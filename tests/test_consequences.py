@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rlvr_debug.replay.answer import answer_of, status_of
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.consequences import CONSEQUENCES, consequences_of
+from rlvr_debug.replay.consequences import CONSEQUENCES
+from rlvr_debug.replay.consequences import measured as all_measured
 from rlvr_debug.replay.consequences.base import Consequence
 from rlvr_debug.replay.declared import Own
 from rlvr_debug.replay.record import (
@@ -64,7 +65,7 @@ def record(rewards: list[list[float]], **told: Any) -> Record:
 
 
 def found(of: Record, name: str) -> Consequence:
-    [one] = [each for each in consequences_of(of) if each.name == name]
+    [one] = [each for each in all_measured(of)[0] if each.name == name]
     return one
 
 
@@ -106,7 +107,7 @@ def test_what_is_ordinary_is_within_every_bound() -> None:
     assert second.batch is not None
     second.batch = replace(second.batch, prompt_ids=second.batch.prompt_ids + 10)
     ordinary.generations.append(second)
-    measured = consequences_of(ordinary)
+    measured = all_measured(ordinary)[0]
     assert [each.name for each in measured] == list(CONSEQUENCES)
     assert [each.name for each in measured if not each.passed] == []
 
@@ -114,7 +115,7 @@ def test_what_is_ordinary_is_within_every_bound() -> None:
 def test_of_an_empty_record_nothing_is_measured() -> None:
     empty = record(LEARNED)
     empty.generations = []
-    assert consequences_of(empty) == ()
+    assert all_measured(empty)[0] == ()
 
 
 @pytest.mark.parametrize(("cut", "passed"), [(3, True), (4, False)])
@@ -195,8 +196,9 @@ def test_a_kl_term_that_holds_nothing_is_out_of_bound(told: dict[str, Any], pass
         assert kl.measured["relative_error_far"] < 1e-12
 
 
-def test_without_a_kl_term_its_gradient_is_no_question() -> None:
-    assert "KL's gradient" not in [each.name for each in consequences_of(record(LEARNED))]
+def test_what_a_run_does_not_have_is_no_question() -> None:
+    names = {each.name for each in all_measured(record(LEARNED))[0]}
+    assert names.isdisjoint({"KL's gradient", "correction"})
 
 
 def test_the_same_rows_in_every_generation_are_said() -> None:
@@ -257,10 +259,6 @@ def test_what_a_correction_for_the_sampler_costs_is_measured(
     assert one.measured["gap"] == pytest.approx(gap, rel=1e-3)
 
 
-def test_a_run_without_a_correction_has_none_to_measure() -> None:
-    assert "correction" not in {each.name for each in consequences_of(record(LEARNED))}
-
-
 def test_prompts_that_a_template_makes_the_same_are_said() -> None:
     made = record(LEARNED)
     [only] = made.generations
@@ -289,7 +287,7 @@ def test_an_answer_that_stands_in_its_own_prompt_alone_is_said(
     made = record(LEARNED)
     for row in made.generations[0].rows:
         row["prompt"] = [{"role": "user", "content": prompt.format(own=row["answer"])}]
-    measured = {each.name: each.passed for each in consequences_of(made)}
+    measured = {each.name: each.passed for each in all_measured(made)[0]}
     assert measured.get("answers in prompts") is passed
 
 
@@ -310,7 +308,7 @@ def test_a_reward_of_the_prompt_alone_is_said_by_name_and_a_task_never_solved_is
     assert "the reward function 1 gives all completions of a prompt the same" in of_prompts.said
     assert found(record([[0.0] * 4] * 4), "rewards of prompts").passed
     assert found(record(LEARNED), "rewards of prompts").passed
-    few = [each.name for each in consequences_of(record([[0.0] * 4, [1.0] * 4]))]
+    few = [each.name for each in all_measured(record([[0.0] * 4, [1.0] * 4]))[0]]
     assert "rewards of prompts" not in few
 
 

@@ -30,7 +30,7 @@ from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.segments.advantages import Formula, expected_advantages
-from rlvr_debug.replay.segments.loss_formula import _inputs
+from rlvr_debug.replay.segments.loss_formula import loss_inputs
 from rlvr_debug.replay.settings import Sampling, Settings
 from tests.test_check import built
 
@@ -45,7 +45,7 @@ def _nothing_declared() -> Iterator[None]:
 
 def found(record: Record, segment: str) -> Finding:
     one = next(each for each in SEGMENTS if each.name == segment)
-    return judge(segment, one.instances(record, Network.of(record)), pairs=one.pairs)
+    return judge(segment, one.instances(record, Network(record)), pairs=one.pairs)
 
 
 def declaring(record: Record, **what: Any) -> Record:
@@ -121,7 +121,7 @@ def computing(record: Record, **fault: Any) -> Record:
         for micro in update.micro_batches:
             assert micro.logprobs is not None
             leaf = micro.logprobs.clone().requires_grad_()
-            loss = gmpo_loss(_inputs(record, update, micro, leaf, None), **fault)
+            loss = gmpo_loss(loss_inputs(record, update, micro, leaf, None), **fault)
             [gradient] = torch.autograd.grad(loss, leaf)
             micros.append(replace(micro, grad_logprobs=gradient))
         made.updates.append(replace(update, micro_batches=micros))

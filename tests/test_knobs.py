@@ -117,7 +117,7 @@ def test_what_a_reference_raises_is_said_with_its_line_and_that_of_the_variant(
 
 def test_every_value_that_a_knob_may_have_can_be_computed(record: Record) -> None:
     """What a type lists and no reference knows would be found by whoever writes it into a cause."""
-    network, tried = Network.of(record), 0
+    network, tried = Network(record), 0
     for segment in SEGMENTS:
         kinds: Any = segment.knobs.kinds
         values = [(name, value) for name, kind in kinds.items() for value in _values(kind)]

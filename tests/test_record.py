@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import os
@@ -25,7 +24,6 @@ from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments.gradient import norm
-from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import check_folder, read_record, write_record
 from tests.in_process import called
 from tests.record_folders import bare_record, change, shares
@@ -228,14 +226,6 @@ def test_writing_a_record_draws_no_random_number(record: Record, tmp_path: Path)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-# --- the format
-
-
-def test_a_settings_default_is_what_a_file_may_say(tmp_path: Path) -> None:
-    write_record(bare_record(), tmp_path / "record")
-    assert read_record(tmp_path / "record").settings == Settings(2, Sampling(), 4)
-
-
 # --- a program of one's own
 
 
@@ -264,15 +254,3 @@ def test_a_plain_loop_that_records_itself_agrees_and_its_mistake_is_found_and_na
     assert answer["names"] == [
         {"name": "the whole batch is one group", "cause": "group-construction"}
     ]
-
-
-def test_the_example_is_short_and_needs_nothing_of_this_project() -> None:
-    text = (ROOT / "examples" / "record_steps.py").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 60
-    imported = {
-        alias.name if isinstance(node, ast.Import) else node.module
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    assert imported == {"json", "sys", "pathlib", "torch", "safetensors.torch", "transformers"}

@@ -283,31 +283,19 @@ def test_nothing_of_a_record_is_unpickled_or_run(folder: Path, tmp_path: Path) -
     assert not fired.exists()
 
 
-_LIGHT, _ALL = 40, 500
+_MANY = (pytest.param(seed, marks=pytest.mark.heavy) for seed in range(40, 500))
 
 
-@pytest.mark.parametrize("seed", range(_LIGHT))
+@pytest.mark.parametrize("seed", [*range(40), *_MANY])
 def test_a_record_with_one_thing_wrong_is_one_line_or_is_checked(
     seed: int, record_folder: Path, tmp_path: Path
 ) -> None:
-    check_mutated(seed, record_folder, tmp_path)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("seed", range(_LIGHT, _ALL))
-def test_each_of_many_records_with_one_thing_wrong_is_one_line_or_is_checked(
-    seed: int, record_folder: Path, tmp_path: Path
-) -> None:
-    check_mutated(seed, record_folder, tmp_path)
-
-
-def check_mutated(seed: int, record_folder: Path, folder: Path) -> None:
-    said = mutate(record_folder, folder / "record", seed)
-    done = called(main, "rlvr-debug", "check", "--json", "--record", str(folder / "record"))
+    said = mutate(record_folder, tmp_path / "record", seed)
+    done = called(main, "rlvr-debug", "check", "--json", "--record", str(tmp_path / "record"))
     if done.returncode == 2:
         assert done.stdout == "", said
         [found] = done.stderr.splitlines()
-        assert found.startswith(f"error: {folder}"), said
+        assert found.startswith(f"error: {tmp_path}"), said
     else:
         answer: Mapping[str, Any] = json.loads(done.stdout)
         assert done.returncode == (3 if answer["first"] else 0), said

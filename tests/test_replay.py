@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from rlvr_debug.causes import cause_of, stages_with, variant_names
 from rlvr_debug.grpo.training import Training
-from rlvr_debug.replay.answer import answer_of, answer_text
+from rlvr_debug.replay.answer import answer_of, mechanism_of
 from rlvr_debug.replay.check import Checked, check
 from rlvr_debug.replay.consequences.rewards import contrast
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN
 from rlvr_debug.replay.judge import judge
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments import SEGMENTS, loss_mask
-from rlvr_debug.replay.segments.prompt import rendered
+from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.segments.loss_mask import MASK
+from rlvr_debug.replay.segments.prompts import rendered
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.own.recorder import record_training
@@ -115,7 +115,7 @@ def found(checked: Checked) -> dict[str, str]:
 def status(record: Record, name: str) -> str:
     """Return the status of one segment alone."""
     segment = next(segment for segment in SEGMENTS if segment.name == name)
-    return judge(name, segment.instances(record, Network.of(record))).status
+    return judge(name, segment.instances(record, Network(record))).status
 
 
 @pytest.mark.parametrize(("of_rows", "expected"), [(True, "agrees"), (False, "deviates")])
@@ -162,7 +162,7 @@ def test_a_fault_is_found_where_it_is(recorded: Recorded, fault: str) -> None:
 
 
 def test_a_prompt_of_plain_text_is_read_without_a_template(healthy: Record) -> None:
-    assert rendered(healthy, {"prompt": "1 + 1"}) == healthy.tokenizer("1 + 1")["input_ids"]
+    assert rendered(healthy, "1 + 1") == healthy.tokenizer("1 + 1")["input_ids"]
 
 
 def test_every_planted_fault_of_the_library_is_among_those_that_are_found() -> None:
@@ -180,7 +180,7 @@ def test_a_fault_that_nothing_names_is_placed_and_described(recorded: Recorded) 
 
 def test_every_variant_can_be_tried_on_every_instance(healthy: Record) -> None:
     """A name whose knobs its segment does not take would end the check of whoever has that fault."""
-    network, tried = Network.of(healthy), 0
+    network, tried = Network(healthy), 0
     for segment in SEGMENTS:
         for instance in segment.instances(healthy, network):
             for variant in variants_of(segment.name):
@@ -210,7 +210,7 @@ def test_a_variant_does_not_fit_what_is_right(
 ) -> None:
     """A variant that gives what is right anyway would name what is no fault."""
     assert names <= {variant.name for variant in variants_of(segment)}
-    network = Network.of(healthy)
+    network = Network(healthy)
     instances = list(next(s for s in SEGMENTS if s.name == segment).instances(healthy, network))
     for variant in variants_of(segment):
         if variant.name in names:
@@ -356,7 +356,7 @@ def test_the_end_of_the_prompt_among_the_trained_tokens_is_seen(healthy: Record)
         }
         generation.batch = replace(batch, **moved)
     assert status(record, "tokens") == AGREES
-    finding = judge("loss mask", loss_mask.instances(record, Network.of(record)))
+    finding = judge("loss mask", MASK.instances(record, Network(record)))
     assert "the end of the prompt is counted" in [name.name for name in finding.names]
     assert finding.note.endswith(" prompt tokens counted")
 
@@ -382,15 +382,6 @@ def test_a_row_that_is_trained_twice_is_seen(healthy: Record) -> None:
     assert micro.given.rows is not None
     micro.given.rows[0] = micro.given.rows[1]
     assert status(record, "micro-batches") == DEVIATES
-
-
-def test_the_text_says_where_and_what_to_do(recorded: Recorded) -> None:
-    record = recorded("stale-sampler")
-    answer = {**answer_of(record, check(record)), "seconds": {"steps": 1.0, "check": 1.0}}
-    text = answer_text(answer)
-    assert "DEVIATES" in text
-    assert "weights of the update before" in text
-    assert "lora-weight-sync" in text
 
 
 @given(data=st.data())

@@ -24,8 +24,10 @@ from rlvr_debug.replay.record import (
     RewardCall,
     Update,
 )
-from rlvr_debug.replay.segments import clip, importance_weights, loss, optimizer_step, rewards
-from rlvr_debug.replay.segments.saved import weights_gap
+from rlvr_debug.replay.segments import importance_weights, loss, rewards
+from rlvr_debug.replay.segments.gradient import CLIP
+from rlvr_debug.replay.segments.optimizer_step import STEP
+from rlvr_debug.replay.segments.weights import weights_gap
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import read_record, write_record
 from tests.small_record import small_record
@@ -92,7 +94,7 @@ OPTIMIZERS: list[tuple[str, Mapping[str, float]]] = [
 def test_torch_s_own_step_uses_at_most_half_of_its_tolerance(
     dtype: str, name: str, told: Mapping[str, float], rate: float, size: float
 ) -> None:
-    (instance,) = optimizer_step.instances(stepped(name, dtype, rate, size, **told), None)  # type: ignore[arg-type]
+    (instance,) = STEP.instances(stepped(name, dtype, rate, size, **told), None)  # type: ignore[arg-type]
     assert share(instance) < 0.5
 
 
@@ -103,7 +105,7 @@ def test_a_step_that_is_one_in_a_thousand_too_long_deviates(
     record = stepped(name, "float32", 1e-3, 1e-2, **told)
     before, after = (each["w"] for each in record.weights)
     record.weights[1] = {"w": before + 1.001 * (after - before)}
-    (instance,) = optimizer_step.instances(record, None)  # type: ignore[arg-type]
+    (instance,) = STEP.instances(record, None)  # type: ignore[arg-type]
     assert share(instance) > 1
 
 
@@ -134,14 +136,14 @@ def test_every_option_of_an_optimizer_is_held_to_its_own_class(
     if not hasattr(torch.optim, name.removeprefix("transformers.")):
         pytest.skip(f"this torch has no {name}")
     record = stepped(name, "float32", 1e-2, 1e-2, **told)
-    (instance,) = optimizer_step.instances(record, None)  # type: ignore[arg-type]
+    (instance,) = STEP.instances(record, None)  # type: ignore[arg-type]
     assert share(instance) < 0.5
     write_record(record, tmp_path / "record")
-    (again,) = optimizer_step.instances(read_record(tmp_path / "record"), None)  # type: ignore[arg-type]
+    (again,) = STEP.instances(read_record(tmp_path / "record"), None)  # type: ignore[arg-type]
     assert share(again) == share(instance)
     before, after = (each["w"] for each in record.weights)
     record.weights[1] = {"w": before - (after - before)}
-    found = judge("optimizer step", optimizer_step.instances(record, None))  # type: ignore[arg-type]
+    found = judge("optimizer step", STEP.instances(record, None))  # type: ignore[arg-type]
     assert "sign reversed" in [name.name for name in found.names]
     assert found.share > 1
 
@@ -159,14 +161,14 @@ def test_an_optimizer_without_a_reference_is_not_seen(kind: str, said: str) -> N
     record = stepped("AdamW", "float32", 1e-3, 1e-2)
     record.updates[0].optimizer = kind
     with pytest.raises(NotSeen, match=said):
-        [share(each) for each in optimizer_step.instances(record, None)]  # type: ignore[arg-type]
+        [share(each) for each in STEP.instances(record, None)]  # type: ignore[arg-type]
 
 
 def test_an_option_that_was_not_asked_for_deviates() -> None:
     record = stepped("SGD", "float32", 1e-2, 1e-2, momentum=0.8, nesterov=True)
     [group] = record.updates[0].groups
     record.updates[0].groups = [replace(group, options={**group.options, "nesterov": False})]
-    (instance,) = optimizer_step.instances(record, None)  # type: ignore[arg-type]
+    (instance,) = STEP.instances(record, None)  # type: ignore[arg-type]
     assert share(instance) > 1
 
 
@@ -189,7 +191,7 @@ def clipped(dtype: str, seed: int, limit: float, times: float = 1.0) -> Instance
         lambda: None,
         updates=[Update(gradients=before, clipped=after)],
     )
-    (instance,) = clip.instances(record, None)  # type: ignore[arg-type]
+    (instance,) = CLIP.instances(record, None)  # type: ignore[arg-type]
     return instance
 
 

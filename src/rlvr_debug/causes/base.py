@@ -1,7 +1,7 @@
 """What a hypothesis is: a claimed cause, and the interventions that test it.
 
 It is data, read from its folder's cause.yaml. Code elsewhere never asks which hypothesis it has: the effect of its
-arms is judged alike for all (verdicts/decide.py), and so is its mechanism (replay/mechanism.py).
+arms is judged alike for all (verdicts/decide.py), and so is its mechanism (replay/answer.py).
 """
 
 from __future__ import annotations

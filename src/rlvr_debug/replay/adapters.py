@@ -9,8 +9,6 @@ from torch.linalg import vector_norm
 
 from rlvr_debug.replay.finding import NotSeen
 
-__all__ = ["Scalings", "is_adapter", "plain_weights"]
-
 Scalings = Mapping[str, Mapping[str, float]]
 _KINDS = (".lora_", ".ia3_l.", ".modules_to_save.")
 _KNOWN = (".lora_A.", ".lora_B.", ".lora_magnitude_vector.", ".ia3_l.", ".modules_to_save.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.causes import load_hypothesis
@@ -19,24 +19,12 @@ from rlvr_debug.replay.finding import (
     Finding,
     unseen_text,
 )
+from rlvr_debug.replay.variants import causes_of, consequences_for, segments_for
 
 # an answer is printed by a process that needs no torch, whose import takes as long as a check
 if TYPE_CHECKING:
     from rlvr_debug.replay.check import Checked
     from rlvr_debug.replay.record import Record
-
-__all__ = [
-    "AGREED",
-    "COULD_NOT",
-    "DEVIATED",
-    "answer_of",
-    "answer_text",
-    "deviation_text",
-    "first_answer",
-    "later_text",
-    "status_of",
-    "timeless",
-]
 
 AGREED, COULD_NOT, DEVIATED = 0, 2, 3  # exit statuses
 _MOST = 3  # names that the sentence has
@@ -158,46 +146,31 @@ def _next(checked: Checked, fixes: Sequence[str]) -> str:
     if first.segment == "effect" and fixes:
         return f"{fixes[0]}."
     if not first.names or (first.own and first.algorithms):
+        from rlvr_debug.replay.segments import SEGMENTS
+
         which = f" Hypotheses that speak of it: {', '.join(first.causes)}." if first.causes else ""
-        return f"compare what the trainer does there with the reference, {_file(first.segment)}.{which}"
+        segment = next(each for each in SEGMENTS if each.name == first.segment)
+        file = f"{segment.instances.__module__.replace('.', '/')}.py"
+        return f"compare what the trainer does there with the reference, {file}.{which}"
     hypothesis = load_hypothesis(first.causes[0])
     return f"{first.causes[0]}: {hypothesis.next_steps}"
-
-
-def _file(segment: str) -> str:
-    """Return the file that computes a segment again."""
-    from rlvr_debug.replay.segments import SEGMENTS
-
-    module = next(each for each in SEGMENTS if each.name == segment).instances.__module__
-    return f"{module.replace('.', '/')}.py"
 
 
 def _tokens(record: Record, first: Finding | None) -> list[dict[str, Any]]:
     """Return the rollouts that deviate, with the tokens' places: at most eight of them."""
     if first is None or not first.places:
         return []
-    found: dict[tuple[int, int], list[int]] = {}
+    found: dict[tuple[int, int], set[int]] = {}
     for place in first.places:
-        found.setdefault((place.generation, place.row), []).append(place.token)
-    shown = []
-    for (generation, row), places in list(found.items())[:8]:
+        found.setdefault((place.generation, place.row), set()).add(place.token)
+    shown, decode = [], record.tokenizer.decode if record.tokenizer else (lambda ids: str(*ids))
+    for (generation, row), places in [*found.items()][:8]:
         batch = record.generations[generation].batch
-        if batch is None:
-            continue
-        ids = batch.completion_ids[row][batch.completion_mask[row].bool()].tolist()
-        texts = (
-            [record.tokenizer.decode([token]) for token in ids]
-            if record.tokenizer
-            else list(map(str, ids))
-        )
-        shown.append(
-            {
-                "generation": generation + 1,
-                "row": row + 1,
-                "tokens": texts,
-                "places": sorted(set(places)),
-            }
-        )
+        if batch is not None:
+            ids = batch.completion_ids[row][batch.completion_mask[row].bool()].tolist()
+            tokens = [decode([token]) for token in ids]
+            where = {"generation": generation + 1, "row": row + 1}
+            shown.append({**where, "tokens": tokens, "places": sorted(places)})
     return shown
 
 
@@ -289,13 +262,68 @@ def first_answer(answer: Mapping[str, Any]) -> str:
 
 
 def _named(segment: Mapping[str, Any]) -> str:
-    causes = list(dict.fromkeys(_causes(segment)))
-    return f"{segment['segment']} ({' or '.join(causes) or 'nothing known'})"
+    """Return it with the causes of variants that give what was computed; where none does, with those that it speaks for."""
+    causes = [name["cause"] for name in segment["names"]] or segment["causes"]
+    return f"{segment['segment']} ({' or '.join(dict.fromkeys(causes)) or 'nothing known'})"
 
 
-def _causes(segment: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the causes of variants that give what was computed; where none does, those that the segment speaks for."""
+# --- what the check of a case says of a hypothesis: is its mechanism there?
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """present: None where that cannot be told. text: the observations that say so, as sentences; empty for none."""
+
+    present: bool | None
+    text: str
+
+
+def mechanism_of(slug: str, answer: Mapping[str, Any]) -> Mechanism:
+    """Return what the case's check says of the hypothesis' mechanism.
+
+    It is present where a consequence of the hypothesis is out of its bound, or one of its segments deviates and speaks
+    for it: by a variant of the hypothesis or, where no known variant gives the deviation, as the nearest cause. It is
+    absent where all of these were seen and none does.
+    """
+    segments = {each["segment"]: each for each in answer.get("segments", ())}
+    measured = {each["name"]: each for each in answer.get("consequences", ())}
+    own = segments_for(slug)
+    said = [_observed(slug, segments.get(name), name) for name in own]
+    said += [_consequence(measured[name]) for name in consequences_for(slug) if name in measured]
+    if not said:
+        return Mechanism(None, "")
+    found = [present for present, _ in said]
+    present = True if True in found else None if None in found else False
+    # what agrees needs no words beside what does not
+    told = [text for each, text in said if each is present or each is None]
+    return Mechanism(present, "; ".join(told))
+
+
+def _observed(slug: str, segment: Mapping[str, Any] | None, name: str) -> tuple[bool | None, str]:
+    if segment is None:
+        return None, f"{name} was not checked"
+    if segment["status"] == NOT_SEEN:
+        return None, f"{name} was not seen: {segment['note']}"
+    if segment["status"] == FAILED:
+        return None, f"{name} {FAILED}: {segment['note']}"
+    if segment["status"] != DEVIATES:
+        share = segment["share"]
+        how = f"agrees, at {share:.0%} of its tolerance" if share else "agrees"
+        return (
+            False,
+            f"{name} {'is not in the recorded steps' if segment['status'] == NONE else how}",
+        )
+    by = [each["name"] for each in segment["names"] if each["cause"] == slug]
+    if by:
+        return True, f"{name} deviates as by '{by[0]}'"
     if segment["names"]:
-        yield from (name["cause"] for name in segment["names"])
-    else:
-        yield from segment["causes"]
+        other = segment["names"][0]["name"]
+        return False, f"{name} deviates as by '{other}', which is of another hypothesis"
+    what = f"{name} deviates in a way that nothing known gives: {segment['note']}"
+    return (True if causes_of(name)[:1] == (slug,) else None), what
+
+
+def _consequence(found: Mapping[str, Any]) -> tuple[bool, str]:
+    values = ", ".join(f"{key} {value:.3g}" for key, value in found["measured"].items())
+    how = "within its bound" if found["passed"] else "out of its bound"
+    return not found["passed"], f"{found['name']} {how}: {values}"

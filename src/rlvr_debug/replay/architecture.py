@@ -21,15 +21,6 @@ from rlvr_debug.errors import InputError, reason, typed
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.replay.finding import NotSeen
 
-__all__ = [
-    "Architecture",
-    "compute_plainly",
-    "read_model",
-    "read_tokenizer",
-    "write_model",
-    "write_tokenizer",
-]
-
 _OWN = {"trust_remote_code": False}
 _FILES = {**_OWN, "local_files_only": True}
 
@@ -109,16 +100,18 @@ def read_model(folder: Path, layers: int) -> tuple[Callable[[], Any], Architectu
     told = read_json(path)
     if not isinstance(told, dict):
         raise InputError(f"{path}: found {typed(told)}, expected a configuration")
-    if too_many := [
-        each for each in _layers(told) if each[1] > layers
-    ]:  # it would be made for hours
-        name, count = too_many[0]
-        raise InputError(
-            f"{path}: {name} is {count}, expected at most {layers}, the number of weights"
-        )
+    for name, count in _layers(told):
+        if count > layers:  # it would be made for hours
+            said = f"{name} is {count}, expected at most {layers}, the number of weights"
+            raise InputError(f"{path}: {said}")
     with _refused(path):
-        architecture = _described(_built(path, torch.device("meta")))
-    return lambda: _tried(path), architecture
+        module = _built(path, torch.device("meta"))
+        shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+        own = {id(p): name for name, p in module.named_parameters()}
+        every = module.named_parameters(remove_duplicate=False)
+        tied = {name: own[id(p)] for name, p in every if own[id(p)] != name}
+        known = Architecture(shapes, tied, module.get_input_embeddings().num_embeddings)
+    return lambda: _tried(path), known
 
 
 def _layers(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -180,20 +173,6 @@ def _is_model(kind: Any) -> bool:
     import transformers
 
     return isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
-
-
-def _described(module: Any) -> Architecture:
-    every = dict(module.named_parameters(remove_duplicate=False))
-    own = {id(parameter): name for name, parameter in module.named_parameters()}
-    return Architecture(
-        {name: tuple(parameter.shape) for name, parameter in module.named_parameters()},
-        {
-            name: own[id(parameter)]
-            for name, parameter in every.items()
-            if own[id(parameter)] != name
-        },
-        module.get_input_embeddings().num_embeddings,
-    )
 
 
 @contextmanager

@@ -13,8 +13,6 @@ from rlvr_debug.files import read_json
 from rlvr_debug.replay.answer import deviation_text, later_text
 from rlvr_debug.replay.finding import DEVIATES, FAILED, NOT_SEEN
 
-__all__ = ["Against", "Before", "against", "against_text", "annotation_lines", "read_baseline"]
-
 Answer = Mapping[str, Any]
 _TITLE = "rlvr-debug check"
 _MEASURES = ("deviation", "total", "ratio")

@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 
 from rlvr_debug.replay.consequences import CONSEQUENCES
 from rlvr_debug.replay.declared import declared_text
-from rlvr_debug.replay.delayed import in_time
 from rlvr_debug.replay.finding import FAILED, NOT_SEEN, Finding, NotSeen, in_time_order
-from rlvr_debug.replay.judge import judge, raised
+from rlvr_debug.replay.judge import TOGETHER, Segment, judge, raised
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.segments import PROCESSES, SEGMENTS, Segment
+from rlvr_debug.replay.rollouts import in_time
+from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import check_knobs, check_names
-
-__all__ = ["Checked", "check"]
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,12 @@ class Checked:
 def check(record: Record) -> Checked:
     """Compute every segment of the recorded steps again, and say which deviate."""
     check_names([segment.name for segment in SEGMENTS], CONSEQUENCES)
-    network = Network.of(record)
+    network = Network(record)
     made = in_time(record)  # what became of each generation, whenever it is trained
     findings = tuple(
         _timed(segment, record if segment.trains else made, network)
         for segment in SEGMENTS
-        if record.processes or segment.of != PROCESSES
+        if record.processes or segment.of != TOGETHER
     )
     return Checked(
         record.trainer,

@@ -1,12 +1,13 @@
-"""Whether the parts of a record fit each other: shapes, types and limits of its tensors, numbers that point elsewhere.
+"""Whether a file says all that a record needs, and whether its parts fit each other: shapes, types and limits of tensors.
 
-What a check computes with must fit, or a segment would fail on it; what a trainer did wrong is not _refused here.
+What a check computes with must fit, or a segment would fail on it; what a trainer did wrong is not refused here.
 Axes as in record.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,26 +30,99 @@ from rlvr_debug.replay.record import (
 )
 from rlvr_debug.replay.segments import SEGMENTS
 
-__all__ = ["check_record"]
-
 Shape = tuple[int | None, ...]  # lengths, of which None may be any
-_LOGPROBS = ("old", "reference", "sampler")
+_CALLS, _MICROS = "generations.*.calls.*", "updates.*.micro_batches.*"
 _MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
+# what the settings must say beside something else that the file says: nothing is judged by a default that nobody chose
+_BESIDE = (
+    ("weights", ("precision",)),
+    ("generations.*.rewards", ("scale_rewards",)),
+    ("generations.*.calls", ("eos_ids", "pad_id")),
+    (f"{_MICROS}.given.old", ("clip", "epsilon_high")),
+    (f"{_MICROS}.given.reference", ("kl_beta",)),
+    (f"{_MICROS}.grad_logprobs", ("loss_type",)),
+    ("updates.*.clipped", ("max_grad_norm",)),
+    ("updates.*.optimizer", ("learning_rate", "weight_decay", "schedule")),
+)
+# numbers of the weights that something is of
+_NUMBERS = (
+    ("generations.*", ("weights",)),
+    (_CALLS, ("weights",)),
+    ("updates.*", ("before", "after")),
+    (_MICROS, ("weights",)),
+)
+
+
+def _at(value: Any, pattern: str, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what stands at a path, of which * is any number, with its place. value: JSON, or a record."""
+    name, _, rest = pattern.partition(".")
+    items: Iterable[tuple[object, Any]]
+    if name == "*":
+        items = enumerate(value or ())
+    else:
+        items = [(name, value.get(name) if isinstance(value, Mapping) else getattr(value, name))]
+    for own, each in items:
+        where = f"{place}.{own}" if place else str(own)
+        if not rest:
+            yield where, each
+        elif each is not None:
+            yield from _at(each, rest, where)
+
+
+def check_needed(told: Mapping[str, Any]) -> None:
+    """Raise InputError, without the file, for the first key that is missing in what record.json says."""
+    settings = told["settings"]
+    for pattern, names in _BESIDE:
+        # gradients of no parameter are some, too
+        if any(each or (each == {} and "clipped" in pattern) for _, each in _at(told, pattern)):
+            _check_keys("settings", settings, names, f"beside {pattern.rpartition('.')[2]}")
+    constant = settings.get("schedule", "").startswith("constant")
+    if not constant and any(each for _, each in _at(told, "updates.*.optimizer")):
+        _check_keys("settings", settings, ("total_steps",), "beside optimizer")
+    made = [each or () for _, each in _at(told, "updates.*.micro_batches")]
+    if any(len(each) > 1 for each in made):
+        names = ("micro_batches", "steps_per_generation")
+        _check_keys("settings", settings, names, "beside several micro-batches")
+    served = Counter(number for each in made for number in {micro["generation"] for micro in each})
+    if any(count > 1 for count in served.values()):
+        names = ("num_iterations", "steps_per_generation")
+        _check_keys("settings", settings, names, "beside several updates of one generation")
+    if told.get("weights"):
+        _check_keys("", told, ("trainable",), "beside weights")
+        for pattern, names in _NUMBERS:
+            for place, part in _at(told, pattern):
+                _check_keys(place, part, names, "the number of weights")
+    for pattern, whole in (("generations.*.batch", False), (f"{_MICROS}.given", True)):
+        for place, batch in _at(told, pattern):
+            if whole or any(name in (batch or ()) for name in TOKENS):
+                _check_keys(place, batch, TOKENS, "with the tokens")
+
+
+def _check_keys(place: str, part: Mapping[str, Any], names: Iterable[str], why: str) -> None:
+    for name in names:
+        if name not in part:
+            raise InputError(f"key '{place}{'.' * bool(place)}{name}' is missing, expected {why}")
 
 
 def check_record(record: Record, architecture: Architecture | None) -> None:
     """Raise InputError, without the file, for the first part of the record that does not fit the others."""
+    names = [segment.name for segment in SEGMENTS]
     for name in record.unseen:
-        if name not in (names := [segment.name for segment in SEGMENTS]):
+        if name not in names:
             raise InputError(f"key 'unseen.{name}' names no segment, {hint(name, names)}")
     _check_weights(record, architecture)
+    count = len(record.weights)
+    for pattern, keys in _NUMBERS if count else ():
+        for place, number in (each for key in keys for each in _at(record, f"{pattern}.{key}")):
+            if number is not None and number >= count:
+                raise _refused(place, str(number), f"one of {count} weights, from 0")
     known = _Known(record, None if architecture is None else architecture.vocabulary)
-    for number, generation in enumerate(record.generations):
-        known.check_generation(f"generations.{number}", generation)
-    for number, update in enumerate(record.updates):
-        for each, micro in enumerate(update.micro_batches):
-            known.check_micro_batch(f"updates.{number}.micro_batches.{each}", micro)
-        known.check_update(f"updates.{number}", update)
+    for place, generation in _at(record, "generations.*"):
+        known.check_generation(place, generation)
+    for place, micro in _at(record, _MICROS):
+        known.check_micro_batch(place, micro)
+    for place, update in _at(record, "updates.*"):
+        known.check_update(place, update)
 
 
 # --- weights
@@ -57,32 +131,30 @@ def check_record(record: Record, architecture: Architecture | None) -> None:
 def _check_weights(record: Record, architecture: Architecture | None) -> None:
     """Check all weights against the first ones, and against the parameters of the architecture."""
     shapes: Mapping[str, tuple[int, ...]] = {} if architecture is None else architecture.shapes
-    for number, weights in enumerate(record.weights):
-        place = f"weights.{number}"
+    tied = {} if architecture is None else architecture.tied
+    first = record.weights[0] if record.weights else {}
+    for place, weights in _at(record, "weights.*"):
         for name, tensor in weights.items():
-            _check_real(f"{place}.{name}", tensor, tuple(record.weights[0].get(name, tensor).shape))
-        _check_names(place, weights, record.trainable, "trainable")
-        merged = _merged(weights, record.scalings, place)
-        _check_names(place, merged, shapes, "model/config.json")
+            _check_real(f"{place}.{name}", tensor, tuple(first.get(name, tensor).shape))
+        _check_keys(place, weights, record.trainable, "as in trainable")
+        try:  # without their numbers
+            bare = {name: tensor.to("meta") for name, tensor in weights.items()}
+            merged = plain_weights(bare, record.scalings)
+        except (KeyError, RuntimeError, NotSeen) as error:
+            said = f"with adapters that do not fit ({' '.join(str(error).split())[:80]})"
+            raise _refused(place, said, "A and B of each") from None
+        _check_keys(place, merged, shapes, "as in model/config.json")
         shapes = shapes or {name: tuple(tensor.shape) for name, tensor in merged.items()}
         _check_shapes(place, merged, shapes)
-        _check_tied(place, weights, architecture)
+        _check_tied(place, weights, tied)
     for name, places in record.elements.items():
-        weight = record.weights[0].get(name) if record.weights else None
-        _check_whole(
-            f"elements.{name}", places, None if weight is None else len(weight.flatten()), (None,)
-        )
+        count = first[name].numel() if name in first else None
+        _check_whole(f"elements.{name}", places, count, (None,))
     if record.reference is not None:
-        _check_names("reference", record.reference, shapes, "the policy")
-        _check_tied("reference", record.reference, architecture)
+        _check_keys("reference", record.reference, shapes, "as in the policy")
+        _check_tied("reference", record.reference, tied)
     for place, other in (("reference", record.reference), ("saved", record.saved)):
         _check_shapes(place, other or {}, shapes)
-
-
-def _check_names(place: str, weights: Weights, names: Iterable[str], source: str) -> None:
-    missing = next((name for name in names if name not in weights), None)
-    if missing is not None:
-        raise InputError(f"key '{place}.{missing}' is missing, expected as in {source}")
 
 
 def _check_shapes(place: str, weights: Weights, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -90,21 +162,10 @@ def _check_shapes(place: str, weights: Weights, shapes: Mapping[str, tuple[int, 
         _check_real(f"{place}.{name}", tensor, shapes.get(name, tuple(tensor.shape)))
 
 
-def _check_tied(place: str, weights: Weights, architecture: Architecture | None) -> None:
-    for name, other in ({} if architecture is None else architecture.tied).items():
+def _check_tied(place: str, weights: Weights, tied: Mapping[str, str]) -> None:
+    for name, other in tied.items():
         if name in weights and weights[name] is not weights[other]:
             raise _refused(f"{place}.{name}", "another tensor", f"that of {other}, its tied one")
-
-
-def _merged(weights: Weights, scalings: Mapping[str, Mapping[str, float]], place: str) -> Weights:
-    """Return the architecture's own parameters, without their numbers."""
-    try:
-        return plain_weights({n: t.to("meta") for n, t in weights.items()}, scalings)
-    except (KeyError, RuntimeError, NotSeen) as error:
-        said = " ".join(str(error).split())[:80]
-        raise _refused(
-            place, f"with adapters that do not fit ({said})", "A and B of each"
-        ) from None
 
 
 # --- generations and updates
@@ -118,34 +179,32 @@ class _Known:
     vocabulary: int | None
 
     def check_generation(self, place: str, generation: Generation) -> None:
-        record = self.record
-        self._check_number(f"{place}.weights", generation.weights)
-        _check_columns(f"{place}.rows", generation)
+        settings = self.record.settings
+        first = generation.rows[0].keys() if generation.rows else ()
+        for number, row in enumerate(generation.rows):
+            if row.keys() != first:
+                said = f"a row of {short(sorted(row))}"
+                raise _refused(f"{place}.rows.{number}", said, short(sorted(first)))
         count = _count(place, generation)
-        if count is not None and count % record.settings.group_size:
-            wanted = f"a multiple of settings.group_size, {record.settings.group_size}"
+        if count is not None and count % settings.group_size:
+            wanted = f"a multiple of settings.group_size, {settings.group_size}"
             raise _refused(place, f"of {count} rollouts", wanted)
-        functions = len(record.settings.reward_weights)
         if generation.rewards is not None:
+            functions = len(settings.reward_weights)
             _check_real(f"{place}.rewards", generation.rewards, (count, functions))
         if generation.batch is not None:
             self._check_batch(f"{place}.batch", generation.batch, count, count)
-        if record.processes or generation.processes:
-            _check_count(
-                f"{place}.processes", len(generation.processes), count or 0, "one for each rollout"
-            )
-            _check_limits(
-                f"{place}.processes", 0, max(generation.processes, default=0), record.size
-            )
+        if self.record.processes or generation.processes:
+            key, own = f"{place}.processes", generation.processes
+            _check_count(key, len(own), count or 0, "one for each rollout")
+            _check_limits(key, 0, max(own, default=0), self.record.size)
         for number, call in enumerate(generation.calls):
-            self._check_call(f"{place}.calls.{number}", call)
-            _check_rows(f"{place}.calls.{number}.rows", call, generation.calls[0])
+            self._check_call(f"{place}.calls.{number}", call, len(generation.calls[0].prompts))
         for number, reward_call in enumerate(generation.reward_calls):
             self._check_reward_call(f"{place}.reward_calls.{number}", reward_call, count)
 
     def check_micro_batch(self, place: str, micro: MicroBatch) -> None:
         generations, given = self.record.generations, micro.given
-        self._check_number(f"{place}.weights", micro.weights)
         _check_limits(f"{place}.process", 0, micro.process, self.record.size)
         if micro.generation >= len(generations):
             limits = f"one of {len(generations)} generations, from 0"
@@ -160,88 +219,8 @@ class _Known:
             tensor = getattr(micro, name)
             if tensor is not None:
                 _check_real(f"{place}.{name}", tensor, shape)
-        if micro.logprobs is not None:
-            _check_known(f"{place}.logprobs", micro.logprobs, given)
+        _check_known(f"{place}.logprobs", micro.logprobs, given)
         self._check_forward(f"{place}.forward", micro, shape)
-
-    def check_update(self, place: str, update: Update) -> None:
-        self._check_number(f"{place}.before", update.before)
-        self._check_number(f"{place}.after", update.after)
-        for kind in ("gradients", "clipped"):
-            for name, tensor in (getattr(update, kind) or {}).items():
-                self._check_like(f"{place}.{kind}.{name}", tensor, name)
-        for kind in ("state", "state_after"):
-            for name, state in (getattr(update, kind) or {}).items():
-                for key, tensor in state.items():
-                    where = f"{place}.{kind}.{name}.{key}"
-                    if key in _MOMENTS:
-                        self._check_like(where, tensor, name)
-                    elif key == "step" and not _is_step(tensor):
-                        raise _refused(where, short(tensor.tolist()), "one number, 0 or more")
-
-    def _check_number(self, key: str, number: int | None) -> None:
-        """Check which weights something is of; without weights, or where they are not known, it says nothing."""
-        count = len(self.record.weights)
-        if count and number is not None and number >= count:
-            raise _refused(key, str(number), f"one of {count} weights, from 0")
-
-    def _check_like(self, key: str, tensor: Tensor, name: str) -> None:
-        """Check a tensor of a weight's shape, or of those of its numbers that are looked at."""
-        weight = self.record.weights[0].get(name, tensor) if self.record.weights else tensor
-        some = self.record.elements.get(name)
-        _check_real(key, tensor, tuple((weight if some is None else some).shape))
-
-    def _check_batch(self, place: str, batch: Batch, count: int | None, whole: int | None) -> None:
-        """Check a batch of `count` rows, which are of a generation of `whole`."""
-        count = _rows(batch) if count is None else count
-        prompt, completion = _width(batch.prompt_ids), _width(batch.completion_ids)
-        if completion:
-            for name in TOKENS:
-                most = self.vocabulary if name.endswith("ids") else 2
-                width = prompt if name.startswith("prompt") else completion
-                _check_whole(f"{place}.{name}", getattr(batch, name), most, (count, width))
-        if batch.advantages.numel():
-            _check_real(f"{place}.advantages", batch.advantages, (count,), (count, completion))
-        for name in _LOGPROBS:
-            tensor = getattr(batch, name)
-            if tensor is not None:
-                _check_real(f"{place}.{name}", tensor, (count, completion))
-                _check_known(f"{place}.{name}", tensor, batch)
-        if batch.importance_weights is not None:
-            shapes = ((count, completion), (count, 1))
-            _check_real(f"{place}.importance_weights", batch.importance_weights, *shapes)
-        if batch.rows is not None:
-            _check_whole(f"{place}.rows", batch.rows, whole, (count,))
-
-    def _check_call(self, place: str, call: Call) -> None:
-        self._check_number(f"{place}.weights", call.weights)
-        _check_count(
-            f"{place}.outputs", len(call.outputs), len(call.prompts), "one for each prompt"
-        )
-        _check_ids(f"{place}.prompts", call.prompts, self.vocabulary)
-        _check_ids(f"{place}.outputs", call.outputs, self.vocabulary)
-        if not call.logprobs:
-            return
-        _check_count(
-            f"{place}.logprobs", len(call.logprobs), len(call.outputs), "one for each output"
-        )
-        for number, (values, output) in enumerate(zip(call.logprobs, call.outputs, strict=True)):
-            key = f"{place}.logprobs.{number}"
-            _check_count(key, len(values), len(output), "one for each token")
-            if any(value != value for value in values):
-                raise _refused(key, "null somewhere", "numbers")
-
-    def _check_reward_call(self, place: str, call: RewardCall, count: int | None) -> None:
-        functions = len(self.record.settings.reward_weights)
-        if call.index >= functions:
-            limits = f"one of {functions} settings.reward_weights, from 0"
-            raise _refused(f"{place}.index", str(call.index), limits)
-        size = len(call.returned) if count is None else count
-        for name in ("returned", "again", "backwards", "alone", "evaluated"):
-            values = getattr(call, name)
-            if values is not None:
-                _check_count(f"{place}.{name}", len(values), size, "one for each rollout")
-        _check_ids(f"{place}.columns.completion_ids", call.columns.get("completion_ids", ()), None)
 
     def _check_forward(self, place: str, micro: MicroBatch, shape: tuple[int, ...]) -> None:
         forward, (rows, width) = micro.forward, shape
@@ -260,25 +239,76 @@ class _Known:
             shapes = ((rows, length), (1, length))
             _check_whole(f"{place}.position_ids", forward.position_ids, None, *shapes)
 
+    def check_update(self, place: str, update: Update) -> None:
+        for kind in ("gradients", "clipped"):
+            for name, tensor in (getattr(update, kind) or {}).items():
+                self._check_like(f"{place}.{kind}.{name}", tensor, name)
+        for kind in ("state", "state_after"):
+            for name, state in (getattr(update, kind) or {}).items():
+                for key, tensor in state.items():
+                    where = f"{place}.{kind}.{name}.{key}"
+                    real = tensor.numel() == 1 and not tensor.is_complex()
+                    if key in _MOMENTS:
+                        self._check_like(where, tensor, name)
+                    elif key == "step" and not (real and float(tensor) >= 0):
+                        raise _refused(where, short(tensor.tolist()), "one number, 0 or more")
 
-def _check_rows(key: str, call: Call, first: Call) -> None:
-    """Check which rollouts a call is of: of the generation's first one all of them, each once."""
-    if not call.rows:
-        return
-    _check_count(key, len(call.rows), len(call.prompts), "one for each prompt")
-    count = len(first.prompts)
-    if max(call.rows) >= count:
-        raise _refused(key, f"{max(call.rows)} somewhere", f"from 0 to {count - 1}")
+    def _check_like(self, key: str, tensor: Tensor, name: str) -> None:
+        """Check a tensor of a weight's shape, or of those of its numbers that are looked at."""
+        weight = self.record.weights[0].get(name, tensor) if self.record.weights else tensor
+        _check_real(key, tensor, tuple(self.record.elements.get(name, weight).shape))
 
+    def _check_batch(self, place: str, batch: Batch, count: int | None, whole: int | None) -> None:
+        """Check a batch of `count` rows, which are of a generation of `whole`."""
+        count = _rows(batch) if count is None else count
+        prompt, completion = (
+            each.shape[-1] if each.dim() else 0 for each in (batch.prompt_ids, batch.completion_ids)
+        )
+        for name in TOKENS if completion else ():
+            most = self.vocabulary if name.endswith("ids") else 2
+            width = prompt if name.startswith("prompt") else completion
+            _check_whole(f"{place}.{name}", getattr(batch, name), most, (count, width))
+        if batch.advantages.numel():
+            _check_real(f"{place}.advantages", batch.advantages, (count,), (count, completion))
+        for name in ("old", "reference", "sampler"):
+            tensor = getattr(batch, name)
+            if tensor is not None:
+                _check_real(f"{place}.{name}", tensor, (count, completion))
+                _check_known(f"{place}.{name}", tensor, batch)
+        if batch.importance_weights is not None:
+            shapes = ((count, completion), (count, 1))
+            _check_real(f"{place}.importance_weights", batch.importance_weights, *shapes)
+        if batch.rows is not None:
+            _check_whole(f"{place}.rows", batch.rows, whole, (count,))
 
-def _check_columns(place: str, generation: Generation) -> None:
-    """Check that all rows have the same columns."""
-    first = generation.rows[0].keys() if generation.rows else ()
-    for number, row in enumerate(generation.rows):
-        if row.keys() != first:
-            raise _refused(
-                f"{place}.{number}", f"a row of {short(sorted(row))}", short(sorted(first))
-            )
+    def _check_call(self, place: str, call: Call, rollouts: int) -> None:
+        """Check a call of a generation whose first one is of so many rollouts."""
+        asked = len(call.prompts)
+        _check_count(f"{place}.outputs", len(call.outputs), asked, "one for each prompt")
+        _check_ids(f"{place}.prompts", call.prompts, self.vocabulary)
+        _check_ids(f"{place}.outputs", call.outputs, self.vocabulary)
+        if call.logprobs:
+            _check_count(f"{place}.logprobs", len(call.logprobs), asked, "one for each output")
+        for number, (values, output) in enumerate(zip(call.logprobs, call.outputs, strict=False)):
+            key = f"{place}.logprobs.{number}"
+            _check_count(key, len(values), len(output), "one for each token")
+            if any(value != value for value in values):
+                raise _refused(key, "null somewhere", "numbers")
+        if call.rows:
+            _check_count(f"{place}.rows", len(call.rows), asked, "one for each prompt")
+            _check_limits(f"{place}.rows", 0, max(call.rows), rollouts)
+
+    def _check_reward_call(self, place: str, call: RewardCall, count: int | None) -> None:
+        functions = len(self.record.settings.reward_weights)
+        if call.index >= functions:
+            limits = f"one of {functions} settings.reward_weights, from 0"
+            raise _refused(f"{place}.index", str(call.index), limits)
+        size = len(call.returned) if count is None else count
+        for name in ("returned", "again", "backwards", "alone", "evaluated"):
+            values = getattr(call, name)
+            if values is not None:
+                _check_count(f"{place}.{name}", len(values), size, "one for each rollout")
+        _check_ids(f"{place}.columns.completion_ids", call.columns.get("completion_ids", ()), None)
 
 
 def _count(place: str, generation: Generation) -> int | None:
@@ -305,17 +335,9 @@ def _length(tensor: Tensor | None) -> int | None:
     return tensor.shape[0] if tensor is not None and tensor.dim() else None
 
 
-def _width(tensor: Tensor) -> int:
-    return tensor.shape[-1] if tensor.dim() else 0
-
-
-def _is_step(tensor: Tensor) -> bool:
-    return tensor.numel() == 1 and not tensor.is_complex() and float(tensor) >= 0
-
-
-def _check_known(key: str, logprobs: Tensor, batch: Batch) -> None:
+def _check_known(key: str, logprobs: Tensor | None, batch: Batch) -> None:
     """Check that log-probabilities are numbers wherever the loss counts a token."""
-    if logprobs[batch.loss_mask.bool()].isnan().any():
+    if logprobs is not None and logprobs[batch.loss_mask.bool()].isnan().any():
         raise _refused(key, "NaN where the loss counts a token", "numbers there")
 
 

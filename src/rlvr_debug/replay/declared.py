@@ -19,24 +19,18 @@ if TYPE_CHECKING:
 # By segment and name, the knobs of that segment's formula. Losses leave the advantages as they are, and the reverse.
 ALGORITHMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "advantages": {
-        "grpo": {
-            "scale": "group"
-        },  # (r - mean) / std of the group: arXiv 2402.03300, section 4.1.2
-        "dr_grpo": {"scale": "none"},  # r - mean: arXiv 2503.20783, section 3.2
-        "rloo": {
-            "centre": "leave one out",
-            "scale": "none",
-        },  # r - mean of the others: arXiv 2402.14740, eq. 8
-        "opo": {
-            "centre": "by length",
-            "scale": "none",
-        },  # r - sum(length r) / sum(length): arXiv 2505.23585, eq. 8
-        "gpg": {
-            "scale": "not 0"
-        },  # (r - mean) over the share of rewards that are not 0: arXiv 2504.02546, eq. 8
-        "gdpo": {
-            "aggregation": "normalize_then_sum"
-        },  # each reward by its own spread first: arXiv 2601.05242, eq. 4
+        # (r - mean) / std of the group: arXiv 2402.03300, section 4.1.2
+        "grpo": {"scale": "group"},
+        # r - mean: arXiv 2503.20783, section 3.2
+        "dr_grpo": {"scale": "none"},
+        # r - mean of the others: arXiv 2402.14740, eq. 8
+        "rloo": {"centre": "leave one out", "scale": "none"},
+        # r - sum(length r) / sum(length): arXiv 2505.23585, eq. 8
+        "opo": {"centre": "by length", "scale": "none"},
+        # (r - mean) over the share of rewards that are not 0: arXiv 2504.02546, eq. 8
+        "gpg": {"scale": "not 0"},
+        # each reward by its own spread first: arXiv 2601.05242, eq. 4
+        "gdpo": {"aggregation": "normalize_then_sum"},
         # r, and r - mean of the group, normalised over all tokens: arXiv 2501.03262, eq. 5 and 6
         "reinforce++": {"centre": "none", "scale": "tokens"},
         "reinforce++-baseline": {"scale": "tokens"},

@@ -7,21 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "AGREES",
-    "DEVIATES",
-    "FAILED",
-    "NONE",
-    "NOT_SEEN",
-    "STATUSES",
-    "Finding",
-    "Name",
-    "NotSeen",
-    "Place",
-    "in_time_order",
-    "unseen_text",
-]
-
 _WHERE = re.compile(r"(generation|update|after update) (\d+)")
 # NONE: the run has none of it, such as turns of tools; FAILED: a fault of the check or of a cause's folder
 STATUSES = ("agrees", "deviates", "not seen", "none", "could not be computed")

@@ -5,35 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.blocks import Keyed
 from rlvr_debug.errors import InputError, reason
 from rlvr_debug.replay.declared import ALGORITHMS
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, Finding, Name, NotSeen, Place
+from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.variants import Variant, causes_of, place_of, variants_of
-
-__all__ = [
-    "EPSILON",
-    "LAST_PLACES",
-    "OWN",
-    "SHAKES",
-    "Gap",
-    "Instance",
-    "different",
-    "elementwise",
-    "fitted",
-    "in_bfloat16",
-    "judge",
-    "raised",
-    "rounding",
-    "shaken_by",
-    "unit_of",
-]
 
 _MOST = 4  # instances whose size is said
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -64,12 +49,45 @@ class Instance:
     """One thing that the segment computed, of the several in a record.
 
     where: in words. compare: given a variant's knobs, the gap to it; None where the variant is not applicable.
-    describe: says what deviates, called where something does.
+    said: what deviates, or what finds that, called where something does.
     """
 
     where: str
     compare: Callable[..., Gap | None]
-    describe: Callable[[], str] = str
+    said: str | Callable[[], str] = ""
+
+
+# what a segment is of: without any, it was not seen
+TOGETHER = "several processes"
+_PARTS: Mapping[str, Callable[[Record], bool]] = {
+    TOGETHER: lambda record: bool(record.processes),
+    "rows": lambda record: any(each.rows for each in record.generations),
+    "calls of the sampler": lambda record: any(each.calls for each in record.generations),
+    "rollouts": lambda record: bool(record.generations),
+    "updates": lambda record: bool(record.updates),
+    "micro-batches": lambda record: any(each.micro_batches for each in record.updates),
+}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment: its name, and what of it is in a record. knobs: types of what a variant may say, by name.
+
+    of: which parts of a record it looks at. pairs: whether two variants at once are tried.
+    trains: whether it is of what is trained on, and not of how that was made.
+    """
+
+    name: str
+    instances: Callable[[Record, Network], Iterator[Instance]]
+    knobs: Keyed
+    of: str = ""
+    pairs: bool = False
+    trains: bool = False
+
+    def check(self, record: Record) -> None:
+        """Raise NotSeen where the record has no part that it looks at."""
+        if self.of and not _PARTS[self.of](record):
+            raise NotSeen(f"no {self.of} were recorded")
 
 
 def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -> Finding:
@@ -109,7 +127,8 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
             continue
         total += off
         if not where:
-            where, note = instance.where, instance.describe()
+            said = instance.said
+            where, note = instance.where, said if isinstance(said, str) else said()
         places += gap.places
         named.append(_fitting(instance, variants, pairs))
         known.append(_algorithms(segment, instance))

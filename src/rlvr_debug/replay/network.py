@@ -24,8 +24,6 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import Forward, Record, Weights
 from rlvr_debug.replay.settings import Sampling
 
-__all__ = ["Network", "Precision"]
-
 EXACT = "float64"
 Precision = str  # float64, or the run's: float32, bfloat16, autocast
 _ROWS = 16  # sequences that go through the network together
@@ -33,16 +31,10 @@ _ROWS = 16  # sequences that go through the network together
 
 @dataclass(eq=False)
 class Network:
-    """The record's architecture. precision: the run's own."""
+    """The record's architecture, whose module is built when it is first needed."""
 
     record: Record
-    precision: Precision
     _last: Any = field(default=None, init=False, repr=False)
-
-    @staticmethod
-    def of(record: Record) -> Network:
-        """Return the record's network, whose module is built when it is first needed."""
-        return Network(record, record.settings.precision)
 
     @cached_property
     def module(self) -> Any:
@@ -97,17 +89,6 @@ class Network:
     def _names(self) -> frozenset[str]:
         named = self.module.named_parameters(remove_duplicate=False)
         return frozenset(name for name, _ in named)
-
-    def logprobs(
-        self,
-        weights: Weights,
-        forward: Forward,
-        width: int,
-        temperature: float,
-        precision: Precision = EXACT,
-    ) -> Tensor:
-        """Return log-probabilities of the completions' tokens, [b, width]."""
-        return self.chosen(weights, forward, width, temperature, precision)[0]
 
     def chosen(
         self,

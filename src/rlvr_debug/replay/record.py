@@ -21,37 +21,29 @@ from rlvr_debug.blocks import ONCE, Flag, NonNegative, Text
 from rlvr_debug.replay.declared import Own
 from rlvr_debug.replay.settings import Index, Name, Number, Part, Sampling, Settings
 
-__all__ = [
-    "TOKENS",
-    "Batch",
-    "Call",
-    "Forward",
-    "Generation",
-    "MicroBatch",
-    "ParameterGroup",
-    "Process",
-    "Record",
-    "RewardCall",
-    "Update",
-    "Weights",
-]
-
 TOKENS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "loss_mask")
 _WORDS = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class _ByName:
-    """Annotates a tensor, of which a file says the name that it has among the tensors, the context of reading it."""
+    """Annotates a tensor, of which a file says the name that it has among the tensors, the context of reading it.
+
+    wide: whether integers are read in 64 bits.
+    """
+
+    def __init__(self, wide: bool = False) -> None:
+        self.wide = wide
 
     def __get_pydantic_core_schema__(self, *_: Any) -> Any:
-        return core_schema.with_info_plain_validator_function(_tensor)
+        return core_schema.with_info_plain_validator_function(self.read)
 
-
-def _tensor(name: Any, info: ValidationInfo) -> Tensor:
-    tensors: Mapping[str, Tensor] = info.context or {}
-    if not isinstance(name, str) or name not in tensors:
-        raise PydanticCustomError("no_tensor", "the name of a tensor of tensors.safetensors")
-    return tensors[name]
+    def read(self, name: Any, info: ValidationInfo) -> Tensor:
+        tensors: Mapping[str, Tensor] = info.context or {}
+        if not isinstance(name, str) or name not in tensors:
+            raise PydanticCustomError("no_tensor", "the name of a tensor of tensors.safetensors")
+        found = tensors[name]
+        whole = not (found.is_floating_point() or found.is_complex())
+        return found.long() if self.wide and whole else found
 
 
 def _real(told: Any) -> float:
@@ -84,6 +76,7 @@ def _row(told: dict[str, Any]) -> dict[str, Any]:
 
 
 Held = Annotated[Tensor, _ByName()]
+Wide = Annotated[Tensor, _ByName(wide=True)]
 Weights = Mapping[Text, Held]
 _Real = Annotated[float, AllowInfNan(), BeforeValidator(_real)]
 _Names = Annotated[tuple[Text, ...], ONCE]
@@ -143,17 +136,17 @@ class Batch(Part):
     that could be followed. Where tokens are not known they are [B, 0], and advantages are [0].
     """
 
-    prompt_ids: Held = field(default_factory=_empty)
-    prompt_mask: Held = field(default_factory=_empty)
-    completion_ids: Held = field(default_factory=_empty)
-    completion_mask: Held = field(default_factory=_empty)
-    loss_mask: Held = field(default_factory=_empty)
-    advantages: Held = field(default_factory=_empty)
-    old: Held | None = None
-    reference: Held | None = None
-    sampler: Held | None = None
-    importance_weights: Held | None = None
-    rows: Held | None = None
+    prompt_ids: Wide = field(default_factory=_empty)
+    prompt_mask: Wide = field(default_factory=_empty)
+    completion_ids: Wide = field(default_factory=_empty)
+    completion_mask: Wide = field(default_factory=_empty)
+    loss_mask: Wide = field(default_factory=_empty)
+    advantages: Wide = field(default_factory=_empty)
+    old: Wide | None = None
+    reference: Wide | None = None
+    sampler: Wide | None = None
+    importance_weights: Wide | None = None
+    rows: Wide | None = None
 
     def of_rows(self, index: Tensor) -> Batch:
         """Return these rows, [n]."""
@@ -168,10 +161,10 @@ class Forward(Part):
     completion stands in its row, 0 for padding; None: they are the last C of every row.
     """
 
-    input_ids: Held
-    attention_mask: Held | None = None
-    position_ids: Held | None = None
-    places: Held | None = None
+    input_ids: Wide
+    attention_mask: Wide | None = None
+    position_ids: Wide | None = None
+    places: Wide | None = None
 
     def of_rows(self, index: Tensor) -> Forward:
         """Return these rows, [n]."""

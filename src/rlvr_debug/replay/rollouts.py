@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.record import Batch, Call, Generation
+from rlvr_debug.replay.record import Batch, Call, Generation, Record
 from rlvr_debug.replay.settings import Settings
-
-__all__ = [
-    "Rollout",
-    "Turn",
-    "batch_of",
-    "carried",
-    "rollouts",
-    "rows_of",
-    "trained",
-    "trained_ids",
-]
 
 
 @dataclass(frozen=True)
@@ -88,41 +77,27 @@ def rows_of(calls: Sequence[Call]) -> list[list[int]]:
 
 def _continued(call: Call, found: list[list[Turn]]) -> list[int]:
     """Return which row each prompt of a call continues: of those that fit, the longest."""
-    free = set(range(len(found)))
+    free = {row: turns[-1].prompt + turns[-1].output for row, turns in enumerate(found)}
     rows = []
     for prompt in call.prompts:
-        fitting = [row for row in free if _begins(prompt, found[row])]
+        fitting = [row for row, read in free.items() if prompt[: len(read)] == read]
         if not fitting:
             raise NotSeen("a call of the sampler continues no earlier one")
-        rows.append(max(fitting, key=lambda each: (len(_read(found[each])), -each)))
-        free.discard(rows[-1])
+        rows.append(max(fitting, key=lambda each: (len(free[each]), -each)))
+        del free[rows[-1]]
     return rows
-
-
-def _read(turns: list[Turn]) -> list[int]:
-    return turns[-1].prompt + turns[-1].output
-
-
-def _begins(prompt: list[int], turns: list[Turn]) -> bool:
-    read = _read(turns)
-    return prompt[: len(read)] == read
 
 
 def _rollout(turns: list[Turn], limit: int | None) -> Rollout:
     ids: list[int] = []
     wrote: list[bool] = []
     for turn in turns:
-        same = _common(ids, turn.prompt)
+        pairs = enumerate(zip(ids, turn.prompt, strict=False))
+        same = next((n for n, (a, b) in pairs if a != b), min(len(ids), len(turn.prompt)))
         wrote = wrote[:same] + [False] * (len(turn.prompt) - same) + [True] * len(turn.output)
         ids = turn.prompt + turn.output
     most = len(ids) if limit is None else len(turns[0].prompt) + limit
     return Rollout(turns[0].prompt, ids[:most], wrote[:most], tuple(turns))
-
-
-def _common(one: list[int], other: list[int]) -> int:
-    """Return how many tokens are the same from the beginning on."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def carried(rollout: Rollout, completion: list[int]) -> Rollout:
@@ -162,23 +137,17 @@ def trained_ids(batch: Batch, sampled: Sequence[Rollout], pad: int) -> list[list
 
     What is behind that is padding, or a tool's turn that nobody read; what the loss counts there belongs to it.
     """
-    return [
-        prompt + _completion(rollout, completion, counted, pad)
-        for rollout, (prompt, completion, counted) in zip(sampled, trained(batch), strict=True)
-    ]
-
-
-def _completion(
-    rollout: Rollout, completion: list[int], counted: list[bool], pad: int
-) -> list[int]:
-    def without_end(ids: list[int], least: int) -> list[int]:
-        end = len(ids)
-        while end > least and (ids[end - 1] == pad or not counted[end - 1]):
-            end -= 1
-        return ids[:end]
-
-    found = without_end(completion, len(rollout.completion))
-    return found if found == rollout.completion else without_end(found, 0)
+    found = []
+    for rollout, (prompt, completion, counted) in zip(sampled, trained(batch), strict=True):
+        own = rollout.completion
+        for least in (len(own), 0):
+            end = len(completion)
+            while end > least and (completion[end - 1] == pad or not counted[end - 1]):
+                end -= 1
+            if completion[:end] == own:
+                break
+        found.append(prompt + completion[:end])
+    return found
 
 
 def batch_of(generation: Generation) -> Batch:
@@ -186,3 +155,57 @@ def batch_of(generation: Generation) -> Batch:
     if generation.batch is None or not generation.batch.completion_ids.numel():
         raise NotSeen("the batch that is trained on was not seen")
     return generation.batch
+
+
+def alike_groups(generation: Generation, settings: Settings) -> list[bool]:
+    """Return of each group whether all its rollouts are the same, token by token; [] where they were not seen."""
+    try:
+        found = [tuple(each.ids) for each in rollouts(generation, settings)]
+    except NotSeen:
+        return []
+    size = settings.group_size
+    return [len(set(found[n : n + size])) == 1 for n in range(0, len(found), size)]
+
+
+# --- batches that were sampled for an earlier generation than the one that is trained on them: training runs behind
+
+
+def origins(record: Record) -> list[int]:
+    """Return of which generation each generation's batch is.
+
+    That is its own, unless all of its rows are, token by token, those of an earlier one and not of its own.
+    """
+    found = []
+    for number, generation in enumerate(record.generations):
+        before = range(number - 1, -1, -1)
+        fitting = (n for n in (number, *before) if _sampled_in(record, generation, n))
+        found.append(next(fitting, number))
+    return found
+
+
+def _sampled_in(record: Record, generation: Generation, number: int) -> bool:
+    """Return whether a generation's batch is what was sampled in this one."""
+    try:
+        batch = batch_of(generation)
+        sampled = rollouts(replace(record.generations[number], batch=batch), record.settings)
+    except NotSeen:
+        return False
+    return trained_ids(batch, sampled, record.settings.pad_id) == [each.ids for each in sampled]
+
+
+def in_time(record: Record) -> Record:
+    """Return the record with each batch at the generation that it was sampled in.
+
+    It ends before the first generation whose batch was never given out.
+    """
+    found = origins(record)
+    if found == [*range(len(found))]:
+        return record
+    pairs = zip(found, record.generations, strict=True)
+    batches = {origin: generation.batch for origin, generation in reversed([*pairs])}
+    kept = []
+    for number, generation in enumerate(record.generations):
+        if number not in batches:
+            break
+        kept.append(replace(generation, batch=batches[number]))
+    return replace(record, generations=kept)

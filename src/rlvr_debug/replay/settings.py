@@ -11,8 +11,6 @@ from pydantic import BeforeValidator, Strict, WithJsonSchema
 
 from rlvr_debug.blocks import Block, Flag, NonNegative, OneOf, Positive, Share, Text
 
-__all__ = ["Index", "Name", "Number", "Part", "Sampling", "Settings"]
-
 _MOST = 2**31 - 1
 Index = Annotated[int, Strict(), Ge(0), Le(_MOST)]
 Whole = Annotated[int, Strict(), Ge(1), Le(_MOST)]

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,21 +36,12 @@ from rlvr_debug.replay.architecture import (
     write_tokenizer,
 )
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.consistent import check_record
+from rlvr_debug.replay.consistent import check_needed, check_record
 from rlvr_debug.replay.declared import Own, declared
-from rlvr_debug.replay.packing import packed, plain
-from rlvr_debug.replay.record import TOKENS, Batch, Forward, Generation, Record, Weights
-
-__all__ = ["VERSION", "check_folder", "read_part", "read_record", "write_record"]
+from rlvr_debug.replay.record import TOKENS, Batch, Generation, Record, Weights
 
 VERSION = 2  # and 1, which has no processes
 _RECORD, _TENSORS, _MODEL, _TOKENIZER = "record.json", "tensors.safetensors", "model", "tokenizer"
-_NARROW = (
-    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32),
-    *(torch.uint16, torch.uint32, torch.uint64),
-)
-
-_Tensored = TypeVar("_Tensored", Batch, Forward)
 
 
 def check_folder(folder: Path) -> dict[str, Any]:
@@ -72,6 +63,7 @@ def write_record(record: Record, folder: Path) -> None:
     What JSON has no place for in the columns of rows is left out, and the notes say so.
     """
     from safetensors.torch import save_file
+    from transformers.utils import get_json_schema
 
     tensors, notes = _Tensors(), list(record.notes)
     with _new(folder) as part:
@@ -82,7 +74,8 @@ def write_record(record: Record, folder: Path) -> None:
                 record,
                 tokenizer=None,
                 own=None,
-                tools=_schemas(record.tools),
+                tools=record.tools
+                and [get_json_schema(t) if callable(t) else t for t in record.tools],
                 generations=[_plain(generation, notes) for generation in record.generations],
                 notes=list(dict.fromkeys(filter(None, notes))),
             ),
@@ -128,30 +121,23 @@ class _Tensors:
         return self._names[key]
 
 
-def _schemas(tools: list[Any] | None) -> list[Any] | None:
-    from transformers.utils import get_json_schema
-
-    return tools and [get_json_schema(tool) if callable(tool) else tool for tool in tools]
-
-
 def _plain(generation: Generation, notes: list[str]) -> Generation:
     """Return the generation with what its program had in rows and columns as JSON."""
     names = dict.fromkeys(name for row in generation.rows for name in row)
     kept = [name for name in names if _is_plain([row.get(name) for row in generation.rows])]
-    calls = []
+    rows = [{name: plain(row[name]) for name in kept if name in row} for row in generation.rows]
+    calls, lost = [], []
     for call in generation.reward_calls:
         columns = {
             name: plain(values)
             for name, values in call.columns.items()
             if isinstance(values, list | tuple) and _is_plain(values)
         }
-        notes += [_left_out(name) for name in call.columns if name not in columns]
+        lost += [name for name in call.columns if name not in columns]
         calls.append(replace(call, columns=columns))
-    notes += [_left_out(name) for name in names if name not in kept]
-    rows = [{name: plain(row[name]) for name in kept if name in row} for row in generation.rows]
-    messages = generation.messages
-    if messages is not None:
-        messages = plain(messages) if _is_plain(messages) else None
+    lost += [name for name in names if name not in kept]
+    notes += [f"the column {name} is left out: JSON has no place for it" for name in lost]
+    messages = plain(generation.messages) if _is_plain(generation.messages) else None
     return replace(generation, rows=rows, reward_calls=calls, messages=messages)
 
 
@@ -163,8 +149,40 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def _left_out(name: str) -> str:
-    return f"the column {name} is left out: JSON has no place for it"
+def packed(value: Any, place: str, keep: Callable[[str, Tensor], str]) -> Any:
+    """Return JSON of a record's data classes. place: path of the value; keep: takes a path and its tensor, and returns the tensor's name.
+
+    JSON has neither NaN nor infinity: in lists of numbers, null is NaN, and "Infinity" and "-Infinity" are words.
+    """
+    if isinstance(value, Tensor):
+        return keep(place, value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list | tuple):
+        return [packed(each, f"{place}/{number}", keep) for number, each in enumerate(value)]
+    if is_dataclass(value):
+        # None is left out, unless that is a choice
+        named = ((field, getattr(value, field.name)) for field in fields(value))
+        value = {f.name: v for f, v in named if v is not None or f.default not in (None, MISSING)}
+    if not isinstance(value, Mapping):
+        return value
+    begin = f"{place}/" if place else ""
+    return {name: packed(each, f"{begin}{name}", keep) for name, each in value.items()}
+
+
+def plain(value: Any) -> Any:
+    """Return what a program of any kind had in a row as JSON. Raise TypeError for what JSON has no place for."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(each) for each in value]
+    if hasattr(value, "tolist"):  # arrays and scalars of NumPy and torch
+        return plain(value.tolist())
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 # --- reading
@@ -176,7 +194,7 @@ def read_record(folder: Path) -> Record:
     told, tensors = _told(path), _tensors(folder / _TENSORS)
     record = _completed(checked(Record, told, path, context=tensors))
     with _named(path):
-        _check_needed(told)
+        check_needed(told)
     weights = record.weights[0] if record.weights else record.reference or {}
     record.build, architecture = read_model(folder / _MODEL, len(weights))
     record.tokenizer = read_tokenizer(folder / _TOKENIZER)
@@ -254,7 +272,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _completed(record: Record) -> Record:
-    """Return the record with integers as torch takes them, and tokens that are left out without width."""
+    """Return the record with tokens that are left out without width."""
     for generation in record.generations:
         if generation.batch is not None:
             generation.batch = _with_tokens(generation.batch)
@@ -262,111 +280,11 @@ def _completed(record: Record) -> Record:
     for update in record.updates:
         for micro in update.micro_batches:
             micro.given = _with_tokens(micro.given)
-            if micro.forward is not None:
-                micro.forward = _widened(micro.forward)
     return record
 
 
 def _with_tokens(batch: Batch) -> Batch:
-    if not batch.completion_ids.numel() and batch.advantages.dim():
-        none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
-        batch = replace(batch, **dict.fromkeys(TOKENS, none))
-    return _widened(batch)
-
-
-def _widened(value: _Tensored) -> _Tensored:
-    """Return the object with every integer tensor in 64 bits."""
-    found = {field.name: getattr(value, field.name) for field in fields(value)}
-    wide = {
-        name: tensor.long()
-        for name, tensor in found.items()
-        if isinstance(tensor, Tensor) and tensor.dtype in _NARROW
-    }
-    return replace(value, **wide)
-
-
-# --- what a file must say beside something else that it says: nothing is judged by a default that nobody chose
-
-
-def _check_needed(told: Mapping[str, Any]) -> None:
-    """Raise InputError, without the file, for the first key that is missing."""
-    _check_settings(told)
-    if told.get("weights") and "trainable" not in told:
-        raise InputError("key 'trainable' is missing, expected beside weights")
-    for place, batch, whole in _batches(told):
-        if whole or any(name in batch for name in TOKENS):
-            _check_keys(place, batch, TOKENS, "with the tokens")
-    if told.get("weights"):
-        for place, part, names in _numbered(told):
-            _check_keys(place, part, names, "the number of weights")
-
-
-def _check_keys(place: str, part: Mapping[str, Any], names: tuple[str, ...], why: str) -> None:
-    missing = next((name for name in names if name not in part), None)
-    if missing is not None:
-        raise InputError(f"key '{place}.{missing}' is missing, expected {why}")
-
-
-def _check_settings(told: Mapping[str, Any]) -> None:
-    generations, updates = told.get("generations", ()), told.get("updates", ())
-    micros = [micro for _, micro in _micro_batches(told)]
-    served = Counter(
-        generation
-        for update in updates
-        for generation in {micro["generation"] for micro in update.get("micro_batches", ())}
-    )
-    scheduled = told["settings"].get("schedule", "").startswith("constant")
-    needed = (
-        (told.get("weights"), ("precision",), "weights"),
-        (any(each.get("rewards") for each in generations), ("scale_rewards",), "rewards"),
-        (any(each.get("calls") for each in generations), ("eos_ids", "pad_id"), "calls"),
-        (
-            any(len(each.get("micro_batches", ())) > 1 for each in updates),
-            ("micro_batches", "steps_per_generation"),
-            "several micro-batches",
-        ),
-        (
-            any(count > 1 for count in served.values()),
-            ("num_iterations", "steps_per_generation"),
-            "several updates of one generation",
-        ),
-        (any(each["given"].get("old") for each in micros), ("clip", "epsilon_high"), "old"),
-        (any(each["given"].get("reference") for each in micros), ("kl_beta",), "reference"),
-        (any(each.get("grad_logprobs") for each in micros), ("loss_type",), "grad_logprobs"),
-        (any(each.get("clipped") is not None for each in updates), ("max_grad_norm",), "clipped"),
-        (
-            any(each.get("optimizer") for each in updates),
-            ("learning_rate", "weight_decay", "schedule", *(() if scheduled else ("total_steps",))),
-            "optimizer",
-        ),
-    )
-    for there, names, what in needed:
-        if there:
-            _check_keys("settings", told["settings"], names, f"beside {what}")
-
-
-def _batches(told: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield each batch with its place, and whether it must have tokens."""
-    for number, generation in enumerate(told.get("generations", ())):
-        if generation.get("batch"):
-            yield f"generations.{number}.batch", generation["batch"], False
-    for place, micro in _micro_batches(told):
-        yield f"{place}.given", micro["given"], True
-
-
-def _micro_batches(told: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for number, update in enumerate(told.get("updates", ())):
-        for each, micro in enumerate(update.get("micro_batches", ())):
-            yield f"updates.{number}.micro_batches.{each}", micro
-
-
-def _numbered(told: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
-    """Yield what says which weights it is of, with its place and the names of these numbers."""
-    for number, generation in enumerate(told.get("generations", ())):
-        yield f"generations.{number}", generation, ("weights",)
-        for each, call in enumerate(generation.get("calls", ())):
-            yield f"generations.{number}.calls.{each}", call, ("weights",)
-    for number, update in enumerate(told.get("updates", ())):
-        yield f"updates.{number}", update, ("before", "after")
-    for place, micro in _micro_batches(told):
-        yield place, micro, ("weights",)
+    if batch.completion_ids.numel() or not batch.advantages.dim():
+        return batch
+    none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
+    return replace(batch, **dict.fromkeys(TOKENS, none))

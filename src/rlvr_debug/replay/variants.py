@@ -13,18 +13,6 @@ from rlvr_debug.causes import REPLAY, file_of, hypothesis_names
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_yaml
 
-__all__ = [
-    "Variant",
-    "causes_of",
-    "check_knobs",
-    "check_names",
-    "consequences_for",
-    "knobs_of",
-    "place_of",
-    "segments_for",
-    "variants_of",
-]
-
 
 @dataclass(frozen=True)
 class Variant:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlvr_debug.files import read_yaml
-
-__all__ = ["Consequence", "consequence"]
 
 _TEXTS: Mapping[str, Mapping[str, str]] = read_yaml(Path(__file__).with_name("texts.yaml"))
 
@@ -18,19 +16,17 @@ class Consequence:
     """What was measured, the bound that it was held to, and why that bound.
 
     passed: within the bound. said: what is so where it is not, as a sentence without its full stop. fix: what to change
-    then.
+    then. What texts.yaml has of it is found there.
     """
 
     name: str
     measured: Mapping[str, float]
-    bound: str
-    reason: str
+    bound: str = field(init=False)
+    reason: str = field(init=False)
     passed: bool
     said: str
-    fix: str
+    fix: str = field(init=False)
 
-
-def consequence(name: str, measured: Mapping[str, float], passed: bool, said: str) -> Consequence:
-    """Return it with the bound, the reason and the fix that texts.yaml has."""
-    text = _TEXTS[name]
-    return Consequence(name, measured, text["bound"], text["reason"], passed, said, text["fix"])
+    def __post_init__(self) -> None:
+        for name, text in _TEXTS[self.name].items():
+            object.__setattr__(self, name, text)

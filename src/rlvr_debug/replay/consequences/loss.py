@@ -1,4 +1,4 @@
-"""KL's gradient, KL's share, settings without effect: what the parts of the loss do, as they are set.
+"""KL's gradient, KL's share, settings without effect, correction: what the parts of the loss do, as they are set.
 
 KL's gradient is taken on tables of logits over a few tokens, where an expectation is a sum and not an estimate, and on
 policy, as the first update is. Axes: S states, V tokens.
@@ -6,21 +6,20 @@ policy, as the first update is. Axes: S states, V tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlvr_debug.replay.consequences.base import Consequence, consequence
+from rlvr_debug.replay.consequences.base import Consequence
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import MicroBatch, Record, Update
-from rlvr_debug.replay.segments.loss import expected_gradient
+from rlvr_debug.replay.segments.importance_weights import summary
+from rlvr_debug.replay.segments.loss import gradients
 from rlvr_debug.replay.segments.loss_formula import kl_estimate
 from rlvr_debug.replay.settings import Settings
 
-KL_GRADIENT, KL_SHARE, UNREAD = "KL's gradient", "KL's share", "settings without effect"
 # what a loss may read and leave unread: where one of these is set to something else than its default, it should matter
 _READ = (
     *("delta", "off_policy_mask_threshold", "top_entropy_quantile", "entropy_coef"),
@@ -34,6 +33,11 @@ _STATES, _TOKENS = 64, 16
 _NEAR, _FAR = 0.1, 1.0  # standard deviation of the difference in logits
 _COSINE = 0.9
 _ERROR = 0.5
+_APART = 0.05  # nats a token
+_KEPT = 0.5
+_MASKED = 0.1
+_LONG = 0.9
+_ERRORS = 1.64  # below by more than chance in one of twenty
 
 
 def kl_gradient(record: Record) -> Consequence | None:
@@ -60,7 +64,7 @@ def kl_gradient(record: Record) -> Consequence | None:
         f"the KL term holds nothing: {settings.kl_estimator} in the {settings.kl_place} has a gradient of cosine "
         f"{measured['cosine_near']:.2g} to the KL's"
     )
-    return consequence(KL_GRADIENT, measured, passed, said)
+    return Consequence("KL's gradient", measured, passed, said)
 
 
 def kl_share(record: Record) -> Consequence | None:
@@ -75,7 +79,7 @@ def kl_share(record: Record) -> Consequence | None:
     try:
         _known(last)
         kl, rest = (
-            float(_gradients(record, last, knobs).norm())
+            float(gradients(record, last, knobs).norm())
             for knobs in ({"sign": 0, "entropy_coef": 0.0}, {"kl_beta": 0.0})
         )
     except NotSeen:
@@ -84,7 +88,7 @@ def kl_share(record: Record) -> Consequence | None:
         return None
     measured = {"beta": settings.kl_beta, "kl": kl, "reward": rest}
     said = f"the KL term has {kl / rest:.3g} times the gradient of the reward's part of the loss"
-    return consequence(KL_SHARE, measured, kl <= _SHARE * rest, said)
+    return Consequence("KL's share", measured, kl <= _SHARE * rest, said)
 
 
 def _known(update: Update) -> list[MicroBatch]:
@@ -106,15 +110,17 @@ def unread(record: Record) -> Consequence | None:
         return None
     try:
         moved = _moved(next(u for u in record.updates if u.micro_batches))
-        now = _gradients(record, moved, {})
+        now = gradients(record, moved, {})
         dead = [
-            n for n in chosen if torch.equal(now, _gradients(record, moved, {n: getattr(usual, n)}))
+            n for n in chosen if torch.equal(now, gradients(record, moved, {n: getattr(usual, n)}))
         ]
     except (NotSeen, StopIteration):
         return None
     names = ", ".join(f"`{_CALLED.get(n, n)}` ({getattr(asked, n)})" for n in dead)
     said = f"{names} set, and without effect: the loss does not read {'it' if len(dead) == 1 else 'them'}"
-    return consequence(UNREAD, {"set": len(chosen), "without_effect": len(dead)}, not dead, said)
+    return Consequence(
+        "settings without effect", {"set": len(chosen), "without_effect": len(dead)}, not dead, said
+    )
 
 
 def _moved(update: Update) -> Update:
@@ -133,10 +139,6 @@ def _moved(update: Update) -> Update:
         )
         micros.append(replace(micro, logprobs=now, entropies=entropies, given=given))
     return replace(update, micro_batches=micros)
-
-
-def _gradients(record: Record, update: Update, knobs: Mapping[str, Any]) -> Tensor:
-    return torch.cat([expected_gradient(record, update, m, **knobs) for m in update.micro_batches])
 
 
 def _by_token(settings: Settings, policy: Tensor, reference: Tensor) -> Tensor:
@@ -165,3 +167,40 @@ def _cosine(found: Tensor, right: Tensor) -> float:
     if float(found.norm()) < 1e-9 * float(right.norm()):
         return 0.0
     return float((found * right).sum() / (found.norm() * right.norm()))
+
+
+# --- the correction for a sampler of its own
+
+
+def correction(record: Record) -> Consequence | None:
+    """Measure the weights of the loss' correction; None where there is none, or nothing that it is made of was seen."""
+    found = [
+        summary(batch)
+        for batch in (generation.batch for generation in record.generations)
+        if batch is not None
+        and batch.importance_weights is not None
+        and batch.old is not None
+        and batch.sampler is not None
+        and batch.loss_mask.any()
+    ]
+    if not found:
+        return None
+    measured = {name: sum(each[name] for each in found) / len(found) for name in found[0]}
+    measured["standard_error"] = math.hypot(*(e["standard_error"] for e in found)) / len(found)
+    gap, size = measured["gap"], measured["effective_sample_size"]
+    masked, long = measured["masked"], measured["weight_by_length"]
+    said = []
+    if gap > _APART:
+        said.append(f"sampler and trainer differ by {gap:.2g} nats a token")
+    if size < _KEPT:
+        said.append(
+            f"the correction for the sampler leaves {size:.0%} of the effective sample size"
+        )
+    if masked > _MASKED:
+        said.append(f"the correction for the sampler masks {masked:.0%} of its weights")
+    if gap <= _APART and long + _ERRORS * measured["standard_error"] < _LONG:
+        said.append(
+            f"the correction for the sampler gives longer replies {long:.2g} times the weight of shorter ones, though "
+            "their tokens agree"
+        )
+    return Consequence("correction", measured, not said, "; ".join(said))

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rlvr_debug.replay.consequences.base import Consequence, consequence
-from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.consequences.base import Consequence
 from rlvr_debug.replay.record import Generation, Record
-from rlvr_debug.replay.rollouts import rollouts
+from rlvr_debug.replay.rollouts import alike_groups
 
-CONTRAST, OF_PROMPTS, NEARLY_EQUAL = "contrast", "rewards of prompts", "nearly equal rewards"
 _STD = 0.1
 _ERRORS = 1.64  # below by more than chance in one of twenty
 _SMALL = 0.05
@@ -33,7 +31,9 @@ def contrast(record: Record) -> Consequence | None:
     within = float(spread.mean())
     error = float(spread.std() / len(spread) ** 0.5) if len(spread) > 1 else 0.0
     dead = int((rewards == rewards[:, :1]).all(1).sum())
-    alike, count = sum(_alike(record, each) for each, _ in _grouped(record)), len(rewards)
+    count, alike = len(rewards), 0
+    if record.settings.group_size > 1:
+        alike = sum(sum(alike_groups(each, record.settings)) for each, _ in _grouped(record))
     measured = {
         "reward": float(rewards.mean()),
         "std_within_groups": within,
@@ -48,7 +48,7 @@ def contrast(record: Record) -> Consequence | None:
     )
     if alike >= _SHARE * count:
         said += f"; in {alike} groups all rollouts are the same, token by token"
-    return consequence(CONTRAST, measured, within + _ERRORS * error >= _STD * scale > 0, said)
+    return Consequence("contrast", measured, within + _ERRORS * error >= _STD * scale > 0, said)
 
 
 def of_prompts(record: Record) -> Consequence | None:
@@ -61,7 +61,7 @@ def of_prompts(record: Record) -> Consequence | None:
     for generation, _ in _grouped(record):
         assert generation.rewards is not None
         by_group = generation.rewards.double().view(-1, size, generation.rewards.shape[1])
-        alike = torch.tensor([len(set(each)) == 1 for each in _groups(record, generation)])
+        alike = torch.tensor(alike_groups(generation, record.settings)).bool()
         parts.append(by_group[~alike] if len(alike) == len(by_group) else by_group)
     rewards = torch.cat(parts) if parts else torch.zeros(0, size, 1)
     if size < 2 or len(rewards) < _GROUPS:
@@ -75,7 +75,7 @@ def of_prompts(record: Record) -> Consequence | None:
         f"the reward function {', '.join(wrong)} gives all completions of a prompt the same reward, in each of "
         f"{len(rewards)} groups, and another to other prompts"
     )
-    return consequence(OF_PROMPTS, measured, not wrong, said)
+    return Consequence("rewards of prompts", measured, not wrong, said)
 
 
 def nearly_equal(record: Record) -> Consequence | None:
@@ -109,7 +109,7 @@ def nearly_equal(record: Record) -> Consequence | None:
         ),
     }
     said = f"groups whose rewards hardly differ have {share:.0%} of the gradient's weight"
-    return consequence(NEARLY_EQUAL, measured, share - _ERRORS * error < _SHARE, said)
+    return Consequence("nearly equal rewards", measured, share - _ERRORS * error < _SHARE, said)
 
 
 def _grouped(record: Record) -> Iterator[tuple[Generation, Tensor]]:
@@ -137,19 +137,3 @@ def _scale(rewards: Tensor) -> float:
         return 1.0
     low, high = float(rewards.min()), float(rewards.max())
     return 1.0 if low >= 0 and high <= 1 else high - low
-
-
-def _alike(record: Record, generation: Generation) -> int:
-    """Return how many groups are of one rollout, repeated."""
-    groups = _groups(record, generation) if record.settings.group_size > 1 else []
-    return sum(len(set(group)) == 1 for group in groups)
-
-
-def _groups(record: Record, generation: Generation) -> list[list[tuple[int, ...]]]:
-    """Return the rollouts' tokens by group; [] where they were not seen."""
-    size = record.settings.group_size
-    try:
-        found = [tuple(each.ids) for each in rollouts(generation, record.settings)]
-    except NotSeen:
-        return []
-    return [found[n : n + size] for n in range(0, len(found), size)]

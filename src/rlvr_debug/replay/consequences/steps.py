@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from rlvr_debug.replay.consequences.base import Consequence, consequence
+from rlvr_debug.replay.consequences.base import Consequence
 from rlvr_debug.replay.record import Record
 
-SCHEDULE, RATE, MOVED = "schedule", "rate in effect", "weights moved"
 _RATE = 0.1
 _AHEAD = 0.01  # of the rate, by the end at today's pace: warm-ups that begin slowly have a tenth of it early on
 _MOVED = 0.5
@@ -21,7 +20,7 @@ def schedule(record: Record) -> Consequence | None:
     share = settings.warmup_steps / max(settings.total_steps, 1)
     measured = {"warmup_steps": settings.warmup_steps, "total_steps": settings.total_steps}
     said = f"the warm-up of {settings.warmup_steps} steps does not end in the {settings.total_steps} steps of the training"
-    return consequence(SCHEDULE, measured, not settings.warmup_steps or share < 1, said)
+    return Consequence("schedule", measured, not settings.warmup_steps or share < 1, said)
 
 
 def rate(record: Record) -> Consequence | None:
@@ -40,7 +39,7 @@ def rate(record: Record) -> Consequence | None:
         said += f"; an update moves the weights by {measured['relative']:.2g} of their size"
     # a schedule that warms up, or has come to its end, is one that was asked for
     late = settings.first_step > settings.total_steps / 2
-    return consequence(RATE, measured, share >= _RATE or rising or late, said)
+    return Consequence("rate in effect", measured, share >= _RATE or rising or late, said)
 
 
 def weights_moved(record: Record) -> Consequence | None:
@@ -52,7 +51,7 @@ def weights_moved(record: Record) -> Consequence | None:
         f"an update changes {measured['share']:.1%} of the trained numbers that have a gradient: the others are held in "
         "fewer digits than it moves them by"
     )
-    return consequence(MOVED, measured, measured["share"] >= _MOVED, said)
+    return Consequence("weights moved", measured, measured["share"] >= _MOVED, said)
 
 
 def _moves(record: Record) -> dict[str, float]:

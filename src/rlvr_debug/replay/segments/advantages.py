@@ -21,13 +21,12 @@ from rlvr_debug.replay.declared import (
     knobs_declared,
 )
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, Gap, Instance, elementwise, rounding
+from rlvr_debug.replay.judge import EPSILON, Gap, Instance, Segment, elementwise, rounding
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.settings import Settings
 from rlvr_debug.replay.variants import knobs_of
 
-SEGMENT = "advantages"
 _SHAKES = 4
 _Fitted = Literal["factor", "factor of each group", "baseline"]
 _GROUPED: Mapping[str, Callable[[Tensor, int], Tensor]] = {
@@ -60,7 +59,7 @@ _THEN: Mapping[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         if generation.rewards is None:
             raise NotSeen("the rewards that were used were not seen")
@@ -79,7 +78,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(
     given: AdvantageInputs, got: Tensor, own: Own, *, fitted: _Fitted | None = None, **knobs: Any
 ) -> Gap | None:
-    if not _applies(given, knobs) or (knobs and callable(own.declared.get(SEGMENT))):
+    if not _applies(given, knobs) or (knobs and callable(own.declared.get("advantages"))):
         return None
     if fitted:
         return None if knobs or got.dim() > 1 else _fitted(given, got, own, fitted)
@@ -112,10 +111,10 @@ def _fitted(given: AdvantageInputs, got: Tensor, own: Own, fitted: _Fitted) -> G
 
 def _of_rollouts(batch: Batch) -> Tensor:
     """Return each rollout's advantage, [B]; or [B, C], where that is not the same for all tokens that the loss counts."""
-    got = batch.advantages.double()
+    got, counted = batch.advantages.double(), batch.loss_mask.bool()
     if got.dim() == 1:
         return got
-    counted = batch.loss_mask.bool() if batch.loss_mask.numel() else torch.ones_like(got).bool()
+    counted = counted if counted.numel() else torch.ones_like(got).bool()
     # of a rollout without such tokens any
     own = got.gather(1, counted.int().argmax(1, keepdim=True))
     got = torch.where(counted, got, own)
@@ -139,7 +138,7 @@ def _applies(given: AdvantageInputs, knobs: dict[str, Any]) -> bool:
     }
     several = rewards.shape[1] > 1
     departs = (asked.get(name) != value for name, value in knobs.items())
-    departing = any(departs) if knobs in ALGORITHMS[SEGMENT].values() else all(departs)
+    departing = any(departs) if knobs in ALGORITHMS["advantages"].values() else all(departs)
     return departing and ("only" not in knobs or (several and knobs["only"] < rewards.shape[1]))
 
 
@@ -161,8 +160,8 @@ def _with_tolerance(
     group of two the spread takes back what rewards are shaken by, and not what the mean is rounded by. Each is bound by
     the worst of its group: one may be insensitive to its inputs and still be rounded on the way.
     """
-    what = own.declared.get(SEGMENT)
-    how = Formula(**{**(knobs_declared(own, SEGMENT)), **knobs})
+    what = own.declared.get("advantages")
+    how = Formula(**{**(knobs_declared(own, "advantages")), **knobs})
 
     def found(inputs: AdvantageInputs, how: Formula = how) -> Tensor:
         if callable(what):
@@ -224,35 +223,39 @@ def expected_advantages(
     weights = torch.tensor(settings.reward_weights, dtype=rewards.dtype)
     if how.only is not None:
         rewards, weights = rewards[:, how.only : how.only + 1], torch.ones(1, dtype=rewards.dtype)
-    if not how.weighted:
-        weights = torch.ones_like(weights)
+    weights = weights if how.weighted else torch.ones_like(weights)
     scale = how.scale or settings.scale_rewards
     epsilon = settings.advantage_epsilon if how.epsilon is None else how.epsilon
     if how.missing == "zero":
         rewards = rewards.nan_to_num(nan=0.0)
-    unknown = rewards.isnan().all(1)
-    if (how.aggregation or settings.multi_objective_aggregation) == "normalize_then_sum":
+
+    def spread(values: Tensor) -> Tensor:
+        """Return the standard deviation of what is not NaN by its second axis, which is kept."""
+        count = (~values.isnan()).sum(1, keepdim=True)
+        squares = (values - values.nanmean(1, keepdim=True)).square().nansum(1, keepdim=True)
+        return (squares / (count if how.biased else (count - 1).clamp(min=1))).sqrt() + epsilon
+
+    by_part = (how.aggregation or settings.multi_objective_aggregation) == "normalize_then_sum"
+    values = rewards
+    if by_part:
         by_group = rewards.view(-1, settings.group_size, rewards.shape[1])
-        normal = (by_group - by_group.nanmean(1, keepdim=True) * (1 + how.mean_off)) / (
-            _spread(by_group, 1, how.biased) + epsilon
-        )
-        total = (normal.view(rewards.shape) * weights).nansum(1)
-        total[unknown] = torch.nan
-        found = (total - total.nanmean()) / (_spread(total[None], 1, how.biased)[0] + epsilon)
+        off = by_group - by_group.nanmean(1, keepdim=True) * (1 + how.mean_off)
+        values = (off / spread(by_group)).view(rewards.shape)
+    total = (values * weights).nansum(1)
+    total[rewards.isnan().all(1)] = torch.nan
+    if by_part:
+        found = (total - total.nanmean()) / spread(total[None])[0]
     else:
-        total = (rewards * weights).nansum(1)
-        total[unknown] = torch.nan
         grouped = _GROUPED[how.groups](total, settings.group_size)
-        mean = grouped.nanmean(1, keepdim=True) * (1 + how.mean_off)
+        mean = grouped.nanmean(1, keepdim=True)
         if how.centre == "by length":
             counts = _lengths(lengths, total).view(grouped.shape)
             mean = (counts * grouped).nansum(1, keepdim=True) / counts.sum(1, keepdim=True)
-            mean = mean * (1 + how.mean_off)
-        centred = _CENTRED[how.centre](grouped, mean)
+        centred = _CENTRED[how.centre](grouped, mean * (1 + how.mean_off))
         if scale == "group":
-            centred = centred / (_spread(grouped, 1, how.biased) + epsilon)
+            centred = centred / spread(grouped)
         elif scale == "batch":
-            centred = centred / (_spread(total[None], 1, how.biased)[0] + epsilon)
+            centred = centred / spread(total[None])[0]
         elif scale == "not 0":
             centred = centred * len(total) / (total != 0).sum().clamp(min=1)
         elif scale == "tokens":
@@ -270,11 +273,6 @@ def _lengths(lengths: Tensor | None, total: Tensor) -> Tensor:
     return lengths.to(total.dtype)
 
 
-def _spread(values: Tensor, axis: int, biased: bool) -> Tensor:
-    """Return the standard deviation of what is not NaN, with that axis kept."""
-    count = (~values.isnan()).sum(axis, keepdim=True)
-    squares = (values - values.nanmean(axis, keepdim=True)).square().nansum(axis, keepdim=True)
-    return (squares / (count if biased else (count - 1).clamp(min=1))).sqrt()
-
-
-KNOBS = knobs_of(_compare, Formula)
+ADVANTAGES = Segment(
+    "advantages", _instances, knobs_of(_compare, Formula), of="rollouts", pairs=True
+)

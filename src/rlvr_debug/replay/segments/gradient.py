@@ -1,4 +1,4 @@
-"""gradient: what the backward passes leave is the gradient of the weights, summed over the micro-batches."""
+"""gradient, clip: what the backward passes leave, and what the optimizer reads of it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import Gap, Instance, rounding
+from rlvr_debug.replay.judge import (
+    OWN,
+    SHAKES,
+    Gap,
+    Instance,
+    Segment,
+    rounding,
+    shaken_by,
+    unit_of,
+)
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
 from rlvr_debug.replay.variants import knobs_of
 
-__all__ = ["Gradient", "instances", "less", "norm", "norm_as_summed", "product"]
-
-SEGMENT = "gradient"
 Gradient = Mapping[str, Tensor]
 _Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
 _LAYER = re.compile(r"\.(\d+)\.")
@@ -32,15 +38,15 @@ _Times = Literal[
     "clip",
 ]
 _Only = Literal["", "first", "last", "first process"]
+_How = Literal["", "none", "up too", "to one", "twice", "zero", "further"]
+_ADDED = 1e-6  # torch adds it to the norm that it divides by
 _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothing of its rounding
 
 
 def norm(gradient: Gradient) -> float:
     """Return the norm of all tensors together."""
-    squares = sum(
-        (float(tensor.detach().double().square().sum()) for tensor in gradient.values()), 0.0
-    )
-    return float(squares**0.5)
+    squares = (float(tensor.detach().double().square().sum()) for tensor in gradient.values())
+    return float(sum(squares, 0.0) ** 0.5)
 
 
 def product(one: Gradient, other: Gradient) -> float:
@@ -64,7 +70,8 @@ def less(one: Gradient, other: Gradient) -> dict[str, Tensor]:
     }
 
 
-def instances(record: Record, network: Network) -> Iterator[Instance]:
+def _gradient(record: Record, network: Network) -> Iterator[Instance]:
+    """gradient: what the backward passes leave is the gradient of the weights, summed over the micro-batches."""
     if record.settings.auxiliary_loss:
         raise NotSeen("a loss of the router, which has no reference, is added")
     for number, update in enumerate(record.updates):
@@ -148,38 +155,25 @@ def _compare(
         {name: tensor * factor for name, tensor in each.items()} for each in (exact, rounded)
     )
     if missing:
-        return _missing(record, got, wanted, shaken)
-    return _gap(record.settings.precision, got, wanted, shaken)
-
-
-def _gap(precision: str, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap:
-    size = norm(wanted)
-    noise = less(rounded, wanted)
-    off = less(got, wanted)
-    if not size:
+        # tensors without any gradient are left out
+        without = {name for name in wanted if name not in got or not got[name].any()}
+        if not without or len(without) == len(wanted):
+            return None
+        got, wanted, shaken = (
+            {name: each[name] for name in wanted if name not in without}
+            for each in (got, wanted, shaken)
+        )
+    precision, whole = record.settings.precision, norm(wanted)
+    if not whole:
         return Gap(float("inf") if norm(got) else 0.0, norm(got))
-    whole = norm(off) / float(rounding(norm(noise), size, precision))
-    share = whole
-    if precision == "float32":
-        for name, tensor in off.items():
-            own = max(norm({name: wanted[name]}) if name in wanted else 0.0, _SMALL * size)
-            apart = max(
-                norm({name: noise[name]}) if name in noise else 0.0, norm(noise) * own / size
-            )
-            share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
-    return Gap(share, norm(off) / size, fit=(product(got, wanted), size**2))
-
-
-def _missing(record: Record, got: Gradient, wanted: Gradient, rounded: Gradient) -> Gap | None:
-    """Return the gap where tensors without any gradient are left out; None where none is without."""
-    without = [name for name in wanted if name not in got or not got[name].any()]
-    if not without or len(without) == len(wanted):
-        return None
-    kept, low = (
-        {name: tensor for name, tensor in each.items() if name not in without}
-        for each in (wanted, rounded)
-    )
-    return _gap(record.settings.precision, {name: got[name] for name in kept}, kept, low)
+    noise, off = less(shaken, wanted), less(got, wanted)
+    around, share = norm(noise), norm(off) / float(rounding(norm(noise), whole, precision))
+    for name, tensor in off.items() if precision == "float32" else ():
+        own, apart = (norm({name: x[name]} if name in x else {}) for x in (wanted, noise))
+        own = max(own, _SMALL * whole)
+        apart = max(apart, around * own / whole)
+        share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
+    return Gap(share, norm(off) / whole, fit=(product(got, wanted), whole**2))
 
 
 def backward(
@@ -195,7 +189,14 @@ def backward(
         cut = network.cast(record.weights[number], dtype)
         return {name: tensor.detach().requires_grad_(name in names) for name, tensor in cut.items()}
 
-    for micro, rows in _pieces(record, micros) if names else ():
+    # of a large model, few rows go through the network together
+    pieces = (
+        (micro, rows)
+        for micro in micros
+        for every in [torch.arange(len(micro.given.completion_ids))]
+        for rows in torch.split(every, record.rows or max(len(every), 1))
+    )
+    for micro, rows in pieces if names else ():
         assert micro.forward is not None
         assert micro.logprobs is not None
         assert micro.grad_logprobs is not None
@@ -222,14 +223,6 @@ def backward(
     return total
 
 
-def _pieces(record: Record, micros: Sequence[MicroBatch]) -> Iterator[tuple[MicroBatch, Tensor]]:
-    """Yield each micro-batch with rows of it that go through the network together: of a large model, few."""
-    for micro in micros:
-        rows = torch.arange(len(micro.given.completion_ids))
-        for piece in torch.split(rows, record.rows or max(len(rows), 1)):
-            yield micro, piece
-
-
 def _described(got: Gradient, both: Callable[..., _Pair]) -> str:
     wanted, rounded = both()
     size = norm(wanted)
@@ -245,4 +238,96 @@ def _described(got: Gradient, both: Callable[..., _Pair]) -> str:
     return f"{len(off)} of {len(wanted)} tensors; cosine {cosine:.3f}, norm {ratio:.3g} of what it should be"
 
 
-KNOBS = knobs_of(_compare)
+GRADIENT = Segment("gradient", _gradient, knobs_of(_compare), of="micro-batches", trains=True)
+
+# --- clip
+
+
+def _clip(record: Record, _: Network) -> Iterator[Instance]:
+    """clip: what the optimizer reads is the gradient, scaled down to the limit of its norm where it is above."""
+    for number, update in enumerate(record.updates):
+        if update.gradients is None or update.clipped is None:
+            raise NotSeen("the gradient before and after the clip was not seen")
+        if not update.gradients and not update.clipped:
+            raise NotSeen("no gradient was seen")
+        if norm(update.gradients):
+            # of a large model only a part of the gradient is kept
+            if record.elements and not update.norms:
+                raise NotSeen("the norm of the whole gradient was not seen")
+            whole = (norm(update.gradients), norm(update.clipped), norm_as_summed(update.gradients))
+            norms = update.norms or whole
+            given = (update.gradients, update.clipped, norms, record.settings.max_grad_norm)
+            yield Instance(
+                f"update {number + 1}",
+                partial(_compare_clip, *given),
+                partial(_described_clip, *given),
+            )
+
+
+def _compare_clip(
+    gradients: Gradient,
+    clipped: Gradient,
+    norms: Sequence[float],
+    limit: float,
+    *,
+    how: _How = "",
+) -> Gap | None:
+    along, square = product(clipped, gradients), norm(gradients) ** 2
+    fitted = along / max(square, 1e-30)
+    factor_of = partial(_factor, limit=limit, fitted=fitted)
+    factor = factor_of(how, norms[0])
+    if how and factor == factor_of("", norms[0]):
+        return None
+    wanted, rounded = (
+        {name: each * factor for name, each in tensors.items()}
+        for tensors in ({n: t.double() for n, t in gradients.items()}, gradients)
+    )
+    size = norm(gradients) * max(factor, _ADDED)
+    off, own = (norm(less(each, wanted)) / size for each in (clipped, rounded))
+    share = off / _tolerance(partial(factor_of, how), gradients, norms, own)
+    return Gap(share, off, fit=(along * factor, square * factor**2))
+
+
+def _factor(how: _How, size: float, *, limit: float, fitted: float) -> float:
+    """Return what a gradient of this norm is multiplied by. fitted: what the recorded one seems to be."""
+    whole = limit / (size + _ADDED) if limit else 1.0
+    right = min(1.0, whole)
+    return {
+        "": right,
+        "none": 1.0,
+        "up too": whole,
+        "to one": min(1.0, 1 / (size + _ADDED)),
+        "twice": right**2,
+        "zero": 0.0,
+        "further": fitted if 0 < fitted < right else right,
+    }[how]
+
+
+def _tolerance(
+    factor_of: Callable[[float], float],
+    gradients: Gradient,
+    norms: Sequence[float],
+    product: float,
+) -> float:
+    """Return what rounding may do to a clipped gradient, relative to it.
+
+    The norm is shaken by a unit in the last place, and taken as its own precision sums it up. product: what the
+    multiplication is rounded by.
+    """
+    before, _, *summed = norms
+    unit, right = unit_of(gradients.values()), factor_of(before)
+
+    def off(size: float) -> float:
+        return abs(factor_of(size) - right) / max(right, _ADDED)
+
+    shaken = max(off(before * (1 + shake * unit)) for shake in SHAKES)
+    own = max([product, *map(off, summed)])
+    return float(shaken_by(unit, shaken, 1.0) + rounding(own, 0.0, OWN))
+
+
+def _described_clip(_: Gradient, __: Gradient, norms: Sequence[float], limit: float) -> str:
+    before, after = norms[:2]
+    return f"norm {before:.3g} before, {after:.3g} after, the limit is {limit:g}"
+
+
+CLIP = Segment("clip", _clip, knobs_of(_compare_clip), of="updates", trains=True)

@@ -13,18 +13,17 @@ from pydantic import AllowInfNan
 from torch import Tensor
 
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import SHAKES, Gap, Instance, elementwise, shaken_by, unit_of
+from rlvr_debug.replay.judge import SHAKES, Gap, Instance, Segment, elementwise, shaken_by, unit_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Record
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
 from rlvr_debug.replay.variants import knobs_of
 
-SEGMENT = "importance weights"
 _Mode = Literal["", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     if not record.settings.importance_correction:
         return
     for number, generation in enumerate(record.generations):
@@ -38,33 +37,22 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
 def _compare(batch: Batch, settings: Settings, **knobs: Any) -> Gap:
     assert batch.importance_weights is not None
     got = batch.importance_weights.double()
-    wanted = expected_weights(batch, settings, **knobs).expand_as(got)
-    tolerance = _tolerance(batch, settings, **knobs).expand_as(got)
-    if got.shape[1] == 1:
-        return elementwise(got, wanted, tolerance)
-    counted = batch.loss_mask.bool()  # what a weight does to other tokens is nothing
-    return elementwise(got[counted], wanted[counted], tolerance[counted])
-
-
-def _tolerance(batch: Batch, settings: Settings, **knobs: Any) -> Tensor:
-    """Return what rounding may do to each weight, [B, C] or [B, 1].
-
-    The policy's log-probabilities are shaken, all of a sequence in one direction, as their errors may sum up.
-    """
-    assert batch.old is not None
     wanted = expected_weights(batch, settings, **knobs)
+    # the policy's log-probabilities are shaken, all of a sequence in one direction, as their errors may sum up
+    assert batch.old is not None
     unit, noise = unit_of((batch.old, batch.sampler)), torch.zeros_like(wanted)
     for shake in SHAKES:
         shaken = replace(batch, old=batch.old.double() * (1 + shake * unit))
-        off = expected_weights(shaken, settings, **knobs) - wanted
-        noise = torch.maximum(noise, off.abs())
-    return shaken_by(unit, noise, wanted)
+        noise = torch.maximum(noise, (expected_weights(shaken, settings, **knobs) - wanted).abs())
+    values = [each.expand_as(got) for each in (got, wanted, shaken_by(unit, noise, wanted))]
+    if got.shape[1] > 1:  # what a weight does to other tokens than those that count is nothing
+        values = [each[batch.loss_mask.bool()] for each in values]
+    return elementwise(*values)
 
 
 def _described(batch: Batch) -> str:
-    return "; ".join(
-        f"{name.replace('_', ' ')} {value:.3g}" for name, value in summary(batch).items()
-    )
+    told = summary(batch).items()
+    return "; ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in told)
 
 
 def expected_weights(
@@ -141,4 +129,4 @@ def _ratio(one: Tensor, other: Tensor) -> tuple[float, float]:
     return ratio, ratio * math.hypot(*errors)
 
 
-KNOBS = knobs_of(expected_weights)
+WEIGHTS = Segment("importance weights", _instances, knobs_of(expected_weights), of="rollouts")

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import torch
@@ -17,11 +18,9 @@ from torch import Tensor
 from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay.declared import LossInputs, called, knobs_declared
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.record import Batch, Generation, MicroBatch, Record, Update
+from rlvr_debug.replay.record import Batch, MicroBatch, Record, Update
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
-
-__all__ = ["TYPES", "Formula", "expected_loss", "kl_estimate"]
 
 _RATIO = 20.0  # DPPO truncates the ratio there
 # TRL's _compute_loss knows no others
@@ -66,15 +65,6 @@ class Formula:
     window: bool = True
 
 
-def _told(record: Record, knobs: Mapping[str, Any]) -> tuple[Settings, Formula]:
-    """Return the settings and the formula of a variant of what is declared. knobs: fields of either."""
-    own = {field.name for field in fields(Formula)}
-    knobs = {**knobs_declared(record.own, "loss"), **knobs}
-    departing = {name: value for name, value in knobs.items() if name not in own}
-    formula = Formula(**{name: value for name, value in knobs.items() if name in own})
-    return replace(record.settings, **departing), formula
-
-
 def expected_loss(
     record: Record,
     update: Update,
@@ -90,62 +80,18 @@ def expected_loss(
     """
     what = record.own.declared.get("loss")
     if callable(what):
-        return torch.as_tensor(called(what, _inputs(record, update, micro, logprobs, entropies)))
-    settings, how = _told(record, knobs)
-    given = micro.given
-    advantages = given.advantages.to(logprobs.dtype)
-    advantages = advantages[:, None] if advantages.dim() == 1 else advantages
-    eos = torch.tensor(record.settings.eos_ids)
-    counted = _MASKS[how.mask](given.loss_mask.bool(), given, eos).to(logprobs.dtype)
-    gap = _log_ratio(micro, logprobs, how.old)
-    if settings.importance_sampling_level == "sequence":
-        gap = _mean(gap, counted)
-    if settings.importance_sampling_level == "sequence_token":
-        gap = _mean(gap, counted).detach() + logprobs - logprobs.detach()
-    weight = gap.exp()
-    per_token = -how.sign * (
-        _gain(settings, micro, logprobs, weight, advantages, counted, (how.clipped, how.least))
-        if how.ratio
-        else logprobs * advantages
-    )
-    if settings.off_policy_mask_threshold is not None:
-        per_token = per_token * _on_policy(settings, micro, logprobs, advantages, counted)
-    high = None
-    if settings.top_entropy_quantile < 1:
-        if entropies is None:
-            raise NotSeen("the loss reads entropies, and these were not seen")
-        pool = _pool(record, update, micro, entropies.detach(), counted)
-        high = _high_entropy(entropies.detach(), counted, pool, settings.top_entropy_quantile)
-        per_token = per_token * high
-    if how.corrected and settings.importance_correction and settings.loss_type != "vespo":
-        if given.importance_weights is None:
-            raise NotSeen("the importance weights were not seen")
-        per_token = per_token * given.importance_weights.to(logprobs.dtype)
-    if settings.kl_beta and settings.kl_place == "loss":
-        estimator = "reversed" if how.kl_reversed else settings.kl_estimator
-        kl = kl_estimate(estimator, logprobs, _reference(micro, logprobs))
-        kl = kl.detach() if how.kl_detached else kl
-        kl = kl * weight if settings.use_bias_correction_kl else kl
-        per_token = per_token + how.kl_sign * settings.kl_beta * kl
-    loss = _aggregated(record, settings, update, micro, per_token, counted, how)
-    if settings.entropy_coef:
-        if entropies is None:
-            raise NotSeen("the loss reads entropies, and these were not seen")
-        bonus = counted if high is None else counted * high
-        mean = (entropies * bonus).sum() / bonus.sum().clamp(min=1)
-        parts = settings.micro_batches * record.size
-        loss = loss - how.entropy_sign * settings.entropy_coef * mean / parts
-    factors = {
-        "": 1.0,
-        "micro-batches": float(settings.micro_batches),
-        "processes": float(record.size),
-        "temperature": settings.sampling.temperature,
-        "two": 2.0,
-    }
-    return loss * factors[how.times] ** how.power
+        inputs = loss_inputs(record, update, micro, logprobs, entropies)
+        return torch.as_tensor(called(what, inputs))
+    # fields of the settings, or of the formula
+    knobs = {**knobs_declared(record.own, "loss"), **knobs}
+    own = {field.name for field in fields(Formula)}
+    how = Formula(**{name: value for name, value in knobs.items() if name in own})
+    asked = {name: value for name, value in knobs.items() if name not in own}
+    settings = replace(record.settings, **asked)
+    return _Loss(record, update, micro, logprobs, entropies, settings, how).whole()
 
 
-def _inputs(
+def loss_inputs(
     record: Record, update: Update, micro: MicroBatch, logprobs: Tensor, entropies: Tensor | None
 ) -> LossInputs:
     """Return what a declared function is given, in the type of `logprobs`."""
@@ -170,96 +116,6 @@ def _inputs(
     )
 
 
-def _mean(values: Tensor, counted: Tensor) -> Tensor:
-    """Return each sequence's mean over the tokens that count, [b, 1]."""
-    return (values * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
-
-
-def _log_ratio(micro: MicroBatch, logprobs: Tensor, how: str) -> Tensor:
-    given = micro.given
-    kept = {"reference": given.reference, "sampler": given.sampler}.get(how, given.old)
-    old = logprobs.detach() if kept is None or how == "own" else kept.to(logprobs.dtype)
-    return old - logprobs if how == "swapped" else logprobs - old
-
-
-def _gain(
-    settings: Settings,
-    micro: MicroBatch,
-    logprobs: Tensor,
-    ratio: Tensor,
-    advantages: Tensor,
-    counted: Tensor,
-    how: tuple[bool, bool],
-) -> Tensor:
-    """Return what each token's loss is to maximise, [b, C] or [b, 1]."""
-    clipped, least = how
-    if settings.loss_type == "cispo":
-        bounded = ratio.clamp(max=settings.epsilon_high) if clipped else ratio
-        return bounded.detach() * advantages * logprobs
-    if settings.loss_type == "sapo":
-        warm = torch.where(
-            advantages > 0, settings.sapo_temperature_pos, settings.sapo_temperature_neg
-        )
-        return torch.sigmoid(warm * (ratio - 1)) * 4 / warm * advantages
-    if settings.loss_type == "vespo":
-        return _vespo(settings, micro, logprobs, advantages, counted) * advantages * logprobs
-    if settings.loss_type == "gmpo":
-        low, high = -settings.clip, settings.epsilon_high
-        gap = ratio.log()
-        held = torch.where(advantages > 0, gap.clamp(max=high), gap.clamp(min=low))
-        return _mean(held if clipped else gap, counted).exp() * advantages
-    if settings.loss_type in ("dppo-tv", "dppo-kl"):
-        near = _near(settings, logprobs.detach(), ratio.detach(), advantages)
-        return ratio.clamp(max=_RATIO).detach() * advantages * logprobs * near
-    bounded = ratio.clamp(max=settings.delta) if settings.delta is not None else ratio
-    free = bounded * advantages
-    if not clipped:
-        return free
-    held = ratio.clamp(1 - settings.clip, 1 + settings.epsilon_high) * advantages
-    return torch.minimum(free, held) if least else torch.maximum(free, held)
-
-
-def _near(settings: Settings, logprobs: Tensor, ratio: Tensor, advantages: Tensor) -> Tensor:
-    """Return which tokens' probabilities have not left the old ones by more than the clip, [b, C]: arXiv 2602.04879.
-
-    The distance is that of two outcomes, this token or another: total variation, or the divergence of the old to the new.
-    """
-    now = logprobs.exp()
-    before = now / ratio
-    if settings.loss_type == "dppo-tv":
-        off = now - before
-    else:
-        rest = ((1 - before + 1e-8) / (1 - now + 1e-8)).log()
-        off = (now - before).sign() * (rest * (1 - before) - before * ratio.log())
-    near = torch.where(advantages > 0, off <= settings.epsilon_high, off >= -settings.clip)
-    return near.to(logprobs.dtype)
-
-
-@torch.no_grad()
-def _vespo(
-    settings: Settings, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
-) -> Tensor:
-    """Return the weight of each sequence, e^lambda w^k e^(-lambda w), [b, 1]: TRL's get_gamma_weights."""
-    low, high = math.log(1e-8), 20.0
-    positive_k, positive_lambda, negative_k, negative_lambda = settings.vespo
-    gap = _log_ratio(micro, logprobs, "").clamp(-high, high)
-    total = (gap * counted).sum(1, keepdim=True)
-    if micro.given.importance_weights is not None:
-        weights = micro.given.importance_weights.to(logprobs.dtype)
-        total = total + weights.log().clamp(low, high).sum(1, keepdim=True)
-    total = total.clamp(low, high)
-    gains = advantages >= 0
-    k = torch.where(gains, positive_k, negative_k)
-    rate = torch.where(gains, positive_lambda, negative_lambda).clamp(min=1e-4)
-    return (rate + k * total - rate * total.exp()).exp().nan_to_num(0.0, 0.0, 0.0)
-
-
-def _reference(micro: MicroBatch, logprobs: Tensor) -> Tensor:
-    if micro.given.reference is None:
-        raise NotSeen("the loss has a KL term, and the reference's log-probabilities were not seen")
-    return micro.given.reference.to(logprobs.dtype)
-
-
 def kl_estimate(estimator: str, logprobs: Tensor, reference: Tensor) -> Tensor:
     """Return the estimate of each token's KL, in the shape of `logprobs`: joschu.net/blog/kl-approx.html."""
     gap = reference - logprobs
@@ -272,94 +128,209 @@ def kl_estimate(estimator: str, logprobs: Tensor, reference: Tensor) -> Tensor:
     return gap.exp() - gap - 1
 
 
-def _on_policy(
-    settings: Settings, micro: MicroBatch, logprobs: Tensor, advantages: Tensor, counted: Tensor
-) -> Tensor:
-    """Return which sequences count: those with a gain, and those near to the policy. DeepSeek-V3.2; [b, 1]."""
-    given = micro.given
-    kept = given.old if given.sampler is None else given.sampler
-    behaviour = logprobs.detach() if kept is None else kept.to(logprobs.dtype)
-    gap = (behaviour - logprobs.detach()).nan_to_num(nan=0.0)
-    mean = (gap * counted).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
-    assert settings.off_policy_mask_threshold is not None
-    near = mean <= settings.off_policy_mask_threshold
-    return ((advantages >= 0) | near).to(logprobs.dtype)
+@dataclass(frozen=True)
+class _Loss:
+    """A micro-batch's part of the loss: settings and formula are a variant's. Tensors are [b, C], or [b, 1] by sequence."""
 
+    record: Record
+    update: Update
+    micro: MicroBatch
+    logprobs: Tensor
+    entropies: Tensor | None
+    settings: Settings
+    how: Formula
 
-def _pool(
-    record: Record, update: Update, micro: MicroBatch, entropies: Tensor, counted: Tensor
-) -> Tensor:
-    """Return the entropies of all tokens that one is ranked among, [n]: those that all processes compute at the same time."""
-    own, ids = [entropies[counted.bool()].float()], micro.given.completion_ids
-    if record.size > 1:
-        made = update.micro_batches
-        place = next(n for n, each in enumerate(made) if each.given.completion_ids is ids)
-        first = place - place % record.size
-        own += [
-            each.entropies[each.given.loss_mask.bool()].float()
-            for number, each in enumerate(made[first : first + record.size], first)
-            if number != place and each.entropies is not None
-        ]
-    return torch.cat(own)
+    def whole(self) -> Tensor:
+        settings, how, given, logprobs = self.settings, self.how, self.micro.given, self.logprobs
+        gap = self.log_ratio(how.old)
+        if settings.importance_sampling_level == "sequence":
+            gap = self.mean(gap)
+        if settings.importance_sampling_level == "sequence_token":
+            gap = self.mean(gap).detach() + logprobs - logprobs.detach()
+        ratio = gap.exp()
+        gain = self.gain(ratio) if how.ratio else logprobs * self.advantages
+        per_token = -how.sign * gain
+        if settings.off_policy_mask_threshold is not None:
+            per_token = per_token * self.on_policy(settings.off_policy_mask_threshold)
+        counted = self.counted
+        if settings.top_entropy_quantile < 1:
+            counted = counted * self.high_entropy()
+            per_token = per_token * counted
+        if how.corrected and settings.importance_correction and settings.loss_type != "vespo":
+            if given.importance_weights is None:
+                raise NotSeen("the importance weights were not seen")
+            per_token = per_token * given.importance_weights.to(logprobs.dtype)
+        if settings.kl_beta and settings.kl_place == "loss":
+            if given.reference is None:
+                raise NotSeen(
+                    "the loss has a KL term, and the reference's log-probabilities were not seen"
+                )
+            estimator = "reversed" if how.kl_reversed else settings.kl_estimator
+            kl = kl_estimate(estimator, logprobs, given.reference.to(logprobs.dtype))
+            kl = kl.detach() if how.kl_detached else kl
+            kl = kl * ratio if settings.use_bias_correction_kl else kl
+            per_token = per_token + how.kl_sign * settings.kl_beta * kl
+        loss = self.aggregated(per_token)
+        if settings.entropy_coef:
+            mean = (self.seen_entropies() * counted).sum() / counted.sum().clamp(min=1)
+            parts = settings.micro_batches * self.record.size
+            loss = loss - how.entropy_sign * settings.entropy_coef * mean / parts
+        factors = {
+            "": 1.0,
+            "micro-batches": float(settings.micro_batches),
+            "processes": float(self.record.size),
+            "temperature": settings.sampling.temperature,
+            "two": 2.0,
+        }
+        return loss * factors[how.times] ** how.power
 
+    @cached_property
+    def advantages(self) -> Tensor:
+        found = self.micro.given.advantages.to(self.logprobs.dtype)
+        return found[:, None] if found.dim() == 1 else found
 
-def _high_entropy(entropies: Tensor, counted: Tensor, pool: Tensor, quantile: float) -> Tensor:
-    """Return which tokens are among the share `quantile` of highest entropy: arXiv 2506.01939; [b, C]. pool: of all of them."""
-    if not len(pool):
-        return torch.zeros_like(counted)
-    threshold = torch.quantile(pool, 1 - quantile)
-    return ((entropies.float() * counted >= threshold) & counted.bool()).to(counted.dtype)
+    @cached_property
+    def counted(self) -> Tensor:
+        given, eos = self.micro.given, torch.tensor(self.record.settings.eos_ids)
+        return _MASKS[self.how.mask](given.loss_mask.bool(), given, eos).to(self.logprobs.dtype)
 
+    def mean(self, values: Tensor) -> Tensor:
+        """Return each sequence's mean over the tokens that count, [b, 1]."""
+        total = self.counted.sum(1, keepdim=True).clamp(min=1)
+        return (values * self.counted).sum(1, keepdim=True) / total
 
-def _aggregated(
-    record: Record,
-    settings: Settings,
-    update: Update,
-    micro: MicroBatch,
-    values: Tensor,
-    mask: Tensor,
-    how: Formula,
-) -> Tensor:
-    """Return a micro-batch's part of the update's loss. values: [b, C] or [b, 1].
+    def log_ratio(self, how: str) -> Tensor:
+        given, logprobs = self.micro.given, self.logprobs
+        kept = {"reference": given.reference, "sampler": given.sampler}.get(how, given.old)
+        old = logprobs.detach() if kept is None or how == "own" else kept.to(logprobs.dtype)
+        return old - logprobs if how == "swapped" else logprobs - old
 
-    how.window: tokens are counted over the update, as settings.tokens_counted says; else over the generation, whatever
-    part of it the update is of.
-    """
-    rows = sum(len(each.given.completion_ids) for each in update.micro_batches)
-    kind = settings.loss_type
-    if kind in ("grpo", "sapo", "gmpo"):
-        return ((values * mask).sum(1) / mask.sum(1).clamp(min=1)).sum() / rows
-    if kind == "bnpo":
-        parts = settings.micro_batches * record.size
-        return (values * mask).sum() / mask.sum().clamp(min=1) / parts
-    if kind == "dr_grpo":
-        return (values * mask).sum() / (rows * settings.max_completion_length)
-    if kind == "luspo":
-        return (values * mask).sum(1).sum() / rows
-    tokens = sum(
-        _tokens(record, record.generations[number], micro, how).to(values.dtype) * share
-        for number, share in _counted_in(record, settings, update, micro, how.window).items()
-    )
-    return (values * mask).sum() / tokens
+    def gain(self, ratio: Tensor) -> Tensor:
+        """Return what each token's loss is to maximise."""
+        settings, clipped = self.settings, self.how.clipped
+        advantages, logprobs, kind = self.advantages, self.logprobs, settings.loss_type
+        low, high = settings.clip, settings.epsilon_high
+        if kind == "cispo":
+            bounded = ratio.clamp(max=high) if clipped else ratio
+            return bounded.detach() * advantages * logprobs
+        if kind == "sapo":
+            gains, losses = settings.sapo_temperature_pos, settings.sapo_temperature_neg
+            warm = torch.where(advantages > 0, gains, losses)
+            return torch.sigmoid(warm * (ratio - 1)) * 4 / warm * advantages
+        if kind == "vespo":
+            return self.vespo() * advantages * logprobs
+        if kind == "gmpo":
+            gap = ratio.log()
+            held = torch.where(advantages > 0, gap.clamp(max=high), gap.clamp(min=-low))
+            return self.mean(held if clipped else gap).exp() * advantages
+        if kind in ("dppo-tv", "dppo-kl"):
+            near = self.near(ratio.detach())
+            return ratio.clamp(max=_RATIO).detach() * advantages * logprobs * near
+        bounded = ratio.clamp(max=settings.delta) if settings.delta is not None else ratio
+        free = bounded * advantages
+        if not clipped:
+            return free
+        held = ratio.clamp(1 - low, 1 + high) * advantages
+        return torch.minimum(free, held) if self.how.least else torch.maximum(free, held)
 
+    def near(self, ratio: Tensor) -> Tensor:
+        """Return which tokens' probabilities have not left the old ones by more than the clip: arXiv 2602.04879.
 
-def _tokens(record: Record, generation: Generation, micro: MicroBatch, how: Formula) -> Tensor:
-    """Return how many tokens of a generation the loss counts; by a process for itself, as many times its own."""
-    mask = batch_of(generation).loss_mask
-    if how.own_tokens:
-        mask = mask[torch.tensor(generation.processes) == micro.process]
-        return mask.sum().clamp(min=1) * record.size
-    return mask.sum().clamp(min=1)
+        The distance is that of two outcomes, this token or another: total variation, or the divergence of the old to the new.
+        """
+        now = self.logprobs.detach().exp()
+        before = now / ratio
+        off = now - before
+        if self.settings.loss_type == "dppo-kl":
+            rest = ((1 - before + 1e-8) / (1 - now + 1e-8)).log()
+            off = off.sign() * (rest * (1 - before) - before * ratio.log())
+        high, low = self.settings.epsilon_high, -self.settings.clip
+        return torch.where(self.advantages > 0, off <= high, off >= low).to(self.logprobs.dtype)
 
+    @torch.no_grad()
+    def vespo(self) -> Tensor:
+        """Return the weight of each sequence, e^lambda w^k e^(-lambda w), [b, 1]: TRL's get_gamma_weights."""
+        low, high = math.log(1e-8), 20.0
+        positive_k, positive_lambda, negative_k, negative_lambda = self.settings.vespo
+        gap = self.log_ratio("").clamp(-high, high)
+        total = (gap * self.counted).sum(1, keepdim=True)
+        if self.micro.given.importance_weights is not None:
+            weights = self.micro.given.importance_weights.to(self.logprobs.dtype)
+            total = total + weights.log().clamp(low, high).sum(1, keepdim=True)
+        total = total.clamp(low, high)
+        gains = self.advantages >= 0
+        k = torch.where(gains, positive_k, negative_k)
+        rate = torch.where(gains, positive_lambda, negative_lambda).clamp(min=1e-4)
+        return (rate + k * total - rate * total.exp()).exp().nan_to_num(0.0, 0.0, 0.0)
 
-def _counted_in(
-    record: Record, settings: Settings, update: Update, micro: MicroBatch, window: bool
-) -> dict[int, float]:
-    """Return how often each generation's tokens are counted in what a micro-batch's sum is divided by."""
-    if not window:
-        return {micro.generation: 1.0}
-    steps = settings.steps_per_generation * record.size
-    if settings.tokens_counted == "generation":
-        return {micro.generation: len(update.micro_batches) / steps}
-    passes = Counter(each.generation for each in update.micro_batches)
-    return {number: count / steps for number, count in passes.items()}
+    def on_policy(self, threshold: float) -> Tensor:
+        """Return which sequences count: those with a gain, and those near to the policy. DeepSeek-V3.2; [b, 1]."""
+        given, now = self.micro.given, self.logprobs.detach()
+        kept = given.old if given.sampler is None else given.sampler
+        behaviour = now if kept is None else kept.to(now.dtype)
+        near = self.mean((behaviour - now).nan_to_num(nan=0.0)) <= threshold
+        return ((self.advantages >= 0) | near).to(now.dtype)
+
+    def seen_entropies(self) -> Tensor:
+        if self.entropies is None:
+            raise NotSeen("the loss reads entropies, and these were not seen")
+        return self.entropies
+
+    def high_entropy(self) -> Tensor:
+        """Return which tokens are among the share of highest entropy that counts: arXiv 2506.01939.
+
+        Each is ranked among all that all processes compute at the same time.
+        """
+        entropies, real = self.seen_entropies().detach().float(), self.counted.bool()
+        pool, size = [entropies[real]], self.record.size
+        if size > 1:
+            made, ids = self.update.micro_batches, self.micro.given.completion_ids
+            place = next(n for n, each in enumerate(made) if each.given.completion_ids is ids)
+            first = place - place % size
+            pool += [
+                each.entropies[each.given.loss_mask.bool()].float()
+                for number, each in enumerate(made[first : first + size], first)
+                if number != place and each.entropies is not None
+            ]
+        every = torch.cat(pool)
+        if not len(every):
+            return torch.zeros_like(self.counted)
+        threshold = torch.quantile(every, 1 - self.settings.top_entropy_quantile)
+        high: Tensor = (entropies * self.counted >= threshold) & real
+        return high.to(self.counted.dtype)
+
+    def aggregated(self, values: Tensor) -> Tensor:
+        """Return the tokens' part of the update's loss.
+
+        how.window: tokens are counted over the update, as settings.tokens_counted says; else over the generation, whatever
+        part of it the update is of.
+        """
+        settings, mask, micros = self.settings, self.counted, self.update.micro_batches
+        rows, kind = sum(len(each.given.completion_ids) for each in micros), settings.loss_type
+        if kind in ("grpo", "sapo", "gmpo"):
+            return ((values * mask).sum(1) / mask.sum(1).clamp(min=1)).sum() / rows
+        total = (values * mask).sum()
+        if kind == "bnpo":
+            return total / mask.sum().clamp(min=1) / (settings.micro_batches * self.record.size)
+        if kind == "dr_grpo":
+            return total / (rows * settings.max_completion_length)
+        if kind == "luspo":
+            return (values * mask).sum(1).sum() / rows
+        # how often each generation's tokens are counted in what the sum is divided by
+        steps, own = settings.steps_per_generation * self.record.size, self.micro.generation
+        shares = {n: k / steps for n, k in Counter(each.generation for each in micros).items()}
+        if settings.tokens_counted == "generation":
+            shares = {own: len(micros) / steps}
+        if not self.how.window:
+            shares = {own: 1.0}
+        tokens = (self.tokens(number).to(values.dtype) * x for number, x in shares.items())
+        return total / sum(tokens)
+
+    def tokens(self, number: int) -> Tensor:
+        """Return how many tokens of a generation the loss counts; by a process for itself, as many times its own."""
+        generation = self.record.generations[number]
+        mask = batch_of(generation).loss_mask
+        if self.how.own_tokens:
+            mask = mask[torch.tensor(generation.processes) == self.micro.process]
+            return mask.sum().clamp(min=1) * self.record.size
+        return mask.sum().clamp(min=1)

@@ -9,14 +9,13 @@ from functools import partial
 from typing import Literal
 
 from rlvr_debug.replay.finding import Place
-from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.judge import Gap, Instance, Segment, different
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import Rollout, batch_of, carried, rollouts, trained
 from rlvr_debug.replay.variants import knobs_of
 from rlvr_debug.sampling.alignment import carried as places_in
 
-SEGMENT = "loss mask"
 _Part = Literal["beginning", "kind", "prompt"]
 _How = Literal[
     "",
@@ -36,7 +35,7 @@ _How = Literal[
 ]
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings)
         rows = trained(batch_of(generation))
@@ -166,4 +165,4 @@ def _role(record: Record, rollout: Rollout, place: int) -> str:
     return "end-of-turn" if own[place] in record.settings.eos_ids else "assistant"
 
 
-KNOBS = knobs_of(_compare)
+MASK = Segment("loss mask", _instances, knobs_of(_compare), of="calls of the sampler")

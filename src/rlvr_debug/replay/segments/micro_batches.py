@@ -1,4 +1,4 @@
-"""micro-batches: each row of a generation is trained once in each pass, with what belongs to it."""
+"""micro-batches, model inputs: which rows each backward pass is of, and what the policy reads for it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.blocks import OneOf
-from rlvr_debug.replay.delayed import origins
 from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import Gap, Instance, different
+from rlvr_debug.replay.judge import Gap, Instance, Segment, different
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Batch, Record
-from rlvr_debug.replay.rollouts import batch_of
+from rlvr_debug.replay.record import Batch, Forward, Record
+from rlvr_debug.replay.rollouts import batch_of, origins
+from rlvr_debug.replay.segments.logprobs import Attention, masked
 from rlvr_debug.replay.variants import knobs_of
 
-SEGMENT = "micro-batches"
 _FIELDS = tuple(field.name for field in fields(Batch))
 _CHANGED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "negated": torch.neg,
@@ -30,17 +29,18 @@ _CHANGED: Mapping[str, Callable[[Tensor], Tensor]] = {
 _THEN = (*_CHANGED, "in the order of the generation", "other rows")
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _batches(record: Record, _: Network) -> Iterator[Instance]:
+    """micro-batches: each row of a generation is trained once in each pass, with what belongs to it."""
     for number, origin in enumerate(origins(record)):
         said = f"its batch is that of generation {origin + 1}"
         off = partial(_wrong, int(number != origin))
-        yield Instance(f"generation {number + 1}", off, partial(str, said))
+        yield Instance(f"generation {number + 1}", off, said)
     trained: dict[int, Counter[int]] = {}
     for number, update in enumerate(record.updates):
         where = f"update {number + 1}"
         count, expected = len(update.micro_batches), record.settings.micro_batches * record.size
         said = f"{count} micro-batches, expected {expected}"
-        yield Instance(where, partial(_wrong, count != expected), partial(str, said))
+        yield Instance(where, partial(_wrong, count != expected), said)
         for micro in update.micro_batches:
             rows = micro.given.rows
             if rows is None:
@@ -50,10 +50,16 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
             for name in _FIELDS:
                 kept, given = getattr(whole, name), getattr(micro.given, name)
                 if name != "rows" and _known(kept) and _known(given):
-                    compare = partial(_compare, name, kept, given, rows)
+                    compare = partial(_compare_part, name, kept, given, rows)
                     said = f"{name} are not those of the rows"
-                    yield Instance(where, compare, partial(str, said))
-    yield from _passes(record, trained)
+                    yield Instance(where, compare, said)
+    # each generation that was wholly trained: all but the last, which the record may cut
+    for number in sorted(trained)[:-1]:
+        every = range(len(batch_of(record.generations[number]).completion_ids))
+        wanted = Counter(dict.fromkeys(every, record.settings.num_iterations))
+        more, missing = (trained[number] - wanted).total(), (wanted - trained[number]).total()
+        said = f"{more} rows are trained once too often, {missing} are left out"
+        yield Instance(f"generation {number + 1}", partial(_wrong, more + missing), said)
 
 
 def _known(tensor: Tensor | None) -> bool:
@@ -64,7 +70,7 @@ def _wrong(count: int, **_: str) -> Gap:
     return different(count)
 
 
-def _compare(
+def _compare_part(
     name: str,
     kept: Tensor,
     given: Tensor,
@@ -86,14 +92,13 @@ def _compare(
         if given.dim() > 1:
             given = given[:, : others.shape[1]]
         pairs = zip(given, wanted, strict=True)
-        return different(sum(bool((g != w).any()) and not _any_row(g, others) for g, w in pairs))
+        wrong = [own for own, right in pairs if (own != right).any()]
+        return different(
+            sum(not (others == x).reshape(len(others), -1).all(1).any() for x in wrong)
+        )
     wanted = _CHANGED.get(then, torch.clone)(wanted)
     off = (given != wanted) & ~(given.isnan() & wanted.isnan())
     return different(int(off.reshape(len(rows), -1).any(1).sum()))
-
-
-def _any_row(own: Tensor, others: Tensor) -> bool:
-    return bool((others == own).reshape(len(others), -1).all(1).any())
 
 
 def _cut(values: Tensor, width: int, name: str) -> Tensor:
@@ -101,17 +106,100 @@ def _cut(values: Tensor, width: int, name: str) -> Tensor:
     return values[:, -width:] if name.startswith("prompt") else values[:, :width]
 
 
-def _passes(record: Record, trained: dict[int, Counter[int]]) -> Iterator[Instance]:
-    """Yield one instance a generation that was wholly trained: all but the last, which the record may cut."""
-    for number in sorted(trained)[:-1]:
-        rows = range(len(batch_of(record.generations[number]).completion_ids))
-        wanted = Counter(dict.fromkeys(rows, record.settings.num_iterations))
-        more = (trained[number] - wanted).total()
-        missing = (wanted - trained[number]).total()
-        said = f"{more} rows are trained once too often, {missing} are left out"
-        yield Instance(
-            f"generation {number + 1}", partial(_wrong, more + missing), partial(str, said)
-        )
+BATCHES = Segment(
+    "micro-batches", _batches, knobs_of(_compare_part), of="micro-batches", trains=True
+)
+
+# --- model inputs
 
 
-KNOBS = knobs_of(_compare)
+def _inputs(record: Record, _: Network) -> Iterator[Instance]:
+    """model inputs: for the loss the policy reads each row's prompt and completion, at their places, and nothing else."""
+    for number, update in enumerate(record.updates):
+        for micro in update.micro_batches:
+            if micro.forward is None:
+                raise NotSeen("no forward pass of the policy was seen")
+            compare = partial(_compare_inputs, micro.forward, micro.given)
+            yield Instance(f"update {number + 1}", compare)
+
+
+def _compare_inputs(
+    forward: Forward,
+    batch: Batch,
+    *,
+    attention: Attention | Literal["part of the prompt"] = "",
+    tokens: Literal["", "other"] = "",
+    positions: Literal["", "other"] = "",
+) -> Gap:
+    if attention == "part of the prompt":
+        return different(not _in_prompt(forward, batch))
+    wrong = _off(forward, batch, attention)
+    named = "tokens" if tokens else "positions" if positions else ""
+    return different(wrong != named)
+
+
+def _in_prompt(forward: Forward, batch: Batch) -> bool:
+    """Return whether a part of prompts is hidden, and all else is right."""
+    read, whole = forward.attention_mask, masked(batch)
+    if read is None or read.shape != forward.input_ids.shape or read.shape != whole.shape:
+        return False
+    off = whole.bool() ^ read.bool()
+    hidden = not bool((off & read.bool()).any() or off[:, batch.prompt_ids.shape[1] :].any())
+    return hidden and _off(forward, batch, "") == "attention"
+
+
+def _off(forward: Forward, batch: Batch, attention: Attention) -> str:
+    """Return what is not as it should be under this attention mask: tokens, attention or positions; "" for nothing.
+
+    Each row's sequence is looked for in what the policy was given, however that is padded.
+    """
+    ids, read, positions = forward.input_ids, forward.attention_mask, forward.position_ids
+    read = torch.ones_like(ids) if read is None else read
+    if read.dim() != 2:
+        raise NotSeen("the attention mask has more than two axes")
+    if len(ids) != len(batch.prompt_ids):
+        return "tokens"
+    real, wanted = masked(batch).bool(), masked(batch, attention).bool()
+    sequences = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    for row in range(len(ids)):
+        sequence = sequences[row][real[row]]
+        starts = _starts(ids[row], sequence)
+        if not starts:
+            return "tokens"
+        mask = wanted[row][real[row]]
+        fitting = [
+            start
+            for start in starts
+            if torch.equal(read[row].bool(), _spread(mask, start, ids.shape[1], attention == "all"))
+        ]
+        if not fitting:
+            return "attention"
+        if positions is not None:
+            own = positions.expand(ids.shape)[row][fitting[0] : fitting[0] + len(sequence)]
+            # a common shift is none for relative positions
+            if len(own) > 1 and not bool((own[1:] - own[:-1] == 1).all()):
+                return "positions"
+    return ""
+
+
+def _starts(ids: Tensor, sequence: Tensor) -> list[int]:
+    """Return where a sequence, [t], stands in a row, [T]: for the usual paddings one place."""
+    if not len(sequence):
+        return [0]
+    if len(sequence) > len(ids):
+        return []
+    windows = ids.unfold(0, len(sequence), 1)
+    found: list[int] = (windows == sequence).all(1).nonzero()[:, 0].tolist()
+    return found
+
+
+def _spread(mask: Tensor, start: int, width: int, outside: bool) -> Tensor:
+    """Return a sequence's mask, [t], as a row, [T]. outside: whether padding is read."""
+    row = torch.full((width,), outside)
+    row[start : start + len(mask)] = mask
+    return row
+
+
+INPUTS = Segment(
+    "model inputs", _inputs, knobs_of(_compare_inputs), of="micro-batches", trains=True
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -16,6 +16,7 @@ from rlvr_debug.replay.judge import (
     SHAKES,
     Gap,
     Instance,
+    Segment,
     different,
     elementwise,
     shaken_by,
@@ -27,7 +28,6 @@ from rlvr_debug.replay.rollouts import Rollout, rollouts
 from rlvr_debug.replay.segments.loss_formula import kl_estimate
 from rlvr_debug.replay.variants import knobs_of
 
-SEGMENT = "rewards"
 # how a sentence begins that says what is wrong with a function
 _Wrong = Literal[
     "is given other tokens than were sampled",
@@ -42,7 +42,7 @@ _Wrong = Literal[
 ]
 
 
-def instances(record: Record, _: Network) -> Iterator[Instance]:
+def _instances(record: Record, _: Network) -> Iterator[Instance]:
     if not any(generation.reward_calls for generation in record.generations):
         raise NotSeen("no call of a reward function was seen")
     for number, generation in enumerate(record.generations):
@@ -53,7 +53,7 @@ def instances(record: Record, _: Network) -> Iterator[Instance]:
                 raise NotSeen("nothing was seen that a reward function's answer is held to")
             found = _wrong(record, generation, sampled, call)
             sentences = " and ".join(map("".join, found.items()))
-            said = partial(str, f"{call.name} {sentences}")
+            said = f"{call.name} {sentences}"
             yield Instance(f"generation {number + 1}", partial(_compare, found), said)
 
 
@@ -80,13 +80,9 @@ def _wrong(
         found["is given other text than was sampled"] = ""
     elif generation.messages not in (None, columns.get("completions", generation.messages)):
         found["is given other messages than the conversation's"] = ""
-    for name, values in columns.items():
-        kept = name in _columns(generation) and name not in (
-            "prompt",
-            "completion",
-            "completion_ids",
-        )
-        if kept and list(values) != [row[name] for row in generation.rows]:
+    kept = {*(generation.rows[0] if generation.rows else ())}
+    for name in [n for n in columns if n in kept - {"prompt", "completion", "completion_ids"}]:
+        if list(columns[name]) != [row[name] for row in generation.rows]:
             found.setdefault("is given the column", f" {name} of other rows")
     if call.again is not None and not _same(call.again, got):
         found["is not deterministic"] = ""
@@ -132,10 +128,6 @@ def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
     wanted, unit = less_kl(), unit_of((batch.old, batch.reference))
     noise = torch.stack([(less_kl(shake * unit) - wanted).abs() for shake in SHAKES]).amax(0)
     return elementwise(used, wanted, shaken_by(unit, noise, wanted.abs().clamp(min=1))).share <= 1
-
-
-def _columns(generation: Generation) -> Collection[str]:
-    return generation.rows[0] if generation.rows else ()
 
 
 def _other_text(
@@ -189,4 +181,4 @@ def _same(one: Sequence[float], other: Sequence[float]) -> bool:
     )
 
 
-KNOBS = knobs_of(_compare)
+REWARDS = Segment("rewards", _instances, knobs_of(_compare), of="rollouts")

@@ -1,0 +1,378 @@
+"""Log-probabilities, held to a plain forward pass of the weights of their time: the sampler's, old ones, the reference's, the policy's.
+
+Axes: B rows of a batch, C tokens of a completion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import NotSeen, Place
+from rlvr_debug.replay.judge import (
+    Gap,
+    Instance,
+    Segment,
+    different,
+    fitted,
+    in_bfloat16,
+    rounding,
+)
+from rlvr_debug.replay.network import EXACT, Network
+from rlvr_debug.replay.record import Batch, Call, Forward, MicroBatch, Record, Weights
+from rlvr_debug.replay.rollouts import batch_of
+from rlvr_debug.replay.segments.weights import weights_gap
+from rlvr_debug.replay.settings import Sampling
+from rlvr_debug.replay.variants import knobs_of
+
+Attention = Literal["", "loss mask", "prompt hidden", "tools hidden", "all"]
+_Then = Literal["", "shifted", "shifted back", "in bfloat16"]
+
+
+def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str) -> Gap:
+    """Compare log-probabilities, [n], by the root of their mean square difference.
+
+    rounded: the same as `exact` in the run's own precision, which tells what rounding makes.
+    """
+    if got.shape != exact.shape:
+        return Gap(math.inf, math.inf)
+
+    def distance(a: Tensor, b: Tensor) -> float:
+        off = torch.where(a == b, 0.0, a - b).square()  # infinite on both sides
+        return float(off.mean().sqrt().nan_to_num(nan=math.inf)) if off.numel() else 0.0
+
+    off = distance(got, exact)
+    known = got.isfinite() & exact.isfinite()
+    share = off / float(rounding(distance(rounded, exact), 1.0, precision))
+    return Gap(share, off, fit=fitted(got[known], exact[known]))
+
+
+def places(generation: int, off: Tensor, rows: Tensor | None) -> tuple[Place, ...]:
+    """Return the tokens that are off, of a batch [b, C] with these rows of the generation."""
+    return tuple(
+        Place(generation, row if rows is None else int(rows[row]), token)
+        for row, token in off.nonzero().tolist()
+    )
+
+
+def _weights_before(network: Network, number: int | None, updates_ago: int) -> Weights | None:
+    """Return the policy's weights of so many updates before this number; None where there are none."""
+    known = number is not None and number >= updates_ago
+    return network.policy(number - updates_ago) if known and number is not None else None
+
+
+# --- the sampler's
+
+
+def _sampler(record: Record, network: Network) -> Iterator[Instance]:
+    """sampler: its log-probabilities are those of the policy's weights of that time, in the distribution asked for."""
+    for number, generation in enumerate(record.generations):
+        where = f"generation {number + 1}"
+        for call in generation.calls:
+            if not any(call.outputs):
+                continue  # for rows that nothing was sampled for
+            if not any(call.logprobs):
+                raise NotSeen("the sampler's log-probabilities were not seen")
+            used = call.used or record.settings.sampling
+            if used.others:
+                raise NotSeen(f"{', '.join(used.others)} of the sampler has no reference")
+            if call.weights is not None:
+                yield Instance(where, partial(_compare_sampler, network, call))
+        told = None if generation.batch is None else generation.batch.sampler
+        if len(generation.calls) == 1 and told is not None:
+            # what the trainer was told of them, beside those that the sampler had
+            [call] = generation.calls
+            if len(told) == len(call.logprobs):
+                compare = partial(_compare_told, network, call, told)
+                yield Instance(where, compare, "the trainer was told others than the sampler had")
+
+
+def _flat(rows: list[list[float]]) -> Tensor:
+    return torch.tensor([x for row in rows for x in row], dtype=torch.float64)
+
+
+def _compare_told(network: Network, call: Call, told: Tensor, **knobs: Any) -> Gap | None:
+    counts = [min(len(row), told.shape[1]) for row in call.logprobs]
+    got = [row[:count].tolist() for row, count in zip(told, counts, strict=True)]
+    if knobs:
+        outputs = [row[:count] for row, count in zip(call.outputs, counts, strict=True)]
+        return _compare_sampler(network, replace(call, logprobs=got, outputs=outputs), **knobs)
+    own = _flat([row[:count] for row, count in zip(call.logprobs, counts, strict=True)])
+    return root_mean_square(
+        _flat(got), own, own.float().double(), network.record.settings.precision
+    )
+
+
+def _compare_sampler(
+    network: Network,
+    call: Call,
+    *,
+    updates_ago: int = 0,
+    reference: bool = False,
+    begun: str = "",
+    **cuts: Any,
+) -> Gap | None:
+    """begun: in the names of those weights that are of the beginning."""
+    record = network.record
+    weights = record.reference if reference else _weights_before(network, call.weights, updates_ago)
+    asked = call.used or record.settings.sampling
+    sampling = replace(asked, **cuts)
+    if weights is None or (cuts and sampling == asked):
+        return None
+    if begun:
+        first = network.policy(0)
+        if not call.weights or not any(begun in name for name in weights):
+            return None
+        weights = {name: first[name] if begun in name else held for name, held in weights.items()}
+    rows = record.chosen(len(call.prompts)).tolist()
+    prompts, outputs = ([each[row] for row in rows] for each in (call.prompts, call.outputs))
+    # a sampler that the loss is corrected for may be coarser than the trainer: an engine computes in bfloat16
+    corrected = bool(record.settings.importance_correction)
+    coarse = "bfloat16" if corrected else record.settings.precision
+    exact, rounded = (
+        _flat(network.sampled(weights, prompts, outputs, sampling, precision))
+        for precision in (EXACT, coarse)
+    )
+    return root_mean_square(_flat([call.logprobs[row] for row in rows]), exact, rounded, coarse)
+
+
+SAMPLER = Segment(
+    "sampler", _sampler, knobs_of(_compare_sampler, Sampling), of="calls of the sampler"
+)
+
+# --- those that are computed once for a generation
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Log-probabilities that are kept: `which` of the batch's; weights: number of the policy's at their time, where known."""
+
+    network: Network
+    batch: Batch
+    which: Literal["old", "reference"]
+    weights: int | None
+    reference: Weights | None
+
+
+def _old(record: Record, network: Network) -> Iterator[Instance]:
+    """Yield the policy's of the time of sampling, which are needed where a generation serves several updates."""
+    for number, generation in enumerate(record.generations):
+        where, whole = f"generation {number + 1}", batch_of(generation)
+        served = [
+            [micro for micro in update.micro_batches if micro.generation == number]
+            for update in record.updates
+        ]
+        micros = [micro for each in served for micro in each]
+        own = [whole] if whole.old is not None else [micro.given for micro in micros]
+        kept = [batch for batch in own if batch.old is not None]
+        for batch in kept if generation.weights is not None else ():
+            held = _Held(network, batch, "old", generation.weights, record.reference)
+            yield Instance(where, partial(_compare_held, held))
+        serves = sum(bool(each) for each in served)
+        if not kept and serves > 1:
+            if all(micro.grad_logprobs is None for micro in micros):
+                raise NotSeen("neither old log-probabilities nor a loss that reads them were seen")
+            said = f"none are kept, though it serves {serves} updates: the ratio is always 1"
+            yield Instance(where, lambda **_: different(1), said)
+
+
+def _reference(record: Record, network: Network) -> Iterator[Instance]:
+    """Yield the reference model's, and whether that is the model that training began with."""
+    known = record.reference is not None and record.weights and not record.settings.first_step
+    if known and any(g.batch and g.batch.reference is not None for g in record.generations):
+        said = "the reference is not the model that training began with"
+        yield Instance("the beginning", partial(_compare_begun, network), said)
+    for number, generation in enumerate(record.generations):
+        batch = batch_of(generation)
+        if batch.reference is None:
+            if record.settings.kl_beta:
+                raise NotSeen("the loss has a KL term, and the reference's were not seen")
+            continue
+        if record.reference is None:
+            raise NotSeen("the reference model's weights were not seen")
+        held = _Held(network, batch, "reference", generation.weights, _followed(network, number))
+        yield Instance(f"generation {number + 1}", partial(_compare_held, held))
+
+
+def _compare_begun(network: Network, *, another: bool = False, **knobs: Any) -> Gap | None:
+    if knobs:
+        return None
+    assert network.record.reference is not None
+    gap = weights_gap(network.record.reference, *network.both(0))
+    return different(gap.share <= 1) if another else gap
+
+
+def _followed(network: Network, number: int) -> Weights | None:
+    """Return the reference of a generation, which follows the policy where that is asked for: arXiv 2404.09656."""
+    record = network.record
+    every, share = record.settings.reference_every, record.settings.reference_share
+    held = record.reference
+    if held is None or not every:
+        return held
+    for step, update in enumerate(record.updates, record.settings.first_step + 1):
+        before = all(micro.generation < number for micro in update.micro_batches)
+        if before and step % every == 0:
+            policy = network.policy(update.after)
+            held = {n: (1 - share) * w + share * policy[n].to(w.dtype) for n, w in held.items()}
+    return held
+
+
+def _compare_held(
+    held: _Held,
+    *,
+    model: Literal["", "policy", "first policy", "reference"] = "",
+    updates_ago: int = 0,
+    another: bool = False,
+    then: _Then | Literal["other rows"] = "",
+    **forward: Any,
+) -> Gap | None:
+    if another:
+        return None
+    network, settings = held.network, held.network.record.settings
+    weights = held.reference
+    if model in ("", "policy") and (model or held.which == "old"):
+        weights = _weights_before(network, held.weights, updates_ago)
+    elif model == "first policy":
+        weights = network.policy(0)
+    batch = held.batch.of_rows(network.record.chosen(len(held.batch.completion_ids)))
+    counted = batch.loss_mask.bool() & batch.completion_mask.bool()
+    if weights is None:
+        return None
+    if not counted.any():
+        return Gap(0.0)
+    exact, rounded = (
+        batch_logprobs(network, batch, weights, precision, **forward).double()
+        for precision in (EXACT, settings.precision)
+    )
+    got: Tensor = getattr(batch, held.which).double()
+    if then == "other rows" and len(got) > 1:
+        # of each row, which other row's log-probabilities it has most nearly
+        both = counted[:, None] & counted[None]
+        off = ((got[:, None] - exact[None]).square() * both).sum(2) / both.sum(2).clamp(min=1)
+        off[~both.any(2)] = torch.inf
+        order = off.fill_diagonal_(torch.inf).argmin(1)
+        exact, rounded, counted = exact[order], rounded[order], counted & counted[order]
+    exact, rounded, counted = _changed(then, exact, rounded, counted)
+    return root_mean_square(got[counted], exact[counted], rounded[counted], settings.precision)
+
+
+def _changed(
+    then: str, exact: Tensor, rounded: Tensor, counted: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities, the same in the run's own precision, and which count, as a variant has them; [B, C]."""
+    if then == "in bfloat16":
+        exact, rounded = in_bfloat16(exact, (rounded - exact).abs().max())
+    if then in ("shifted", "shifted back"):
+        by = 1 if then == "shifted" else -1
+        exact, rounded = exact.roll(by, 1), rounded.roll(by, 1)
+        counted = counted & counted.roll(by, 1)  # at the end there is no neighbour
+    return exact, rounded, counted
+
+
+@torch.no_grad()
+def batch_logprobs(
+    network: Network,
+    batch: Batch,
+    weights: Weights,
+    precision: str,
+    *,
+    temperature: float | None = None,
+    attention: Attention = "",
+) -> Tensor:
+    """Return log-probabilities of a batch's completions, [B, C]. attention: another mask than the padding's."""
+    forward = Forward(
+        torch.cat([batch.prompt_ids, batch.completion_ids], 1), masked(batch, attention)
+    )
+    heat = network.record.settings.sampling.temperature if temperature is None else temperature
+    return network.chosen(weights, forward, batch.completion_ids.shape[1], heat, precision)[0]
+
+
+def masked(batch: Batch, attention: Attention = "") -> Tensor:
+    """Return what a forward pass may attend to, [B, P + C]; `attention` names another mask than the right one."""
+    nothing = torch.zeros_like(batch.prompt_mask)
+    loss = batch.loss_mask.to(batch.completion_mask.dtype)
+    prompt, completion = {
+        "": (batch.prompt_mask, batch.completion_mask),
+        "loss mask": (nothing, loss),
+        "prompt hidden": (nothing, batch.completion_mask),
+        "tools hidden": (batch.prompt_mask, loss),
+        "all": (torch.ones_like(batch.prompt_mask), torch.ones_like(batch.completion_mask)),
+    }[attention]
+    return torch.cat([prompt, completion.to(prompt.dtype)], 1)
+
+
+_HELD = knobs_of(_compare_held, batch_logprobs)
+OLD = Segment("old log-probabilities", _old, _HELD, of="rollouts")
+REFERENCE = Segment("reference log-probabilities", _reference, _HELD, of="rollouts")
+
+# --- the policy's, which the loss reads
+
+
+def _policy(record: Record, network: Network) -> Iterator[Instance]:
+    """policy log-probabilities: what the loss reads is a plain forward pass of the weights of that time."""
+    for number, update in enumerate(record.updates):
+        for place, micro in enumerate(update.micro_batches):
+            if micro.forward is None or micro.logprobs is None:
+                raise NotSeen("what the loss reads was not seen")
+            if micro.given.loss_mask.any():
+                most = -(-record.rows // len(update.micro_batches))
+                rows = record.chosen(len(micro.given.loss_mask), most)
+                compare = partial(_compare_policy, network, micro, rows)
+                yield Instance(f"update {number + 1}, micro-batch {place + 1}", compare)
+
+
+def _compare_policy(
+    network: Network,
+    micro: MicroBatch,
+    rows: Tensor,
+    *,
+    updates_ago: int = 0,
+    power: float = 1.0,
+    then: _Then | Literal["bounded", "times a constant by row"] = "",
+    attention: Literal["", "all"] = "",
+) -> Gap | None:
+    """rows: of the micro-batch, that are looked at. power: of the temperature that logits are divided by. then: what is done to the log-probabilities."""
+    settings, given = network.record.settings, micro.given
+    weights = _weights_before(network, micro.weights, updates_ago)
+    heat = settings.sampling.temperature
+    counted = given.loss_mask[rows].bool()
+    if weights is None or (power != 1 and heat == 1):
+        return None
+    assert micro.logprobs is not None
+    assert micro.forward is not None
+    got, forward = micro.logprobs[rows], micro.forward.of_rows(rows)
+    if attention == "all":
+        forward = replace(forward, attention_mask=None)
+    with torch.no_grad():
+        exact, rounded = (
+            network.chosen(weights, forward, got.shape[1], heat**power, precision)[0]
+            for precision in (EXACT, settings.precision)
+        )
+    exact, rounded, counted = _changed(then, exact, rounded, counted)
+    if then == "bounded":
+        exact, rounded = (each.clamp(min=float(got[counted].min())) for each in (exact, rounded))
+    if then == "times a constant by row":
+        own = (got.double() * exact * counted).sum(1) / (exact.square() * counted).sum(1)
+        exact, rounded = exact * own[:, None], rounded * own[:, None]
+    gap = root_mean_square(
+        got[counted].double(),
+        exact[counted].double(),
+        rounded[counted].double(),
+        settings.precision,
+    )
+    if gap.share <= 1:
+        return gap
+    off = counted & ~((got.double() - exact.double()).abs() <= 3 * gap.deviation / gap.share)
+    own = rows if given.rows is None else given.rows[rows]
+    return replace(gap, places=places(micro.generation, off, own))
+
+
+POLICY = Segment(
+    "policy log-probabilities", _policy, knobs_of(_compare_policy), of="micro-batches", trains=True
+)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -345,14 +346,14 @@ def test_all_end_with_the_status_of_the_first_which_alone_speaks(
     assert not tmp_path.exists()
     tmp_path.mkdir()
     ranks(tmp_path)
-    first._write("status", 3)
+    first._write("said", 3)
     with pytest.raises(SystemExit) as end, as_one(second):
         raise InputError("not printed")
     assert end.value.code == 3
     assert capsys.readouterr().err == ""
-    (tmp_path / "status").unlink()
+    (tmp_path / "said").unlink()
     (tmp_path / "main").write_text(str(2**22 + 7), encoding="utf-8")  # no such process
-    assert second.wait() == 2
+    assert second.wait() is None
     signal.signal(signal.SIGTERM, kept)
 
 
@@ -467,7 +468,17 @@ def hang(trainer):
             time.sleep(3600)
         return made(*args)
     trainer._calculate_rewards = late
-trainer = train(case.then(hang) if how == "hangs" else case)
+def check_first(trainer):
+    import rlvr_debug
+    answer = rlvr_debug.check(trainer, steps=2)
+    print("rank", rank, "was told", answer["first"], len(answer["segments"]), flush=True)
+def check_along(trainer):
+    from rlvr_debug import LiveCheck
+    trainer.add_callback(LiveCheck(trainer, every=2))
+then = {"hangs": hang, "check": check_first, "live": check_along}.get(how, lambda _: None)
+trainer = train(case.then(then))
+if how == "live" and rank == "0":
+    print("logged", [row["check/deviates"] for row in trainer.state.log_history if "check/deviates" in row])
 held = {name: digest(weight) for name, weight in trainer.model.named_parameters()}
 import json
 open(f"weights-{rank}.json", "w").write(json.dumps(held))
@@ -515,6 +526,34 @@ def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank
         plain = json.loads((tmp_path / f"weights-{rank}.json").read_text(encoding="utf-8"))
         assert process["weights"][-1] == plain
         assert process["weights"][0] != plain
+
+
+@needs_trl
+@pytest.mark.heavy
+def test_checks_from_within_a_script_of_two_processes_answer_once_and_change_nothing(
+    tmp_path: Path,
+) -> None:
+    """Before training and along it; each rank is told the same."""
+    weights = {}
+    for how in ("plain", "check", "live"):
+        status, out, err = together(tmp_path, "train.py", how)
+        assert status == 0, err
+        weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
+        if how == "check":
+            assert out.count("Nothing was found") == 1
+            told = [line.partition("told ")[2] for line in out.splitlines() if "was told" in line]
+            assert len(told) == 2
+            assert told[0] == told[1]
+            assert told[0].startswith("None ")
+        if how == "live":
+            assert [f"check at step {step}: Nothing was found" in out for step in (1, 2, 3)] == [
+                *(True, False, True)
+            ]
+            assert out.count("check at step") == 2
+            assert "logged [0.0, 0.0]" in out
+    assert weights["plain"][0] == weights["plain"][1]
+    assert weights["plain"] == weights["check"] == weights["live"]
+    assert not [*Path(tempfile.gettempdir()).glob("rlvr-debug-*-check-*")]
 
 
 @needs_trl

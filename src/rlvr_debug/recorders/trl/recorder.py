@@ -27,7 +27,7 @@ from rlvr_debug.recorders.keeping import (
     state_of,
     whole_norms,
 )
-from rlvr_debug.recorders.ranks import digest
+from rlvr_debug.recorders.ranks import digest, part_of
 from rlvr_debug.recorders.trl.beforehand import Needs, large_note, needs_of, version_note
 from rlvr_debug.recorders.trl.first_releases import at_once, sampled_batch
 from rlvr_debug.recorders.trl.kept import (
@@ -245,8 +245,8 @@ class Recorder(LossWatch):
         """Stop watching."""
         self._seams.undo()
 
-    def detach(self) -> Record:
-        """Stop watching, and return the record."""
+    def detach(self) -> None:
+        """Stop watching, and complete the record."""
         self._seams.undo()
         self._seams.safely("rewards", self._rewards.finish, self.record)
         state, args = self._trainer.state, self._trainer.args
@@ -255,7 +255,13 @@ class Recorder(LossWatch):
             self.record.settings, total_steps=state.max_steps, warmup_steps=warmup
         )
         leave_out(self.record, self._seams.failed)
-        return self.record
+
+    def part(self) -> Record:
+        """Return the record, of several processes this one's part of it."""
+        accelerator = self._trainer.accelerator
+        if accelerator.num_processes < 2:
+            return self.record
+        return part_of(self.record, self.random, main=accelerator.is_main_process)
 
     def take_saved(self) -> None:
         """Take note of what the trainer saves."""

@@ -21,6 +21,7 @@ import torch
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
+from rlvr_debug.recorders.pieces import Cut
 from rlvr_debug.recorders.ranks import digest, merged, part_of
 from rlvr_debug.recorders.trl.launched import (
     Ranks,
@@ -56,7 +57,7 @@ def part(whole: Record, rank: int, size: int = 2) -> Record:
             for update in whole.updates
         ],
     )
-    return part_of(own, [f"{rank}"] * len(whole.generations), main=not rank)
+    return part_of(own, [f"{rank}"] * len(whole.generations), Cut(), main=not rank)
 
 
 def _rows(generation: Generation, rank: int, size: int) -> Generation:

@@ -111,7 +111,8 @@ def _checked(
 ) -> dict[str, Any]:
     """Return the answer; of several processes the first one has it, and the others nothing."""
     from rlvr_debug.recorders.trl.kept import give_back
-    from rlvr_debug.recorders.trl.live import checked, need_replicas, recorded, together
+    from rlvr_debug.recorders.trl.live import checked, need_replicas, together, watched
+    from rlvr_debug.recorders.trl.recorder import Recorder
     from rlvr_debug.replay.declared import declare
     from rlvr_debug.replay.store import write_record
 
@@ -125,11 +126,12 @@ def _checked(
         raise SystemExit(str(error)) from None
     declare(told.get("expect", {}))
     beat = Beats(ranks) if ranks else lambda _: None
-    record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"], beat=beat)
-    if record.elements:
+    recorder = Recorder(trainer, steps=told["steps"], rewards=told["rewards"], beat=beat)
+    record, ran = watched(recorder, trainer, run)
+    if record.elements and not recorder.cut.moved:
         give_back(trainer)  # the process ends with the check, which has room of its own now
     if ranks is not None:
-        whole = together(record, ranks)
+        whole = together(record, recorder.cut, ranks)
         if whole is None:
             return {}
         record = whole

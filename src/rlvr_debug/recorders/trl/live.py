@@ -15,6 +15,7 @@ import torch
 from transformers import TrainerCallback, TrainerState
 
 from rlvr_debug.errors import InputError, reason
+from rlvr_debug.recorders.pieces import Cut, local
 from rlvr_debug.recorders.ranks import merged
 from rlvr_debug.recorders.trl.launched import Beats, Ranks, launched
 from rlvr_debug.recorders.trl.recorder import Recorder
@@ -60,18 +61,16 @@ def recorded(
     *,
     steps: int,
     rewards: bool,
-    beat: Callable[[str], None] = lambda _: None,
 ) -> tuple[Record, float]:
     """Return the record of so many optimizer steps of the trainer, and the seconds that they took.
 
-    run: trains, and returns when a callback stops it. rewards: whether reward functions are called again. beat: is told
-    of each call that is watched. Of several processes it is this one's part.
+    run: trains, and returns when a callback stops it. rewards: whether reward functions are called again.
     """
-    return watched(Recorder(trainer, steps=steps, rewards=rewards, beat=beat), trainer, run)
+    return watched(Recorder(trainer, steps=steps, rewards=rewards), trainer, run)
 
 
 def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[Record, float]:
-    """Return the recorder's record of a training, and the seconds that it took."""
+    """Return the recorder's record of a training, of several processes this one's part, and the seconds that it took."""
     callback = Steps(recorder)
     if recorder.record.elements:  # before it takes minutes and memory
         print("\n".join(recorder.record.notes), file=sys.stderr, flush=True)
@@ -91,14 +90,16 @@ def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[R
 def need_replicas(accelerator: Any) -> None:
     """Raise InputError, one line, where a training is of a kind that is not recorded yet."""
     kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
-    if kind in ("DEEPSPEED", "FSDP", "MEGATRON_LM") and accelerator.num_processes > 1:
+    fsdp1 = kind == "FSDP" and not getattr(accelerator, "is_fsdp2", False)
+    if (fsdp1 or kind == "MEGATRON_LM") and accelerator.num_processes > 1:
+        name = "FSDP's first version" if fsdp1 else kind
         raise InputError(
-            f"{kind} shards what it trains, which is not recorded yet: copies of it (DDP) are"
+            f"{name} cuts up what it trains in a way that is not recorded: DDP, FSDP2 and DeepSpeed's ZeRO are"
         )
 
 
 def together(
-    record: Record, ranks: Ranks, look: Callable[[], None] = lambda: None
+    record: Record, cut: Cut, ranks: Ranks, look: Callable[[], None] = lambda: None
 ) -> Record | None:
     """Return the record of all ranks on the first of them, when all have written their parts; None on the others.
 
@@ -112,7 +113,7 @@ def together(
     while not all(each.exists() for each in others):
         look()
         time.sleep(_POLL)
-    return merged([record, *map(read_part, others)])
+    return merged([record, *map(read_part, others)], cut)
 
 
 def checked(record: Record, ran: float) -> dict[str, Any]:
@@ -121,6 +122,10 @@ def checked(record: Record, ran: float) -> dict[str, Any]:
     found = check(record)
     took = time.perf_counter() - started
     return {**answer_of(record, found), "seconds": {"steps": ran, "check": took}}
+
+
+def _ignore(_: str) -> None:
+    """Tell nobody that this process goes on: it is the only one."""
 
 
 def _met(accelerator: Any) -> Ranks | None:
@@ -150,11 +155,13 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
         warn(f"nothing is checked: {error}")
         return {}
     kept = {name: tensor.detach().clone() for name, tensor in trainer.model.named_parameters()}
+    recorder = Recorder(
+        trainer, steps=steps, rewards=rewards, beat=Beats(ranks) if ranks else _ignore
+    )
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - users' functions draw from it
-    beat = Beats(ranks) if ranks else lambda _: None
     with torch.random.fork_rng():
         try:
-            record, ran = recorded(trainer, trainer.train, steps=steps, rewards=rewards, beat=beat)
+            record, ran = watched(recorder, trainer, trainer.train)
         except BaseException as error:
             if ranks:
                 ranks.ended(reason(error))
@@ -163,22 +170,24 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
             with torch.no_grad():
+                before = recorder.record.weights[0] if recorder.cut.weights else kept
                 for name, tensor in trainer.model.named_parameters():
-                    tensor.copy_(kept[name])
+                    piece = local(tensor)
+                    piece.copy_(before[name].view_as(piece))
                     tensor.grad = None
             trainer.optimizer = trainer.lr_scheduler = None
             trainer.state = TrainerState()
             for name, value in (("_step", 0), ("_buffered_inputs", None)):
                 if hasattr(trainer, name):
                     setattr(trainer, name, value)
-    return _answered(record, ran, ranks)
+    return _answered(record, recorder.cut, ran, ranks)
 
 
-def _answered(record: Record, ran: float, ranks: Ranks | None) -> Mapping[str, Any]:
+def _answered(record: Record, cut: Cut, ran: float, ranks: Ranks | None) -> Mapping[str, Any]:
     """Return what the check says of all processes' parts, which the first of them prints."""
     whole: Record | None = record
     if ranks:
-        whole = together(record, ranks, partial(ranks.check, time.time(), _LIMIT))
+        whole = together(record, cut, ranks, partial(ranks.check, time.time(), _LIMIT))
     if whole is None:
         assert ranks is not None
         return ranks.wait() or {}
@@ -232,6 +241,7 @@ class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types ar
         )
         try:
             recorder.attach()
+            recorder.begin()
         except Exception:
             recorder.undo()
             raise
@@ -259,7 +269,7 @@ class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types ar
         recorder.detach()
         record, ranks = recorder.part(), self._ranks
         if ranks:
-            whole = together(record, ranks, partial(ranks.check, time.time(), _LIMIT))
+            whole = together(record, recorder.cut, ranks, partial(ranks.check, time.time(), _LIMIT))
             if whole is None:
                 return
             ranks.leave()

@@ -24,9 +24,11 @@ from rlvr_debug.recorders.keeping import (
     kept,
     kind_of,
     names_of,
+    parts_of,
     state_of,
     whole_norms,
 )
+from rlvr_debug.recorders.pieces import Cut, Zero, cut_of, local, places_of, shape_of
 from rlvr_debug.recorders.ranks import digest, part_of
 from rlvr_debug.recorders.trl.beforehand import Needs, large_note, needs_of, version_note
 from rlvr_debug.recorders.trl.first_releases import at_once, sampled_batch
@@ -67,6 +69,7 @@ from rlvr_debug.replay.record import (
     Record,
     Update,
 )
+from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 from rlvr_debug.replay.settings import Settings
 
 __all__ = ["Recorder"]
@@ -115,6 +118,11 @@ class Recorder(LossWatch):
         self._own = trainer.optimizer is not None if own is None else own
         self._rewards = RewardWatch(self._seams, again=rewards)
         self._norms: tuple[float, float] | None = None
+        self._clipped_squares = 0.0
+        self.cut = Cut()
+        self._zero: Zero | None = (
+            None  # DeepSpeed's, which steps where others end their backward pass
+        )
         self.record = self._begun()
         self._weights = Snapshots(self._model, self.record)
         self._weights.take()
@@ -140,7 +148,9 @@ class Recorder(LossWatch):
             ),
         )
         record.notes += filter(None, [version_note(self._library, version(self._library))])
-        sizes = {name: p.numel() for name, p in self._model.named_parameters() if p.requires_grad}
+        sizes = {
+            n: shape_of(p).numel() for n, p in self._model.named_parameters() if p.requires_grad
+        }
         if sum(sizes.values()) >= _LARGE:
             record.elements, record.rows = some_elements(sizes), _ROWS
             record.notes.append(large_note(_ROWS, self._needs()))
@@ -155,7 +165,7 @@ class Recorder(LossWatch):
 
     def _needs(self) -> Needs:
         """Return what the check of a large model needs beside the script."""
-        sizes = [(p.numel(), p.requires_grad) for p in self._model.parameters()]
+        sizes = [(shape_of(p).numel(), p.requires_grad) for p in self._model.parameters()]
         words = getattr(self._model.config, "vocab_size", 0)
         logits = _ROWS * self._trainer.args.max_completion_length * words
         trained = sum(size for size, moves in sizes if moves)
@@ -175,7 +185,7 @@ class Recorder(LossWatch):
     def _reference(self) -> Mapping[str, Tensor] | None:
         if getattr(self._trainer, "ref_model", None) is not None:
             model = self._trainer.accelerator.unwrap_model(self._trainer.ref_model)
-            return {name: kept(parameter) for name, parameter in model.named_parameters()}
+            return {name: kept(local(parameter)) for name, parameter in model.named_parameters()}
         if not self.record.scalings:
             return None
         # the adapter off, or a copy of the one that training began with
@@ -184,6 +194,9 @@ class Recorder(LossWatch):
             for name, module in self._model.named_modules()
             if hasattr(module, "lora_A") and "ref" in getattr(module, "scaling", {})
         }
+        if self.cut.weights:
+            self.cut = replace(self.cut, adapter=first)
+            return None
         return plain_weights(self.record.weights[0], first)
 
     # --- seams
@@ -237,9 +250,21 @@ class Recorder(LossWatch):
     def _begin(self) -> None:
         record = self.record
         record.settings = replace(record.settings, first_step=self._trainer.state.global_step)
-        if self._weights.take():
+        engine = getattr(self._trainer.accelerator, "deepspeed_engine_wrapped", None)
+        if engine is not None and hasattr(engine.engine.optimizer, "optimizer"):
+            rank = self._trainer.accelerator.process_index
+            self._zero = Zero(engine.engine.optimizer, self._model, rank)
+            self._seams.around("gradients", engine.engine, "step", self._engine_step)
+            self._seams.around("gradients", self._zero.optimizer, "step", self._inner_step)
+        self.cut = cut_of(self._model, self._zero, record.elements)
+        if self.cut.moved:
+            record.elements = places_of(self._model, self._zero, record.elements)
+        if self.cut.weights:
+            record.weights.clear()
+            self._weights = Snapshots(self._model, record)
+        if self._weights.take() and not self.cut.weights:
             del record.weights[0]
-            record.reference = self._reference()
+        record.reference = self._reference()
 
     def undo(self) -> None:
         """Stop watching."""
@@ -261,12 +286,12 @@ class Recorder(LossWatch):
         accelerator = self._trainer.accelerator
         if accelerator.num_processes < 2:
             return self.record
-        return part_of(self.record, self.random, main=accelerator.is_main_process)
+        return part_of(self.record, self.random, self.cut, main=accelerator.is_main_process)
 
     def take_saved(self) -> None:
         """Take note of what the trainer saves."""
         self.record.saved = self._seams.safely(
-            "saved weights", saved_weights, self._trainer, self.record
+            "saved weights", saved_weights, self._trainer, self.record, self.cut
         )
         leave_out(self.record, self._seams.failed)
 
@@ -399,7 +424,7 @@ class Recorder(LossWatch):
         if self._micro is not None:
             self._micro.loss = float(loss.detach())
         yield
-        if self._update.micro_batches:
+        if self._update.micro_batches and not self._zero:
             self._update.gradients = gradients_of(self._model, self.record)
             if self.record.elements and getattr(self._trainer.accelerator, "sync_gradients", True):
                 self._norms = whole_norms(self._model)
@@ -408,29 +433,60 @@ class Recorder(LossWatch):
 
     def before_step(self) -> None:
         """Take note of what the optimizer reads."""
-        self._seams.safely("optimizer's steps", self._before_step)
+        if not self._zero:
+            self._seams.safely("optimizer's steps", self._before_step)
 
     def _before_step(self) -> None:
         update = self._update
-        update.before = self._weights.take()
-        micros = update.micro_batches
-        update.touched = bool(micros) and update.before != micros[-1].weights
+        self._began_step(update, self._optimizer(), self._optimizer().param_groups)
         update.clipped = gradients_of(self._model, self.record)
         if self._norms:
             before, summed = self._norms
             update.norms, self._norms = (before, whole_norms(self._model)[0], summed), None
-        optimizer, names = self._optimizer(), names_of(self._model)
+        update.state = state_of(self._optimizer(), names_of(self._model), self.record)
+
+    def _began_step(self, update: Update, optimizer: Any, groups: Any) -> None:
+        update.before = self._weights.take()
+        micros = update.micro_batches
+        update.touched = bool(micros) and update.before != micros[-1].weights
         update.optimizer = kind_of(type(optimizer))
         asked = {} if self._own else {**optimizer.defaults, **asked_optimizer(self._trainer)[1]}
-        update.groups = groups_of(optimizer, names, asked)
-        update.state = state_of(optimizer, names, self.record)
+        update.groups = groups_of(groups, names_of(self._model), asked)
+
+    def _engine_step(self, *_: Any, **__: Any) -> Watching:
+        """Take note of a step of DeepSpeed's engine: it clips, and has its optimizer step once or more often."""
+        update, zero = self._update, self._zero
+        assert zero is not None
+        self._began_step(update, zero.optimizer, zero.groups())
+        found = zero.gradients()
+        update.gradients, update.clipped = parts_of(found, self.record), {}
+        update.state = zero.state(self.record)
+        if self.record.elements:
+            self._norms = norm(found), norm_as_summed(found)
+            self._clipped_squares = 0.0
+        yield
+        if self._norms:
+            before, summed = self._norms
+            update.norms, self._norms = (before, self._clipped_squares**0.5, summed), None
+        update.after = self._weights.take(new=bool(self.cut.weights))
+        update.state_after = zero.state(self.record)
+
+    def _inner_step(self, *_: Any, **__: Any) -> Watching:
+        zero, held = self._zero, self._update.clipped
+        if zero is None or held is None:
+            return
+        found = zero.stepping()
+        held.update(parts_of(found, self.record))
+        self._clipped_squares += norm(found) ** 2
+        yield
 
     def after_step(self) -> None:
         """Take note of what the optimizer left."""
-        self._seams.safely("optimizer's steps", self._after_step)
+        if not self._zero:
+            self._seams.safely("optimizer's steps", self._after_step)
 
     def _after_step(self) -> None:
-        self._update.after = self._weights.take()
+        self._update.after = self._weights.take(new=bool(self.cut.weights))
         names = names_of(self._model)
         self._update.state_after = state_of(self._optimizer(), names, self.record)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -456,7 +457,24 @@ import os, sys, time
 from benchmarks.check.case import TINY, plain, train
 from rlvr_debug.recorders.ranks import digest
 how = sys.argv[1]
+backend = sys.argv[2] if len(sys.argv) > 2 else "ddp"
 case = plain(str(TINY), "float32", 0, "out").told(max_steps=3, beta=0.04)
+if backend.startswith("zero"):
+    zero = {"stage": int(backend[-1]), "stage3_param_persistence_threshold": 0}
+    auto = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps", "gradient_clipping")
+    zero["stage3_gather_16bit_weights_on_model_save"] = True
+    case = case.told(deepspeed={"zero_optimization": zero, **dict.fromkeys(auto, "auto")}, use_cpu=False)
+if backend == "fsdp2":  # accelerate takes it for GPUs alone
+    import transformers
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+    made = transformers.Trainer.create_accelerator_and_postprocess
+    def on_cpu(trainer):
+        PartialState()._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        made(trainer)
+    transformers.Trainer.create_accelerator_and_postprocess = on_cpu
+    os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen2DecoderLayer"}
 rank = os.environ["RANK"]
 if how == "raises" and rank == "1":
     raise ValueError("no such data")
@@ -480,7 +498,9 @@ then = {"hangs": hang, "check": check_first, "live": check_along}.get(how, lambd
 trainer = train(case.then(then))
 if how == "live" and rank == "0":
     print("logged", [row["check/deviates"] for row in trainer.state.log_history if "check/deviates" in row])
-held = {name: digest(weight) for name, weight in trainer.model.named_parameters()}
+from rlvr_debug.recorders.pieces import local
+model = trainer.accelerator.unwrap_model(trainer.model)
+held = {name: digest(local(weight)) for name, weight in model.named_parameters()}
 import json
 open(f"weights-{rank}.json", "w").write(json.dumps(held))
 """
@@ -498,7 +518,7 @@ def together(folder: Path, *words: str) -> tuple[int, str, str]:
         stderr=-1,
         text=True,
         start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "DS_ACCELERATOR": "cpu"},
     )
     try:
         out, err = process.communicate(timeout=400)
@@ -527,6 +547,29 @@ def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank
         plain = json.loads((tmp_path / f"weights-{rank}.json").read_text(encoding="utf-8"))
         assert process["weights"][-1] == plain
         assert process["weights"][0] != plain
+
+
+@needs_trl
+@pytest.mark.heavy
+@pytest.mark.parametrize("backend", ["zero1", "zero2", "zero3", "fsdp2"])
+def test_a_policy_in_pieces_is_seen_in_every_segment_and_trains_as_without_the_check(
+    tmp_path: Path, backend: str
+) -> None:
+    if backend.startswith("zero") and not (find_spec("deepspeed") and shutil.which("g++")):
+        pytest.skip("deepspeed or the compiler that it needs is missing")
+    status, out, err = together(tmp_path, *CHECK, "--json", "train.py", "plain", backend)
+    assert status == 0, err
+    answer = json.loads(out)
+    assert answer["first"] is None, answer["answer"]
+    assert "not seen" not in {each["status"] for each in answer["segments"]}
+    weights = {}
+    for how in ("plain", "live"):
+        status, out, err = together(tmp_path, "train.py", how, backend)
+        assert status == 0, err
+        weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
+    assert out.count("Nothing was found: all ") == 2
+    assert weights["plain"] == weights["live"]
+    assert (weights["plain"][0] == weights["plain"][1]) == (backend in ("zero1", "zero2"))
 
 
 @needs_trl

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
+from rlvr_debug.recorders.pieces import is_cut, local
 from rlvr_debug.recorders.pieces import kept as kept
-from rlvr_debug.recorders.pieces import local
 from rlvr_debug.replay.record import ParameterGroup, Record
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
@@ -30,6 +30,8 @@ class Snapshots:
         large = bool(record.elements)
         self._spill = tempfile.TemporaryDirectory(prefix="rlvr-debug-") if large else None
         self._numbers = itertools.count()
+        # FSDP2 has whole parameters stand for the pieces during a forward pass, and these go on being what is trained
+        self._cut = {n: p for n, p in model.named_parameters() if is_cut(p)}
         self._frozen = {
             name: local(parameter).cpu() if large else kept(local(parameter))
             for name, parameter in model.named_parameters()
@@ -41,7 +43,11 @@ class Snapshots:
 
         A piece may stay as it is where an update changes the others.
         """
-        now = {n: local(p) for n, p in self._model.named_parameters() if p.requires_grad}
+        now = {
+            n: local(self._cut.get(n, p))
+            for n, p in self._model.named_parameters()
+            if p.requires_grad
+        }
         held, part = self._record.weights, self._record.part
         if (
             new

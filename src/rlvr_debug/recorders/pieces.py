@@ -45,6 +45,11 @@ def local(tensor: Any) -> Tensor:
     return found.detach()
 
 
+def is_cut(parameter: Any) -> bool:
+    """Return whether only a piece of the parameter lies here."""
+    return hasattr(parameter, "placements") or hasattr(parameter, "ds_tensor")
+
+
 def shape_of(parameter: Any) -> torch.Size:
     """Return the whole parameter's shape."""
     shape: torch.Size = getattr(parameter, "ds_shape", parameter.shape)
@@ -62,7 +67,7 @@ def cut_of(model: Any, zero: Zero | None, elements: Mapping[str, Tensor]) -> Cut
             ["Shard(dim=0)"],
         ):
             raise InputError(f"{name} is laid out as {layout}, expected cut along its rows once")
-        if layout is not None or hasattr(parameter, "ds_tensor"):
+        if is_cut(parameter):
             weights[name] = shape_of(parameter)
     moved = weights
     if zero:

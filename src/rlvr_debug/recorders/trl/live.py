@@ -19,6 +19,7 @@ from rlvr_debug.recorders.pieces import Cut, local
 from rlvr_debug.recorders.ranks import merged
 from rlvr_debug.recorders.trl.launched import Beats, Ranks, launched
 from rlvr_debug.recorders.trl.recorder import Recorder
+from rlvr_debug.recorders.trl.sampler_calls import make_watchable
 from rlvr_debug.recorders.trl.seams import Seams, warn
 from rlvr_debug.replay.answer import answer_of, answer_text
 from rlvr_debug.replay.check import check
@@ -150,6 +151,8 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
     return the same.
     """
     try:
+        if getattr(trainer, "is_deepspeed_enabled", False):
+            raise InputError("DeepSpeed's engine cannot be put back; use the command, or LiveCheck")
         ranks = _met(trainer.accelerator)
     except InputError as error:
         warn(f"nothing is checked: {error}")
@@ -214,6 +217,7 @@ class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types ar
     def __init__(self, trainer: Any, *, every: int = 100, rewards: bool = False) -> None:
         self._trainer, self._every, self._rewards = trainer, every, rewards
         self._own = trainer.optimizer is not None
+        make_watchable()  # before FSDP2 takes hold of the model's method
         self._recorder: Recorder | None = None
         self._seams = Seams()
         self.answers: list[dict[str, Any]] = []

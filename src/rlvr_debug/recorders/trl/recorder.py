@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.keeping import (
     Snapshots,
     gradients_of,
@@ -256,6 +257,9 @@ class Recorder(LossWatch):
             self._zero = Zero(engine.engine.optimizer, self._model, rank)
             self._seams.around("gradients", engine.engine, "step", self._engine_step)
             self._seams.around("gradients", self._zero.optimizer, "step", self._inner_step)
+        for module in self._model.modules():
+            if hasattr(module, "reshard"):  # FSDP2's, where a forward pass has left it whole
+                module.reshard()
         self.cut = cut_of(self._model, self._zero, record.elements)
         if self.cut.moved:
             record.elements = places_of(self._model, self._zero, record.elements)
@@ -341,6 +345,8 @@ class Recorder(LossWatch):
 
     def _logprob_of(self, ids: list[int], count: int) -> list[float]:
         """Return the policy's log-probabilities of a sequence's last tokens."""
+        if self.cut.weights:
+            raise InputError("the policy is cut up, and a forward pass takes all processes at once")
         device = next(self._model.parameters()).device
         given = torch.tensor([ids], device=device)
         with torch.no_grad(), torch.random.fork_rng():

@@ -173,7 +173,7 @@ def _pieced(parts: Sequence[Record], cut: Cut) -> Record:
             }
         return None if held[0] is None else found
 
-    weights = [
+    weights: list[Mapping[str, Tensor]] = [
         of_all(each, cut.weights) or {}
         for each in zip(*(part.weights for part in parts if part.weights), strict=True)
     ]

@@ -463,7 +463,11 @@ if backend.startswith("zero"):
     zero = {"stage": int(backend[-1]), "stage3_param_persistence_threshold": 0}
     auto = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps", "gradient_clipping")
     zero["stage3_gather_16bit_weights_on_model_save"] = True
-    case = case.told(deepspeed={"zero_optimization": zero, **dict.fromkeys(auto, "auto")}, use_cpu=False)
+    import json
+    # as accelerate's launcher says it
+    file = f"deepspeed-{os.environ['RANK']}.json"
+    open(file, "w").write(json.dumps({"zero_optimization": zero, **dict.fromkeys(auto, "auto")}))
+    os.environ |= {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": file}
 if backend == "fsdp2":  # accelerate takes it for GPUs alone
     import transformers
     from accelerate.state import PartialState

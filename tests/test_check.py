@@ -13,6 +13,8 @@ from rlvr_debug.checkout import ROOT
 trl = pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
 datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
 
+from rlvr_debug.recorders.trl.kept import ROW
+
 TINY = ROOT / "models" / "tiny"
 ROWS = [
     {"prompt": [{"role": "user", "content": f"What is {a} plus {b}?"}], "answer": str(a + b)}
@@ -275,6 +277,25 @@ class Shifted(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
     def _get_per_token_logps_and_entropies(self, *given: Any, **named: Any) -> Any:
         logps, *rest = super()._get_per_token_logps_and_entropies(*given, **named)
         return (logps + 0.1 * (torch.arange(logps.shape[1]) % 3 == 0), *rest)
+
+
+class Forgets(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """A trainer that keeps of a batch what it knows: not the old log-probabilities, nor which rows these are."""
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        made = super()._prepare_inputs(inputs)
+        unknown = ("old_per_token_logps", ROW)
+        return {name: value for name, value in made.items() if name not in unknown}
+
+
+def test_old_log_probabilities_that_are_lost_on_the_way_to_the_loss_are_told(
+    built: Callable[..., Any],
+) -> None:
+    told = {"num_iterations": 2, "learning_rate": 1e-2, "steps_per_generation": 1}
+    answer = checked(built(Forgets, **told))
+    assert answer["first"] == "loss", answer["answer"]
+    assert "old log-probabilities are ignored" in [name["name"] for name in answer["names"]]
+    assert checked(built(**told))["first"] is None
 
 
 def test_a_fault_of_a_subclass_is_named(built: Callable[..., Any]) -> None:

@@ -330,17 +330,17 @@ def test_a_live_check_leaves_dropout_on(built: Callable[..., Any]) -> None:
 # --- several processes
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_trainer_of_several_processes_is_not_checked_and_trains_on(
-    caplog: pytest.LogCaptureFixture, first: bool
+def test_processes_that_cannot_meet_are_not_checked_and_train_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accelerator = SimpleNamespace(num_processes=2, is_main_process=first)
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "8"), ("LOCAL_WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    accelerator = SimpleNamespace(num_processes=8, process_index=1, distributed_type="MULTI_GPU")
     trainer = SimpleNamespace(accelerator=accelerator, optimizer=None)
     with caplog.at_level(logging.WARNING, "rlvr_debug"):
         assert rlvr_debug.check(trainer) == {}
         live.LiveCheck(trainer).on_step_begin(None, SimpleNamespace(global_step=0), None)
-    assert len(caplog.messages) == (2 if first else 0)
-    assert all("nothing is checked" in line for line in caplog.messages)
+    assert ["8 processes on several machines" in line for line in caplog.messages] == [True] * 2
 
 
 def turns_of(kind: str) -> Callable[..., Any]:

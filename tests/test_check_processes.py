@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -20,6 +22,7 @@ import torch
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
+from rlvr_debug.recorders.pieces import Cut
 from rlvr_debug.recorders.ranks import digest, merged, part_of
 from rlvr_debug.recorders.trl.launched import (
     Ranks,
@@ -55,7 +58,7 @@ def part(whole: Record, rank: int, size: int = 2) -> Record:
             for update in whole.updates
         ],
     )
-    return part_of(own, [f"{rank}"] * len(whole.generations), main=not rank)
+    return part_of(own, [f"{rank}"] * len(whole.generations), Cut(), main=not rank)
 
 
 def _rows(generation: Generation, rank: int, size: int) -> Generation:
@@ -345,14 +348,14 @@ def test_all_end_with_the_status_of_the_first_which_alone_speaks(
     assert not tmp_path.exists()
     tmp_path.mkdir()
     ranks(tmp_path)
-    first._write("status", 3)
+    first._write("said", 3)
     with pytest.raises(SystemExit) as end, as_one(second):
         raise InputError("not printed")
     assert end.value.code == 3
     assert capsys.readouterr().err == ""
-    (tmp_path / "status").unlink()
+    (tmp_path / "said").unlink()
     (tmp_path / "main").write_text(str(2**22 + 7), encoding="utf-8")  # no such process
-    assert second.wait() == 2
+    assert second.wait() is None
     signal.signal(signal.SIGTERM, kept)
 
 
@@ -454,7 +457,28 @@ import os, sys, time
 from benchmarks.check.case import TINY, plain, train
 from rlvr_debug.recorders.ranks import digest
 how = sys.argv[1]
+backend = sys.argv[2] if len(sys.argv) > 2 else "ddp"
 case = plain(str(TINY), "float32", 0, "out").told(max_steps=3, beta=0.04)
+if backend.startswith("zero"):
+    zero = {"stage": int(backend[-1]), "stage3_param_persistence_threshold": 0}
+    auto = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps", "gradient_clipping")
+    zero["stage3_gather_16bit_weights_on_model_save"] = True
+    import json
+    # as accelerate's launcher says it
+    file = f"deepspeed-{os.environ['RANK']}.json"
+    open(file, "w").write(json.dumps({"zero_optimization": zero, **dict.fromkeys(auto, "auto")}))
+    os.environ |= {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": file}
+if backend == "fsdp2":  # accelerate takes it for GPUs alone
+    import transformers
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+    made = transformers.Trainer.create_accelerator_and_postprocess
+    def on_cpu(trainer):
+        PartialState()._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        made(trainer)
+    transformers.Trainer.create_accelerator_and_postprocess = on_cpu
+    os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen2DecoderLayer"}
 rank = os.environ["RANK"]
 if how == "raises" and rank == "1":
     raise ValueError("no such data")
@@ -467,8 +491,20 @@ def hang(trainer):
             time.sleep(3600)
         return made(*args)
     trainer._calculate_rewards = late
-trainer = train(case.then(hang) if how == "hangs" else case)
-held = {name: digest(weight) for name, weight in trainer.model.named_parameters()}
+def check_first(trainer):
+    import rlvr_debug
+    answer = rlvr_debug.check(trainer, steps=2)
+    print("rank", rank, "was told", answer["first"], len(answer["segments"]), flush=True)
+def check_along(trainer):
+    from rlvr_debug import LiveCheck
+    trainer.add_callback(LiveCheck(trainer, every=2))
+then = {"hangs": hang, "check": check_first, "live": check_along}.get(how, lambda _: None)
+trainer = train(case.then(then))
+if how == "live" and rank == "0":
+    print("logged", [row["check/deviates"] for row in trainer.state.log_history if "check/deviates" in row])
+from rlvr_debug.recorders.pieces import local
+model = trainer.accelerator.unwrap_model(trainer.model)
+held = {name: digest(local(weight)) for name, weight in model.named_parameters()}
 import json
 open(f"weights-{rank}.json", "w").write(json.dumps(held))
 """
@@ -486,7 +522,7 @@ def together(folder: Path, *words: str) -> tuple[int, str, str]:
         stderr=-1,
         text=True,
         start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "DS_ACCELERATOR": "cpu"},
     )
     try:
         out, err = process.communicate(timeout=400)
@@ -515,6 +551,57 @@ def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank
         plain = json.loads((tmp_path / f"weights-{rank}.json").read_text(encoding="utf-8"))
         assert process["weights"][-1] == plain
         assert process["weights"][0] != plain
+
+
+@needs_trl
+@pytest.mark.heavy
+@pytest.mark.parametrize("backend", ["zero1", "zero2", "zero3", "fsdp2"])
+def test_a_policy_in_pieces_is_seen_in_every_segment_and_trains_as_without_the_check(
+    tmp_path: Path, backend: str
+) -> None:
+    if backend.startswith("zero") and not (find_spec("deepspeed") and shutil.which("g++")):
+        pytest.skip("deepspeed or the compiler that it needs is missing")
+    status, out, err = together(tmp_path, *CHECK, "--json", "train.py", "plain", backend)
+    assert status == 0, err
+    answer = json.loads(out)
+    assert answer["first"] is None, answer["answer"]
+    assert "not seen" not in {each["status"] for each in answer["segments"]}
+    weights = {}
+    for how in ("plain", "live"):
+        status, out, err = together(tmp_path, "train.py", how, backend)
+        assert status == 0, err
+        weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
+    assert out.count("Nothing was found; 1 of 23 segments was not seen: saved weights.") == 2
+    assert weights["plain"] == weights["live"]
+    assert (weights["plain"][0] == weights["plain"][1]) == (backend in ("zero1", "zero2"))
+
+
+@needs_trl
+@pytest.mark.heavy
+def test_checks_from_within_a_script_of_two_processes_answer_once_and_change_nothing(
+    tmp_path: Path,
+) -> None:
+    """Before training and along it; each rank is told the same."""
+    weights = {}
+    for how in ("plain", "check", "live"):
+        status, out, err = together(tmp_path, "train.py", how)
+        assert status == 0, err
+        weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
+        if how == "check":
+            assert out.count("Nothing was found") == 1
+            told = [line.partition("told ")[2] for line in out.splitlines() if "was told" in line]
+            assert len(told) == 2
+            assert told[0] == told[1]
+            assert told[0].startswith("None ")
+        if how == "live":
+            assert [f"check at step {step}: Nothing was found" in out for step in (1, 2, 3)] == [
+                *(True, False, True)
+            ]
+            assert out.count("check at step") == 2
+            assert "logged [0.0, 0.0]" in out
+    assert weights["plain"][0] == weights["plain"][1]
+    assert weights["plain"] == weights["check"] == weights["live"]
+    assert not [*Path(tempfile.gettempdir()).glob("rlvr-debug-*-check-*")]
 
 
 @needs_trl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
+from rlvr_debug.recorders.pieces import is_cut, local
+from rlvr_debug.recorders.pieces import kept as kept
 from rlvr_debug.replay.record import ParameterGroup, Record
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
-
-
-def kept(tensor: Tensor) -> Tensor:
-    """Return a copy that training does not change."""
-    return tensor.detach().cpu().clone()
 
 
 class Snapshots:
     """Keeps a policy's weights in its record, once for each state; the trained ones of a large model on disk.
 
-    What is on disk is there for as long as this is.
+    Of weights that are cut up these are the pieces here. What is on disk is there for as long as this is.
     """
 
     def __init__(self, model: Any, record: Record) -> None:
@@ -33,18 +30,29 @@ class Snapshots:
         large = bool(record.elements)
         self._spill = tempfile.TemporaryDirectory(prefix="rlvr-debug-") if large else None
         self._numbers = itertools.count()
+        # FSDP2 has whole parameters stand for the pieces during a forward pass, and these go on being what is trained
+        self._cut = {n: p for n, p in model.named_parameters() if is_cut(p)}
         self._frozen = {
-            name: parameter.detach().cpu() if large else kept(parameter)
+            name: local(parameter).cpu() if large else kept(local(parameter))
             for name, parameter in model.named_parameters()
             if not parameter.requires_grad
         }
 
-    def take(self) -> int:
-        """Return the number of the weights of now."""
-        now = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
+    def take(self, *, new: bool = False) -> int:
+        """Return the number of the weights of now. new: they count as others than those before, whatever they are.
+
+        A piece may stay as it is where an update changes the others.
+        """
+        now = {
+            n: local(self._cut.get(n, p))
+            for n, p in self._model.named_parameters()
+            if p.requires_grad
+        }
         held, part = self._record.weights, self._record.part
-        if not held or any(
-            not torch.equal(part(n, p.detach()).cpu(), part(n, held[-1][n])) for n, p in now.items()
+        if (
+            new
+            or not held
+            or any(not torch.equal(part(n, p).cpu(), part(n, held[-1][n])) for n, p in now.items())
         ):
             held.append({**self._frozen, **self._held(now)})
         return len(held) - 1
@@ -54,7 +62,7 @@ class Snapshots:
         if self._spill is None:
             return {name: kept(parameter) for name, parameter in now.items()}
         file = Path(self._spill.name, f"weights-{next(self._numbers)}.safetensors")
-        save_file({n: p.detach().cpu().contiguous() for n, p in now.items()}, file)
+        save_file({n: p.cpu().contiguous() for n, p in now.items()}, file)
         return dict(load_file(file))
 
 
@@ -65,16 +73,21 @@ def names_of(model: Any) -> dict[int, str]:
 
 def gradients_of(model: Any, record: Record) -> dict[str, Tensor]:
     """Return the gradients of now, or the part of them that the record is of."""
-    return {
-        name: kept(record.part(name, parameter.grad))
-        for name, parameter in model.named_parameters()
-        if parameter.grad is not None
-    }
+    return parts_of(_gradients(model), record)
+
+
+def parts_of(tensors: Mapping[str, Tensor], record: Record) -> dict[str, Tensor]:
+    """Return a copy of tensors of parameters, or of the part of them that the record is of."""
+    return {name: kept(record.part(name, tensor)) for name, tensor in tensors.items()}
+
+
+def _gradients(model: Any) -> dict[str, Tensor]:
+    return {n: local(p.grad) for n, p in model.named_parameters() if p.grad is not None}
 
 
 def whole_norms(model: Any) -> tuple[float, float]:
     """Return the norm of the gradients of now, and the same as their own precision sums it up."""
-    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    found = _gradients(model)
     return norm(found), norm_as_summed(found)
 
 
@@ -86,9 +99,11 @@ def kind_of(optimizer: type) -> str:
 
 
 def groups_of(
-    optimizer: Optimizer, names: Mapping[int, str], asked: Mapping[str, Any] | None = None
+    groups: Iterable[Mapping[str, Any]],
+    names: Mapping[int, str],
+    asked: Mapping[str, Any] | None = None,
 ) -> list[ParameterGroup]:
-    """Return how the optimizer treats which parameters, of those that have a name.
+    """Return how an optimizer's groups treat which parameters, of those that have a name.
 
     asked: options that hold whatever a group has; None: options are left out.
     """
@@ -100,7 +115,7 @@ def groups_of(
             float(group.get("momentum", 0.0)),
             {} if asked is None else _plain({**group, **asked}),
         )
-        for group in optimizer.param_groups
+        for group in groups
     ]
 
 
@@ -130,7 +145,9 @@ def state_of(
                 if isinstance(value, Tensor | int | float)
             }
             found[name] = {
-                key: kept(record.part(name, value) if value.shape == parameter.shape else value)
+                key: kept(
+                    record.part(name, local(value)) if value.shape == parameter.shape else value
+                )
                 for key, value in tensors.items()
             }
     return found

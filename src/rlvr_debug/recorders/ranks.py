@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.errors import InputError
+from rlvr_debug.recorders.pieces import Cut
+from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.record import (
     Batch,
@@ -24,8 +28,7 @@ from rlvr_debug.replay.record import (
 from rlvr_debug.replay.rollouts import rows_of
 from rlvr_debug.replay.settings import Sampling, Settings
 
-__all__ = ["digest", "merged", "part_of"]
-
+_Held = TypeVar("_Held")
 _LEFT = ("prompt_ids", "prompt_mask")  # padded there
 
 
@@ -40,30 +43,27 @@ def digest(*tensors: Tensor) -> str:
     return found.hexdigest()[:16]
 
 
-def _digests(record: Record, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    return {name: digest(record.part(name, tensor)) for name, tensor in tensors.items()}
-
-
-def part_of(record: Record, random: Sequence[str], *, main: bool) -> Record:
-    """Return what a process gives to the record of all: of the weights and what became of them, others give digests.
+def part_of(record: Record, random: Sequence[str], cut: Cut, *, main: bool) -> Record:
+    """Return what a process gives to the record of all: its pieces of what is cut up, and of all else digests.
 
     random: digests of the state that it drew tokens with, by generation. The first process keeps all that it has.
     """
-    updates = record.updates
+    updates, whole = record.updates, [n for n in record.trainable if n not in cut.weights]
     process = Process(
         settings=record.settings,
         weights=[
-            _digests(record, {name: weights[name] for name in record.trainable})
+            {n: digest(weights[n] if cut.moved else record.part(n, weights[n])) for n in whole}
             for weights in record.weights
         ],
         gradients=[
-            {name: digest(gradient) for name, gradient in (update.gradients or {}).items()}
+            {n: digest(g) for n, g in (update.gradients or {}).items() if n not in cut.moved}
             for update in updates
         ],
         states=[
             {
                 name: digest(*(state[key] for key in sorted(state)))
                 for name, state in update.state_after.items()
+                if name not in cut.moved
             }
             for update in updates
         ],
@@ -71,25 +71,40 @@ def part_of(record: Record, random: Sequence[str], *, main: bool) -> Record:
     )
     if main:
         return replace(record, processes=[process])
+
+    def pieces(tensors: Mapping[str, _Held] | None, shapes: Mapping[str, Any]) -> Any:
+        return tensors and {name: held for name, held in tensors.items() if name in shapes}
+
     return replace(
         record,
         processes=[process],
         tokenizer=None,
-        weights=[],
-        reference=None,
+        weights=[pieces(weights, cut.weights) for weights in record.weights if cut.weights],
+        reference=pieces(record.reference, cut.weights) or None,
         saved=None,
         updates=[
-            replace(update, gradients=None, clipped=None, state=None, state_after={})
+            replace(
+                update,
+                gradients=pieces(update.gradients, cut.moved),
+                clipped=pieces(update.clipped, cut.moved),
+                state=pieces(update.state, cut.moved),
+                state_after=pieces(update.state_after, cut.moved),
+            )
             for update in updates
         ],
     )
 
 
-def merged(parts: Sequence[Record]) -> Record:
+def merged(parts: Sequence[Record], cut: Cut | None = None) -> Record:
     """Return one record of what each process recorded, in their order: the first one's, with the rows of all."""
-    first = parts[0]
+    cut = cut or Cut()
+    first = _pieced(parts, cut)
+    parts = [first, *parts[1:]]
     held = first.processes[0].weights
-    numbers = [_numbers(held, part.processes[0].weights) for part in parts]
+    numbers = [
+        [*range(len(held))] if cut.weights else _numbers(held, part.processes[0].weights)
+        for part in parts
+    ]
     generations = [
         _generation(first.settings, each, numbers)
         for each in zip(*(part.generations for part in parts), strict=False)
@@ -114,6 +129,79 @@ def merged(parts: Sequence[Record]) -> Record:
         unseen=unseen,
         processes=[_process(first, part) for part in parts],
     )
+
+
+def _pieced(parts: Sequence[Record], cut: Cut) -> Record:
+    """Return the first process' record, with the pieces of all put together."""
+    first = parts[0]
+    if len({len(part.weights) for part in parts}) > 1 and cut.weights:
+        raise InputError(
+            "the processes' pieces of the weights were changed at different times: they cannot be put together"
+        )
+    known: dict[int, Tensor] = {}  # frozen weights are the same tensor in every state
+
+    def whole(name: str, pieces: Sequence[Tensor], shape: torch.Size | None) -> Tensor:
+        key = id(pieces[0])
+        if shape is None:
+            return pieces[0]
+        if key not in known:
+            flat = torch.cat([piece.flatten() for piece in pieces])
+            known[key] = flat if name in cut.elements else flat[: shape.numel()].view(shape)
+        return known[key]
+
+    def of_all(
+        tensors: Sequence[Mapping[str, Tensor] | None], shapes: Mapping[str, torch.Size]
+    ) -> dict[str, Tensor] | None:
+        if tensors[0] is None:
+            return None
+        names = dict.fromkeys(name for each in tensors for name in each or ())
+        return {
+            n: whole(n, [each[n] for each in tensors if each and n in each], shapes.get(n))
+            for n in names
+        }
+
+    def states(held: Sequence[Mapping[str, Mapping[str, Tensor]] | None]) -> Any:
+        names = dict.fromkeys(name for each in held for name in each or ())
+        found = {}
+        for name in names:
+            own = [each[name] for each in held if each and name in each]
+            found[name] = {
+                key: whole(name, [state[key] for state in own], cut.moved.get(name))
+                if own[0][key].dim()
+                else own[0][key]
+                for key in own[0]
+            }
+        return None if held[0] is None else found
+
+    weights: list[Mapping[str, Tensor]] = [
+        of_all(each, cut.weights) or {}
+        for each in zip(*(part.weights for part in parts if part.weights), strict=True)
+    ]
+    return replace(
+        first,
+        elements=cut.elements or first.elements,
+        weights=weights,
+        reference=of_all([part.reference for part in parts], cut.weights)
+        if cut.adapter is None
+        else plain_weights(weights[0], cut.adapter),
+        updates=[
+            replace(
+                each[0],
+                gradients=of_all([update.gradients for update in each], cut.moved),
+                clipped=of_all([update.clipped for update in each], cut.moved),
+                state=states([update.state for update in each]),
+                state_after=states([update.state_after for update in each]) or {},
+                norms=_norms([update.norms for update in each]) if cut.moved else each[0].norms,
+            )
+            for each in zip(*(part.updates for part in parts), strict=False)
+        ],
+    )
+
+
+def _norms(norms: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | None:
+    """Return the norms of tensors whose pieces have these."""
+    known = [each for each in norms if each is not None]
+    return tuple(math.hypot(*each) for each in zip(*known, strict=True)) if known else None
 
 
 def _process(first: Record, part: Record) -> Process:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.trl.launched import Beats, Ranks
 
 __all__ = ["main"]
@@ -110,19 +111,27 @@ def _checked(
 ) -> dict[str, Any]:
     """Return the answer; of several processes the first one has it, and the others nothing."""
     from rlvr_debug.recorders.trl.kept import give_back
-    from rlvr_debug.recorders.trl.live import checked, recorded
-    from rlvr_debug.recorders.trl.together import need_replicas, together
+    from rlvr_debug.recorders.trl.live import checked, need_replicas, together, watched
+    from rlvr_debug.recorders.trl.recorder import Recorder
     from rlvr_debug.replay.declared import declare
     from rlvr_debug.replay.store import write_record
 
-    need_replicas(trainer.accelerator, ranks.size if ranks else 1)
+    if trainer.accelerator.num_processes != (size := ranks.size if ranks else 1):
+        raise SystemExit(
+            f"the trainer takes itself for one of {trainer.accelerator.num_processes} processes, and {size} were started"
+        )
+    try:
+        need_replicas(trainer.accelerator)
+    except InputError as error:
+        raise SystemExit(str(error)) from None
     declare(told.get("expect", {}))
     beat = Beats(ranks) if ranks else lambda _: None
-    record, ran = recorded(trainer, run, steps=told["steps"], rewards=told["rewards"], beat=beat)
-    if record.elements:
+    recorder = Recorder(trainer, steps=told["steps"], rewards=told["rewards"], beat=beat)
+    record, ran = watched(recorder, trainer, run)
+    if record.elements and not recorder.cut.moved:
         give_back(trainer)  # the process ends with the check, which has room of its own now
     if ranks is not None:
-        whole = together(record, ranks)
+        whole = together(record, recorder.cut, ranks)
         if whole is None:
             return {}
         record = whole

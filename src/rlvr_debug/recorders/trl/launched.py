@@ -1,12 +1,12 @@
 """The processes that a launcher started: torchrun, accelerate or deepspeed. They end together, and the first one answers.
 
-Each has its script run under the check as one process has. What they tell each other lies in a folder that the
-launcher's own process names:
+Each has its script run under the check as one process has, or checks a trainer that is there. What they tell each
+other lies in a folder that the launcher's own process names:
 
     beat-R      how many calls of rank R were watched, and which was the last
     part-R/     what rank R recorded
     ended-R     why the script of rank R ended before that, and when
-    status      the exit status of all, when the first has said what there is to say
+    said        the exit status or the answer of all, when the first has said what there is to say
     left-R      rank R has read it
 """
 
@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rlvr_debug.errors import InputError
 
@@ -97,32 +98,33 @@ class Ranks:
 
     def need_no_end(self) -> None:
         """Raise InputError where the first rank has said how all end."""
-        if (self.folder / "status").exists():
+        if (self.folder / "said").exists():
             raise InputError("another process ended first")
 
-    def wait(self) -> int:
-        """Return the exit status of all when the first rank has said it; 2 where that one is gone."""
-        file, main = self.folder / "status", self.folder / "main"
+    def wait(self) -> Any:
+        """Return what the first rank has said when it has; None where that one is gone."""
+        file, main = self.folder / "said", self.folder / "main"
         begun = time.monotonic()
         while not file.exists():
             time.sleep(_POLL)
             late = time.monotonic() - begun > _BEGIN
             if not _alive(int(main.read_text() or 0)) if main.exists() else late:
-                return 2
-        status = int(file.read_text(encoding="utf-8"))
-        self._write(f"left-{self.rank}", status)
-        return status
+                return None
+        told = json.loads(file.read_text(encoding="utf-8"))
+        self._write(f"left-{self.rank}", True)
+        return told
 
-    def conclude(self, status: int) -> None:
-        """Have the others end with this status, and leave nothing behind."""
-        signal.signal(
-            signal.SIGTERM, signal.SIG_IGN
-        )  # what a launcher ends those with that are last
-        self._write("status", status)
+    def conclude(self, told: object) -> None:
+        """Tell the others how it ended, and leave when they have read it."""
+        self._write("said", told)
         deadline = time.monotonic() + _LEAVE
         others = [self.folder / f"left-{rank}" for rank in range(1, self.size)]
         while time.monotonic() < deadline and not all(each.exists() for each in others):
             time.sleep(_POLL)
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave nothing behind."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -149,10 +151,13 @@ class Beats:
             self._ranks.beat(self._count, what)
 
 
-def launched(environment: Mapping[str, str] = os.environ) -> Ranks | None:
-    """Return this process' place where a launcher started several. Raise InputError where they are of several machines."""
-    told = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    rank, size = (int(each) if each.isdecimal() else 0 for each in told)
+def launched(environment: Mapping[str, str] = os.environ, meeting: str = "") -> Ranks | None:
+    """Return this process' place where a launcher started several. Raise InputError where they are of several machines.
+
+    meeting: what they meet for, where they do so several times.
+    """
+    numbers = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    rank, size = (int(each) if each.isdecimal() else 0 for each in numbers)
     if size < 2:
         return None
     here = environment.get("LOCAL_WORLD_SIZE", str(size))
@@ -162,7 +167,8 @@ def launched(environment: Mapping[str, str] = os.environ) -> Ranks | None:
         )
     parent = os.getppid()
     words = (environment.get("MASTER_PORT", ""), environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    name = "-".join(["rlvr-debug", str(os.getuid()), str(parent), _begun(parent), *words])
+    told = ["rlvr-debug", str(os.getuid()), str(parent), _begun(parent), *words, meeting]
+    name = "-".join(filter(None, told))
     folder = Path(tempfile.gettempdir(), name)
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
@@ -198,7 +204,8 @@ def as_one(ranks: Ranks | None) -> Iterator[None]:
         with suppress(Exception):
             yield
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise SystemExit(ranks.wait())
+        status = ranks.wait()
+        raise SystemExit(2 if status is None else status)
     status = 2
     try:
         yield
@@ -210,4 +217,6 @@ def as_one(ranks: Ranks | None) -> Iterator[None]:
             raise SystemExit(status) from None
         raise
     finally:
+        # what a launcher ends those with that are last
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         ranks.conclude(status)

@@ -17,17 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.keeping import (
     Snapshots,
-    gradients_of,
-    groups_of,
     kept,
-    kind_of,
-    names_of,
-    state_of,
-    whole_norms,
 )
-from rlvr_debug.recorders.ranks import digest
+from rlvr_debug.recorders.pieces import Zero, cut_of, local, places_of, shape_of
+from rlvr_debug.recorders.ranks import digest, part_of
 from rlvr_debug.recorders.trl.beforehand import Needs, large_note, needs_of, version_note
 from rlvr_debug.recorders.trl.first_releases import at_once, sampled_batch
 from rlvr_debug.recorders.trl.kept import (
@@ -40,7 +36,7 @@ from rlvr_debug.recorders.trl.kept import (
     some_elements,
     without_dropout,
 )
-from rlvr_debug.recorders.trl.losses import LossWatch, Watching
+from rlvr_debug.recorders.trl.losses import Watching
 from rlvr_debug.recorders.trl.overrides import overrides_of
 from rlvr_debug.recorders.trl.reward_calls import RewardWatch, calls_functions
 from rlvr_debug.recorders.trl.sampler_calls import (
@@ -52,11 +48,11 @@ from rlvr_debug.recorders.trl.sampler_calls import (
 from rlvr_debug.recorders.trl.saving import saved_weights
 from rlvr_debug.recorders.trl.seams import Hook, Seams, leave_out
 from rlvr_debug.recorders.trl.settings import (
-    asked_optimizer,
     asked_settings,
     chosen_arguments,
     decayed_names,
 )
+from rlvr_debug.recorders.trl.steps import StepWatch
 from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.declared import Own, declared
 from rlvr_debug.replay.record import (
@@ -65,7 +61,6 @@ from rlvr_debug.replay.record import (
     Generation,
     MicroBatch,
     Record,
-    Update,
 )
 from rlvr_debug.replay.settings import Settings
 
@@ -82,7 +77,7 @@ _NOISY = (
 _LOGPROBS = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 
 
-class Recorder(LossWatch):
+class Recorder(StepWatch):
     """Records a trainer's steps from `attach` to `detach`; a callback tells it of each step of the optimizer.
 
     rewards: whether reward functions are called again, at the end. steps: optimizer steps; where a generation serves
@@ -105,16 +100,13 @@ class Recorder(LossWatch):
         beat: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(Seams(beat))
-        self.random: list[
-            str
-        ] = []  # digests of the state that tokens are drawn with, by generation
+        # digests of the state that tokens are drawn with, by generation
+        self.random: list[str] = []
         self._trainer, self._steps, self._most = trainer, steps, most
         self._model = trainer.accelerator.unwrap_model(trainer.model)
-        self._made = 0  # optimizer steps
         self._still = still
         self._own = trainer.optimizer is not None if own is None else own
         self._rewards = RewardWatch(self._seams, again=rewards)
-        self._norms: tuple[float, float] | None = None
         self.record = self._begun()
         self._weights = Snapshots(self._model, self.record)
         self._weights.take()
@@ -140,7 +132,9 @@ class Recorder(LossWatch):
             ),
         )
         record.notes += filter(None, [version_note(self._library, version(self._library))])
-        sizes = {name: p.numel() for name, p in self._model.named_parameters() if p.requires_grad}
+        sizes = {
+            n: shape_of(p).numel() for n, p in self._model.named_parameters() if p.requires_grad
+        }
         if sum(sizes.values()) >= _LARGE:
             record.elements, record.rows = some_elements(sizes), _ROWS
             record.notes.append(large_note(_ROWS, self._needs()))
@@ -155,7 +149,7 @@ class Recorder(LossWatch):
 
     def _needs(self) -> Needs:
         """Return what the check of a large model needs beside the script."""
-        sizes = [(p.numel(), p.requires_grad) for p in self._model.parameters()]
+        sizes = [(shape_of(p).numel(), p.requires_grad) for p in self._model.parameters()]
         words = getattr(self._model.config, "vocab_size", 0)
         logits = _ROWS * self._trainer.args.max_completion_length * words
         trained = sum(size for size, moves in sizes if moves)
@@ -175,7 +169,7 @@ class Recorder(LossWatch):
     def _reference(self) -> Mapping[str, Tensor] | None:
         if getattr(self._trainer, "ref_model", None) is not None:
             model = self._trainer.accelerator.unwrap_model(self._trainer.ref_model)
-            return {name: kept(parameter) for name, parameter in model.named_parameters()}
+            return {name: kept(local(parameter)) for name, parameter in model.named_parameters()}
         if not self.record.scalings:
             return None
         # the adapter off, or a copy of the one that training began with
@@ -184,6 +178,9 @@ class Recorder(LossWatch):
             for name, module in self._model.named_modules()
             if hasattr(module, "lora_A") and "ref" in getattr(module, "scaling", {})
         }
+        if self.cut.weights:
+            self.cut = replace(self.cut, adapter=first)
+            return None
         return plain_weights(self.record.weights[0], first)
 
     # --- seams
@@ -237,16 +234,31 @@ class Recorder(LossWatch):
     def _begin(self) -> None:
         record = self.record
         record.settings = replace(record.settings, first_step=self._trainer.state.global_step)
-        if self._weights.take():
+        engine = getattr(self._trainer.accelerator, "deepspeed_engine_wrapped", None)
+        if engine is not None and hasattr(engine.engine.optimizer, "optimizer"):
+            rank = self._trainer.accelerator.process_index
+            self._zero = Zero(engine.engine.optimizer, self._model, rank)
+            self._seams.around("gradients", engine.engine, "step", self._engine_step)
+            self._seams.around("gradients", self._zero.optimizer, "step", self._inner_step)
+        for module in self._model.modules():
+            if hasattr(module, "reshard"):  # FSDP2's, where a forward pass has left it whole
+                module.reshard()
+        self.cut = cut_of(self._model, self._zero, record.elements)
+        if self.cut.moved:
+            record.elements = places_of(self._model, self._zero, record.elements)
+        if self.cut.weights:
+            record.weights.clear()
+            self._weights = Snapshots(self._model, record)
+        if self._weights.take() and not self.cut.weights:
             del record.weights[0]
-            record.reference = self._reference()
+        record.reference = self._reference()
 
     def undo(self) -> None:
         """Stop watching."""
         self._seams.undo()
 
-    def detach(self) -> Record:
-        """Stop watching, and return the record."""
+    def detach(self) -> None:
+        """Stop watching, and complete the record."""
         self._seams.undo()
         self._seams.safely("rewards", self._rewards.finish, self.record)
         state, args = self._trainer.state, self._trainer.args
@@ -255,12 +267,18 @@ class Recorder(LossWatch):
             self.record.settings, total_steps=state.max_steps, warmup_steps=warmup
         )
         leave_out(self.record, self._seams.failed)
-        return self.record
+
+    def part(self) -> Record:
+        """Return the record, of several processes this one's part of it."""
+        accelerator = self._trainer.accelerator
+        if accelerator.num_processes < 2:
+            return self.record
+        return part_of(self.record, self.random, self.cut, main=accelerator.is_main_process)
 
     def take_saved(self) -> None:
         """Take note of what the trainer saves."""
         self.record.saved = self._seams.safely(
-            "saved weights", saved_weights, self._trainer, self.record
+            "saved weights", saved_weights, self._trainer, self.record, self.cut
         )
         leave_out(self.record, self._seams.failed)
 
@@ -310,6 +328,8 @@ class Recorder(LossWatch):
 
     def _logprob_of(self, ids: list[int], count: int) -> list[float]:
         """Return the policy's log-probabilities of a sequence's last tokens."""
+        if self.cut.weights:
+            raise InputError("the policy is cut up, and a forward pass takes all processes at once")
         device = next(self._model.parameters()).device
         given = torch.tensor([ids], device=device)
         with torch.no_grad(), torch.random.fork_rng():
@@ -388,61 +408,3 @@ class Recorder(LossWatch):
     def _called(self, make: Callable[..., Call], *told: Any) -> None:
         held = self.record.generations[-1].calls
         held.append(replace(make(*told), weights=self._weights.take()))
-
-    def _backward(self, loss: Tensor, *_: Any, **__: Any) -> Watching:
-        if self._micro is not None:
-            self._micro.loss = float(loss.detach())
-        yield
-        if self._update.micro_batches:
-            self._update.gradients = gradients_of(self._model, self.record)
-            if self.record.elements and getattr(self._trainer.accelerator, "sync_gradients", True):
-                self._norms = whole_norms(self._model)
-
-    # --- the optimizer
-
-    def before_step(self) -> None:
-        """Take note of what the optimizer reads."""
-        self._seams.safely("optimizer's steps", self._before_step)
-
-    def _before_step(self) -> None:
-        update = self._update
-        update.before = self._weights.take()
-        micros = update.micro_batches
-        update.touched = bool(micros) and update.before != micros[-1].weights
-        update.clipped = gradients_of(self._model, self.record)
-        if self._norms:
-            before, summed = self._norms
-            update.norms, self._norms = (before, whole_norms(self._model)[0], summed), None
-        optimizer, names = self._optimizer(), names_of(self._model)
-        update.optimizer = kind_of(type(optimizer))
-        asked = {} if self._own else {**optimizer.defaults, **asked_optimizer(self._trainer)[1]}
-        update.groups = groups_of(optimizer, names, asked)
-        update.state = state_of(optimizer, names, self.record)
-
-    def after_step(self) -> None:
-        """Take note of what the optimizer left."""
-        self._seams.safely("optimizer's steps", self._after_step)
-
-    def _after_step(self) -> None:
-        self._update.after = self._weights.take()
-        names = names_of(self._model)
-        self._update.state_after = state_of(self._optimizer(), names, self.record)
-
-    def end_step(self) -> bool:
-        """Close the update; return whether all that is wanted was recorded, or will never be."""
-        self._made += 1
-        wanted = self._seams.safely("updates", self._end_step)
-        return bool(wanted) or (bool(self._seams.failed) and self._made >= self._steps)
-
-    def _end_step(self) -> bool:
-        if self._update.micro_batches or self._seams.failed:
-            self.record.updates.append(self._update)
-        self._update, self._micro = Update(before=self._update.after), None
-        updates = self.record.updates
-        trained = {micro.generation for update in updates for micro in update.micro_batches}
-        enough = len(updates) >= self._steps and len(trained) >= min(2, self._steps)
-        return enough or len(updates) >= max(self._most, self._steps)
-
-    def _optimizer(self) -> Any:
-        optimizer = self._trainer.optimizer
-        return getattr(optimizer, "optimizer", optimizer)

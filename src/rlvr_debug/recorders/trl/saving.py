@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlvr_debug.recorders.keeping import kept
+from rlvr_debug.recorders.pieces import Cut, kept
 from rlvr_debug.replay.adapters import is_adapter, plain_weights
 from rlvr_debug.replay.record import Record
 
@@ -21,13 +21,15 @@ __all__ = ["saved_weights"]
 _LARGE = 200_000_000  # weights, from which on nothing is saved to be compared
 
 
-def saved_weights(trainer: Any, record: Record) -> Mapping[str, Tensor] | None:
+def saved_weights(trainer: Any, record: Record, cut: Cut) -> Mapping[str, Tensor] | None:
     """Return what the trainer saves, an adapter added to the weights that it was trained on.
 
-    None where it saves nothing that could be read, with a note in the record.
+    Every process has it save: what is cut up is gathered by all. None where it saves nothing that could be read, with a note in the record.
     """
     last = record.weights[-1]
-    if sum(tensor.numel() for tensor in last.values()) > _LARGE:
+    sizes = {name: tensor.numel() for name, tensor in last.items()}
+    sizes |= {name: shape.numel() for name, shape in cut.weights.items()}
+    if sum(sizes.values()) > _LARGE:
         record.notes.append("the model is large: what the trainer saves was not compared")
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -37,6 +39,11 @@ def saved_weights(trainer: Any, record: Record) -> Mapping[str, Tensor] | None:
             record.notes.append(f"saving failed: {type(error).__name__}: {error}")
             return None
         adapter = Path(folder, "adapter_model.safetensors")
+        if cut.weights and any(map(is_adapter, last)):
+            record.notes.append(
+                "weights are cut up: the adapter that the trainer saves was not compared"
+            )
+            return None
         if adapter.is_file():
             saved = load_file(adapter)
             held = {

@@ -27,7 +27,7 @@ from rlvr_debug.replay.judge import (
     unit_of,
 )
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import MicroBatch, Record, Update
+from rlvr_debug.replay.record import Batch, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.logprobs import places
 from rlvr_debug.replay.segments.loss_formula import TYPES, Formula, expected_loss
 from rlvr_debug.replay.settings import Settings
@@ -55,8 +55,38 @@ def _instances(record: Record, _: Network) -> Iterator[Instance]:
             raise NotSeen("the advantages were not seen")
         where, added = f"update {number + 1}", any(micro.others for micro in update.micro_batches)
         yield Instance(where, partial(_alone, added), _ADDED)
+        whole = [_with_old(record.generations[m.generation].batch, m) for m in update.micro_batches]
+        update = replace(update, micro_batches=whole)
         given = (record, update, torch.cat([_seen(micro) for micro in update.micro_batches]))
         yield Instance(where, partial(_compare, *given), partial(_described, *given))
+
+
+def _with_old(whole: Batch | None, micro: MicroBatch) -> MicroBatch:
+    """Return the micro-batch with the old log-probabilities of its generation, where the trainer dropped them on the way."""
+    given = micro.given
+    if given.old is not None or whole is None or whole.old is None:
+        return micro
+    rows = given.rows
+    if rows is None:
+        places = {_tokens(whole, row): row for row in range(len(whole.completion_ids))}
+        found = [places.get(_tokens(given, row)) for row in range(len(given.completion_ids))]
+        if None in found:
+            return micro
+        rows = torch.tensor(found)
+    old = whole.old[rows][:, : given.completion_ids.shape[1]]
+    return (
+        replace(micro, given=replace(given, old=old))
+        if old.shape == given.completion_ids.shape
+        else micro
+    )
+
+
+def _tokens(batch: Batch, row: int) -> tuple[tuple[int, ...], ...]:
+    pairs = (
+        (batch.prompt_ids[row], batch.prompt_mask[row]),
+        (batch.completion_ids[row], batch.completion_mask[row]),
+    )
+    return tuple(tuple(ids[real.bool()].tolist()) for ids, real in pairs)
 
 
 def _alone(added: bool, **knobs: Any) -> Gap | None:

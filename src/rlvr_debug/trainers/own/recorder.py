@@ -160,7 +160,7 @@ class _Watch(Processes, Observer):
         update.clipped = gradients_of(self._policy.model, self.record)
         names = names_of(self._policy.model)
         update.optimizer = type(optimizer).__name__
-        update.groups = groups_of(optimizer, names)
+        update.groups = groups_of(optimizer.param_groups, names)
         update.state = state_of(optimizer, names, self.record)
         self._stages.optimizer_step(optimizer)
         update.after = self._weights.take()

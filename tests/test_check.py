@@ -13,8 +13,6 @@ from rlvr_debug.checkout import ROOT
 trl = pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
 datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
 
-from rlvr_debug.recorders.trl.kept import ROW
-
 TINY = ROOT / "models" / "tiny"
 ROWS = [
     {"prompt": [{"role": "user", "content": f"What is {a} plus {b}?"}], "answer": str(a + b)}
@@ -283,6 +281,8 @@ class Forgets(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
     """A trainer that keeps of a batch what it knows: not the old log-probabilities, nor which rows these are."""
 
     def _prepare_inputs(self, inputs: Any) -> Any:
+        from rlvr_debug.recorders.trl.kept import ROW
+
         made = super()._prepare_inputs(inputs)
         unknown = ("old_per_token_logps", ROW)
         return {name: value for name, value in made.items() if name not in unknown}

@@ -1,0 +1,111 @@
+"""What the check says of scripts by two authors who had read docs/check.md and nothing else of this project.
+
+    python -m benchmarks.check.blind [--names a/fault_01 ...] [--out FILE]
+
+blind/labels.csv has, for each script, the author's words, written before anything ran (label, what), the segment or
+setting that they mean (right; empty for healthy scripts and for what no step can show), and what the check said first
+when it ran on them once, at f28e55c (first_run). Later code was improved on them: it writes results/blind.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.check.forks import Forks
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json, write_csv
+from rlvr_debug.processes import run_main
+
+_HERE = Path(__file__).parent
+LABELS = _HERE / "blind" / "labels.csv"
+RESULTS = _HERE / "results" / "blind.csv"
+LIMIT = 300  # seconds for a script
+
+
+@dataclass(frozen=True)
+class Label:
+    """A script of blind/ and what its author wrote of it; the fields are the columns of labels.csv."""
+
+    script: str
+    label: str
+    what: str
+    right: str
+    first_run: str
+
+    @property
+    def is_healthy(self) -> bool:
+        return "healthy" in self.script
+
+    def is_right(self, said: str) -> bool:
+        """Return whether an answer is right: the segment that deviates first, else settings; a healthy script has none."""
+        if self.is_healthy:
+            return not said or said.startswith("settings: ")
+        return bool(self.right) and self.right in said.split("; ")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the check says first of a script; right: 1 where it is."""
+
+    script: str
+    said: str
+    right: int
+
+
+def read_labels() -> list[Label]:
+    with LABELS.open(encoding="utf-8", newline="") as handle:
+        return [Label(**row) for row in csv.DictReader(handle)]
+
+
+def blind_totals(pairs: Iterable[tuple[Label, str]]) -> tuple[int, int, int, int]:
+    """Return how many faults are placed, of how many, and how many healthy scripts are accused, of how many."""
+    pairs = list(pairs)
+    faults = [label.is_right(said) for label, said in pairs if not label.is_healthy]
+    healthy = [label.is_right(said) for label, said in pairs if label.is_healthy]
+    return sum(faults), len(faults), len(healthy) - sum(healthy), len(healthy)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--names", nargs="+", default=[])
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    labels = [label for label in read_labels() if not args.names or label.script in args.names]
+    with Forks(sys.executable) as forks:
+        pairs = [(label, checked_blind(label.script, forks)) for label in labels]
+    if args.out or not args.names:
+        rows = [Said(label.script, said, int(label.is_right(said))) for label, said in pairs]
+        write_csv(args.out or RESULTS, Said, rows)
+    placed, faults, accused, healthy = blind_totals(pairs)
+    print(f"placed {placed} of {faults}, accused {accused} of {healthy} healthy scripts")
+
+
+def checked_blind(script: str, forks: Forks) -> str:
+    """Return the first deviating segment, or the settings outside of their bounds. Raise InputError if the script fails."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        copied = shutil.copy(LABELS.parent / f"{script}.py", folder)
+        (folder / "tiny").symlink_to(
+            ROOT / "models" / "tiny"
+        )  # the scripts load the model beside them
+        status, log = forks.run([str(copied)], folder, LIMIT)
+        file = folder / "answer.json"
+        if status or not file.is_file():
+            raise InputError(f"{script}: {log.strip().splitlines()[-1:]}, expected an answer")
+        answer = read_json(file)
+    outside = [f"settings: {c['name']}" for c in answer["consequences"] if not c["passed"]]
+    said = answer["first"] or "; ".join(outside)
+    print(f"{script}: {said or 'nothing'}", flush=True)
+    return said
+
+
+if __name__ == "__main__":
+    run_main(main)

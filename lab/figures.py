@@ -95,9 +95,9 @@ def _outsiders() -> tuple[str, str]:
     now = blind_totals((each, later[each.script]) for each in labels)
     low, high = stats.binomtest(placed, faults).proportion_ci(0.95, method="exact")
     return (
-        f"{placed} of {faults} [{low:.0%}, {high:.0%}] mistakes in scripts of two authors who had read one page, run once; "
-        f"{now[0]} after it was improved on them",
-        f"{accused} of {healthy}; {now[2]} after",
+        f"{placed} of {faults} ({placed / faults:.0%} [{low:.0%}, {high:.0%}]) mistakes that two people planted who knew only its page; "
+        f"{now[0]} of {faults} after it was improved on these",
+        f"{accused} of {healthy}; {now[2]} of {healthy} after it was improved on these",
     )
 
 
@@ -115,7 +115,11 @@ def right_table() -> str:
     """Return README's table: how often each command is right, and how often it blames a healthy run."""
     kinds, first, _, blamed = _mistakes()["held out, without them"][:4]
     rows = [
-        ["`diagnose`", f"{first} of {kinds} kinds of mistake that it was never tuned on", blamed],
+        [
+            "`diagnose`",
+            f"{first} of the logs, over {kinds} kinds of mistake that it was never tuned on",
+            blamed,
+        ],
         ["`check`", *_outsiders()],
         [
             "a study",

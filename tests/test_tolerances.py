@@ -72,7 +72,7 @@ def stepped(name: str, dtype: str, rate: float, size: float, **told: Any) -> Rec
             clipped={"w": parameter.grad},
             after=1,
             optimizer=kind_of(kind),
-            groups=groups_of(optimizer, names, {}),
+            groups=groups_of(optimizer.param_groups, names, {}),
             state=state,
         )
     ]

@@ -356,6 +356,8 @@ def test_a_kl_term_that_is_most_of_the_gradient_is_said() -> None:
         ("dapo", "delta", 1.5, True),
         ("cispo", "delta", 1.5, False),
         ("gmpo", "entropy_coef", 0.5, False),
+        ("dr_grpo", "epsilon_high", 0.28, True),
+        ("cispo", "epsilon_high", 0.21, True),
         ("sapo", "sapo_temperature_pos", 0.5, True),
         ("dapo", "sapo_temperature_pos", 0.5, False),
         ("dapo", "importance_sampling_level", "sequence", True),

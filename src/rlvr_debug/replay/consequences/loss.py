@@ -27,7 +27,8 @@ _READ = (
     *("sapo_temperature_pos", "sapo_temperature_neg", "vespo"),
 )
 _CALLED = {"clip": "epsilon"}  # as arguments of TRL
-_NOISE = 0.5  # of log-probabilities, so that ratios are not 1 as in a first update
+_NOISES = (0.5, 0.05)  # of log-probabilities, so that ratios are not 1 as in a first update
+_DRAWS = 8
 _SHARE = 10.0
 _STATES, _TOKENS = 64, 16
 _NEAR, _FAR = 0.1, 1.0  # standard deviation of the difference in logits
@@ -101,7 +102,8 @@ def _known(update: Update) -> list[MicroBatch]:
 def unread(record: Record) -> Consequence | None:
     """Measure which settings the loss does not read; None where the loss was not seen or is a function of the user's.
 
-    A setting counts that is not as it is by default, on log-probabilities that are off the old ones.
+    A setting counts that is not as it is by default. It is read where it changes the gradient in any of several draws of
+    old log-probabilities and advantages: a clip's bound shows only in ratios between it and the default.
     """
     asked, usual = record.settings, Settings(1, record.settings.sampling, 1)
     chosen = [name for name in _READ if _CALLED.get(name, name) in record.own.chosen]
@@ -109,11 +111,13 @@ def unread(record: Record) -> Consequence | None:
     if callable(record.own.declared.get("loss")):
         return None
     try:
-        moved = _moved(next(u for u in record.updates if u.micro_batches))
-        now = gradients(record, moved, {})
-        dead = [
-            n for n in chosen if torch.equal(now, gradients(record, moved, {n: getattr(usual, n)}))
-        ]
+        first = next(update for update in record.updates if update.micro_batches)
+        dead, draws = chosen, ((seed, noise) for noise in _NOISES for seed in range(_DRAWS))
+        while dead and (draw := next(draws, None)):
+            moved = _moved(first, *draw)
+            now = gradients(record, moved, {})
+            others = {n: gradients(record, moved, {n: getattr(usual, n)}) for n in dead}
+            dead = [n for n in dead if torch.equal(now, others[n])]
     except (NotSeen, StopIteration):
         return None
     names = ", ".join(f"`{_CALLED.get(n, n)}` ({getattr(asked, n)})" for n in dead)
@@ -123,19 +127,23 @@ def unread(record: Record) -> Consequence | None:
     )
 
 
-def _moved(update: Update) -> Update:
-    """Return an update whose policy has moved away from the one that sampled."""
-    generator = torch.Generator().manual_seed(0)
+def _moved(update: Update, seed: int, noise: float) -> Update:
+    """Return an update whose policy has moved away from the one that sampled, with advantages of 1 and -1."""
+    generator = torch.Generator().manual_seed(seed)
     micros = []
     for micro in _known(update):
         assert micro.logprobs is not None
         now = micro.logprobs.double()
-        old = (now + _NOISE * torch.randn(now.shape, generator=generator, dtype=now.dtype)).clamp(
+        old = (now + noise * torch.randn(now.shape, generator=generator, dtype=now.dtype)).clamp(
             max=0
         )
         entropies = torch.rand(now.shape, generator=generator, dtype=now.dtype)
+        signs = torch.randn(micro.given.advantages.shape, generator=generator).sign()
         given = replace(
-            micro.given, old=old, sampler=old if micro.given.sampler is not None else None
+            micro.given,
+            old=old,
+            sampler=old if micro.given.sampler is not None else None,
+            advantages=signs.to(micro.given.advantages.dtype),
         )
         micros.append(replace(micro, logprobs=now, entropies=entropies, given=given))
     return replace(update, micro_batches=micros)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.replay import variants
-from rlvr_debug.replay.answer import mechanism_of
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.variants import check_names
 from tests.check_answer import CAUSES, case_answer
 

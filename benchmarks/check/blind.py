@@ -78,7 +78,10 @@ def main() -> None:
     parser.add_argument("--names", nargs="+", default=[])
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    labels = [label for label in read_labels() if not args.names or label.script in args.names]
+    known = {label.script: label for label in read_labels()}
+    if unknown := set(args.names) - known.keys():
+        raise InputError(f"--names: {', '.join(sorted(unknown))}: no such script in {LABELS.name}")
+    labels = [known[name] for name in args.names or known]
     with Forks(sys.executable) as forks:
         pairs = [(label, checked_blind(label.script, forks)) for label in labels]
     if args.out or not args.names:

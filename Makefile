@@ -19,7 +19,7 @@ HOW := $(if $(CORES),--cores $(CORES)) $(if $(PROFILE),--profile $(PROFILE)) $(i
 FAULTS := benchmarks/faults
 FAULTS_WORK = $(if $(CASES),$(CASES)/work,$(FAULTS)/work$(if $(SUBSET),-subset))
 
-.PHONY: install run plan track compare plots test test-heavy test-deep run-real smoke results model bench bench-faults bench-releases docs lint lock prune unlock clean help
+.PHONY: install run plan track test test-heavy test-deep run-real smoke results model bench bench-faults bench-releases docs lint lock prune unlock clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -35,12 +35,6 @@ plan: $(RUN_ENV)  ## what the study, or the one of OVERLAY=file.yaml, will run a
 
 track: $(RUN_ENV)  ## put the study of OVERLAY=file.yaml under DVC, in its own folder; ALL=1 as with run
 	@$(CLI) track --overlay $(or $(OVERLAY),$(error OVERLAY is missing, expected a study's overlay)) $(if $(ALL),--all)
-
-compare: $(RUN_ENV)  ## what differs between the results of REV=revision and the working tree, or REV2=; OVERLAY=file.yaml's study
-	@$(CLI) compare "$(REV)" $(if $(REV2),"$(REV2)") $(OF) $(if $(OUT),--out $(OUT))
-
-plots: $(RUN_ENV)  ## DVC's plots, of REV=revision and the working tree or of that alone, in results/plots; needs no network
-	@$(CLI) plots $(if $(REV),"$(REV)")
 
 test: $(TEST_ENV)  ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST)
@@ -73,7 +67,7 @@ bench-faults: $(TEST_ENV)  ## the blind benchmark of planted faults, 75 minutes 
 	  --configfile $(FAULTS)/$(if $(SUBSET),subset,config).yaml $(if $(CASES),--config folder=$(abspath $(CASES))) \
 	  --cores $(or $(CORES),2) --rerun-incomplete --quiet rules
 
-bench-releases: $(TEST_ENV)  ## check releases of verifiers and TRL, each in its own environment, into benchmarks/releases.csv; ONLY='verifiers 0.1.3' some of them
+bench-releases: $(TEST_ENV)  ## check releases of verifiers and TRL, and other packages, each in its own environment, into benchmarks/releases.csv and packages.csv; ONLY='verifiers 0.1.3' some of them
 	@$(BIN)/python -m benchmarks.bench_releases $(if $(ONLY),--only '$(ONLY)')
 	@$(BIN)/python -m lab.pages
 

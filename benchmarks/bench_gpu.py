@@ -37,9 +37,8 @@ from rlvr_debug.grpo.policy import build_policy, lora_config
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import build_optimizer, build_scheduler
+from rlvr_debug.grpo.trainer import batch_totals, build_optimizer, build_scheduler, update_policy
 from rlvr_debug.grpo.training import Observer, TrainerState
-from rlvr_debug.grpo.update import batch_totals, update_policy
 from rlvr_debug.models.architectures import PUBLISHED, Architecture
 from rlvr_debug.models.base_model import model_config, one_thread
 from rlvr_debug.sampling.chat import Chat

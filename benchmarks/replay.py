@@ -27,24 +27,6 @@ from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.study.params import load_params
 
-__all__ = [
-    "PARAMS",
-    "SIZES",
-    "TINY",
-    "Conversation",
-    "Forced",
-    "build_model",
-    "equal",
-    "forced_processor",
-    "interleaved",
-    "one_reply",
-    "our_replies",
-    "recorded",
-    "replay",
-    "spread",
-    "unpadded",
-]
-
 PARAMS = load_params(ROOT / "params.yaml")
 TINY = ROOT / "models" / "tiny"
 # what a size changes about the tiny model's config; its own weights, or random ones

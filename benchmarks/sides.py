@@ -34,16 +34,18 @@ from benchmarks.replay import (
     our_replies,
     replay,
 )
-from rlvr_debug.grpo.loss import Experience, Targets
+from rlvr_debug.grpo.loss import Batch, Experience, Targets
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.processes import Processes
-from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import build_optimizer, build_scheduler
+from rlvr_debug.grpo.trainer import (
+    batch_totals,
+    build_optimizer,
+    build_scheduler,
+    shared_logprobs,
+    update_policy,
+)
 from rlvr_debug.grpo.training import Observer, TrainerState
-from rlvr_debug.grpo.update import batch_totals, shared_logprobs, update_policy
-
-__all__ = ["STAGES", "Clock", "Step", "our_step", "trl_step"]
 
 STAGES = ("rollout", "reference", "forward", "backward", "optimizer")
 # one update, as the other side makes

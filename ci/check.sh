@@ -3,7 +3,7 @@
 # action.yml runs this; it runs by hand and under any other CI alike. What it is told, as variables:
 #   SCRIPT     the script that trains with TRL's GRPOTrainer, from the repository's root
 #   ARGUMENTS  its own arguments, separated by spaces: a smoke configuration
-#   BASELINE   a file of `rlvr-debug check --json`; without it, whatever deviates fails
+#   BASELINE   a file of `rlvr-debug check --json-out`; without it, whatever deviates fails
 #   STEPS      optimizer steps; 3
 #   OUT        a folder for check.json (the next baseline) and check.html
 #   PYTHON     the Python that has TRL; python

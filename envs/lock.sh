@@ -19,7 +19,7 @@ pin() {
   uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links "$@" $asks --output-file "$name.txt"
 }
-for name in train test verifiers trl peers verifiers-0.1.3 verifiers-0.1.6.post0 \
+for name in train test verifiers trl verifiers-0.1.3 verifiers-0.1.6.post0 \
     trl-0.14.0 trl-0.15.2 trl-0.16.1 trl-0.22.2 trl-0.29.0 trl-1.0.0 verl; do
   # shellcheck disable=SC2086
   pin "$name" --universal $skip

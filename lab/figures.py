@@ -6,13 +6,15 @@ Studies are read from git's HEAD: in the working tree, `make run` on another pro
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 from scipy import stats
 
-from benchmarks.check.blind import RESULTS, blind_totals, read_labels
+from benchmarks.check.blind import LAST_ROUND, RESULTS, blind_totals, read_labels
+from benchmarks.mistakes.public import counts, public_table, read_public
+from lab.tables import markdown
 from rlvr_debug.causes import in_order, variant_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
@@ -58,11 +60,6 @@ def _of(table: pd.DataFrame, name: str, keys: Sequence[str], form: str = ".2f") 
     return _interval(table.loc[name], keys, form) if name in table.index else "not run"
 
 
-def _markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(header)
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
-
-
 # --- how often it is right
 
 
@@ -71,6 +68,10 @@ def _mistakes() -> dict[str, list[str]]:
     text = (ROOT / "benchmarks" / "mistakes" / "results.md").read_text(encoding="utf-8")
     cells = ([cell.strip() for cell in row.strip("|").split("|")] for row in text.splitlines())
     return {row[0]: row[1:] for row in cells}
+
+
+def _benchmark(place: str) -> pd.DataFrame:
+    return pd.read_csv(ROOT / "benchmarks" / place, keep_default_na=False)
 
 
 def _checked(name: str) -> pd.DataFrame:
@@ -82,31 +83,53 @@ def _flagged(name: str) -> str:
     return f"{scripts['first'].notna().sum()} of {len(scripts)}"
 
 
-def _placed() -> str:
-    faults = _checked("faults")
-    return f"{faults['placed'].sum()} of {len(faults)}"
-
-
 def _outsiders() -> tuple[str, str]:
-    """Return how often the check was right on scripts of outsiders: when it ran on them once, and later."""
-    labels = read_labels()
+    """Return how often the check was right on scripts of outsiders: when today's ran on them once, and later."""
+    labels = [each for each in read_labels() if each.commit == LAST_ROUND]
     later = pd.read_csv(RESULTS, keep_default_na=False).set_index("script")["said"]
-    placed, faults, accused, healthy = blind_totals((each, each.first_run) for each in labels)
+    once = [
+        blind_totals((each, each.first_run) for each in labels if each.processes == processes)
+        for processes in (1, 2)
+    ]
     now = blind_totals((each, later[each.script]) for each in labels)
+    (placed, faults, accused, healthy), (placed_2, faults_2, accused_2, healthy_2) = once
     low, high = stats.binomtest(placed, faults).proportion_ci(0.95, method="exact")
     return (
-        f"{placed} of {faults} ({placed / faults:.0%} [{low:.0%}, {high:.0%}]) mistakes that two people planted who knew only its page; "
-        f"{now[0]} of {faults} after it was improved on these",
-        f"{accused} of {healthy}; {now[2]} of {healthy} after it was improved on these",
+        f"{placed} of {faults} ({placed / faults:.0%} [{low:.0%}, {high:.0%}]) mistakes planted by people who knew only its page, "
+        f"and {placed_2} of {faults_2} in two processes; {now[0]} of {now[1]} after tuning on these",
+        f"{accused} of {healthy} and {accused_2} of {healthy_2}; {now[2]} of {now[3]} after tuning on these",
+    )
+
+
+def _publicly() -> tuple[str, str]:
+    """Return how often diagnose was right on public logs at the first run: causes that are known, and runs that learn."""
+    logs = [each for each in read_public() if each.said["first"][0]]
+    fresh = [each for each in read_public() if not each.said["first"][0]]
+    found = [counts(logs, "first"), counts(fresh, "now")]
+    first, once = (each["the known cause stands first"] for each in found)
+    blamed, later = (each["a run that learns is blamed"] for each in found)
+    return (
+        f"{first[0]} of {first[1]} known causes in {len(logs)} public logs; after tuning on these, {once[0]} of {once[1]} in {len(fresh)} others",
+        f"{blamed[0]} of {blamed[1]} public runs that learn, {later[0]} of {later[1]} after tuning",
+    )
+
+
+def _studied() -> tuple[str, str]:
+    """Return how often a study was right on cases of people who knew one page, and how many healthy ones it blamed."""
+    cases = _benchmark("faults/outsiders/places.csv")
+    failing, healthy = cases[cases["counts"]], cases[cases["kind"] == "healthy"]
+    known, unknown = failing[failing["causes"] != ""], failing[failing["causes"] == ""]
+    placed, named = failing["place_right"].sum(), known["cause_right"].sum()
+    wrong = (unknown["validated"] != "").sum()
+    return (
+        f"the place of {placed} of {len(failing)} mistakes planted by people who knew only one page; the cause of {named} of {len(known)}, "
+        f"and a wrong cause for {wrong} of {len(unknown)} that no hypothesis is about",
+        f"{healthy['blamed'].sum()} of {len(healthy)}",
     )
 
 
 def _blind(name: str, mode: str) -> str:
-    row = (
-        pd.read_csv(ROOT / "benchmarks" / "faults" / "results" / "scores.csv")
-        .set_index("mode")
-        .loc[mode]
-    )
+    row = _benchmark("faults/results/scores.csv").set_index("mode").loc[mode]
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return f"{row[name]:.0f} of {row[f'{name}_of']:.0f} [{low:.0%}, {high:.0%}]"
 
@@ -114,20 +137,22 @@ def _blind(name: str, mode: str) -> str:
 def right_table() -> str:
     """Return README's table: how often each command is right, and how often it blames a healthy run."""
     kinds, first, _, blamed = _mistakes()["held out, without them"][:4]
+    public, accused = _publicly()
+    studied, spared = _studied()
     rows = [
         [
             "`diagnose`",
-            f"{first} of the logs, over {kinds} kinds of mistake that it was never tuned on",
-            blamed,
+            f"{first} of the logs, over {kinds} kinds of mistake that it was never tuned on; {public}",
+            f"{blamed}; {accused}",
         ],
         ["`check`", *_outsiders()],
         [
             "a study",
-            f"{_WHOLE_STUDIES} repeats of the shipped study: both causes and no other",
-            f"{_blind('false', 'all')}, in version 0.1",
+            f"{studied}; {_WHOLE_STUDIES} repeats of the shipped study: both causes and no other",
+            f"{spared}; {_blind('false', 'all')} of our own",
         ],
     ]
-    return _markdown(["", "names the right cause or place first", "blames a healthy run"], rows)
+    return markdown(" | names the right cause or place first | blames a healthy run", rows)
 
 
 def mistakes_table() -> str:
@@ -145,7 +170,7 @@ def checks_table() -> str:
     counted = faults[
         (faults["placed"] == 1) & faults["named"].notna() & ~faults["name"].isin(variant_names())
     ]
-    named = int((counted["named"] == 1).sum())
+    placed, named = faults["placed"].sum(), int((counted["named"] == 1).sum())
     rows = [
         ["`--only settings`", "healthy scripts flagged", _flagged("settings")],
         [
@@ -154,46 +179,37 @@ def checks_table() -> str:
             _flagged("settings-bf16-trl"),
         ],
         [
-            "`--only quickstart`",
+            "`--only quickstart`, of 0bc8e9f",
             "scripts of TRL's documentation and wheel flagged",
             _flagged("quickstart"),
         ],
-        ["`--only faults`", "the right segment first", _placed()],
+        ["`--only faults`", "the right segment first", f"{placed} of {len(faults)}"],
         [
             "`--only faults`",
             "also named, of those that are placed, have a cause and are no variant of ours",
             f"{named} of {len(counted)}",
         ],
     ]
-    return _markdown(["`python -m benchmarks.check.run`", "what", "scripts"], rows)
+    return markdown("`python -m benchmarks.check.run` | what | scripts", rows)
 
 
 def blind_table() -> str:
-    """Return the blind benchmark of version 0.1, a row for each kind of evidence."""
+    """Return the benchmark of planted faults, a row for each kind of evidence."""
     modes = {
         "logs": "its log alone",
         "check": "the check alone",
         "experiments": "experiments alone",
         "all": "**all of it: the verdict**",
-        "new": "the same, faults written after the freeze",
-        "rldoctor": "rldoctor 0.2.0, the same log",
-        "rlprobe": "rlprobe 0.1.0, the same log",
     }
     columns = ("top1", "top3", "top1_of_all", "false")
     rows = [[words, *(_blind(name, mode) for name in columns)] for mode, words in modes.items()]
-    header = [
-        "answer from",
-        "right one first",
-        "among the first three",
-        "of all planted",
-        "blames healthy cases",
-    ]
-    return _markdown(header, rows)
+    header = "answer from | right one first | among the first three | of all planted | blames healthy cases"
+    return markdown(header, rows)
 
 
 def located_text() -> str:
     """Return how many planted faults are located, from the first steps alone, in just what is wrong."""
-    found = pd.read_csv(ROOT / "benchmarks" / "faults" / "located.csv", keep_default_na=False)
+    found = _benchmark("faults/located.csv")
     pairs = zip(found["planted"].str.split(), found["found"].str.split(), strict=True)
     right = sum({*planted} == {*seen} for planted, seen in pairs)
     return f"{right} of {len(found)} planted faults are located in just the stages and settings that are wrong."
@@ -234,7 +250,7 @@ def released_table() -> str:
         row = _arms(f"results/releases/verifiers-{release}").loc[arm]
         greedy = f"{row['gain_greedy']:.2f}".replace("-0.00", "0.00")
         rows.append([words, str(row["seeds"]), _interval(row), greedy])
-    return _markdown(["verifiers 0.1.3", "seeds", "sampled", "greedy"], rows)
+    return markdown("verifiers 0.1.3 | seeds | sampled | greedy", rows)
 
 
 def default_table() -> str:
@@ -256,7 +272,7 @@ def default_table() -> str:
     for slug in ("hidden-context", "sequence-mismatch", "kl-penalty", "advantage-scaling"):
         rows.append([f"`{slug}`", *(_status(table, slug) for table in found)])
     runs = [str(int(arms.loc[arms["trained_as"] == arms.index, "seeds"].sum())) for arms in both]
-    return _markdown(["held-out reward", "in process", "on vLLM"], [*rows, ["trainings", *runs]])
+    return markdown("held-out reward | in process | on vLLM", [*rows, ["trainings", *runs]])
 
 
 def _status(verdicts: pd.DataFrame, slug: str) -> str:
@@ -283,14 +299,8 @@ def contradiction_table() -> str:
             kl = f"{own['kl_max'].max():.3g}" if own["kl_max"].max() > 0 else ""
             norms = f"{own['grad_norm_max'].median():.3g} to {own['grad_norm_max'].max():.3g}"
             rows.append([trainer, words, _of(arms, arm, _GAIN), kl, norms])
-    header = [
-        "trainer",
-        "without the generation prompt",
-        "held-out gain",
-        "largest KL",
-        "largest gradient norm, median seed to worst",
-    ]
-    return _markdown(header, rows)
+    header = "trainer | without the generation prompt | held-out gain | largest KL"
+    return markdown(f"{header} | largest gradient norm, median seed to worst", rows)
 
 
 def full_table() -> str:
@@ -300,11 +310,11 @@ def full_table() -> str:
         row = verdicts.loc[slug]
         effect = _interval(row, _EFFECT, "+.2f")
         rows.append([slug, _status(verdicts, slug), f"`{row['arm']}`", effect])
-    return _markdown(["hypothesis", "verdict", "arm that says most", "effect"], rows)
+    return markdown("hypothesis | verdict | arm that says most | effect", rows)
 
 
 def example_text() -> str:
-    """Return the rule, worked on one arm of the committed default study."""
+    """Return the rule's verdict on one arm of the committed default study, step by step."""
     runs = parse_table(committed("results/tables/runs.csv")).fillna(
         {"changes": "", "hypothesis": ""}
     )
@@ -313,12 +323,12 @@ def example_text() -> str:
     alone, control = arms.loc["generation-prompt-alone"], arms.loc["control"]
     spent = 1 / bar.share(alone["seeds"])
     return (
-        f"The control gains {control['gain']:.4f} over {control['seeds']} seeds, the control without the generation prompt "
-        f"{alone['gain']:.4f} over {alone['seeds']}. d = {alone['effect']:.4f} [{alone['ci_low']:.3f}, {alone['ci_high']:.3f}], "
-        f"p = {alone['p']:.7f}. The look at {alone['seeds']} seeds may spend 1/{spent:.0f} of alpha, and this p is the least of five "
-        f"arms: p' = 5 x {spent:.0f} x {alone['p']:.7f} = {alone['p_holm']:.4f}. Greedy, d is {alone['effect_greedy']:.3f}. The case "
-        f"fails: the control gains {_interval(control, _EFFECT, '.3f')} more. The check finds the mechanism, so "
-        f"`sequence-mismatch` is validated."
+        f"The control gains {control['gain']:.4f} over {control['seeds']} seeds; without the generation prompt it gains "
+        f"{alone['gain']:.4f} over {alone['seeds']}. The effect is d = {alone['effect']:.4f} [{alone['ci_low']:.3f}, {alone['ci_high']:.3f}], "
+        f"p = {alone['p']:.7f}. The [look](#looks) at {alone['seeds']} seeds may spend 1/{spent:.0f} of alpha, and this p is the smallest of "
+        f"five arms: p' = 5 x {spent:.0f} x {alone['p']:.7f} = {alone['p_holm']:.4f}. Under greedy decoding d is "
+        f"{alone['effect_greedy']:.3f}. The case fails: the control gains {_interval(control, _EFFECT, '.3f')} more than it. The check "
+        f"finds the mechanism, so `sequence-mismatch` is validated."
     )
 
 
@@ -327,6 +337,7 @@ FIGURES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"right": right_table, "found": found_text},
     "docs/diagnose.md": {"reliability": reliability_table},
     "docs/evidence.md": {
+        "public": public_table,
         "mistakes": mistakes_table,
         "checks": checks_table,
         "located": located_text,

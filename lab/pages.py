@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import get_args, get_type_hints
 
 from lab.figures import FIGURES
-from lab.parameters import parameters_text, schema_text
-from lab.record_format import settings_text
+from lab.parameters import parameters_text, schema_text, settings_text
 from lab.releases.checks import pairs_text
+from lab.releases.defects import defects_text
+from lab.releases.packages import packages_text
+from lab.tables import cell, markdown
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
     cause_of,
@@ -76,11 +78,6 @@ def _described(hypothesis: Hypothesis, arms: Mapping[str, object]) -> str:
     return "\n".join(lines)
 
 
-def _cell(text: str) -> str:
-    """Return a text as a cell of a table, in which a bar would begin the next one."""
-    return text.replace("|", r"\|")
-
-
 def log_checks_text() -> str:
     """Return a list of every check of a log for each cause, in the order of equal findings."""
     lists = []
@@ -92,52 +89,48 @@ def log_checks_text() -> str:
 
 def stages_table() -> str:
     """Return a table of every stage that a variant can implement, with its arguments."""
-    lines = ["| stage | what the right one returns, or does |", "| --- | --- |"]
+    rows = []
     for name, function in vars(Stages()).items():
         names = ", ".join(inspect.signature(function).parameters)
-        does = _cell(str(function.__doc__).splitlines()[0].removeprefix("Return "))
-        lines.append(f"| `{name}({names})` | {does} |")
-    return "\n".join(lines)
+        does = cell(str(function.__doc__).splitlines()[0].removeprefix("Return "))
+        rows.append((f"`{name}({names})`", does))
+    return markdown("stage | what the right one returns, or does", rows)
 
 
 def faults_table() -> str:
     """Return a table of every variant of a stage: what it does wrong, and where such a bug was reported."""
-    lines = [
-        "| fault | stage | cause | what it does | reported |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for name in variant_names():
         what, _, rest = str(load_variant(name).__doc__).strip().partition("\n\n")
         # ours end with the rows of a table of known bugs; somebody else's variant need not
         source = re.split(r"[;.]\s+(?:rows?\s.*?|None)\sof\s+known bugs|\n\n", rest)[0].rstrip(".")
         cells = (f"`{name}`", f"`{stage_of(name)}`", cause_of(name), what, source)
-        said = " | ".join(_cell(" ".join(cell.split())) for cell in cells)
-        lines.append(f"| {said} |")
-    return "\n".join(lines)
+        rows.append(cell(" ".join(each.split())) for each in cells)
+    return markdown("fault | stage | cause | what it does | reported", rows)
 
 
 def segments_table() -> str:
-    """Return a table of a step's segments: what each is held to, and what it speaks for."""
-    lines = ["| segment | what must hold | speaks for |", "| --- | --- | --- |"]
+    """Return a table of a step's segments: what must hold for each, and which causes it supports."""
+    rows = []
     for segment in SEGMENTS:
         own = segment.instances.__doc__ or inspect.getmodule(segment.instances).__doc__ or ""
         does = (
             own.splitlines()[0].removeprefix("Yield ").removeprefix(f"{segment.name}: ").rstrip(".")
         )
         causes = ", ".join(f"`{slug}`" for slug in causes_of(segment.name)) or "itself"
-        lines.append(f"| {segment.name} | {does} | {causes} |")
-    return "\n".join(lines)
+        rows.append((segment.name, does, causes))
+    return markdown("segment | what must hold | supports", rows)
 
 
 def consequences_table() -> str:
-    """Return a table of what is measured of how steps are set, with bounds and what it speaks for."""
+    """Return a table of the consequences of settings, with bounds and the causes that each supports."""
     file = ROOT / "src" / "rlvr_debug" / "replay" / "consequences" / "texts.yaml"
-    lines = ["| consequence | bound | speaks for |", "| --- | --- | --- |"]
+    rows = []
     for name, text in read_yaml(file).items():
         causes = [slug for slug in hypothesis_names() if name in consequences_for(slug)]
         says = ", ".join(f"`{slug}`" for slug in causes) or "itself"
-        lines.append(f"| {name} | {_cell(text['bound'])} | {says} |")
-    return "\n".join(lines)
+        rows.append((name, cell(text["bound"]), says))
+    return markdown("consequence | bound | supports", rows)
 
 
 # by page, and by the mark that begins and ends the part
@@ -148,7 +141,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "segments": segments_table,
         "consequences": consequences_table,
     },
-    "docs/releases.md": {"checked": pairs_text},
+    "docs/releases.md": {
+        "checked": pairs_text,
+        "packages": packages_text,
+        "defects": defects_text,
+    },
     "docs/trainer.md": {"stages": stages_table, "faults": faults_table},
     "docs/record.md": {"settings": settings_text},
     "docs/parameters.md": {"parameters": parameters_text},

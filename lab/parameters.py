@@ -1,12 +1,15 @@
-"""What is made of the model of params.yaml: tables for the pages, and the JSON schema for editors."""
+"""What is made of the models of params.yaml and of a record's settings: tables for the pages, and the JSON schema for editors."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
+from lab.tables import cell, markdown
 from rlvr_debug.blocks import json_schema
+from rlvr_debug.replay.settings import Settings
 from rlvr_debug.study.model import Params
 
 # what cases and arms change is described where it stands in full; shares of hops and steps need no row each
@@ -120,6 +123,39 @@ def _values(node: Mapping[str, Any]) -> str:
 
 
 def _table(rows: Iterator[list[str]]) -> str:
-    header = [["key", "values", "default", "meaning"], ["---"] * 4]
-    lines = [[cell.replace("|", r"\|") for cell in row] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [*header, *lines])
+    return markdown("key | values | default | meaning", (map(cell, row) for row in rows))
+
+
+# --- of a record
+
+
+def settings_text() -> str:
+    """Return a table of what a record's settings may be, and what stands for one that is left out."""
+    schema = json_schema(Settings)
+    rows = []
+    defaults = {field.name: field.default for field in fields(Settings)}
+    for name, entry in schema["properties"].items():
+        required = name in schema["required"]
+        left_out = "an error" if required else f"`{_as_json(name, defaults[name])}`"
+        values = _in_words(entry, plain=not required and defaults[name] is not None)
+        rows.append((f"`{name}`", entry["description"], values, left_out))
+    return markdown("setting | what | values | left out", rows)
+
+
+def _as_json(name: str, default: object) -> str:
+    return "{}" if name == "template_options" else json.dumps(default)
+
+
+def _in_words(entry: Mapping[str, Any], plain: bool) -> str:
+    """Return the values that a schema allows, in words; without their type where it is `plain` from what stands beside."""
+    if "enum" in entry:
+        return ", ".join(f"`{json.dumps(each)}`" for each in entry["enum"])
+    kinds = {"integer": "whole number", "number": "number", "boolean": "true or false"}
+    kinds |= {"string": "text", "array": "list", "object": "object", "null": "null"}
+    parts = entry.get("anyOf", [entry])
+    kind = "" if plain else " or ".join(kinds[each.get("type", "object")] for each in parts)
+    limits = {name: value for each in parts for name, value in each.items()}
+    least, most = limits.get("minimum"), limits.get("maximum")
+    if least is not None:
+        kind += f" from {least:g}" + (f" to {most:g}" if most == 1 else "")
+    return (f"{kind} above 0" if "exclusiveMinimum" in limits else kind).strip()

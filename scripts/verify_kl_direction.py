@@ -7,7 +7,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.processes import run_main
 
 sys.path.append(str(ROOT))  # the laboratory is not installed
-from lab.kl import direction_report
+from lab.exact_kl import direction_report
 
 
 def main() -> None:

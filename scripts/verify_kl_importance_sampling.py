@@ -8,7 +8,7 @@ from rlvr_debug.processes import run_main
 from rlvr_debug.study.params import load_params
 
 sys.path.append(str(ROOT))  # the laboratory is not installed
-from lab.kl import importance_sampling_report
+from lab.exact_kl import importance_sampling_report
 
 
 def main() -> None:

@@ -15,8 +15,6 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-__all__ = ["EVIL", "INKS", "LOCAL", "MARKS", "browser", "count", "logged", "looked_at", "requests"]
-
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 MARKS = [
     pytest.mark.chromium,

@@ -9,8 +9,6 @@ from rlvr_debug.replay.consequences import CONSEQUENCES
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import segments_for
 
-__all__ = ["CAUSES", "case_answer", "deviating_answer"]
-
 # those that a check can speak of
 CAUSES = tuple(slug for slug in hypothesis_names() if segments_for(slug))
 
@@ -64,6 +62,7 @@ def case_answer(*present: str, unseen: bool = False, said: str = "") -> dict[str
         "remarks": [],
         "notes": [],
         "tokens": [],
+        "prompt": None,
     }
 
 
@@ -109,5 +108,6 @@ def deviating_answer(said: str) -> dict[str, Any]:
                 "places": [2, 7],
             },
         ],
+        "prompt": said,
         "seconds": {"check": 1.0},
     }

@@ -19,15 +19,10 @@ pin_kernels()
 STARTED = time.monotonic()
 # of heavy tests, the files that take longest
 LONGEST = (
-    *(
-        "test_survival.py",
-        "test_dvc.py",
-        "test_vllm_server.py",
-        "test_original.py",
-        "test_slurm.py",
-    ),
-    *("test_trl_releases.py", "test_releases.py", "test_processes.py", "test_plain.py"),
-    *("test_workflow.py", "test_extend.py", "test_cli.py", "test_workflow_trainers.py"),
+    *("test_survival.py", "test_dvc.py", "test_vllm_server.py", "test_original.py"),
+    *("test_slurm.py", "test_ci.py", "test_case_check.py", "test_check_processes.py"),
+    *("test_plain.py", "test_workflow.py", "test_extend.py", "test_cli.py"),
+    "test_workflow_looks.py",
 )
 
 
@@ -37,8 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Heavy files that take longest stand first, so that all workers end at about the same time."""
+    """What runs on a Slurm or in a release's environment is heavy; heavy files that take longest stand first."""
+    for item in items:
+        if item.get_closest_marker("slurm") or item.get_closest_marker("releases"):
+            item.add_marker("heavy")
 
     def place(item: pytest.Item) -> int:
         heavy, file = item.get_closest_marker("heavy"), item.path.name
@@ -136,6 +135,22 @@ def talkative(chat: Any, random_model: Callable[..., Any]) -> Callable[[int], An
         return model
 
     return build
+
+
+@pytest.fixture(scope="session")
+def trained(chat: Any, talkative: Callable[[int], Any]) -> Callable[..., Any]:
+    """Some steps of a small training, as `small_training` says."""
+    from tests.small import small_training
+
+    return small_training(chat, talkative)
+
+
+@pytest.fixture(scope="session")
+def environment() -> Any:
+    """The environment of that training."""
+    from tests.small import small_environment
+
+    return small_environment()
 
 
 @pytest.fixture(scope="session")

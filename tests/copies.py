@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["call", "dry", "environment", "project"]
+from tests.shared import ran
 
 ROOT = Path(__file__).parents[1]
 LOG = ROOT / "tests" / "logs" / "zero-rate"
@@ -19,9 +19,7 @@ LOG = ROOT / "tests" / "logs" / "zero-rate"
 
 def project(folder: Path) -> Path:
     """A git repository of the project with some commits, its environment, and what a user might have."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
-    )
+    listed = ran(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT)
     if listed.returncode:
         pytest.skip("the checkout is no git repository: which files are the project's is not known")
     for name in listed.stdout.splitlines():

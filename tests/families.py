@@ -9,18 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
-
-__all__ = [
-    "LLAMA_3",
-    "MODELS",
-    "OTHERS",
-    "TEMPLATES",
-    "byte_tokenizer",
-    "save_family",
-    "template_of",
-]
 
 _LLAMA = (
     "<|begin_of_text|>",
@@ -124,3 +114,32 @@ def save_family(folder: Path, name: str, random_model: Callable[..., Any]) -> An
     tokenizer.save_pretrained(folder)
     assert json.loads((folder / "config.json").read_text())["model_type"] in told.values()
     return model
+
+
+def build_qwen3_tokenizer(path: Path, texts: list[str]) -> Path:
+    """Save it to the folder `path`. Merges are learnt from `texts`. Needs TRL to be installed."""
+    spec = find_spec("trl")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    template = Path(spec.submodule_search_locations[0]) / "chat_templates" / "qwen3.jinja"
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*texts, "a\n\nb\n\nc"], trainer)
+    names = ("tool_call", "tool_response", "think")
+    tags = [tag for name in names for tag in (f"<{name}>", f"</{name}>")]
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=template.read_text(encoding="utf-8"),
+        clean_up_tokenization_spaces=False,
+    ).save_pretrained(path)
+    return path

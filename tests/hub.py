@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from hashlib import sha1
 from typing import Any
 
-__all__ = ["COMMIT", "Hub", "serving", "variables_of"]
-
 COMMIT = "f" * 40
 _PATH = re.compile(
     r"/(?:api/)?(?P<kind>models/|datasets/|)(?P<name>[\w.-]+/[\w.-]+)/"

@@ -12,8 +12,6 @@ from subprocess import CompletedProcess
 
 from rlvr_debug.checkout import ROOT
 
-__all__ = ["called", "script"]
-
 
 def called(main: Callable[[], object], *words: str, root: Path = ROOT) -> CompletedProcess[str]:
     """Return how a program's `main` ends and what it says, where the words of its command are these."""

@@ -21,19 +21,6 @@ from rlvr_debug.verdicts.looks import Look
 from rlvr_debug.verdicts.tables import write_tables
 from tests.check_answer import case_answer
 
-__all__ = [
-    "BASELINE",
-    "CAUSE_FOUND",
-    "LONG",
-    "MINIMUM",
-    "PARAMS",
-    "REPORT_SETTINGS",
-    "SETTINGS",
-    "SLUGS",
-    "Study",
-    "recorded",
-]
-
 PARAMS = load_params(ROOT / "params.yaml")
 MINIMUM = 0.1
 SETTINGS = {

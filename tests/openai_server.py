@@ -21,8 +21,6 @@ from rlvr_debug.sampling.base import Request, Sampler
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 
-__all__ = ["serve"]
-
 
 @contextmanager
 def serve(chat: Chat, sampler: Sampler, port: int = 0) -> Iterator[str]:

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["BLOCK", "DOCS", "INLINE", "ROOT", "commands_of", "pages"]
-
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

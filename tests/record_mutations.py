@@ -14,8 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-__all__ = ["mutate"]
-
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 7, 2**40, 10**400, 0.5, -1.5, 1e308, float("nan")),
     *(float("inf"), "", "x", "Infinity", "\ud800", "weights/0", [], {}, [1], [[1]], [None]),

@@ -1,18 +1,17 @@
-"""What tests share: what the first worker who needs it makes, and to wait for something."""
+"""What tests share: what the first worker who needs it makes, how a program ends, and to wait for something."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-__all__ = ["once", "wait"]
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
@@ -38,3 +37,25 @@ def wait(found: Callable[[], Any], seconds: float = 60) -> Any:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return value
+
+
+def ran(
+    command: Sequence[object],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    input: str | None = None,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Return how a program ends and what it says."""
+    words = [*map(str, command)]
+    return subprocess.run(
+        words,
+        cwd=cwd,
+        env=env,
+        input=input,
+        check=check,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )

@@ -18,8 +18,6 @@ from rlvr_debug.verdicts.sequential import (
 )
 from rlvr_debug.verdicts.statistics import Floats
 
-__all__ = ["SURER", "Study", "World", "draw", "rates"]
-
 HEALTHY = 0.3  # what the control gains, or all that the case loses where that is more
 LEARNS = 0.1  # a gain from which an arm spreads as one that learns
 SPREADS = {

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-__all__ = ["ask", "missing", "slurm", "until"]
+from tests.shared import ran
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
 SECONDS = 60
@@ -136,7 +136,7 @@ def _end_jobs(cluster: Mapping[str, str]) -> None:
 def ask(cluster: Mapping[str, str], *command: str) -> str:
     """What a client of it says; nothing where it fails."""
     environment = {**os.environ, **cluster}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = ran(command, env=environment)
     return done.stdout if done.returncode == 0 else ""
 
 

@@ -10,31 +10,17 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import MuSiQueRow, synthetic_musique
-from rlvr_debug.grpo.checkpoint import Checkpoints
-from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.settings import NO_ROLLOUTS, DiagnosticSettings, TrainingSettings
 from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
-from rlvr_debug.grpo.training import Observer, Training, TrainingResult
+from rlvr_debug.grpo.training import Checkpoints, Observer, Training, TrainingResult
 from rlvr_debug.metrics.observer import RunObserver
-from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
-
-__all__ = [
-    "AGGREGATIONS",
-    "LEVELS",
-    "ROWS",
-    "SCALINGS",
-    "SETTINGS",
-    "Train",
-    "random_reward",
-    "small_environment",
-    "small_training",
-]
 
 PARAMS = load_params(ROOT / "params.yaml")
 SETTINGS = replace(

@@ -1,9 +1,11 @@
-"""A record of a few real steps of a small model, made by plain PyTorch and not by what is tested."""
+"""A record of a few real steps of a small model, by plain PyTorch, and what is done with its folder."""
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
 from rlvr_debug.replay.record import (
     Batch,
     Call,
@@ -24,8 +27,7 @@ from rlvr_debug.replay.record import (
     Update,
 )
 from rlvr_debug.replay.settings import Sampling, Settings
-
-__all__ = ["SHAPE", "small_record"]
+from tests.in_process import called
 
 _SIZE, _LENGTH, _RATE, _HEAT = 2, 6, 1e-2, 0.8
 _MICRO = 2  # backward passes of an update
@@ -259,3 +261,40 @@ def _state(optimizer: Any, named: Mapping[str, Tensor]) -> dict[str, dict[str, T
         for name, each in named.items()
         if each in optimizer.state
     }
+
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def change(folder: Path, how: Change, name: str = "record.json") -> None:
+    told = json.loads((folder / name).read_text(encoding="utf-8"))
+    how(told)
+    (folder / name).write_text(json.dumps(told), encoding="utf-8")
+
+
+def line(folder: Path) -> str:
+    """Return the line that a bad record is refused with, without the folder's path."""
+    done = called(main, "rlvr-debug", "check", "--record", str(folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    [said] = done.stderr.splitlines()
+    return str(said).removeprefix("error: ").replace(f"{folder}/", "")
+
+
+def shares(segments: Any) -> dict[str, tuple[str, float]]:
+    return {each["segment"]: (each["status"], each["share"]) for each in segments}
+
+
+def bare_record(**told: Any) -> Record:
+    """A record without a model, and with nothing but what is told."""
+    settings = Settings(2, Sampling(), 4)
+    given = {"trainer": "bare", "settings": settings, "tokenizer": None, "tools": None}
+    return Record(**{**given, "build": lambda: torch.nn.Linear(1, 1), **told})
+
+
+def only(told: dict[str, Any], *names: str) -> None:
+    for name in set(told) - {"version", "trainer", "settings", *names}:
+        del told[name]
+
+
+def nothing(told: dict[str, Any]) -> None:
+    only(told)

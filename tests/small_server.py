@@ -21,8 +21,8 @@ from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.sampling.in_process import InProcessSampler
-from rlvr_debug.serving.choose import base_sampler
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

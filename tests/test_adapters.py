@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,16 @@ from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Evaluation, Sampling
-from rlvr_debug.models.adapters import (
+from rlvr_debug.models.base_model import (
     adapter_of,
-    adds_alone,
     link_adapter,
+    load_model,
+    load_weights,
+    read_tensors,
+    save_weights,
     scaling_of,
     trained_weights,
 )
-from rlvr_debug.models.base_model import load_model, load_weights, read_tensors, save_weights
-from rlvr_debug.serving.served import model_folder
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.training import train_run
@@ -41,7 +41,6 @@ pytest.importorskip("peft", reason="peft is not installed: no LoRA")
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
 ADAPTER = {"lora_r": 4, "lora_alpha": 12}
-Change = Callable[[dict[str, Any]], None]
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +108,9 @@ def test_the_whole_weights_of_an_adapter_are_the_policy_s_and_peft_s() -> None:
     assert adapter is not None
     expected, base = policy.weights(), load_weights(TINY / "model.safetensors")
     # bit for bit: evaluation has the weights that the sampler of the training had
-    for whole in (adapter.on(base), policy.saved_as(adapter.weights)):
-        assert whole.keys() == expected.keys()
-        assert all(torch.equal(whole[name], expected[name]) for name in expected)
+    whole = adapter.on(base)
+    assert whole.keys() == expected.keys()
+    assert all(torch.equal(whole[name], expected[name]) for name in expected)
     assert not all(torch.equal(expected[name], base[name]) for name in base)
     merged = policy.adapter.merge_and_unload()
     assert isinstance(policy.adapter, PeftModel)
@@ -131,14 +130,6 @@ def test_an_adapter_is_judged_as_the_merged_weights_of_an_older_run(
     found = judged(saved / "model.safetensors", data, tmp_path / "adapter.json")
     assert found == judged(older / "model.safetensors", data, tmp_path / "merged.json")
     assert found != judged(TINY / "model.safetensors", data, tmp_path / "base.json")
-
-
-def test_a_server_of_whole_models_gets_the_adapter_added_in(saved: Path) -> None:
-    with model_folder(TINY, saved / "model.safetensors") as folder:
-        found = load_weights(folder / "model.safetensors")
-    expected = trained_weights(saved / "model.safetensors", TINY)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_a_disk_without_links_gets_a_copy(
@@ -162,7 +153,7 @@ def test_weights_of_an_adapter_on_another_model_are_one_line(saved: Path, tmp_pa
     base = load_weights(TINY / "model.safetensors")
     gate = "model.layers.0.mlp.gate_proj.weight"
     for weights, said in (
-        ({n: t for n, t in base.items() if n != gate}, "has no place in the base model"),
+        ({n: t for n, t in base.items() if n != gate}, "matches no module of the base model"),
         ({**base, gate: base[gate][:8]}, r"is for \(256, 128\), expected \(8, 128\)"),
     ):
         save_weights(weights, other / "model.safetensors")
@@ -184,41 +175,28 @@ def test_weights_of_an_adapter_on_another_model_are_one_line(saved: Path, tmp_pa
     ],
 )
 def test_an_adapter_that_does_more_than_add_is_not_taken_for_one_that_adds(
-    saved: Path, tmp_path: Path, change: dict[str, Any], said: str
+    saved: Path, change: dict[str, Any], said: str
 ) -> None:
-    """peft merges what a program saves of such a kind, and the run has the whole model."""
-    adapter = tmp_path / "adapter"
-    shutil.copytree(saved / "adapter", adapter)
-    assert adds_alone(adapter)
-    told = read_json(adapter / "adapter_config.json")
-    assert scaling_of(told) == 3.0
-    write_json(adapter / "adapter_config.json", {**told, **change})
-    assert not adds_alone(adapter)
+    config = read_json(saved / "adapter" / "adapter_config.json")
+    assert scaling_of(config) == 3.0
     with pytest.raises(InputError) as caught:
-        scaling_of({**told, **change})
-    assert str(caught.value) == f"adapter_config.json: {said}, expected LoRA alone"
-    assert not adds_alone(tmp_path)
+        scaling_of({**config, **change})
+    assert str(caught.value) == f"adapter_config.json: {said}, expected plain LoRA"
 
 
-@pytest.mark.parametrize("plain", [True, False])
 def test_a_program_s_adapter_is_kept_as_it_is_where_it_only_adds(
-    saved: Path, data: Path, tmp_path: Path, plain: bool
+    saved: Path, data: Path, tmp_path: Path
 ) -> None:
     given, out = tmp_path / "adapter", tmp_path / "run"
     shutil.copytree(saved / "adapter", given)
-    if not plain:
-        told = read_json(given / "adapter_config.json")
-        write_json(given / "adapter_config.json", {**told, "use_rslora": True})
     run = replace(random_reward(**ADAPTER), options={"adapter": str(given)})
     program = Program((sys.executable, str(ROOT / "tests" / "programs" / "misbehaving.py")), 20)
     train_with_program(Job(run, ENVIRONMENT, TINY, data / "train.jsonl", out), program)
-    assert (adapter_of(out / "model.safetensors") is not None) == plain
-    assert (out / "adapter").is_dir() == plain
+    assert adapter_of(out / "model.safetensors") == out / "adapter"
     whole = trained_weights(out / "model.safetensors", TINY)
     expected = trained_weights(saved / "model.safetensors", TINY)
-    # alpha over the root of the rank, and not over the rank
-    factor = 1 if plain else 2
-    base = load_weights(TINY / "model.safetensors")
-    for name, tensor in base.items():
-        added = factor * (expected[name] - tensor)
-        assert torch.allclose(whole[name] - tensor, added, atol=1e-6)
+    assert all(torch.equal(whole[name], tensor) for name, tensor in expected.items())
+    refused = {**read_json(given / "adapter_config.json"), "use_rslora": True}
+    write_json(given / "adapter_config.json", refused)
+    with pytest.raises(InputError, match="found use_rslora True, expected plain LoRA"):
+        train_with_program(Job(run, ENVIRONMENT, TINY, data / "train.jsonl", out), program)

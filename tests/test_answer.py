@@ -293,6 +293,10 @@ def sentences_hold(study: Reported) -> None:
     for pattern, holds in HOLDS.items():
         assert any(re.search(pattern, said) for said in found) == holds(study), (pattern, found)
     assert len(study.said.sentences) == len(study.said.sure) == max(len(study.causes), 1)
+    assert [fix.split(":")[0] for fix in study.said.fixes] == [
+        {"validated": "Fix"}.get(study.verdicts[slug]["status"], "Try")
+        for slug in study.said.causes
+    ]
     effects = [study.verdicts[s]["effect"] for s in study.said.causes if "unnamed" not in s]
     assert effects == sorted(effects, reverse=True)
     for slug, said in zip(study.said.causes, study.said.sure, strict=False):

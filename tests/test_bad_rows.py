@@ -24,9 +24,7 @@ from rlvr_debug.environments.gsm8k import GSM8KRow
 from rlvr_debug.environments.musique.rows import MuSiQueRow
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, write_jsonl
-from rlvr_debug.study.params import load_params
 
-PARAMS = load_params(ROOT / "params.yaml")
 ENVIRONMENTS = ["musique", "gsm8k", "calculator"]
 MUTANTS = 250  # of each environment
 GOOD = 4  # rows beside each

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,8 +28,7 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Evaluation, Sampling
-from rlvr_debug.models.adapters import trained_weights
-from rlvr_debug.models.base_model import load_model, load_weights, model_config
+from rlvr_debug.models.base_model import load_model, load_weights, model_config, trained_weights
 from rlvr_debug.models.places import BaseModel, base_model, weight_files
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.sampling.base import Request
@@ -39,7 +39,9 @@ from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.training import load_policy, train_run
 from rlvr_debug.venvs import build_venv
 from tests.hub import COMMIT, Hub, serving, variables_of
+from tests.shared import ran
 from tests.small import random_reward
+from tests.study_file import refused as refused_overlay
 
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
@@ -118,12 +120,9 @@ def as_read_by(python: Path | str, folder: Path) -> dict[str, Any]:
         "e\u0301 東京 😀",
     ]
     messages = [{"role": "user", "content": "What is 3 + 4?"}]
-    done = subprocess.run(
+    done = ran(
         [str(python), "-c", READ],
         input=json.dumps([str(folder), texts, messages]),
-        capture_output=True,
-        text=True,
-        check=False,
         env=variables_apart(),
     )
     assert done.returncode == 0, done.stderr
@@ -132,7 +131,6 @@ def as_read_by(python: Path | str, folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.heavy
 @pytest.mark.releases
 @pytest.mark.parametrize("name", SHIPPED)
 def test_transformers_4_reads_the_shipped_models_as_transformers_5_does(name: str) -> None:
@@ -258,7 +256,7 @@ def test_an_output_layer_that_is_not_the_embedding_is_not_called_tied(saved: Sav
     folder = saved(False, False)
     config = read_json(folder / "config.json")
     (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
-    with pytest.raises(InputError, match=r"lm_head.weight is not model.embed_tokens.weight"):
+    with pytest.raises(InputError, match=r"lm_head.weight differs from model.embed_tokens.weight"):
         load_model(folder, "sdpa")
 
 
@@ -287,7 +285,6 @@ def test_only_weights_that_nothing_moves_are_held_in_16_bits() -> None:
         assert all(torch.equal(weights[name], original[name]) for name in original)
 
 
-@pytest.mark.slow
 @KINDS
 def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
     talkative: Callable[[int], Any], tmp_path: Path, tied: bool, shards: bool
@@ -359,12 +356,8 @@ def test_jobs_depend_on_every_shard_of_a_folder_and_on_each_file_beside_them(sav
 def test_a_folder_without_a_tokenizer_is_one_line_before_the_study(tmp_path: Path) -> None:
     shutil.copytree(TINY, tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").unlink()
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text(json.dumps({"study": "mine", "base_model": str(tmp_path / "model")}))
-    with pytest.raises(
-        InputError, match=r"key 'base_model' is .*, expected a folder with tokenizer.json, or"
-    ):
-        load_params(ROOT / "params.yaml", overlay)
+    said = refused_overlay(tmp_path, base_model=str(tmp_path / "model"))
+    assert re.match(r"key 'base_model' is .*, expected a folder with tokenizer.json, or", said)
 
 
 @pytest.mark.parametrize(
@@ -397,14 +390,10 @@ def hub(saved: Saved) -> Iterator[Hub]:
 
 def fetch(url: str, model: str, out: Path, home: Path) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    return subprocess.run(
+    return ran(
         [sys.executable, "scripts/fetch_model.py", "--model", model, "--out", str(out)],
         cwd=ROOT,
         env={**kept, **variables_of(url, home)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
 
 
@@ -464,7 +453,7 @@ def test_a_hub_that_does_not_answer_or_has_no_such_model_is_one_line(
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith(f"error: base model '{model}' cannot be fetched (")
-    assert "bring .models/owner--" in done.stderr
+    assert "copy .models/owner--" in done.stderr
 
 
 def test_a_folder_is_not_fetched(tmp_path: Path) -> None:

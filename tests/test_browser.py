@@ -20,7 +20,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from rlvr_debug.causes import stages_with
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.sampling.chat import Chat
 from tests.browsing import EVIL, INKS, LOCAL, MARKS, browser, count, logged, requests
 from tests.made_up_study import CAUSE_FOUND, Study, recorded

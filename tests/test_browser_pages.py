@@ -14,10 +14,11 @@ from selenium.webdriver.common.by import By
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.diagnosis.compare import compare
 from rlvr_debug.diagnosis.rank import diagnose, diagnose_log
+from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.structured import Rows
-from rlvr_debug.report.diagnosis_page import write_comparison, write_diagnosis
-from rlvr_debug.report.offline import write_page
+from rlvr_debug.report.diagnosis_page import comparison_html, diagnosis_html
+from rlvr_debug.report.offline import check_html
 from tests.browsing import EVIL, INKS, LOCAL, MARKS, browser, logged, looked_at, requests
 from tests.check_answer import deviating_answer
 from tests.test_diagnose import REAL
@@ -31,7 +32,7 @@ pytestmark = MARKS
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a check in which a segment deviates, with tokens, names and notes that are markup."""
     path = tmp_path_factory.mktemp("check") / "check.html"
-    write_page(deviating_answer(EVIL), path)
+    write_text(path, check_html(deviating_answer(EVIL)))
     return path
 
 
@@ -43,9 +44,9 @@ def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     said = [{"step": 1, "prompt": EVIL, "completion": EVIL, "reward": 0.5}] * 4
     evil = diagnose_log(make_log(EVIL, [Rows("JSONL", said)]), gpus=0)
     pages = {name: folder / f"{name}.html" for name in ("one", "two", "evil")}
-    write_diagnosis(one, pages["one"])
-    write_comparison(compare(other, one), pages["two"])
-    write_diagnosis(evil, pages["evil"])
+    write_text(pages["one"], diagnosis_html(one))
+    write_text(pages["two"], comparison_html(compare(other, one)))
+    write_text(pages["evil"], diagnosis_html(evil))
     return pages
 
 

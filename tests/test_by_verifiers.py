@@ -51,7 +51,7 @@ def test_rewards_are_those_of_the_rows_by_their_ids() -> None:
 
 
 def test_a_row_that_vf_eval_left_out_or_failed_in_is_one_line() -> None:
-    with pytest.raises(InputError, match="no reward of row 'b', expected one of each"):
+    with pytest.raises(InputError, match="no reward for row 'b', expected one a row"):
         rewards_of([line("a", 1.0)], ["a", "b"])
     with pytest.raises(InputError, match=r"row 'a': .*upstream 400"):
         rewards_of([line("a", 0.0, ({"message": "upstream 400"},))], ["a"])
@@ -125,7 +125,7 @@ def test_vf_eval_earns_what_we_do_and_a_row_that_was_answered_otherwise_is_marke
     last = first[-1]
     silent = Silent(chat, chat.prompt(environment.messages(last), environment.tools))
     with asked(job, silent, tmp_path) as found:
-        with pytest.raises(InputError, match=r"8 rows, expected evaluation\.verifiers_rows, 9"):
+        with pytest.raises(InputError, match=r"8 rows, expected 9 \(evaluation\.verifiers_rows\)"):
             evaluate_by_verifiers(found, 9, tmp_path / "verifiers.json")
         evaluate_by_verifiers(found, 4, tmp_path / "verifiers.json")
     compare_evaluations(job, baseline, tmp_path / "verifiers.json", table)

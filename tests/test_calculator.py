@@ -25,8 +25,8 @@ from rlvr_debug.environments.rewards import numbers_equal
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.sampling.rollouts import rollout
-from rlvr_debug.serving.choose import base_sampler
 from tests.test_rewards import CASES
 
 MODEL = ROOT / "models" / "tiny-calculator"
@@ -216,7 +216,7 @@ def test_every_answer_is_that_of_its_question_and_every_form_comes_up() -> None:
 
 @pytest.mark.parametrize("steps", [{5: 1.0}, {0: 1.0}, {1: 0.0}, {}])
 def test_steps_that_no_question_has_are_refused(steps: dict[int, float]) -> None:
-    with pytest.raises(InputError, match="expected shares, not all 0, of 1 to 4"):
+    with pytest.raises(InputError, match="expected shares for 1 to 4, not all 0"):
         list(synthetic_calculator(1, steps=steps, seed=0))
 
 

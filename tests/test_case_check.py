@@ -1,30 +1,33 @@
-"""The job of a study that checks its case: our own trainer's here; others' in tests of their environments."""
+"""The job of a study that checks its case, and the full study's arms."""
 
 from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from rlvr_debug.blocks import told
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.environments.musique.rows import synthetic_musique
-from rlvr_debug.files import read_json, write_jsonl
-from rlvr_debug.replay.answer import answer_of
+from rlvr_debug.files import read_json, read_jsonl, read_table, write_jsonl
+from rlvr_debug.replay.answer import answer_of, mechanism_of
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS, Job
+from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS, Job, Run
 from rlvr_debug.venvs import build_venv
 from tests.study_file import study_file
+from tests.test_workflow import MINI, copy
 
 PARAMS = load_params(ROOT / "params.yaml")
 
@@ -73,7 +76,6 @@ def test_a_check_is_told_the_case_with_few_rollouts_a_step() -> None:
     assert replace(told, prompts_per_step=case.prompts_per_step) == case
 
 
-@pytest.mark.heavy
 @pytest.mark.releases
 @pytest.mark.parametrize(
     ("overlay", "present"),
@@ -98,3 +100,144 @@ def test_the_case_of_a_study_of_trl_is_checked_as_a_user_s_script_is(
     # chance may leave six groups without contrast
     assert found - ({"advantage-scaling", "reward-signal"} - present) == present
     assert not [s for s in answer["segments"] if s["status"] == "not seen"]
+
+
+# --- the full study
+
+
+FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
+FIRST: Mapping[str, Run] = {run.arm: run for run in reversed(list(runs(FULL)))}
+CASE = FIRST["case"]
+
+# by hypothesis and arm: what it is told and the case is not
+ARMS: dict[str, dict[str, dict[str, Any]]] = {
+    "lora-weight-sync": {
+        "verified-sync": {"options": {"sync_bound": 1e-3}},
+        "full-fine-tuning": {"training": {"lora_r": 0, "lora_alpha": 16, "learning_rate": 4e-4}},
+    },
+    "token-masking": {"with-tool-tokens": {"faults": ("tool-tokens-trained",)}},
+    "kl-penalty": {
+        "kl-beta-0": {"training": {"kl_beta": 0.0}},
+        "kl-beta-001": {"training": {"kl_beta": 0.01}},
+        "kl-formula-reversed": {"faults": ("kl-reversed",)},
+        "dr-grpo-beta-0": {"training": {"kl_beta": 0.0, "aggregation": "dr_grpo"}},
+    },
+    "context-truncation": {
+        "double-context": {"rollouts": {"max_context": 384}},
+        "half-context": {"rollouts": {"max_context": 96}},
+    },
+    "reward-signal": {
+        f"{name}-only": {"rollouts": {"weights": {name: 1.0}}}
+        for name in ("f1", "recall", "precision", "citation", "format")
+    }
+    | {"binary": {"rollouts": {"weights": {"exact_match": 1.0}}}},
+    "multi-step": {"with-calculator": {"environment": "calculator"}},
+    "advantage-scaling": {
+        "no-scaling": {"training": {"scale_rewards": "none"}},
+        "epsilon-tenth": {"training": {"advantage_epsilon": 0.1}},
+    },
+    "gradient-explosion": {
+        "clip-tenth": {"training": {"max_grad_norm": 0.1}},
+        "half-rate": {"training": {"learning_rate": 1e-3}},
+    },
+}
+# told what the case is told, because the case has that right: the same runs, and the tables say so
+AS_THE_CASE = {
+    *("forced-sync", "loss-mask", "kl-beta-004", "own-scores", "own-limit"),
+    "same-reward-and-weights",
+}
+
+
+def test_its_case_trains_an_adapter_as_the_original_did() -> None:
+    assert (CASE.training.lora_r, CASE.training.lora_alpha) == (16, 32)
+    assert CASE.training.kl_beta == 0.04
+    assert len(CASE.faults) == 3
+
+
+@pytest.mark.parametrize(
+    ("slug", "arm"), [(slug, arm) for slug, own in ARMS.items() for arm in own]
+)
+def test_each_of_the_original_s_arms_is_the_case_but_for_its_own_change(
+    slug: str, arm: str
+) -> None:
+    run, changes = FIRST[arm], ARMS[slug][arm]
+    assert (run.hypothesis, run.design) == (slug, "repair")
+    assert run.environment == changes.get("environment", "musique")
+    assert run.faults == (*CASE.faults, *changes.get("faults", ()))
+    assert run.options == changes.get("options", {})
+    own = CASE.rollouts if run.environment == "musique" else {}
+    assert run.rollouts == {**own, **changes.get("rollouts", {})}
+    assert run.training == replace(CASE.training, **changes.get("training", {}))
+
+
+def test_each_arm_is_a_training_of_its_own_but_for_those_that_the_case_has_right() -> None:
+    repairs = {run.arm: run.trained_as for run in FIRST.values() if run.design == "repair"}
+    shared = {arm for arm, trained in repairs.items() if trained != arm}
+    assert shared == {*AS_THE_CASE, "single-step"}
+    assert {repairs[arm] for arm in AS_THE_CASE} == {"case"}
+    assert repairs["single-step"] == "gsm8k"
+
+
+# --- run, on one seed and two steps
+
+TRIED = {
+    "lora-weight-sync": ("forced-sync", "verified-sync", "full-fine-tuning"),
+    "token-masking": ("loss-mask", "with-tool-tokens"),
+    "kl-penalty": ("kl-formula-reversed", "kl-beta-001"),
+    "context-truncation": ("half-context",),
+    "multi-step": ("with-calculator",),
+    "reward-signal": ("format-only",),
+}
+
+
+@pytest.mark.heavy
+def test_arms_of_the_original_train_and_are_judged(tmp_path: Path) -> None:
+    project = copy(ROOT, tmp_path)
+    overlay = {
+        "study": "mini",
+        "case": FULL.case,
+        "cases": {FULL.case: told(FULL.cases[FULL.case])},
+        "base_models": dict(FULL.base_models),
+        "seeds": [0],
+        "unnamed": False,
+        "data": {name: {"rows": 60, "heldout": 8} for name in ("musique", "calculator")},
+        "training": {
+            **{key: getattr(FULL.training, key) for key in ("lora_r", "lora_alpha")},
+            **MINI["training"],
+            "learning_rate": FULL.training.learning_rate,
+        },
+        "hypotheses": {
+            **dict.fromkeys(load_params(ROOT / "params.yaml").arms),
+            **{slug: {"arms": {arm: {} for arm in arms}} for slug, arms in TRIED.items()},
+        },
+    }
+    project.overlay(overlay)
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    table = read_table(project.results / "tables" / "runs.csv").fillna({"changes": ""})
+    found: dict[str, Mapping[Any, Any]] = {row["arm"]: row for row in table.to_dict("records")}
+    assert {arm for arms in TRIED.values() for arm in arms} <= set(found)
+
+    def metrics(arm: str) -> list[dict[str, Any]]:
+        run = f"{found[arm]['environment']}/{found[arm]['trained_as']}/0"
+        rows = read_jsonl(project.results / "runs" / run / "metrics.jsonl")
+        return [row for _, row in rows]
+
+    # verified after each update, and the same training as the case's
+    verified = metrics("verified-sync")
+    assert all(row.pop("sync_gap") < 1e-3 for row in verified)
+    assert verified == metrics("case")
+    assert found["verified-sync"]["changes"] == ""
+    assert found["forced-sync"]["trained_as"] == found["loss-mask"]["trained_as"] == "case"
+    more = found["with-tool-tokens"]
+    assert more["trained_tokens"] > more["sampled_tokens"]
+    assert any("outcomes/context_limit" in row for row in metrics("half-context"))
+    assert not any("outcomes/context_limit" in row for row in metrics("case"))
+    assert found["with-calculator"]["environment"] == "calculator"
+    table = read_table(project.results / "tables" / "verdicts.csv")
+    verdicts: dict[str, Mapping[Any, Any]] = {v["hypothesis"]: v for v in table.to_dict("records")}
+    assert set(verdicts) == set(TRIED)
+    assert verdicts["lora-weight-sync"]["status"] != "not_applicable"
+    found_gap = "verified-sync: after each of 2 batches the sampler is at most "
+    assert found_gap in verdicts["lora-weight-sync"]["evidence"]
+    assert "with-calculator: " in verdicts["multi-step"]["evidence"]

@@ -32,7 +32,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """(trainer class, **GRPOConfig) -> a trainer of the tiny model; the same arguments make the same one."""
     out = tmp_path_factory.mktemp("trl")
 
-    def build(kind: Any = None, reward: Any = length_and_answer, **told: Any) -> Any:
+    def build(
+        kind: Any = None, reward: Any = length_and_answer, options: Any = None, **told: Any
+    ) -> Any:
         from transformers import AutoTokenizer, set_seed
 
         set_seed(0)
@@ -60,6 +62,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
             args=config,
             train_dataset=datasets.Dataset.from_list(ROWS),
             processing_class=AutoTokenizer.from_pretrained(str(TINY)),
+            **(options or {}),
         )
 
     return build
@@ -81,17 +84,24 @@ def same_weights(one: Any, other: Any) -> bool:
 
 
 def checked(trainer: Any) -> dict[str, Any]:
-    from rlvr_debug.recorders.trl.live import checked, recorded
+    from rlvr_debug.recorders.trl.live import recorded
+    from rlvr_debug.replay.store import answered
 
-    return checked(*recorded(trainer, lambda: train(trainer), steps=3, rewards=True))
+    return answered(*recorded(trainer, lambda: train(trainer), steps=3, rewards=True))
 
 
 def statuses(answer: dict[str, Any]) -> dict[str, str]:
     return {each["segment"]: each["status"] for each in answer["segments"]}
 
 
-def test_trl_as_it_is_agrees_in_every_segment_that_it_has(built: Callable[..., Any]) -> None:
-    answer = checked(built())
+@pytest.fixture(scope="module")
+def agreed(built: Callable[..., Any]) -> dict[str, Any]:
+    """The answer to TRL's trainer as it is."""
+    return checked(built())
+
+
+def test_trl_as_it_is_agrees_in_every_segment_that_it_has(agreed: dict[str, Any]) -> None:
+    answer = agreed
     assert answer["first"] is None, answer["answer"]
     assert [s for s, status in statuses(answer).items() if status == "none"] == [
         "tool turns",
@@ -104,10 +114,10 @@ def test_trl_as_it_is_agrees_in_every_segment_that_it_has(built: Callable[..., A
 
 
 def test_an_answer_has_six_digits_of_its_numbers_and_is_the_same_from_another_process(
-    built: Callable[..., Any],
+    agreed: dict[str, Any],
 ) -> None:
     """The last digits of sums are others where memory lies otherwise, and git would call results changed."""
-    answer = checked(built())
+    answer = agreed
     measured = [value for each in answer["consequences"] for value in each["measured"].values()]
     told = [each[name] for each in answer["segments"] for name in ("share", "deviation")]
     numbers = [each for each in told + measured if isinstance(each, float)]
@@ -168,7 +178,6 @@ def test_no_loss_of_trl_s_is_without_a_reference() -> None:
     assert {name for text in compared for name in re.findall(r'"(\w+)"', text)} == set(TYPES)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["grpo", "bnpo", "dr_grpo", "luspo", "cispo", "sapo", "vespo"])
 def test_every_loss_of_trl_has_a_reference(built: Callable[..., Any], loss: str) -> None:
     told = {"gradient_accumulation_steps": 2, "num_iterations": 2, "temperature": 0.8}
@@ -192,15 +201,48 @@ def test_an_optimizer_of_the_script_s_own_is_held_to_its_formula(
     assert statuses(answer)["optimizer step"] == "agrees"
 
 
+def test_a_schedule_of_the_script_s_own_that_is_stepped_twice_is_told(
+    built: Callable[..., Any],
+) -> None:
+    from transformers import TrainerCallback
+
+    class Again(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, lr_scheduler: Any, **__: Any) -> None:
+            lr_scheduler.step()
+
+    for again, first in ((False, None), (True, "optimizer step")):
+        trainer = built()
+        trainer.optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=1e-3)
+        trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+            trainer.optimizer, lambda step: max(1 - step / 8, 0)
+        )
+        if again:
+            trainer.add_callback(Again())
+        answer = checked(trainer)
+        assert answer["first"] == first, answer["answer"]
+        assert again == ("the schedule advances 2 steps per update" in answer["answer"])
+
+
+def test_a_schedule_s_pace_is_of_its_own_counter_and_length() -> None:
+    from rlvr_debug.recorders.trl.settings import schedule_pace
+
+    kinds = torch.optim.lr_scheduler
+
+    class Own(kinds.LambdaLR):
+        """It may advance by itself."""
+
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    plain = kinds.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    assert schedule_pace(plain, [0, 2, 4], 10) == 2
+    assert schedule_pace(plain, [10, 11, 12], 20) == 1
+    assert schedule_pace(kinds.CosineAnnealingLR(optimizer, 10), [0, 2, 4], 10) == 2
+    assert schedule_pace(kinds.CosineAnnealingLR(optimizer, 20), [0, 2, 4], 10) == 1
+    assert schedule_pace(Own(optimizer, lambda step: 1.0), [0, 2, 4], 10) == 1
+    assert schedule_pace(kinds.ReduceLROnPlateau(optimizer), [0, 2, 4], 10) == 1
+
+
 @pytest.mark.parametrize(
-    "mode",
-    [
-        "sequence_mask",
-        *(
-            pytest.param(mode, marks=pytest.mark.slow)
-            for mode in ("token_truncate", "token_mask", "sequence_truncate")
-        ),
-    ],
+    "mode", ["sequence_mask", "token_truncate", "token_mask", "sequence_truncate"]
 )
 def test_every_correction_of_trl_for_an_engine_has_a_reference_and_is_measured(
     built: Callable[..., Any], mode: str
@@ -238,6 +280,64 @@ def test_a_reply_is_scored_as_the_tokenizer_s_template_reads_it(built: Callable[
     trainer.processing_class.response_template = template
     answer = checked(trainer)
     assert statuses(answer)["rewards"] == "agrees", answer["answer"]
+
+
+class Asks:
+    """An environment that goes on with the prompt, knows the answer, and counts how often it was begun."""
+
+    begun = 0
+
+    def reset(self, answer: str, **_: Any) -> str:
+        self.answer, self.begun = answer, self.begun + 1
+        return f" It is not {int(answer) + 1}."
+
+
+class Says:
+    """An environment that holds nothing of a row."""
+
+    begun = 0
+
+    def reset(self, answer: str, **_: Any) -> str:
+        self.begun += 1
+        return f" It is not {int(answer) + 1}."
+
+
+def of_environments(completions: Any, environments: Any, **_: Any) -> list[float]:
+    texts = [completion[0]["content"] for completion in completions]
+    return [
+        len(t) % 5 + float(getattr(e, "answer", "1") in t)
+        for t, e in zip(texts, environments, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_prompt_has_what_its_environment_says_when_it_is_reset(
+    built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    one = Says()
+    made = built(
+        reward=of_environments,
+        options={"environment_factory": (lambda: one) if shared else Asks},
+    )
+    empty = {"prompt": [{"role": "user", "content": ""}], "environment": "a column of the data"}
+    rows = [{**row, **empty} for row in ROWS]
+    made.train_dataset = datasets.Dataset.from_list(rows)
+    answer = checked(made)
+    assert answer["first"] is None, answer["answer"]
+    assert statuses(answer)["prompt"] == statuses(answer)["rewards"] == "agrees"
+    [distinct] = [each for each in answer["consequences"] if each["name"] == "distinct prompts"]
+    assert distinct["measured"]["in_rows"] > 1
+
+
+def test_an_environment_that_other_rows_were_reset_in_is_told(
+    built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    one = Asks()
+    answer = checked(built(reward=of_environments, options={"environment_factory": lambda: one}))
+    assert answer["first"] == "rewards", answer["answer"]
+    assert "environments of several rows are one" in [name["name"] for name in answer["names"]]
 
 
 def test_the_recorded_run_ends_in_the_same_weights_to_the_bit(built: Callable[..., Any]) -> None:
@@ -281,7 +381,7 @@ class Forgets(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
     """A trainer that keeps of a batch what it knows: not the old log-probabilities, nor which rows these are."""
 
     def _prepare_inputs(self, inputs: Any) -> Any:
-        from rlvr_debug.recorders.trl.kept import ROW
+        from rlvr_debug.recorders.trl.objects import ROW
 
         made = super()._prepare_inputs(inputs)
         unknown = ("old_per_token_logps", ROW)
@@ -328,7 +428,7 @@ def test_a_training_that_runs_a_generation_behind_is_placed_in_its_micro_batches
 
 
 def test_a_release_that_nobody_tried_is_said() -> None:
-    from rlvr_debug.recorders.trl.beforehand import NEWEST, version_note
+    from rlvr_debug.recorders.trl.settings import NEWEST, version_note
 
     pins = (ROOT / "envs" / "trl.txt").read_text(encoding="utf-8")
     assert f"trl=={NEWEST['trl']}" in pins.split()
@@ -341,8 +441,8 @@ def test_a_large_model_s_check_says_before_it_begins_what_it_needs(
     built: Callable[..., Any], capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rlvr_debug.recorders.trl import recorder
-    from rlvr_debug.recorders.trl.live import checked as judged
     from rlvr_debug.recorders.trl.live import recorded
+    from rlvr_debug.replay.store import answered as judged
 
     monkeypatch.setattr(recorder, "_LARGE", 1)
     trainer = built()
@@ -360,10 +460,10 @@ def test_a_large_model_is_checked_after_its_trainer_gave_back_what_it_held(
     built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rlvr_debug.recorders.trl import recorder
-    from rlvr_debug.recorders.trl.kept import give_back
-    from rlvr_debug.recorders.trl.live import checked as judged
     from rlvr_debug.recorders.trl.live import recorded
+    from rlvr_debug.recorders.trl.objects import give_back
     from rlvr_debug.replay.answer import timeless
+    from rlvr_debug.replay.store import answered as judged
 
     monkeypatch.setattr(recorder, "_LARGE", 1)
     trainer = built(gradient_accumulation_steps=2)
@@ -392,11 +492,11 @@ def test_of_a_large_model_the_first_gradient_that_is_not_0_is_looked_at(
 
 
 def test_what_a_large_model_s_check_needs_is_the_reference_in_float64_and_a_state_a_step() -> None:
-    from rlvr_debug.recorders.trl.beforehand import needs_of
+    from rlvr_debug.recorders.trl.objects import needs_of
 
     needs = needs_of(weights=1000, trained=10, logits=0, steps=3)
-    assert (needs.memory, needs.disk) == (8000, 160)
-    assert needs_of(1000, 10, 5, 3).memory > needs.memory
+    assert needs == (8000, 160)
+    assert needs_of(1000, 10, 5, 3)[0] > needs[0]
 
 
 def test_a_reward_that_is_drawn_is_called_so(built: Callable[..., Any]) -> None:
@@ -408,6 +508,55 @@ def test_a_reward_that_is_drawn_is_called_so(built: Callable[..., Any]) -> None:
     answer = checked(built(reward=drawn))
     assert answer["first"] == "rewards"
     assert answer["names"][0]["name"] == "not deterministic"
+
+
+@pytest.mark.parametrize("noise", [0.02, 1.0])
+def test_a_judge_s_noise_is_measured_and_no_deviation(
+    built: Callable[..., Any], noise: float
+) -> None:
+    import random
+
+    def judge(completions: Any, **_: Any) -> list[float]:
+        return [len(c[0]["content"]) / 3 + random.gauss(0, noise) for c in completions]
+
+    answer = checked(built(reward=judge, max_completion_length=24))
+    assert answer["first"] is None, answer["answer"]
+    [found] = [each for each in answer["consequences"] if each["name"] == "noise of rewards"]
+    assert found["measured"]["noise"] == pytest.approx(noise, rel=0.5)
+    assert found["passed"]
+
+
+@pytest.mark.parametrize(
+    ("training", "flaw", "said"),
+    [
+        (False, "", None),
+        (
+            True,
+            "",
+            "Qwen2ForSequenceClassification is not deterministic: it is a model in training mode",
+        ),
+        (False, "sorted", "Sorting returns the rewards in another order than the completions"),
+    ],
+)
+def test_a_reward_model_is_recorded_and_called_again_as_a_function_is(
+    built: Callable[..., Any], training: bool, flaw: str, said: str | None
+) -> None:
+    from transformers import AutoConfig, Qwen2ForSequenceClassification
+
+    class Sorting(Qwen2ForSequenceClassification):  # type: ignore[misc]
+        def forward(self, *given: Any, **named: Any) -> Any:
+            out = super().forward(*given, **named)
+            out.logits = out.logits.sort(0).values
+            return out
+
+    torch.manual_seed(1)
+    config = AutoConfig.from_pretrained(str(TINY), num_labels=1, attention_dropout=0.1)
+    judge = (Sorting if flaw else Qwen2ForSequenceClassification)(config).train(training)
+    torch.nn.init.normal_(judge.score.weight, std=0.5)
+    judge.config._name_or_path = str(TINY)
+    answer = checked(built(reward=judge))
+    assert statuses(answer)["rewards"] == ("deviates" if said else "agrees")
+    assert (said or "Nothing was found") in answer["answer"]
 
 
 @pytest.mark.parametrize("again", [True, False])

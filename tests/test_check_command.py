@@ -10,7 +10,10 @@ import pytest
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
+from rlvr_debug.files import read_yaml
 from tests.in_process import called
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
 
@@ -48,7 +51,6 @@ def run(folder: Path, *words: str) -> CompletedProcess[str]:
     return called(main, "rlvr-debug", "check", *words[:-1], str(script), words[-1], root=folder)
 
 
-@pytest.mark.slow
 def test_a_script_is_checked_and_ended(tmp_path: Path) -> None:
     done = run(tmp_path, "--json", "healthy")
     assert done.returncode == 0, done.stderr
@@ -60,7 +62,6 @@ def test_a_script_is_checked_and_ended(tmp_path: Path) -> None:
     assert "never printed" not in done.stderr
 
 
-@pytest.mark.slow
 def test_arguments_that_a_script_changes_after_it_made_the_trainer_are_said(tmp_path: Path) -> None:
     done = run(tmp_path, "--json", "changes")
     assert done.returncode == 0, done.stderr
@@ -68,7 +69,6 @@ def test_arguments_that_a_script_changes_after_it_made_the_trainer_are_said(tmp_
     assert "the script changed delta from None to 1.5" in said
 
 
-@pytest.mark.slow
 def test_what_deviates_is_status_3(tmp_path: Path) -> None:
     done = run(tmp_path, "drawn")
     assert done.returncode == 3
@@ -76,7 +76,6 @@ def test_what_deviates_is_status_3(tmp_path: Path) -> None:
     assert "Next: reward-signal" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_module_is_checked_as_python_runs_it_and_what_it_computes_on_purpose_is_declared(
     tmp_path: Path,
 ) -> None:
@@ -116,23 +115,7 @@ def test_a_script_that_does_not_train_is_one_line(tmp_path: Path, how: str, line
     assert line in said
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (
-            ["nothing.py"],
-            "nothing.py: no such file, expected a script that trains with GRPOTrainer",
-        ),
-        ([], "found no script, expected one that trains with GRPOTrainer, or --record"),
-        (["."], ".: is a folder, expected a script that trains with GRPOTrainer"),
-        (["--record", "r", "--save", "s"], "--save: found with --record, which is one"),
-        (["--record", "r", "train.py"], "found both a script and --record, expected one of them"),
-        (["--stepz", "3", "train.py"], "no such option --stepz: did you mean '--steps'?"),
-        (["-m"], "-m: found no module, expected one that trains with GRPOTrainer"),
-        (["log.jsonl"], "log.jsonl: found a log, expected a script; `rlvr-debug diagnose"),
-        (["--expect", "loss=gmop", "train.py"], "--expect loss: no algorithm 'gmop': did you me"),
-    ],
-)
+@pytest.mark.parametrize(("words", "line"), CASES["words that are no check are one line"])
 def test_words_that_are_no_check_are_one_line(tmp_path: Path, words: list[str], line: str) -> None:
     (tmp_path / "log.jsonl").write_text('{"loss": 1.0}\n', encoding="utf-8")
     done = called(main, "rlvr-debug", "check", *words, root=tmp_path)

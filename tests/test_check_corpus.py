@@ -1,8 +1,9 @@
-"""`rlvr-debug check` on scripts that its author did not write: some of benchmarks/check, on TRL and its older releases."""
+"""`rlvr-debug check` on scripts that its author did not write, and how they are counted."""
 
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import Any
 
 import pytest
 
+from benchmarks.check import faults, run
 from benchmarks.check.blind import RESULTS, checked_blind, read_labels
-from benchmarks.check.faults import FAULTS
+from benchmarks.check.faults import FAULTS, SEGMENTS
+from benchmarks.check.faults.fault import Fault
 from benchmarks.check.forks import Forks
+from rlvr_debug.causes import variant_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json
+from rlvr_debug.files import read_json, read_yaml
 from rlvr_debug.venvs import build_venv
+from tests.shared import ran
 
 SCRIPT = ROOT / "benchmarks" / "check" / "script.py"
 # one of each kind, and those that a first version got wrong; all of them: python -m benchmarks.check.run
@@ -24,7 +29,7 @@ SETTINGS = (
     *("tools", "dora", "ia3", "lora-all-layers", "engine", "pad-is-eos", "attention-dropout"),
     *("generation-kwargs", "reference-synced", "own-optimizer", "resumed"),
     *("iterations-2+loss-vespo", "accumulation-4+entropy-bonus", "groups-of-2"),
-    *("steps-per-generation-1", "another-end+truncated-masked"),
+    *("steps-per-generation-1", "another-end+truncated-masked", "environments-asking"),
 )
 IN_BF16 = ("", "kl", "lora-dropout")
 PLANTED = (
@@ -33,6 +38,7 @@ PLANTED = (
     *("tool-output-scored", "advantages-discounted", "reference-of-another-model"),
     *("importance-weights-upside-down", "advantages-shuffled-apart", "kl-subtracted"),
     *("backward-twice", "weight-decay-lost", "plain-descent-for-adam", "prompt-trained"),
+    "one-environment-for-all-rows",
 )
 # names that none of the library's own faults has
 NAMED = {
@@ -94,7 +100,6 @@ def test_a_fault_of_a_script_is_named(forks: Forks, fault: str, tmp_path: Path) 
     assert NAMED[fault] in {name["name"] for name in answer["names"]}, answer["answer"]
 
 
-@pytest.mark.heavy
 @pytest.mark.releases
 @pytest.mark.parametrize("environment", RELEASES)
 def test_an_older_release_is_recorded_in_every_segment(environment: str, tmp_path: Path) -> None:
@@ -123,6 +128,9 @@ def test_an_older_release_is_recorded_in_every_segment(environment: str, tmp_pat
 MENDED = [
     *("a/fault_03", "a/fault_04", "a/healthy_05", "a/healthy_06"),
     *("b/fault_07", "b/fault_12", "b/fault_14", "b/healthy_04", "b/healthy_09"),
+    *("c/fault_03", "c/fault_07", "c/fault_12", "c/fault_18", "c/healthy_01"),
+    *("d/fault_05", "d/fault_06", "d/fault_12", "d/fault_13", "d/healthy_02"),
+    *("e/fault_03", "e/fault_04", "e/healthy_03"),
 ]
 
 
@@ -133,7 +141,90 @@ def test_a_script_of_an_outsider_that_was_answered_wrongly_is_answered_rightly(
 ) -> None:
     [label] = [label for label in read_labels() if label.script == script]
     assert not label.is_right(label.first_run)
-    assert label.is_right(checked_blind(script, forks))
+    assert label.is_right(checked_blind(label, forks))
+
+
+# --- how the measuring counts
+
+
+def _fault(*segments: str) -> Fault:
+    causes = ("kl-penalty",)
+    return Fault("f", "what", lambda case: case, segments, "own", causes=causes)
+
+
+def _report(first: str | None, cause: str = "kl-penalty") -> dict[str, object]:
+    names = [{"name": "a name", "cause": cause}] if first else []
+    segment = {"segment": first or "loss", "status": "agrees", "share": 0.5, "names": names}
+    unseen = {"segment": "clip", "status": "not seen", "share": 0.0, "names": []}
+    return {"first": first, "segments": [segment, unseen]}
+
+
+@pytest.mark.parametrize(
+    ("first", "cause", "placed", "named"),
+    [
+        ("loss", "kl-penalty", 1, "1"),
+        ("gradient", "kl-penalty", 1, "1"),
+        ("loss", "reward-signal", 1, "0"),
+        ("rewards", "kl-penalty", 0, "1"),
+        (None, "kl-penalty", 0, "0"),
+    ],
+)
+def test_a_fault_is_placed_in_one_of_its_segments_and_named_by_one_of_its_causes(
+    first: str | None, cause: str, placed: int, named: str
+) -> None:
+    report = _report(first, cause)
+    found = run._outcome("f", _fault("loss", "gradient"), report, 3, 1.0, "")
+    assert (found.placed, found.named, found.not_seen) == (placed, named, "clip")
+
+
+# --- scripts in the shape of public reports, beside the checkout
+
+
+CASES = ROOT.parent / "shared" / "cases" / "trl"
+RIGHT = {
+    "samples_in_two_calls.py halves": (0, "Nothing was found"),
+    "samples_in_two_calls.py before": (0, "4 rollouts were sampled and not trained on"),
+    "loss_calls_twice.py check": (3, "a term is added to the loss"),
+    "subclass_reads_its_reward_functions.py": (0, "Nothing was found"),
+    "gmpo_with_a_fault.py": (3, "loss: not GRPO's as set: your `GMPOTrainer` overrides"),
+    "rollout_function.py right": (0, "1 of 22 segments was not seen: sampling settings"),
+    "rollout_function.py late": (3, "loss mask: "),
+    "rollout_function.py all": (3, "loss mask: tool tokens are counted"),
+    "rollout_function.py logprobs": (3, "sampler: "),
+    "sgd_nesterov.py": (0, "Nothing was found"),
+    "rate_times_rate.py": (0, "the rate in effect is 1e-06, 0.001 times the 0.001 that is set"),
+    "generation_kwargs_hotter.py": (3, "`generation_kwargs` set `temperature` to 1.4"),
+    "rounded_after_each_step.py": (3, "First after update 1"),
+    "constant_ratio.py": (3, "the advantages have no gradient in this loss; only the KL term has"),
+    "role_only_template.py": (0, "distinct prompts, and 1 as the policy reads them"),
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("words", RIGHT)
+def test_a_script_has_the_answer_that_is_right(words: str, tmp_path: Path) -> None:
+    script, *arguments = words.split()
+    if not (CASES / script).is_file():
+        pytest.skip("the scripts are not there")
+    status, said = RIGHT[words]
+    done = ran(
+        [sys.executable, "-m", "rlvr_debug.cli", "check", str(CASES / script), *arguments],
+        env={**os.environ, "TINY_MODEL": str(ROOT / "models" / "tiny"), "OUT": str(tmp_path)},
+    )
+    assert said in done.stdout, done.stderr
+    assert done.returncode == status
+
+
+def test_every_variant_of_the_library_is_planted_in_trl() -> None:
+    assert {f.name for f in FAULTS.values() if f.origin == "library"} == set(variant_names())
+
+
+def test_every_entry_of_the_table_of_faults_is_one() -> None:
+    assert [*FAULTS] == [*read_yaml(Path(faults.__file__).with_name("faults.yaml"))]
+
+
+def test_every_segment_has_a_fault() -> None:
+    assert {segment for fault in FAULTS.values() for segment in fault.segments} == set(SEGMENTS)
 
 
 def test_the_table_of_outsiders_scripts_has_all_of_them() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import io
 import logging
+import pickle
 import re
 from collections.abc import Callable
 from types import MethodType, SimpleNamespace
@@ -15,9 +18,10 @@ import torch
 pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
 
 import trl
+from transformers import TrainerCallback
 
 import rlvr_debug
-from rlvr_debug.recorders.trl import live, losses, recorder, seams
+from rlvr_debug.recorders.trl import live, recorder, seams, steps
 from rlvr_debug.replay.segments import SEGMENTS
 from tests.test_check import built, checked, length_and_answer, same_weights, statuses, train
 
@@ -84,10 +88,29 @@ def test_whatever_fails_in_recording_is_not_seen_and_the_run_ends_in_the_same_we
 
 
 def test_no_hook_is_put_in_place_without_the_guard() -> None:
-    source = "".join(inspect.getsource(each) for each in (recorder, losses))
+    source = "".join(inspect.getsource(each) for each in (recorder, steps))
     assert re.findall(r"setattr\((\w+),", source) == ["micro"]  # a part of the record
     hooks = re.findall(r"register_\w+\((.*?),", source)
-    assert hooks == ["forward", 'self._seams.guarded("gradients"']
+    assert hooks == ['self._seams.guarded("gradients"']
+
+
+def test_a_method_that_was_watched_is_found_where_it_was() -> None:
+    class Trainer:
+        def step(self) -> int:
+            return 1
+
+    def hook() -> seams.Watching:
+        yield
+
+    trainer, own, watch = Trainer(), vars(Trainer)["step"], seams.Seams()
+    for place in (trainer, Trainer):
+        watch.around("weights", place, "step", lambda *_: hook())
+    assert "step" in vars(trainer)
+    assert vars(Trainer)["step"] is not own
+    assert trainer.step() == 1
+    watch.undo()
+    assert "step" not in vars(trainer)
+    assert vars(Trainer)["step"] is own
 
 
 def test_a_live_check_that_cannot_be_made_does_not_end_the_run(
@@ -95,7 +118,7 @@ def test_a_live_check_that_cannot_be_made_does_not_end_the_run(
 ) -> None:
     plain, watched = built(max_steps=4), built(max_steps=4)
     train(plain)
-    for name in ("checked", "Recorder"):
+    for name in ("answered", "Recorder"):
         callback = live.LiveCheck(watched, every=2)
         with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "rlvr_debug"):
             patch.setattr(live, name, fail)
@@ -164,6 +187,36 @@ def test_reward_functions_and_methods_stay_what_they_are(built: Callable[..., An
     assert watched.seen == {(id(function), MethodType, MethodType, list)}
     assert answer["first"] is None
     assert statuses(answer)["rewards"] == statuses(answer)["advantages"] == "agrees"
+
+
+def test_copies_of_what_a_trainer_has_are_made_as_without_the_check(
+    built: Callable[..., Any],
+) -> None:
+    """A user's callback copies and pickles, and its copies are what they would be: no recorder hangs on them."""
+
+    class Copies(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            model, buffer = trainer.model, io.BytesIO()
+            torch.save(model, buffer)
+            buffer.seek(0)
+            for copied in (copy.deepcopy(model), torch.load(buffer, weights_only=False)):
+                hooks = [v for k, v in vars(copied).items() if k.endswith("_hooks")]
+                assert not any(hooks)
+                assert vars(copied).keys() == vars(model).keys()
+            own = (trainer.optimizer, trainer.lr_scheduler, args, trainer.reward_funcs)
+            callbacks = trainer.callback_handler.callbacks
+            for each in (*own, [each for each in callbacks if each is not self]):
+                copy.deepcopy(each)
+            pickle.dumps(callbacks[-1])
+            made.append(copy.deepcopy(callbacks[-1]))
+
+    made: list[Any] = []
+    plain, trainer = (built(gradient_checkpointing=False) for _ in range(2))
+    train(plain)
+    trainer.add_callback(Copies())
+    assert checked(trainer)["first"] is None
+    assert same_weights(plain, trainer)
+    assert {type(each) for each in made} == {TrainerCallback}
 
 
 class ReadsMore(trl.GRPOTrainer):  # type: ignore[misc]
@@ -400,11 +453,40 @@ def test_a_rollout_function_that_generates_is_seen_in_its_calls() -> None:
 
     told = {"prompt_ids": [[1, 2]], "completion_ids": [[3, 4, 5, 6]], "logprobs": [[-1.0] * 4]}
     calls = [Call([[1, 2]], [[3]]), Call([[1, 2, 3, 4, 5]], [[6]])]
-    one, two = function_calls(told, calls, lambda *_: [])
+    one, two = function_calls(told, calls, lambda *_: [], str)
     assert (one.prompts, one.outputs, one.rows) == ([[1, 2]], [[3]], [0])
     assert (two.prompts, two.outputs, two.logprobs) == ([[1, 2, 3, 4, 5]], [[6]], [[-1.0]])
     # a token of the policy that is certain, and one of the environment's
     told["logprobs"] = [[-1.0, 0.0, 0.0, -1.0]]
-    [one, two] = function_calls(told, [], lambda *_: [-1.0, -1e-5, -8.0, -1.0])
+    [one, two] = function_calls(told, [], lambda *_: [-1.0, -1e-5, -8.0, -1.0], str)
     assert (one.outputs, two.outputs) == ([[3, 4]], [[6]])
-    assert function_calls({**told, "logprobs": None}, [], lambda *_: []) == []
+    assert function_calls({**told, "logprobs": None}, [], lambda *_: [], str) == []
+
+
+@pytest.mark.parametrize(
+    ("returned", "wrote"),
+    [
+        ([[3, 4], [5, 6]], [[3, 4, 9], [5, 6, 9]]),  # without their ends
+        ([[34, 9], [5, 6, 9]], [[3, 4, 9], [5, 6, 9]]),  # in other tokens of the same text
+        ([[3], [5, 6, 9]], [[3], [5, 6, 9]]),  # cut
+        ([[3, 4], [5, 6, 9]], [[3, 4], [5, 6, 9]]),  # cut before the end
+        ([[3, 4, 9], [5, 6, 9]], [[3, 4, 9], [5, 6, 9]]),
+        ([[3, 4, 9, 7], [5, 6, 9]], [[3, 4, 9], [5, 6, 9]]),  # an environment goes on
+        ([[7, 7, 9], [8, 9]], [[7, 7, 9], [8, 9]]),  # another text: of a demonstration
+    ],
+)
+def test_what_a_rollout_function_encodes_again_is_told_from_what_it_cuts(
+    returned: list[list[int]], wrote: list[list[int]]
+) -> None:
+    from rlvr_debug.recorders.trl.sampler_calls import function_calls
+    from rlvr_debug.replay.record import Call
+
+    told: dict[str, Any] = {"prompt_ids": [[1, 2]] * 2, "completion_ids": returned}
+    told["logprobs"] = [[-1.0] * len(each) for each in returned]
+    call = Call([[1, 2]] * 2, [[3, 4, 9], [5, 6, 9]], [[-2.0] * 3] * 2)
+
+    def text(ids: list[int]) -> str:
+        return "".join(map(str, ids)).replace("9", "")
+
+    [found] = function_calls(told, [call], lambda *_: [], text)
+    assert found.outputs == wrote

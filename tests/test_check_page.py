@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from rlvr_debug.cli import main
-from rlvr_debug.report.offline import check_html, write_page
+from rlvr_debug.cli.shared import print_answer
+from rlvr_debug.errors import InputError
+from rlvr_debug.replay.answer import answer_text
+from rlvr_debug.report.offline import check_html
 from tests.check_answer import deviating_answer
 from tests.in_process import called
 
@@ -53,9 +55,26 @@ def test_an_answer_in_which_all_agrees_has_no_names_and_no_tokens() -> None:
     assert "mark" not in page.partition("</style>")[2]
 
 
-def test_the_page_loads_nothing(tmp_path: Path) -> None:
-    write_page(deviating_answer("x"), tmp_path / "deep" / "check.html")
-    page = (tmp_path / "deep" / "check.html").read_text(encoding="utf-8")
+def test_the_first_prompt_is_shown_on_the_page_and_where_it_is_asked_for() -> None:
+    answer = deviating_answer("x") | {"prompt": "<|user|>7 times <6?<|assistant|>"}
+    assert "7 times &lt;6?" in check_html(answer)
+    assert "7 times" not in answer_text(answer, verbose=True)
+    assert answer_text(answer, prompt=True).endswith("reads it:\n<|user|>7 times <6?<|assistant|>")
+    assert answer_text(answer | {"prompt": None}, prompt=True).endswith("prompt was not seen")
+
+
+def test_a_terminal_obeys_nothing_that_a_record_or_a_file_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sent = "\x1b]0;title\x07\x1b[2J\r\u202e"
+    print_answer(answer_text(deviating_answer(sent) | {"prompt": sent}, True, True))
+    said = capsys.readouterr().out + str(InputError(f"record.json: found {sent}"))
+    assert said.count("title") > 8
+    assert all(c.isprintable() or c == "\n" for c in said)
+
+
+def test_the_page_loads_nothing() -> None:
+    page = check_html(deviating_answer("x"))
     assert not re.search(r"(?:src|href)=|url\(|@import", page)
 
 

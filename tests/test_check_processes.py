@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ import torch
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
-from rlvr_debug.recorders.pieces import Cut
-from rlvr_debug.recorders.ranks import digest, merged, part_of
+from rlvr_debug.recorders.keeping import Cut
+from rlvr_debug.recorders.ranks import merged, part_of
 from rlvr_debug.recorders.trl.launched import (
     Ranks,
     as_one,
@@ -31,12 +32,13 @@ from rlvr_debug.recorders.trl.launched import (
     launcher_words,
     take_launcher_words,
 )
+from rlvr_debug.recorders.trl.reward_calls import RewardWatch
+from rlvr_debug.recorders.trl.seams import Seams
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.record import Generation, MicroBatch, Record
-from rlvr_debug.replay.store import check_folder, read_part, write_record
-from tests.record_folders import change, line
-from tests.small_record import small_record
+from rlvr_debug.replay.record import Generation, MicroBatch, Record, RewardCall
+from rlvr_debug.replay.store import check_folder, digest, read_part, write_record
+from tests.small_record import change, line, small_record
 
 TRL = find_spec("trl") is not None
 SCRIPT = ROOT / "benchmarks" / "check" / "script.py"
@@ -179,6 +181,15 @@ def _rewards_of_the_first(record: Record) -> Record:
     return record
 
 
+def _together(record: Record, other: float) -> Record:
+    """Return the record of a process whose first function says that much more where it is given the rows of all."""
+    for generation in record.generations:
+        first, *rest = generation.reward_calls
+        first = replace(first, together=[value + other for value in first.returned])
+        generation.reward_calls = [first, *rest]
+    return record
+
+
 def _weights(record: Record) -> Record:
     held = [*record.processes[0].weights]
     held[2] = {**held[2], "lm_head.weight": "another"}
@@ -227,6 +238,11 @@ MISTAKES: Mapping[str, tuple[Callable[[Record, Record], list[Record]], str, str]
         "gradient",
         "multiplied by the number of processes: summed over them",
     ),
+    "a reward that is relative to a process' own rows": (
+        lambda a, b: [_together(a, 0.0), _together(b, 1.0)],
+        "rewards",
+        "depends on which rows its process has",
+    ),
     "advantages of other rows": (lambda a, b: [a, _rewards_of_the_first(b)], "advantages", ""),
 }
 
@@ -250,6 +266,24 @@ def test_equal_random_states_count_where_both_sample_the_same_rows(whole: Record
     parts = [_other(part(wide, rank), random=["one", "one"]) for rank in (0, 1)]
     found = told(merged(parts))
     assert "draws tokens with the random numbers of process 0" in found["answer"]
+
+
+def test_equal_rows_in_one_generation_are_chance_where_the_data_repeat_rows(whole: Record) -> None:
+    one = merged([part(whole, rank) for rank in (0, 1)])
+    one = replace(one, settings=replace(one.settings, data_rows=9))
+
+    def status(copied: range) -> str:
+        generations = [
+            replace(g, rows=[*g.rows[:2], *g.rows[:2]]) if number in copied else g
+            for number, g in enumerate(one.generations)
+        ]
+        answer = told(replace(one, generations=generations))
+        return str({each["segment"]: each["status"] for each in answer["segments"]}["processes"])
+
+    last = len(one.generations)
+    assert last > 1
+    assert status(range(last - 1, last)) == "agrees"
+    assert status(range(last)) == "deviates"
 
 
 def test_a_process_that_sampled_otherwise_is_found_in_the_sampling_settings() -> None:
@@ -317,8 +351,8 @@ def test_the_first_that_ended_is_named_and_not_those_that_it_took_along(tmp_path
 
 def test_a_rank_that_does_not_get_on_is_named_after_the_limit(tmp_path: Path) -> None:
     first, second = ranks(tmp_path)
-    first.beat(7, "gradients")
-    second.beat(3, "rewards")
+    first.write("beat-0", {"count": 7, "what": "gradients"})
+    second.write("beat-1", {"count": 3, "what": "rewards"})
     first.check(0, 60)
     for file in tmp_path.glob("beat-*"):
         os.utime(file, (1, 1))
@@ -326,10 +360,21 @@ def test_a_rank_that_does_not_get_on_is_named_after_the_limit(tmp_path: Path) ->
         InputError, match=r"rank 1: waits or hangs after 3 .* rewards, where another"
     ):
         first.check(0, 60)
-    second.beat(7, "gradients")
+    second.write("beat-1", {"count": 7, "what": "gradients"})
     os.utime(tmp_path / "beat-1", (1, 1))
     with pytest.raises(InputError, match="all ranks wait after 7 recorded calls"):
         first.check(0, 60)
+    wait = '  File "/lib/site-packages/torch/distributed/c10d.py", line 9 in all_gather\n'
+    own = '  File "train.py", line 3 in reward\n'
+    for others, said in (
+        (wait + own, r"all ranks wait .* gradients: rank 0 at train.py:3, rank 1 at train.py:3;"),
+        (own, r"rank 1: waits or hangs at train.py:3, after 7 .*, where the others wait;"),
+    ):
+        for number, frames in ((0, wait + own), (1, others)):
+            head = "Thread 0x1 (most recent call first):\n"
+            (tmp_path / f"stack-{number}").write_text(f"{head}{own}\n{head}{frames}")
+        with pytest.raises(InputError, match=said):
+            first.check(0, 60)
     for rank in (first, second):  # all is recorded: the check itself may take its time
         rank.part(rank.rank).mkdir()
     first.check(0, 60)
@@ -340,7 +385,7 @@ def test_all_end_with_the_status_of_the_first_which_alone_speaks(
 ) -> None:
     kept = signal.getsignal(signal.SIGTERM)
     first, second = ranks(tmp_path)
-    second._write("left-1", 0)
+    second.write("left-1", 0)
     with pytest.raises(SystemExit) as end, as_one(first):
         raise InputError("rank 1: bad")
     assert end.value.code == 2
@@ -348,7 +393,7 @@ def test_all_end_with_the_status_of_the_first_which_alone_speaks(
     assert not tmp_path.exists()
     tmp_path.mkdir()
     ranks(tmp_path)
-    first._write("said", 3)
+    first.write("said", 3)
     with pytest.raises(SystemExit) as end, as_one(second):
         raise InputError("not printed")
     assert end.value.code == 3
@@ -455,7 +500,7 @@ def test_a_healthy_script_of_two_processes_agrees(forks: Any, tmp_path: Path, se
 TRAIN = """
 import os, sys, time
 from benchmarks.check.case import TINY, plain, train
-from rlvr_debug.recorders.ranks import digest
+from rlvr_debug.replay.store import digest
 how = sys.argv[1]
 backend = sys.argv[2] if len(sys.argv) > 2 else "ddp"
 case = plain(str(TINY), "float32", 0, "out").told(max_steps=3, beta=0.04)
@@ -502,14 +547,16 @@ then = {"hangs": hang, "check": check_first, "live": check_along}.get(how, lambd
 trainer = train(case.then(then))
 if how == "live" and rank == "0":
     print("logged", [row["check/deviates"] for row in trainer.state.log_history if "check/deviates" in row])
-from rlvr_debug.recorders.pieces import local
+from rlvr_debug.recorders.keeping import local
 model = trainer.accelerator.unwrap_model(trainer.model)
 held = {name: digest(local(weight)) for name, weight in model.named_parameters()}
 import json
 open(f"weights-{rank}.json", "w").write(json.dumps(held))
 """
 
-RAISES = TRAIN[: TRAIN.index("no such data")].count("\n") + 1  # the line
+RAISES, HANGS = (  # the lines
+    TRAIN[: TRAIN.index(what)].count("\n") + 1 for what in ("no such data", "time.sleep(3600)")
+)
 
 
 def together(folder: Path, *words: str) -> tuple[int, str, str]:
@@ -616,14 +663,8 @@ def test_checks_from_within_a_script_of_two_processes_answer_once_and_change_not
             f"rank 1: train.py: ended before its steps were recorded: train.py:{RAISES}: ValueError: no such data",
         ),
         ("ends", "rank 1: train.py: ended before its steps were recorded: exit status 0"),
-        # one line, and nothing is left; the rank is to be named too
-        ("hangs", "all ranks wait after "),
-        pytest.param(
-            *("hangs", "rank 1: waits or hangs after "),
-            marks=pytest.mark.xfail(
-                strict=True, reason="a hang within a call that all ranks have begun names none yet"
-            ),
-        ),
+        # within a call that all ranks have begun
+        ("hangs", f"rank 1: waits or hangs at train.py:{HANGS}, after "),
     ],
 )
 def test_a_rank_that_ends_or_hangs_is_one_line_and_leaves_nothing_behind(
@@ -636,3 +677,38 @@ def test_a_rank_that_ends_or_hangs_is_one_line_and_leaves_nothing_behind(
     [error] = [each for each in err.splitlines() if each.startswith("error: ")]
     assert error.startswith(f"error: {said}")
     assert err.count("exitcode  : 2") == 2
+
+
+def _shortest(completions: list[str]) -> list[float]:
+    return [float(len(each) - min(map(len, completions))) for each in completions]
+
+
+def _called(rank: int, folder: Path, found: dict[int, RewardCall]) -> None:
+    watch = RewardWatch(Seams(), again=True, ranks=Ranks(rank, 2, folder))
+    (function,) = watch.watched([_shortest], lambda: None)
+    function(completions=[["a", "bbb"], ["cc", "dddd", "eeeee"]][rank])
+    generation = replace(small_record().generations[0], reward_calls=watch.calls)
+    watch.finish(replace(small_record(), generations=[generation]))
+    (found[rank],) = generation.reward_calls
+
+
+def test_a_reward_is_called_again_with_the_rows_of_all_processes(tmp_path: Path) -> None:
+    found: dict[int, RewardCall] = {}
+    threads = [Thread(target=_called, args=(rank, tmp_path, found)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [found[rank].returned for rank in (0, 1)] == [[0, 2], [0, 2, 3]]
+    assert [found[rank].together for rank in (0, 1)] == [[0, 2], [1, 3, 4]]
+
+
+def test_a_process_that_ended_is_not_waited_for(tmp_path: Path) -> None:
+    ranks = [Ranks(rank, 2, tmp_path) for rank in (0, 1)]
+    assert ranks[0].told("rewards", 1, limit=0) == []
+    ranks[1].ended("it raised")
+    assert ranks[0].told("rewards", 1) == []
+    found: dict[int, RewardCall] = {}
+    _called(0, tmp_path, found)
+    assert found[0].again == [0, 2]
+    assert found[0].together is None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from rlvr_debug.checkout import ROOT
+from tests.shared import ran
 
 pytestmark = pytest.mark.heavy
 
@@ -67,14 +67,7 @@ def test_a_checked_script_trains_the_same_weights_in_each_step(tmp_path: Path, s
     for kind, words in (("plain", ()), ("checked", ("-m", "rlvr_debug.cli", "check"))):
         place = tmp_path / kind
         command = [*words, "around.py", str(place), str(CASES / f"{name}.py"), *given]
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=tmp_path,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran([sys.executable, *command], cwd=tmp_path, env={**os.environ, **variables})
         assert place.is_file(), f"{kind}: {done.stderr[-2000:]}"
         digests.append(place.read_text(encoding="utf-8").splitlines())
     plain, checked = digests

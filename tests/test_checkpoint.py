@@ -19,12 +19,10 @@ import torch
 from rlvr_debug.causes import stages_with
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import write_jsonl
-from rlvr_debug.grpo.checkpoint import Checkpoints
-from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.settings import DiagnosticSettings, TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train_step
-from rlvr_debug.grpo.training import TrainingResult
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.grpo.training import Checkpoints, TrainingResult
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.arms import runs

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_yaml
 from rlvr_debug.replay.baseline import (
     Before,
     against,
@@ -28,7 +29,10 @@ from rlvr_debug.replay.baseline import (
 )
 from rlvr_debug.venvs import build_venv
 from tests.in_process import called
+from tests.shared import ran
 from tests.test_wheel import SCRIPT, environment, tracked
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 
@@ -56,7 +60,7 @@ def test_only_what_deviates_and_did_not_is_new() -> None:
     assert found.still == ("groups",)
     assert found.mended == ("clip",)
     assert against_text(found, Path("b.json")) == (
-        "Against b.json: deviates and did not: prompt, loss; still deviates: groups; mended: clip."
+        "Against b.json: deviates and did not: prompt, loss; still deviates: groups; fixed: clip."
     )
 
 
@@ -152,24 +156,18 @@ def test_a_known_deviation_passes_only_as_it_was(times: float, status: int, fold
     assert ("::error title=rlvr-debug check::loss: " in done.stdout) == bool(status)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[]", "expected 'segments'"),
-        ('{"ranked": []}', "found list ['ranked'], expected 'segments'"),
-        ('{"segments": [1]}', "key 'segments.0' is int 1, expected object"),
-        (
-            '{"segments": [{"segment": "loss", "status": "Deviates"}]}',
-            "key 'segments.0.status' is str 'Deviates', expected one of 'agrees', 'deviates', 'not seen'",
-        ),
-        (
-            '{"segments": [{"segment": "loss", "status": "deviates", "share": 2.0}]}',
-            "key 'segments.0.total' is missing, as an earlier version wrote it: write it anew",
-        ),
-        ('{"segments": [{"segment": "loss"}]}', "key 'segments.0.status' is missing"),
-        ("{", "expected JSON"),
-    ],
-)
+def test_a_terminal_obeys_no_name_that_a_record_has(folder: Path) -> None:
+    record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    call = record["generations"][0]["reward_calls"][0]
+    call["name"], call["returned"][0] = "\x1b]0;title\x07", 9
+    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    done = called(main, "rlvr-debug", "check", "--record", str(folder), "--annotate")
+    assert "::error title=rlvr-debug check::rewards: " in done.stdout
+    assert done.stdout.count("]0;title") > 1
+    assert all(c.isprintable() or c == "\n" for c in done.stdout)
+
+
+@pytest.mark.parametrize(("text", "said"), CASES["a baseline that is none is one line"])
 def test_a_baseline_that_is_none_is_one_line(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     path.write_text(text, encoding="utf-8")
@@ -199,18 +197,13 @@ def step_of_action(
         for name, value in step["env"].items()
     }
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return subprocess.run(
+    return ran(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
         cwd=repository,
         env={**kept, "OMP_NUM_THREADS": "1", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
     )
 
 
-@pytest.mark.heavy
 @pytest.mark.releases
 def test_a_change_that_breaks_the_trainer_fails_with_a_line_and_an_annotation(
     tmp_path: Path,
@@ -262,13 +255,9 @@ def test_a_change_that_breaks_the_trainer_fails_with_a_line_and_an_annotation(
     known = step_of_action(repository, action, {**given, "baseline": "rlvr-debug-baseline.json"})
     assert known.returncode == 0, known.stderr
     assert "still deviates: loss" in known.stdout
-    installed = subprocess.run(
-        [str(programs / "rlvr-debug"), "check", "--baseline", "rlvr-debug-baseline.json", "--annotate",
-         "train.py", "--smoke"], cwd=repository, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    installed = ran([str(programs / "rlvr-debug"), "check", "--baseline", "rlvr-debug-baseline.json", "--annotate",
+         "train.py", "--smoke"], cwd=repository)  # fmt: skip
     assert installed.returncode == 0, installed.stderr
     # it leaves the repository's own files alone
-    status = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=repository, capture_output=True, text=True, check=True
-    )
+    status = ran(["git", "status", "--porcelain"], cwd=repository, check=True)
     assert set(status.stdout.split()) == {"??", "found/", "rlvr-debug-baseline.json"}

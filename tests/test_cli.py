@@ -24,6 +24,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import app, main
 from rlvr_debug.files import write_text
 from tests.in_process import called
+from tests.shared import ran
 from tests.test_workflow import (
     ARMS,
     MINI,
@@ -45,10 +46,8 @@ COMMANDS = (
         "plan",
         "status",
         "report",
-        "compare",
-        "history",
     ),
-    *("plots", "new-hypothesis", "diagnose", "track", "prune", "unlock", "clean"),
+    *("new-hypothesis", "diagnose", "track", "prune", "unlock", "clean"),
 )
 LOG = ROOT / "tests" / "logs" / "dead-groups"
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
@@ -62,15 +61,7 @@ def call(
     *words: str, root: Path = ROOT, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "100", **(environment or {})}
-    return subprocess.run(
-        command(*words),
-        cwd=root,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    return ran(command(*words), cwd=root, env=variables)
 
 
 def test_the_installed_command_is_this_one() -> None:
@@ -93,14 +84,13 @@ def test_help_has_examples_that_are_commands_with_options_that_there_are(name: s
     ("words", "said"),
     [
         (["plan", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory, expected parameters in YAML"),
-        (["plan", "--cores", "none"], "error: --cores: found 'none', expected all or a number from 1"),
-        (["run", "studies/smoke.yaml"], "error: run: found 'studies/smoke.yaml', expected it after -- if it is "),
-        (["run", "--cores", "none"], "error: --cores: found 'none', expected all or a number from 1"),
+        (["plan", "--cores", "none"], "error: --cores: found 'none', expected all or a number of at least 1"),
+        (["run", "studies/smoke.yaml"], "error: run: unknown argument 'studies/smoke.yaml'; put Snakemake's "),
+        (["run", "--cores", "none"], "error: --cores: found 'none', expected all or a number of at least 1"),
         (["check-case", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory"),
         (["status", "--watch", "--json"], "error: --watch: found with --json, expected one of the two"),
         (["run", "--profile", "none"], "error: profile 'none': expected default, gpu, slurm, "),
-        (["status", "--overlay", "params.yaml"], "error: params.yaml: key 'study' is 'default' as in "),
-        (["compare", "no-such-revision"], "error: "),
+        (["status", "--overlay", "params.yaml"], "error: params.yaml: key 'study' is 'default', the name in "),
         (["new-hypothesis", "Learning Rate"], "error: slug is 'Learning Rate', expected words of a to z"),
         (["new-hypothesis", "kl-penalty"], "error: "),
         (["new-hypothesis", "x", "--kind", "effect"], "error: --kind: found 'effect', expected cause or localiser"),
@@ -117,7 +107,7 @@ def test_bad_input_is_one_line_and_status_2(words: list[str], said: str) -> None
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [["rum"], ["run", "--overlya"], ["diagnose"], ["compare"]])
+@pytest.mark.parametrize("words", [["rum"], ["run", "--overlya"], ["diagnose"]])
 def test_a_misspelt_command_or_option_is_told(words: list[str]) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
@@ -129,29 +119,8 @@ def test_a_misspelt_command_or_option_is_told(words: list[str]) -> None:
 
 def test_whoever_reads_only_the_beginning_is_not_told_of_a_broken_pipe() -> None:
     words = " ".join(command("diagnose", str(LOG), "--json"))
-    done = subprocess.run(
-        ["bash", "-c", f"{words} | head -1"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = ran(["bash", "-c", f"{words} | head -1"], cwd=ROOT, check=True)
     assert (done.stdout, done.stderr) == ("{\n", "")
-
-
-def test_comparing_a_revision_with_itself_is_a_line_or_json_without_differences(
-    tmp_path: Path,
-) -> None:
-    out = tmp_path / "curves.svg"
-    words = ("rlvr-debug", "compare", "HEAD", "HEAD", "--out", str(out))
-    said = called(main, *words)
-    assert said.stdout == "HEAD and HEAD have the same verdicts, metrics, params and curves.\n"
-    found = json.loads(called(main, *words, "--json").stdout)
-    assert found == {
-        "old": "HEAD",
-        "new": "HEAD",
-        "chart": None,
-        "verdicts": {},
-        "metrics": {},
-        "params": {},
-    }
-    assert not out.exists()
 
 
 # --- a study that has not begun, and what files of one are said to be
@@ -234,8 +203,8 @@ def test_a_report_that_is_not_there_yet_is_one_line_with_the_command_for_it(tmp_
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
     assert line == (
-        "error: studies/never-run/results/report.html: study never-run has no report yet, expected that "
-        f"of a finished study (rlvr-debug run --overlay {overlay})"
+        "error: studies/never-run/results/report.html: study never-run has no report yet; "
+        f"finish it first (rlvr-debug run --overlay {overlay})"
     )
 
 
@@ -335,7 +304,7 @@ def test_a_study_of_which_a_run_is_missing_is_taken_to_its_report(
         (project.results / name).unlink()
     early = in_project(project, "report")
     assert early.returncode == 2
-    assert early.stderr.endswith("finished study (rlvr-debug run --overlay mini.yaml)\n")
+    assert early.stderr.endswith("finish it first (rlvr-debug run --overlay mini.yaml)\n")
 
     found_again = in_project(project, "check-case", "--json", "--cores", "2")
     assert found_again.returncode == 0, found_again.stderr

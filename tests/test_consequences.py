@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr_debug.files import read_yaml
 from rlvr_debug.replay.answer import answer_of, status_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.consequences import CONSEQUENCES
 from rlvr_debug.replay.consequences import measured as all_measured
-from rlvr_debug.replay.consequences.base import Consequence
 from rlvr_debug.replay.declared import Own
+from rlvr_debug.replay.finding import Consequence
 from rlvr_debug.replay.record import (
     Batch,
     Call,
@@ -24,9 +26,13 @@ from rlvr_debug.replay.record import (
     MicroBatch,
     ParameterGroup,
     Record,
+    RewardCall,
     Update,
 )
 from rlvr_debug.replay.settings import Sampling, Settings
+from tests.small_record import small_record
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 EOS, PAD, WORD = 1, 0, 7
 
@@ -95,9 +101,79 @@ def trained(of: Record, rate: float = 1e-6, moved: float = 0.5) -> None:
 LEARNED = [[0.0, 1.0, 0.0, 1.0]] * 4
 
 
+class Template:
+    """A tokenizer whose template has a header for the assistant, as that of ChatML."""
+
+    begin, end = "<start>{}|", "<end>"
+    adds = True
+
+    def apply_chat_template(
+        self, messages: Any, *, add_generation_prompt: bool, **_: Any
+    ) -> list[int]:
+        text = "".join(self.begin.format(m["role"]) + m["content"] + self.end for m in messages)
+        asked = add_generation_prompt and self.adds
+        return [*map(ord, text + self.begin.format("assistant") * asked)]
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+class Bare(Template):
+    adds = False
+
+
+class Instructed(Bare):
+    """A template without a header, as that of Mistral: the user's turn ends where the assistant's begins."""
+
+    begin = ""
+
+
+@pytest.mark.parametrize(("kind", "passed"), [(Template, True), (Bare, False), (Instructed, None)])
+def test_prompts_without_the_assistant_s_header_are_told(kind: Any, passed: bool | None) -> None:
+    made = record(LEARNED)
+    made.tokenizer = kind()
+    asked = [{"role": "user", "content": "1 + 1?"}]
+    ids = made.tokenizer.apply_chat_template(asked, add_generation_prompt=True)
+    [only] = made.generations
+    only.calls[0] = replace(only.calls[0], prompts=[ids] * len(only.calls[0].prompts))
+    told = [each.passed for each in all_measured(made)[0] if each.name == "header"]
+    assert told == [] if passed is None else [passed]
+
+
+@pytest.mark.parametrize(("high", "passed"), [(0.28, False), (1.0, True), (5.0, True)])
+def test_a_cap_of_the_ratio_itself_that_is_below_1_is_told(high: float, passed: bool) -> None:
+    made = record(LEARNED, loss_type="cispo", epsilon_high=high)
+    trained(made)
+    for micro in made.updates[0].micro_batches:
+        assert micro.logprobs is not None
+        micro.given = replace(micro.given, old=micro.logprobs * (1 + 1e-6))
+    one = found(made, "cap")
+    assert (one.passed, one.measured["share"]) == (passed, float(not passed))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_rows_that_are_masked_as_truncated_though_no_limit_cut_them_are_told(ended: bool) -> None:
+    made = record(LEARNED, cut_at=8, mask_truncated_completions=True)
+    [only] = made.generations
+    assert only.batch is not None
+    outputs = [[WORD, WORD, *([EOS] if ended else [])] for _ in only.rows[2:]]
+    cut = [[WORD] * 8] * 2  # rightly masked
+    only.calls[0] = replace(only.calls[0], outputs=cut + outputs)
+    mask = only.batch.loss_mask.clone()
+    mask[: 2 if ended else None] = False
+    only.batch = replace(only.batch, loss_mask=mask)
+    one = found(made, "limits")
+    assert one.measured["share_of_shorter_rows_masked"] == float(not ended)
+    assert ("masked as truncated" in one.said) is not ended
+
+
 def test_what_is_ordinary_is_within_every_bound() -> None:
-    ordinary = record(LEARNED, kl_beta=0.04, warmup_steps=2, total_steps=50)
+    told: dict[str, Any] = {"loss_type": "cispo", "epsilon_high": 5.0}
+    ordinary = record(LEARNED, kl_beta=0.04, warmup_steps=2, total_steps=50, **told)
+    ordinary.tokenizer = Template()
     [only] = ordinary.generations
+    values = [value for group in LEARNED for value in group]
+    only.reward_calls = [RewardCall("exact", 0, {}, values, values)]
     assert only.batch is not None
     ones = torch.ones_like(only.batch.completion_ids).float()
     only.batch = replace(only.batch, old=-ones, sampler=-ones, importance_weights=ones)
@@ -160,6 +236,22 @@ def test_the_scale_of_rewards_does_not_matter(scale: float, shift: float) -> Non
         assert found(record(plain), name).passed == found(record(other), name).passed
 
 
+@pytest.mark.parametrize(("noise", "passed"), [(0.0, True), (0.9, True), (1.1, False)])
+def test_noise_is_out_of_bound_where_it_is_more_than_half_of_the_variance_within_groups(
+    noise: float, passed: bool
+) -> None:
+    """Two calls that differ by twice a number each have that number, times the root of 2, as their noise."""
+    values = [-1.0, 1.0, -1.0, 1.0]  # their variance is 4/3: of the noise it may be 2/3
+    made = record([values, values])
+    off = noise * (4 / 3) ** 0.5
+    again = [v + off * (1 if n % 2 else -1) for n, v in enumerate(values * 2)]
+    made.generations[0].reward_calls = [RewardCall("judge", 0, {}, values * 2, again)]
+    one = found(made, "noise of rewards")
+    assert one.passed is passed
+    assert one.measured["noise"] == pytest.approx(noise * (2 / 3) ** 0.5)
+    assert one.measured["std_within_groups"] == pytest.approx((4 / 3) ** 0.5)
+
+
 def test_groups_of_nearly_equal_rewards_are_weighed_by_their_advantages() -> None:
     rewards = [[0.0, 1.0, 0.0, 1.0], *[[0.50, 0.51, 0.50, 0.51]] * 3]
     plain = record(rewards)
@@ -177,17 +269,7 @@ def test_groups_of_nearly_equal_rewards_are_weighed_by_their_advantages() -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("told", "passed"),
-    [
-        ({"kl_estimator": "k3"}, True),
-        ({"kl_estimator": "k2"}, True),
-        ({"kl_estimator": "k1"}, False),
-        ({"kl_estimator": "k1", "use_bias_correction_kl": True}, True),
-        ({"kl_estimator": "k1", "kl_place": "reward"}, True),
-        ({"kl_estimator": "k3", "kl_place": "reward"}, False),
-    ],
-)
+@pytest.mark.parametrize(("told", "passed"), CASES["a kl term that holds nothing is out of bound"])
 def test_a_kl_term_that_holds_nothing_is_out_of_bound(told: dict[str, Any], passed: bool) -> None:
     """arXiv 2506.09477: which estimators have the KL's gradient, and where."""
     kl = found(record(LEARNED, kl_beta=0.04, **told), "KL's gradient")
@@ -235,20 +317,7 @@ def corrected(weights: list[list[float]], gap: float, lengths: list[int]) -> Rec
 
 @pytest.mark.parametrize(
     ("weights", "gap", "lengths", "said"),
-    [
-        ([[1.0], [1.0], [1.0], [1.0]], 0.01, [2, 2, 8, 8], ""),
-        ([[1.0], [1.0], [1.0], [1.0]], 0.06, [2, 2, 8, 8], "differ by 0.06 nats a token"),
-        ([[0.01], [0.01], [0.01], [9.0]], 0.01, [2, 2, 2, 2], "leaves 25% of the effective sample"),
-        ([[1.0], [1.0], [1.0], [0.0]], 0.01, [2, 2, 2, 2], "masks 25% of its weights"),
-        (
-            [[1.0], [0.99], [0.5], [0.51]],
-            0.01,
-            [2, 2, 8, 8],
-            "longer replies 0.51 times the weight",
-        ),
-        # by chance, of two of each
-        ([[1.2], [0.8], [1.4], [0.3]], 0.01, [2, 2, 8, 8], ""),
-    ],
+    CASES["what a correction for the sampler costs is measured"],
 )
 def test_what_a_correction_for_the_sampler_costs_is_measured(
     weights: list[list[float]], gap: float, lengths: list[int], said: str
@@ -351,18 +420,7 @@ def test_a_kl_term_that_is_most_of_the_gradient_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "name", "value", "read"),
-    [
-        ("dapo", "delta", 1.5, True),
-        ("cispo", "delta", 1.5, False),
-        ("gmpo", "entropy_coef", 0.5, False),
-        ("dr_grpo", "epsilon_high", 0.28, True),
-        ("cispo", "epsilon_high", 0.21, True),
-        ("sapo", "sapo_temperature_pos", 0.5, True),
-        ("dapo", "sapo_temperature_pos", 0.5, False),
-        ("dapo", "importance_sampling_level", "sequence", True),
-        ("gmpo", "importance_sampling_level", "sequence", False),
-    ],
+    ("loss", "name", "value", "read"), CASES["a setting that the loss does not read is said"]
 )
 def test_a_setting_that_the_loss_does_not_read_is_said(
     loss: str, name: str, value: Any, read: bool
@@ -374,6 +432,16 @@ def test_a_setting_that_the_loss_does_not_read_is_said(
     one = found(made, "settings without effect")
     assert one.passed is read
     assert read or f"`{name}` ({value}) set, and without effect" in one.said
+
+
+def test_the_first_prompt_is_in_its_template_and_ids_that_are_none_break_no_answer() -> None:
+    of = small_record()
+    whole = "<|im_start|>user\nWhat is 0 plus 1?<|im_end|>\n<|im_start|>assistant\n"
+    assert answer_of(of, check(of))["prompt"] == whole
+    batch = of.generations[0].batch
+    assert batch is not None
+    batch.prompt_ids[0, -1] = -5
+    assert answer_of(of, check(of))["prompt"] is None
 
 
 def test_a_consequence_whose_code_raises_is_a_note_and_no_traceback(

@@ -20,6 +20,7 @@ from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import run_checks
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_yaml
 from rlvr_debug.logs import readers as package
 from rlvr_debug.logs.log import Log, read_log
 from rlvr_debug.logs.names import framework_of
@@ -27,7 +28,9 @@ from rlvr_debug.logs.printed import printed_rows, readers
 from rlvr_debug.logs.readers import read_rows
 from tests.in_process import called
 
-CASES = ROOT.parent / "shared" / "cases" / "logs"
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
+
+SHARED = ROOT.parent / "shared" / "cases" / "logs"
 NOISE = (
     "INFO 11-25 10:00:01 [loggers.py:111] Engine 000: Avg generation throughput: 12.5 tokens/s",
     '3: INFO:     127.0.0.1:41696 - "POST /update_named_param/ HTTP/1.1" 200 OK',
@@ -101,6 +104,14 @@ FORMS: Mapping[str, tuple[Sequence[str], str, Callable[[int, Row], str]]] = {
     ),
     "skyrl": (("reward/avg_raw_reward", "policy/policy_loss"), "trainer/global_step", _skyrl),
     "prime-rl": (("reward/all/mean", "loss/mean", "num_turns/all/mean"), "step", _prime),
+    "own loop": (
+        *(("loss", "mean_reward", "KL"), "step"),
+        lambda n, row: (
+            f"GRPO step {n}/500 | "
+            + " | ".join(f"{name}: {value:.4f}" for name, value in row.items())
+            + " | lr: 0.000003"
+        ),
+    ),
     "nemo-rl": (("loss", "reward", "mean_gen_tokens_per_sample"), "step", _nemo),
 }
 
@@ -173,7 +184,7 @@ def test_a_table_comes_back_the_same_from_within_a_text(form: str, data: st.Data
 # --- what lies in the shared folder
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared")
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
 @pytest.mark.parametrize(
     ("name", "framework", "steps", "parts"),
     [
@@ -186,7 +197,7 @@ def test_a_table_comes_back_the_same_from_within_a_text(form: str, data: st.Data
 def test_an_input_that_could_not_be_read_has_its_forty_rows(
     name: str, framework: str, steps: range, parts: list[str]
 ) -> None:
-    log = read_log(CASES / name)
+    log = read_log(SHARED / name)
     assert log.steps.index.tolist() == list(steps)
     assert log.series("reward").size == 40
     assert list(log.parts) == parts
@@ -350,36 +361,7 @@ def test_validation_of_nemo_rl_is_of_its_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        (
-            "INFO - Training parameters GRPOConfig(\nbeta=0.04,\nnum_generations=8,\nfsdp=[],\nbf16=True,\n"
-            "eval_strategy=IntervalStrategy.NO,\noutput_dir=out/x,\nfsdp_config={'min_num_params': 0},\n)",
-            {"beta": 0.04, "num_generations": 8, "bf16": True, "output_dir": "out/x"},
-        ),
-        (
-            "args: RLHFArguments(beta=0.04, model='a, b', save_strategy=<SaveStrategy.STEPS: 'steps'>, rewards=['x'])",
-            {"beta": 0.04, "model": "a, b", "save_strategy": "steps", "rewards": ["x"]},
-        ),
-        (
-            "\x1b[36m(TaskRunner pid=9)\x1b[0m {'actor_rollout_ref': {'actor': {'clip_ratio': 0.2,\n"
-            "\x1b[36m(TaskRunner pid=9)\x1b[0m                                  'optim': {'lr': 1e-06}}},\n"
-            "\x1b[36m(TaskRunner pid=9)\x1b[0m  'data': {'max_response_length': 256}}",
-            {
-                "actor_rollout_ref.actor.clip_ratio": 0.2,
-                "actor_rollout_ref.actor.optim.lr": 1e-6,
-                "data.max_response_length": 256,
-            },
-        ),
-        (
-            "+ python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\\n  +data.max_response_length=256",
-            {"algorithm.adv_estimator": "grpo", "data.max_response_length": 256},
-        ),
-        (
-            "CUDA_VISIBLE_DEVICES=0 accelerate launch --num_processes 2 train.py --beta=0 --learning-rate 1e-6 --bf16",
-            {"num_processes": 2, "beta": 0, "learning_rate": 1e-6, "bf16": True},
-        ),
-        ("  lr ............................................. 1e-06", {"lr": 1e-6}),
-    ],
+    CASES["settings that a run printed are the log s"],
     ids=["config", "one line", "verl", "Hydra", "options", "Megatron"],
 )
 def test_settings_that_a_run_printed_are_the_log_s(
@@ -424,7 +406,7 @@ def test_a_run_of_an_export_of_several_is_chosen_by_its_name(tmp_path: Path) -> 
         read_log(path, "c")
     other = tmp_path / "one.jsonl"
     other.write_text('{"step": 1, "reward": 0.5}', encoding="utf-8")
-    with pytest.raises(InputError, match=r"--run a: .* is JSON, expected an export"):
+    with pytest.raises(InputError, match=r"--run a: .* is JSON, expected a CSV export"):
         read_log(other, "a")
     done = called(main, "rlvr-debug", "diagnose", *2 * [str(path)], "--run", "a", "--run", "b")
     assert done.returncode == 0
@@ -515,6 +497,12 @@ def test_rows_between_lines_that_no_memory_holds_are_read(end: str, tmp_path: Pa
     parts = [end.join(trl([n / 100, (n + 1) / 100])) for n in range(1, 9, 2)]
     log = log_of(f"{end}{bars}{end}".join([*parts, "x" * 300_000]), tmp_path)
     assert log.series("reward").size == 8
+
+
+def test_the_line_that_is_nearest_to_a_row_is_said_by_its_number(tmp_path: Path) -> None:
+    lines = ["INFO: begun", "\r 1%\r 2%", "", "{'loss_of_nothing': 1.0}"]
+    with pytest.raises(InputError, match=r"; line 4 is nearest to "):
+        log_of("\n".join(lines), tmp_path)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])

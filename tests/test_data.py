@@ -19,9 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr_debug.data.prepare import prepare, read_rows
+from rlvr_debug.data.prepare import Splits, prepare, read_rows, separate, split
 from rlvr_debug.data.rows import Row
-from rlvr_debug.data.splits import Splits, separate, split
 from rlvr_debug.environments.gsm8k import GSM8KRow, synthetic_gsm8k
 from rlvr_debug.environments.musique.rows import (
     RELATIONS,
@@ -239,10 +238,10 @@ TOO_LONG = {
 }
 BAD_LINES = TOO_LONG | {
     **{name: (line.encode(), said) for name, (line, said) in BAD["lines"].items()},
-    "half a character": (changed_row(["paragraphs", 0, "title"], "\ud800"), "title' holds a lone"),
+    "half a character": (changed_row(["paragraphs", 0, "title"], "\ud800"), "title' has a lone"),
     "half an alias": (
         changed_row(["answer_aliases"], ["\ud800"]),
-        "'answer_aliases.0' holds a lone",
+        "'answer_aliases.0' has a lone",
     ),
     **{name: (changed_row(*change), said) for name, (*change, said) in BAD["musique"].items()},
 }

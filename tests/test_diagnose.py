@@ -15,7 +15,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.peers import hypotheses_of
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
@@ -327,13 +326,6 @@ def test_on_a_real_log_the_planted_problem_is_ranked_first_and_nothing_on_a_heal
         assert (slugs, found.unseen[0]) == ([], *RIGHT[name])
     else:
         assert slugs[0] in RIGHT[name] if RIGHT[name] else slugs == []
-
-
-def test_findings_of_other_tools_stand_for_hypotheses_that_exist() -> None:
-    text = (ROOT / "benchmarks" / "peer_findings.yaml").read_text(encoding="utf-8")
-    for findings in yaml.safe_load(text).values():
-        assert {slug for slugs in findings.values() for slug in slugs} <= set(hypothesis_names())
-    assert hypotheses_of("rlprobe", ["TRUNCATION_STARVE"]) == ("context-truncation",)
 
 
 def test_the_command_prints_text_json_and_one_line_for_bad_input(tmp_path: Path) -> None:

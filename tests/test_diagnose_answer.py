@@ -1,4 +1,4 @@
-"""What a terminal shows of a diagnosis: one screen, that says what the evidence is and what to do."""
+"""What a terminal shows of a diagnosis, the study that it writes, and what two logs differ in."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
+from rlvr_debug.causes import hypothesis_names
+from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import STANDS_OUT
+from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
 from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
 from rlvr_debug.diagnosis.report import diagnosis_text, reward_text
+from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import make_log, read_log
 from rlvr_debug.logs.structured import Rows
+from rlvr_debug.study.diagnosed import overlay_text, write_overlay, write_study
+from rlvr_debug.study.params import load_params
 from tests.in_process import called
 from tests.test_diagnose import PLANTED, REAL, RIGHT, SEEDS, healthy, log_of, rows_of
 
@@ -72,6 +78,41 @@ def test_the_reward_is_given_with_students_interval(size: int) -> None:
     assert found.ends[0].value == pytest.approx(third.mean())
     assert found.ends[0].high - found.ends[0].low == pytest.approx(high - low, rel=0.04)
     assert f"{found.ends[0].value:.3g} [" in reward_text(found)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "values", "rows"),
+    [
+        ("learning_rate", [1e-5] * 10 + [0.0] * 30, "steps 11 to 40"),
+        # cut from the start on; and less often there than later, so that all rows are spoken of
+        ("truncated", [0.6, 0.6] + [0.9] * 38, "steps 1 to 2"),
+        ("truncated", [1.0, 1.0] + [0.7] * 38, "steps 1 to 40"),
+        ("reward", [0.8] * 12 + [0.1] * 28, "steps 1 to 2 and 28 to 40"),
+        ("entropy", [2.0] * 20 + [0.05] * 20, "steps 1 to 13 and 28 to 40"),
+    ],
+)
+def test_the_rows_that_are_cited_are_those_that_are_spoken_of(
+    quantity: str, values: list[float], rows: str
+) -> None:
+    run = {"step": np.arange(1, 41), quantity: np.array(values)}
+    found = diagnose_log(log_of(rows_of({"reward": np.full(40, 0.3), **run})))
+    [said] = [r.rows for r in found.ranked if r.rows.startswith(found.log.sources[quantity])]
+    assert said.endswith(f", {rows}")
+
+
+def test_a_reward_rises_by_what_rollouts_differ_by_however_far_from_0_it_is() -> None:
+    rewards = 0.75 + np.repeat([0.0, 0.01, 0.02], 15) + 0.002 * np.sin(np.arange(45))
+    run = {"step": np.arange(45), "reward": rewards}
+    alone = diagnose_log(log_of(rows_of(run)))
+    beside = diagnose_log(log_of(rows_of({**run, "reward_std": np.full(45, 0.07)})))
+    assert (alone.learns, beside.learns) == (False, True)
+
+
+def test_a_run_that_learns_is_not_said_to_have_nothing_to_learn_from() -> None:
+    run = {"step": np.arange(40), "dead_groups": np.full(40, 0.8), "truncated": np.full(40, 0.95)}
+    learning = {**run, "reward": np.linspace(0.2, 0.9, 40)}
+    assert diagnose_log(log_of(rows_of({**run, "reward": np.full(40, 0.3)}))).ranked
+    assert diagnose_log(log_of(rows_of(learning))).ranked == ()
 
 
 def test_a_log_of_rewards_alone_names_their_parts_and_no_cause() -> None:
@@ -186,3 +227,81 @@ def test_a_run_that_learns_is_blamed_for_nothing_that_is_mild() -> None:
     assert found.ranked == ()
     assert "No cause stands out." in diagnosis_text(found)
     assert make_log("made-up", [Rows("JSONL", rows_of(healthy(0)))]).settings == {}
+
+
+# --- the study of what was ranked, and what it costs
+
+
+def test_the_cost_is_that_of_the_studys_runs_at_the_logs_own_pace(tmp_path: Path) -> None:
+    run = {**healthy(0), "truncated": np.full(40, 1.0), "seconds": np.full(40, 90.0)}
+    run["reward"] = healthy(0)["dead_groups"]  # it does not learn
+    found = diagnose_log(log_of(rows_of(run)), gpus=4)
+    assert found.timing.hours == pytest.approx(40 * 90 * 4 / 3600)
+    # case, random rewards and the repair on three seeds, the control and the case's defect alone on five
+    assert write_study(found, 1, "trl", tmp_path / "one.yaml").endswith(
+        f"a study of {19 * 4:.2g} GPU-hours (19 runs of this length)"
+    )
+    del run["seconds"]
+    untimed = diagnose_log(log_of(rows_of(run)))
+    said = write_study(untimed, 1, "trl", tmp_path / "other.yaml")
+    assert "19 runs of this length (no seconds per step are logged" in said
+
+
+@pytest.mark.parametrize("trainer", ["trl", "command"])
+@pytest.mark.parametrize("slug", hypothesis_names())
+def test_the_overlay_of_every_hypothesis_is_a_valid_study(
+    slug: str, trainer: str, tmp_path: Path
+) -> None:
+    log = log_of(rows_of({**healthy(0), "learning_rate": np.zeros(40)}))
+    params = write_overlay(overlay_text(log, [slug], trainer), tmp_path / "study.yaml")
+    assert list(params.arms) == [slug]
+    assert params.trainer == trainer
+    assert params.cases["mine"].training["learning_rate"] == 0
+
+
+def test_an_overlay_is_never_written_over_another_file(tmp_path: Path) -> None:
+    text = overlay_text(log_of(rows_of(healthy(0))), ["kl-penalty"], "trl")
+    path = tmp_path / "mine.yaml"
+    write_overlay(text, path)
+    load_params(ROOT / "params.yaml", path)
+    with pytest.raises(InputError, match=r"mine\.yaml: the file exists"):
+        write_overlay("study: other\n", path)
+    assert path.read_text(encoding="utf-8") == text
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- two logs beside each other
+
+
+def test_what_tells_two_runs_apart_is_said_in_the_order_of_time() -> None:
+    good, bad = (
+        diagnose_log(read_log(REAL / name), gpus=0) for name in ("healthy-gsm8k", "kl-blow-up")
+    )
+    found = compare(good, bad)
+    assert [each.quantity for each in found.partings][:3] == ["learning_rate", "kl", "reward"]
+    assert [each.step for each in found.partings] == sorted(each.step for each in found.partings)
+    assert found.alone[0] == ()
+    assert "kl-explodes" in [each.check.name for each in found.alone[1]]
+    text = comparison_text(found)
+    assert "Found in B alone:" in text
+    assert "Found in A alone:" not in text
+    assert "reward-collapses (from kl-runs-away): " in text
+    assert comparison_json(found)["learns"] == [True, False]
+    turned = compare(bad, good)
+    assert turned.alone == found.alone[::-1]
+    assert turned.only == found.only[::-1]
+
+
+def test_a_run_beside_itself_is_told_apart_by_nothing() -> None:
+    one = diagnose_log(read_log(REAL / "kl-blow-up"), gpus=0)
+    found = compare(one, one)
+    assert (found.partings, found.alone) == ((), ((), ()))
+    assert found.both
+    assert "No quantity that both have parts them for good." in comparison_text(found)
+
+
+def test_the_study_of_two_logs_is_refused() -> None:
+    place = str(REAL / "kl-blow-up")
+    done = called(main, "rlvr-debug", "diagnose", place, place, "--overlay-out", "x.yaml")
+    assert done.returncode == 2
+    assert "--overlay-out: found two logs" in done.stderr

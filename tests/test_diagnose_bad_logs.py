@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.compare import compare
 from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
@@ -294,19 +292,3 @@ def test_the_generator_makes_every_kind_and_both_outcomes(tmp_path: Path) -> Non
         except InputError:
             outcomes["line"] += 1
     assert min(outcomes["diagnosis"], outcomes["line"]) >= 10
-
-
-@pytest.mark.parametrize("name", ["none.csv", "args.bin", "empty.jsonl"])
-def test_the_command_ends_with_one_line_and_status_2(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name != "none.csv":
-        put(tmp_path / name, b"")
-    monkeypatch.setattr(sys, "argv", ["rlvr-debug", "diagnose", str(tmp_path / name)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"error: {tmp_path / name}")
-    assert said.err.count("\n") == 1

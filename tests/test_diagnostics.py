@@ -23,17 +23,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.causes import stages_with
-from rlvr_debug.environments.base import CALL_ERRORS, Environment, Transcript
+from rlvr_debug.environments.base import CALL_ERRORS, Transcript
 from rlvr_debug.environments.gsm8k import GSM8KRow
 from rlvr_debug.errors import InputError
-from rlvr_debug.grpo.loss import Experience, Targets
+from rlvr_debug.grpo.loss import Batch, Experience, Targets
 from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.policy import Policy, build_policy
-from rlvr_debug.grpo.sequences import Batch
+from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import build_optimizer
+from rlvr_debug.grpo.trainer import accumulate, build_optimizer
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState
-from rlvr_debug.grpo.update import accumulate
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.structured import Rows
 from rlvr_debug.metrics.logprobs import TINY_STD, gradient_metrics, loss_terms
@@ -48,22 +47,10 @@ from rlvr_debug.metrics.rollouts import (
     roles,
     token_metrics,
 )
-from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.metrics.weights import change_metrics, expected_change, lora_norm, weight_change
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment
-from tests.small import AGGREGATIONS, LEVELS, SETTINGS, Train, small_environment, small_training
-
-
-@pytest.fixture(scope="module")
-def environment() -> Environment:
-    return small_environment()
-
-
-@pytest.fixture(scope="module")
-def trained(chat: Chat, talkative: Callable[[int], Any]) -> Train:
-    return small_training(chat, talkative)
-
+from tests.small import AGGREGATIONS, LEVELS, SETTINGS, Train
 
 # --- rewards
 

@@ -13,6 +13,7 @@ import pytest
 
 from rlvr_debug.study import jobs
 from rlvr_debug.study.jobs import code_digest, code_of
+from tests.shared import ran
 from tests.test_workflow import ROOT, Project, copy_finished, finished_mini
 
 # --- closures of a package that is made up
@@ -208,14 +209,10 @@ def test_a_job_is_stale_by_exactly_the_modules_that_it_runs(
     watched = tmp_path / "watched"
     words = JOBS[name].replace("OUT", str(tmp_path / "out")).split()
     path = os.pathsep.join([mini.environment["PYTHONPATH"], str(ROOT / "tests" / "watched")])
-    done = subprocess.run(
+    done = ran(
         [sys.executable, str(mini.root / "scripts" / f"{name}.py"), *words],
         cwd=mini.study,
         env={**mini.environment, "PYTHONPATH": path, "WATCHED": str(watched)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     used = {os.path.realpath(file) for file in watched.read_text().splitlines()}

@@ -130,7 +130,7 @@ TREES = [
 TREES += ["scripts", "src", "studies", "tests", "workflow"]
 # of what is not this project, or is there only once something was run or added
 NOT_OURS = re.compile(
-    r"envs/environment\.py|verifiers/(?:trainers|envs|utils)/\w+\.py|metrics/answer\.py|results/(?:runs|data|server|plots|model|report\.html|compare\.svg|audit/reverse|tables/verifiers\.csv).*"
+    r"envs/environment\.py|verifiers/(?:trainers|envs|utils)/\w+\.py|metrics/answer\.py|results/(?:runs|data|server|model|report\.html|audit/reverse|tables/verifiers\.csv).*"
     r"|studies/(?:<name>|smoke|mine)/.*|benchmarks/faults/work/"
     r"|src/rlvr_debug/(?:causes/learning_rate/.*|environments/reverse/?|trainers/mine/.*)|rlvr_debug_reverse\.py"
 )
@@ -277,7 +277,7 @@ def test_the_tests_and_lines_of_ci_that_run_commands_are_there() -> None:
         pytest.param(body, id=f"{name} {number}")
         for name, page in pages().items()
         for number, (language, body) in enumerate(BLOCK.findall(page))
-        # its cause, environment or trainer is added first, below and in test_workflow_trainers.py; a folder's cases
+        # its cause, environment or trainer is added first, below and in test_workflow_looks.py; a folder's cases
         # are no overlay (test_folder_of_faults.py)
         if language == "yaml"
         and not any(

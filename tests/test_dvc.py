@@ -465,6 +465,6 @@ def test_an_overlay_that_git_cannot_keep_is_one_line(
     with pytest.raises(InputError, match=r"other\.yaml: No such file"):
         track(path, root=fresh.root)
     path.write_text(yaml.safe_dump(OVERLAY), encoding="utf-8")
-    with pytest.raises(InputError, match=r"other\.yaml: not in .*, expected an overlay that git"):
+    with pytest.raises(InputError, match=r"other\.yaml: is outside .*; move it there, so that git"):
         track(path, root=fresh.root)
     assert not (fresh.root / "studies").exists()

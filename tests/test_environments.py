@@ -294,7 +294,7 @@ def test_every_real_solution_earns_its_reward_in_either_form_and_another_number_
 def test_a_task_without_the_policies_of_the_audit_is_an_error(name: str) -> None:
     task = task_of("gsm8k")
     others = {key: policy for key, policy in task.policies.items() if key != name}
-    said = f"GSM8KRow: policies has no '{name}', expected oracle and spoiler beside others, found "
+    said = f"GSM8KRow: policies has no '{name}', it needs oracle and spoiler, found "
     with pytest.raises(InputError, match=re.escape(said)):
         replace(task, policies=others)
     with pytest.raises(InputError, match="found none"):

@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from lab.exact_kl import kl_gradient, random_policies, term_gradient
-from lab.kl import (
+from lab.exact_kl import (
     direction_report,
     directions,
     importance_sampling_report,
     kl,
+    kl_gradient,
+    random_policies,
+    term_gradient,
     terms,
 )
 from rlvr_debug.checkout import ROOT

@@ -20,12 +20,14 @@ from rlvr_debug import causes
 from rlvr_debug.causes import check, hypothesis_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
-from rlvr_debug.files import read_table
+from rlvr_debug.files import read_table, read_yaml
 from rlvr_debug.report.charts import study_charts
 from rlvr_debug.study.params import load_params
 from tests.copies import call
 from tests.in_process import called
 from tests.pages import BLOCK
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 
 def section(title: str) -> str:
@@ -49,12 +51,6 @@ def skipped(copied: Path) -> Path:
     assert done.returncode == 0, done.stdout
     assert changed(copied) == {"src/rlvr_debug/causes/skipped_steps/"}
     return copied
-
-
-def test_a_cause_is_one_folder_with_the_files_that_the_page_lists() -> None:
-    listed = re.findall(r"^\| `(\w+\.\w+)` \|", section("A cause"), re.MULTILINE)
-    there = (ROOT / "examples/skipped_steps").glob("*.*")
-    assert sorted(listed) == sorted(path.name for path in there)
 
 
 def test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant(copied: Path) -> None:
@@ -147,46 +143,7 @@ def with_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("claim:", "clam:", "unknown key 'clam': did you mean 'claim'?"),
-        (
-            "kind: cause",
-            "kind: guess",
-            "key 'kind' is str 'guess', expected one of 'cause' or 'localiser'",
-        ),
-        ("swap: [optimizer_step]", "swop: [sync]", "unknown key 'arms.every-step.swop'"),
-        ("name: steps-skipped", "name: no-such", "key 'log_checks.no-such' has no function"),
-        (
-            "alternatives: [optimizer-no-op, gradient-explosion]",
-            "alternatives: [opt",
-            "expected YAML, found: ",
-        ),
-        (
-            "{share:.0%}",
-            "{shar:.0%}",
-            "says 'shar', expected share, rest",
-        ),
-        (
-            "    order: 45",
-            "    order: 45\n    fewest: {completions: 4}",
-            "key 'log_checks.steps-skipped.fewest' names 'completions': did you mean",
-        ),
-        ("[optimizer-no-op,", "[optimiser-no-op,", "key 'alternatives' names 'optimiser-no-op'"),
-        ("[optimizer_step]", "[optimiser_step]", "key 'arms.every-step.swap' names 'optimiser_"),
-        ("{max_grad_norm:", "{max_grad:", "key 'arms.clip-tenfold.training' names 'max_grad'"),
-        (
-            "{times: 10}",
-            "{tims: 10}",
-            "unknown key 'arms.clip-tenfold.training.max_grad_norm.tims'",
-        ),
-        ("[[weights_moved]]", "[[weight_moved]]", "key 'log_checks.steps-skipped.needs' names 'we"),
-        (
-            "order: 45",
-            "order: late",
-            "key 'log_checks.steps-skipped.order' is str 'late', expected integer",
-        ),
-    ],
+    ("old", "new", "said"), CASES["a mistake in a new cause is one line that names file and key"]
 )
 def test_a_mistake_in_a_new_cause_is_one_line_that_names_file_and_key(
     old: str, new: str, said: str, with_skipped: Path, tmp_path: Path
@@ -216,12 +173,7 @@ def test_a_new_hypothesis_is_written_with_all_that_one_says(copied: Path) -> Non
     assert call(f'python -c "{listed}"', copied).stdout == "TODO\n"
     again = call("rlvr-debug new-hypothesis my-cause", copied)
     assert again.returncode == 2
-    assert "stands there already" in again.stdout
-
-
-def test_the_shipped_causes_are_those_of_the_page_of_hypotheses() -> None:
-    page = (ROOT / "docs" / "hypotheses.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^### ([a-z-]+)$", page, re.M)) == set(hypothesis_names())
+    assert "exists; choose another name" in again.stdout
 
 
 # --- an environment
@@ -233,11 +185,6 @@ def reverse(copied: Path) -> Path:
     assert done.returncode == 0, done.stdout
     assert changed(copied) == {"src/rlvr_debug/environments/reverse/"}
     return copied
-
-
-def test_an_environment_is_one_folder_with_the_files_that_the_page_lists() -> None:
-    listed = re.findall(r"^\| `(\w+\.\w+)` \|", section("An environment"), re.MULTILINE)
-    assert sorted(listed) == sorted(path.name for path in (ROOT / "examples/reverse").glob("*.*"))
 
 
 def overlay_of(copied: Path) -> str:
@@ -296,17 +243,7 @@ def test_a_new_environment_is_a_taskset_of_verifiers_by_the_module_that_the_page
 
 
 @pytest.mark.parametrize(
-    ("overlay", "said"),
-    [
-        (
-            {"environment": "revers"},
-            "expected one of 'calculator', 'gsm8k', 'musique' or 'reverse'",
-        ),
-        (
-            {"environments": {"reverse": {"max_new_token": 1}}},
-            "unknown key 'environments.reverse.max_new_token': did you mean 'max_new_tokens'?",
-        ),
-    ],
+    ("overlay", "said"), CASES["what a new environment does not take is refused in one line"]
 )
 def test_what_a_new_environment_does_not_take_is_refused_in_one_line(
     overlay: dict[str, Any], said: str, copied: Path
@@ -381,3 +318,19 @@ def test_a_study_of_a_new_environment_and_a_new_cause_ends_with_a_report_of_both
     page = (results / "report.html").read_text(encoding="utf-8")
     assert 'id="skipped-steps"' in page
     assert "The optimizer leaves out steps" in page
+
+
+def test_a_cause_is_one_folder_with_the_files_that_the_page_lists() -> None:
+    listed = re.findall(r"^\| `(\w+\.\w+)` \|", section("A cause"), re.MULTILINE)
+    there = (ROOT / "examples/skipped_steps").glob("*.*")
+    assert sorted(listed) == sorted(path.name for path in there)
+
+
+def test_the_shipped_causes_are_those_of_the_page_of_hypotheses() -> None:
+    page = (ROOT / "docs" / "hypotheses.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^### ([a-z-]+)$", page, re.M)) == set(hypothesis_names())
+
+
+def test_an_environment_is_one_folder_with_the_files_that_the_page_lists() -> None:
+    listed = re.findall(r"^\| `(\w+\.\w+)` \|", section("An environment"), re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "examples/reverse").glob("*.*"))

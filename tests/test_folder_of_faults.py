@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import pytest
 from benchmarks.faults import case as cases_module
 from benchmarks.faults import jobs, planted
 from benchmarks.faults.case import Case, Task, load_cases, parts_of, readable_cases, told
-from benchmarks.faults.located import located
+from benchmarks.faults.located import parts_found
 from benchmarks.faults.places import place_row
 from benchmarks.faults.study import CASE, Outcome, choose, judge, part_arms
 from rlvr_debug.checkout import ROOT
@@ -26,6 +24,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.grpo.settings import STAGES
 from tests.check_answer import case_answer
+from tests.shared import ran
 from tests.test_benchmark import HIGH, LOW, RUNS, outcomes
 
 MODULE = """
@@ -63,16 +62,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("turned_round", "raises", "nowhere"):
         monkeypatch.delitem(sys.modules, f"{planted.__name__}.{name}", raising=False)
     return tmp_path
-
-
-@contextmanager
-def folder_of(path: Path) -> Iterator[Path]:
-    """The modules of that folder are found while this lasts."""
-    planted.__path__.insert(0, str(path))
-    try:
-        yield path
-    finally:
-        planted.__path__.remove(str(path))
 
 
 def test_what_does_not_load_is_one_line_each_and_the_others_are_there(folder: Path) -> None:
@@ -203,26 +192,28 @@ def snakemake(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command += ["--config", f"folder={folder}", *seeds, "--cores", "2", *words]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     (folder / "work").mkdir(exist_ok=True)
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return ran(command, env=environment)
 
 
-@pytest.mark.heavy
-def test_a_folder_is_planned_with_a_line_for_what_does_not_load(folder: Path) -> None:
-    done = snakemake(folder, "--dry-run", "--quiet", "rules")
-    assert done.returncode == 0, done.stderr
-    assert len([line for line in done.stderr.splitlines() if "does not load" in line]) == 8
+REWRITTEN = """
+STAGE = "loss_mask"
+
+def implementation(sampled, real):
+    return ~(~sampled | ~real)
+"""
 
 
 @pytest.mark.heavy
 def test_a_stage_written_anew_changes_nothing_and_a_changed_setting_does(
-    monkeypatch: pytest.MonkeyPatch,
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = {"prompts_per_step": 4, "steps": 2}
     monkeypatch.setitem(cases_module.SETTINGS, "gsm8k", short)
-    with folder_of(ROOT / "benchmarks" / "faults" / "rewritten") as path:
-        cases = load_cases(path / "cases.yaml")
-        assert located(cases["all-masks"]).found == ""
-        assert located(cases["no-scaling"]).found == "training.scale_rewards"
+    (folder / "mask_by_logic.py").write_text(REWRITTEN, encoding="utf-8")
+    rewritten = Case("x", "healthy", (), "x", Task("gsm8k"), ("mask-by-logic",))
+    assert parts_found(told(rewritten, CASE))[0] == []
+    unscaled = replace(HEALTHY, training={"scale_rewards": "none"})
+    assert parts_found(told(unscaled, CASE))[0] == ["training.scale_rewards"]
 
 
 @pytest.mark.heavy

@@ -17,30 +17,18 @@ from lab.model.warmup import predicting_only
 from rlvr_debug.causes import stage_of, stages_with, variant_names
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.loss import Targets, policy_loss
+from rlvr_debug.grpo.loss import Batch, Targets, build_batch, policy_loss
 from rlvr_debug.grpo.objective import Totals, advantages
-from rlvr_debug.grpo.sequences import Batch, build_batch
-from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import TrainingResult
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
-from tests.small import AGGREGATIONS, ROWS, SETTINGS, Train, small_environment, small_training
+from tests.small import AGGREGATIONS, ROWS, SETTINGS, Train
 
 RandomModel = Callable[..., Any]
 Talkative = Callable[[int], Any]
 VOCABULARY = 40
-
-
-@pytest.fixture(scope="module")
-def environment() -> Environment:
-    return small_environment()
-
-
-@pytest.fixture(scope="module")
-def trained(chat: Chat, talkative: Talkative) -> Train:
-    return small_training(chat, talkative)
 
 
 @pytest.fixture(scope="module")
@@ -231,10 +219,6 @@ def test_rows_of_a_batch_are_cut_to_their_longest(
 
 def implementations(stages: Stages) -> dict[str, Any]:
     return {field.name: getattr(stages, field.name) for field in fields(stages)}
-
-
-def test_the_stages_that_have_names_are_those_that_can_be_swapped() -> None:
-    assert tuple(field.name for field in fields(Stages)) == STAGES
 
 
 @pytest.mark.parametrize("fault", variant_names())

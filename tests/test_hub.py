@@ -20,7 +20,8 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, read_yaml
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import own_rows
-from tests.study_file import changed, study_file
+from tests.shared import ran
+from tests.study_file import changed, overlaid, refused, study_file
 
 PARAMS = load_params(ROOT / "params.yaml")
 BAD_SELECTIONS = read_yaml(Path(__file__).with_name("bad_rows.yaml"))["selections"]
@@ -228,13 +229,10 @@ def run_script(datasets: str, out: Path, **environment: str) -> subprocess.Compl
     settings = {"source": "hub", "datasets": datasets, "heldout": 5, "seed": 0}
     study = study_file(out.parent, changed(PARAMS, data={"gsm8k": settings}))
     arguments = ["--environment", "gsm8k", "--study", str(study), "--out", str(out)]
-    return subprocess.run(
+    return ran(
         [sys.executable, "scripts/prepare_data.py", *arguments],
         cwd=ROOT,
         env={**os.environ, "HF_HOME": str(out.parent / "home"), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
@@ -266,13 +264,8 @@ def test_the_script_loads_a_dataset_without_a_word(folder: Path, tmp_path: Path)
 
 
 def test_a_study_with_source_hub_needs_datasets(tmp_path: Path) -> None:
-    overlay = tmp_path / "overlay.yaml"
-    overlay.write_text("study: hub\ndata: {gsm8k: {source: hub}}\n")
-    with pytest.raises(InputError, match=r"key 'data\.gsm8k\.datasets' is missing"):
-        load_params(ROOT / "params.yaml", overlay)
-    overlay.write_text(
-        "study: hub\ndata: {gsm8k: {source: hub, datasets: 'openai/gsm8k,main,train[:500]',"
-        " heldout_datasets: 'openai/gsm8k,main,test[:100]'}}\n"
-    )
-    settings = load_params(ROOT / "params.yaml", overlay).data_settings("gsm8k")
+    said = refused(tmp_path, data={"gsm8k": {"source": "hub"}})
+    assert said.startswith("key 'data.gsm8k.datasets' is missing")
+    names = {"datasets": "openai/gsm8k,main,train[:500]", "heldout_datasets": "openai/gsm8k,,test"}
+    settings = overlaid(tmp_path, data={"gsm8k": {"source": "hub", **names}}).data_settings("gsm8k")
     assert settings["datasets"] == "openai/gsm8k,main,train[:500]"

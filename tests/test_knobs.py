@@ -1,4 +1,4 @@
-"""What a cause's folder says of a segment's knobs: a mistake of its author's is a line, and the check goes on."""
+"""Variants of causes: a knob that is none, and what a check says of a mechanism by their names."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from rlvr_debug.causes import file_of, hypothesis_names
 from rlvr_debug.cli import main
+from rlvr_debug.errors import InputError
 from rlvr_debug.replay import variants
+from rlvr_debug.replay.answer import mechanism_of
 from rlvr_debug.replay.finding import FAILED, NotSeen
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.variants import check_names
+from tests.check_answer import CAUSES, case_answer
 from tests.in_process import called
-from tests.record_folders import change
+from tests.small_record import change
 
 Causes = Callable[..., Path]
 
@@ -110,7 +116,7 @@ def test_what_a_reference_raises_is_said_with_its_line_and_that_of_the_variant(
     note = segments["loss"]["note"]
     assert (done.returncode, segments["loss"]["status"]) == (2, FAILED)
     assert note.startswith(f"{path.parents[1]}/{first.cause}/replay.yaml:")
-    assert f": '{first.name}': " in note
+    assert f": '{first.name}' failed: " in note
     assert re.search(r"segments/loss\.py:\d+: ZeroDivisionError: by nothing$", note)
     assert segments["gradient"]["status"] == "agrees"
 
@@ -134,3 +140,99 @@ def _values(kind: Any) -> list[Any]:
     schema = TypeAdapter(kind).json_schema()
     listed = [each.get("enum", [each.get("const")]) for each in (schema, *schema.get("anyOf", ()))]
     return [value for values in listed for value in values if value]
+
+
+# --- mechanisms
+
+
+def changed(answer: dict[str, Any], segment: str, **told: Any) -> dict[str, Any]:
+    segments = [{**s, **told} if s["segment"] == segment else s for s in answer["segments"]]
+    return {**answer, "segments": segments}
+
+
+@given(st.sets(st.sampled_from(CAUSES)))
+def test_a_mechanism_is_there_where_its_name_is_and_nowhere_else(present: set[str]) -> None:
+    answer = case_answer(*present)
+    assert {slug for slug in CAUSES if mechanism_of(slug, answer).present} == present
+    assert not [slug for slug in CAUSES if mechanism_of(slug, answer).present is None]
+
+
+@pytest.mark.parametrize("slug", CAUSES)
+def test_what_was_not_seen_is_not_absent(slug: str) -> None:
+    found = mechanism_of(slug, case_answer(unseen=True, said="no such seam"))
+    assert found.present is None
+    assert "was not seen: no such seam" in found.text
+    assert mechanism_of(slug, {}).present is None
+
+
+def test_what_nothing_known_gives_shows_the_cause_that_claims_any_deviation_of_its_segment() -> (
+    None
+):
+    answer = changed(case_answer(), "loss mask", status="deviates", note="40 of 154 tokens")
+    assert mechanism_of("token-masking", answer).present is True
+    found = mechanism_of("context-truncation", answer)
+    assert found.present is None
+    assert "nothing known gives: 40 of 154 tokens" in found.text
+    assert mechanism_of("hidden-context", answer).present is False
+
+
+def test_what_nothing_known_gives_is_no_claim_of_the_nearest_cause() -> None:
+    answer = changed(case_answer(), "loss", status="deviates", note="40 of 154 tokens")
+    for slug in ("loss-aggregation", "kl-penalty", "token-masking", "gradient-explosion"):
+        found = mechanism_of(slug, answer)
+        assert found.present is None
+        assert "nothing known gives: 40 of 154 tokens" in found.text
+    assert mechanism_of("hidden-context", answer).present is False
+
+
+@pytest.mark.parametrize("name", ["the ratio is inverted", "the ratio is inverted and halved"])
+def test_a_known_deviation_that_is_only_near_to_a_cause_neither_shows_it_nor_rules_it_out(
+    name: str,
+) -> None:
+    names = [{"name": name, "cause": "gradient-explosion"}]
+    answer = changed(case_answer(), "loss", status="deviates", names=names)
+    found = mechanism_of("gradient-explosion", answer)
+    assert found.present is None
+    assert found.text == f"loss deviates as by '{name}', which is not what the hypothesis claims"
+    names = [*names, {"name": "the ratio is not clipped", "cause": "gradient-explosion"}]
+    both = changed(case_answer(), "loss", status="deviates", names=names)
+    assert mechanism_of("gradient-explosion", both).present is True
+
+
+def test_a_deviation_by_another_causes_name_is_no_mechanism_of_this_one() -> None:
+    names = [{"name": "the KL is subtracted", "cause": "kl-penalty"}]
+    answer = changed(case_answer(), "loss", status="deviates", names=names)
+    assert mechanism_of("kl-penalty", answer).present is True
+    assert mechanism_of("loss-aggregation", answer).present is False
+
+
+@pytest.mark.parametrize(("passed", "present"), [(False, True), (True, False)])
+def test_a_consequence_out_of_its_bound_is_a_mechanism(passed: bool, present: bool) -> None:
+    answer = case_answer()
+    answer["consequences"] = [
+        {**each, "passed": passed or each["name"] != "limits"} for each in answer["consequences"]
+    ]
+    found = mechanism_of("context-truncation", answer)
+    assert found.present is present
+    assert "share 0.25" in found.text
+    assert mechanism_of("reward-signal", answer).present is False
+
+
+def test_a_localiser_has_no_mechanism() -> None:
+    found = mechanism_of("multi-step", case_answer())
+    assert (found.present, found.text) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"segments": ("optimiser step",)}, "unknown segment 'optimiser step': did you mean"),
+        ({"consequences": ("limit",)}, "unknown consequence 'limit': did you mean 'limits'"),
+    ],
+)
+def test_a_causes_file_that_names_what_does_not_exist_is_an_error(
+    told: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "_replays", lambda: {"optimizer-no-op": variants._Replay(**told)})
+    with pytest.raises(InputError, match=said):
+        check_names(["optimizer step"], ["limits"])

@@ -3,7 +3,6 @@ processes train through the workflow's rule."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -27,10 +26,10 @@ from rlvr_debug.devices import (
 )
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
-from rlvr_debug.models.adapters import trained_weights
-from rlvr_debug.models.base_model import load_weights
+from rlvr_debug.models.base_model import load_weights, trained_weights
 from rlvr_debug.serving.vllm import vllm_variables
 from rlvr_debug.study.params import load_params
+from tests.study_file import refused
 from tests.test_workflow import MINI, Project, copy
 
 PARAMS = load_params(ROOT / "params.yaml")
@@ -70,7 +69,6 @@ def test_accelerate_starts_what_it_is_told_whatever_the_config_says(config: Path
     assert args.mixed_precision == "no"
 
 
-@pytest.mark.slow
 @needs_deepspeed
 def test_deepspeed_reads_the_shipped_config_with_the_full_study_s_settings(
     monkeypatch: pytest.MonkeyPatch,
@@ -124,7 +122,7 @@ def test_a_job_that_sees_too_few_gpus_has_them_to_itself_or_says_so() -> None:
     # held-out evaluation on Slurm asks for one
     assert device_variables("3", {VISIBLE: "5"}) == {VISIBLE: "5"}
     with pytest.raises(
-        InputError, match=r"^launch.devices: 0,1,2, and the job sees CUDA_VISIBLE_DEVICES=5,6,"
+        InputError, match=r"^launch.devices: asks for 0,1,2, but CUDA_VISIBLE_DEVICES=5,6;"
     ):
         narrowed("0,1,2", {VISIBLE: "5,6"})
 
@@ -180,11 +178,7 @@ ZERO3 = "configs/zero3.yaml"
 def test_what_cannot_be_launched_is_one_line_before_the_study(
     tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text(json.dumps({"study": "mine", **change}))
-    with pytest.raises(InputError) as caught:
-        load_params(ROOT / "params.yaml", overlay)
-    assert str(caught.value) == f"{overlay}: {said}"
+    assert refused(tmp_path, **change) == said
 
 
 # --- two processes through the rule

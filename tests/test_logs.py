@@ -1,16 +1,27 @@
-"""A run's log is read whatever wrote it: the names of its columns, the shapes of its files, and a folder's."""
+"""A run's log is read whatever wrote it: a trainer, another framework, or a logger by its maker's library."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
-from rlvr_debug.logs.log import logged_as, read_log
+from rlvr_debug.logs.log import Log, logged_as, read_log
 from rlvr_debug.logs.names import framework_of, known_names, names_of, quantities, resolve
+from rlvr_debug.logs.readers import read_rows
+from tests.in_process import called
 from tests.test_diagnose import completions, healthy, log_of, rows_of
 
 
@@ -105,3 +116,215 @@ def test_of_two_logs_in_a_folder_none_is_guessed(tmp_path: Path) -> None:
         (tmp_path / name).write_text("step,reward\n1,0.5\n", encoding="utf-8")
     with pytest.raises(InputError, match="2 files that may be the log"):
         read_log(tmp_path)
+
+
+# --- other frameworks
+
+
+PLACE = ROOT / "tests" / "loggers"
+ROWS = 12  # of each file
+TOLD: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+    (PLACE / "names.yaml").read_text(encoding="utf-8")
+)
+NOT_READ = {None, "part", "shadowed"}
+
+
+def value(step: int) -> float:
+    """Return a made-up value, another one at each step."""
+    return 0.1 + 0.05 * step
+
+
+def written(framework: str, folder: Path) -> Path:
+    """Return a log with all names of a framework, of which those of a held-out score stand in every fourth row."""
+    rows: list[dict[str, float]] = []
+    for step in range(1, ROWS + 1):
+        names = TOLD[framework]["names"]
+        row = {
+            name: value(step) + place for place, name in enumerate(names) if names[name] != "step"
+        }
+        kept = {
+            name: number
+            for name, number in row.items()
+            if names[name] != "heldout" or step % 4 == 0
+        }
+        [counter] = [name for name, quantity in names.items() if quantity == "step"]
+        rows.append({counter: step, **kept})
+    path = folder / f"{framework}.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def assert_understood(log: Log, framework: str) -> None:
+    names: Mapping[str, str | None] = TOLD[framework]["names"]
+    expected = {quantity: name for name, quantity in names.items() if quantity not in NOT_READ}
+    assert dict(log.sources) == expected
+    assert set(log.unknown) == {name for name, quantity in names.items() if quantity is None}
+    assert framework_of(log.sources) == framework
+
+
+@pytest.mark.parametrize("framework", TOLD)
+def test_every_figure_of_a_framework_is_read_as_what_it_is(framework: str, tmp_path: Path) -> None:
+    path = written(framework, tmp_path)
+    log = read_log(path)
+    assert_understood(log, framework)
+    assert log.series("reward").size == ROWS
+    if "heldout" in log.sources:
+        assert log.series("heldout").size == ROWS // 4
+    parts = [name for name, quantity in TOLD[framework]["names"].items() if quantity == "part"]
+    assert log.parts.shape[1] == len(parts)
+    done = called(main, "rlvr-debug", "diagnose", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_verl_logs_itself_is_read() -> None:
+    log = read_log(PLACE / "verl.jsonl")
+    assert len(log.steps) == ROWS
+    assert framework_of(log.sources) == "verl"
+    for quantity, name in {
+        "reward": "critic/score/mean",
+        "length": "response_length/mean",
+        "length_max": "response_length/max",
+        "truncated": "response_length/clip_ratio",
+        "prompt_truncated": "prompt_length/clip_ratio",
+        "advantage_mean": "critic/advantages/mean",
+        "advantage_max": "critic/advantages/max",
+        "sampler_prob_gap": "training/rollout_probs_diff_mean",
+        "sampler_pearson": "training/rollout_actor_probs_pearson_corr",
+        "sampler_kl": "rollout_corr/k3_kl",
+        "sampler_ratio_min": "rollout_corr/rollout_is_min",
+        "correction_ess": "rollout_corr/rollout_is_eff_sample_size",
+        "correction_weight": "rollout_corr/rollout_is_mean",
+        "correction_masked": "rollout_corr/rollout_rs_masked_fraction",
+        "seconds": "timing_s/step",
+    }.items():
+        assert log.sources[quantity] == name
+        assert log.series(quantity).size == ROWS
+
+
+def test_what_openrlhf_s_logger_writes_is_read() -> None:
+    log = read_log(PLACE / "openrlhf")
+    assert log.kind == "TensorBoard's events"
+    names = TOLD["openrlhf"]["names"]
+    read = {q: n for n, q in names.items() if q not in {*NOT_READ, "heldout", "step"}}
+    assert {quantity: log.sources[quantity] for quantity in read} == read
+    assert log.series("grad_norm") == pytest.approx([value(step) for step in range(1, ROWS + 1)])
+
+
+# --- what loggers write themselves, read with their makers' libraries
+
+
+KEPT = ROOT / "tests" / "loggers" / "run-0.31.0.wandb"
+WANDB = f"""
+import wandb
+quiet = wandb.Settings(console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True)
+run = wandb.init(project="p", settings=quiet)
+for step in range(1, {ROWS} + 1):
+    run.log({{"train/reward": 0.5, "train/kl": 0.01 * step, "train/global_step": step}})
+run.finish()
+"""
+
+
+def events(folder: Path) -> Path:
+    """Write a file as TRL's trainer does by report_to="tensorboard", and return its path."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder))
+    writer.add_text("args", "{}")
+    for step in range(1, ROWS + 1):
+        writer.add_scalar("train/reward", 0.5, step)
+        writer.add_scalar("train/kl", 0.01 * step, step)
+    writer.close()
+    [path] = folder.glob("*tfevents*")
+    return path
+
+
+def test_scalars_of_tensorboard_are_rows_by_step(tmp_path: Path) -> None:
+    path = events(tmp_path / "runs" / "Nov25_host")
+    for place in (path, path.parent, tmp_path):
+        log = read_log(place)
+        assert log.kind == "TensorBoard's events"
+        assert log.series("reward").tolist() == [0.5] * ROWS
+        assert log.series("kl") == pytest.approx([0.01 * n for n in range(1, ROWS + 1)])
+        assert list(log.steps.index) == list(range(1, ROWS + 1))
+
+
+def test_events_of_several_runs_are_not_mixed(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        events(tmp_path / "runs" / name)
+    with pytest.raises(InputError, match=r"found the logs of 2 runs \(runs/one, runs/two\)"):
+        read_log(tmp_path)
+
+
+def test_a_run_that_went_on_in_another_file_of_events_is_one(tmp_path: Path) -> None:
+    first = events(tmp_path)
+    first.rename(tmp_path / "events.out.tfevents.1.host")
+    events(tmp_path / "later").rename(tmp_path / "events.out.tfevents.2.host")
+    (tmp_path / "later").rmdir()
+    assert read_log(tmp_path).series("kl").size == ROWS
+
+
+def test_a_run_that_wandb_keeps_offline_is_read_as_it_lies_there(tmp_path: Path) -> None:
+    given = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    subprocess.run([sys.executable, "-c", WANDB], cwd=tmp_path, env=given, check=True, timeout=120)
+    for place in (tmp_path, tmp_path / "wandb"):
+        log = read_log(place)
+        assert log.kind == "a run of Weights & Biases"
+        assert log.series("kl") == pytest.approx([0.01 * n for n in range(1, ROWS + 1)])
+
+
+def test_a_run_of_a_newer_wandb_is_read_too() -> None:
+    found = read_rows(KEPT)
+    assert len(found.rows) == 15
+    assert found.notes == ()
+    log = read_log(KEPT)
+    assert log.sources["step"] == "train/global_step"
+    assert log.series("kl") == pytest.approx([0.01 * n for n in range(1, 16)])
+    assert found.rows[0]["nested/a"] == 1
+
+
+def test_a_run_that_was_killed_is_read_up_to_there(tmp_path: Path) -> None:
+    data = KEPT.read_bytes()
+    path = tmp_path / "run-x.wandb"
+    path.write_bytes(data[: len(data) // 2])
+    found = read_rows(path)
+    assert 0 < len(found.rows) < 15
+    assert found.notes == (f"the file is cut off or broken after row {len(found.rows)}",)
+    whole = events(tmp_path / "events")
+    part = tmp_path / "events.out.tfevents.1.host"
+    part.write_bytes(whole.read_bytes()[:-200])
+    assert 0 < read_log(part).series("kl").size < ROWS
+
+
+BROKEN: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "nothing": ("run-x.wandb", lambda data: b""),
+    "another format": ("run-x.wandb", lambda data: b"\x80\x04." * 99),
+    "cut in its header": ("run-x.wandb", lambda data: data[:20]),
+    "no row": ("run-x.wandb", lambda data: data[:7]),
+    "no events": ("events.out.tfevents.1.x", lambda data: b""),
+    "events of another format": ("events.out.tfevents.1.x", lambda data: b"\x80\x04." * 99),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_logger_s_file_that_is_none_is_one_line(what: str, tmp_path: Path) -> None:
+    name, change = BROKEN[what]
+    path = tmp_path / name
+    path.write_bytes(change(KEPT.read_bytes()))
+    with pytest.raises(InputError) as raised:
+        read_rows(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
+    assert "expected" in str(raised.value)
+
+
+@pytest.mark.parametrize("extra", ["tensorboard", "wandb"])
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] == extra]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, extra, None)
+    path = tmp_path / ("events.out.tfevents.1.x" if extra == "tensorboard" else "run-x.wandb")
+    shutil.copy(KEPT, path)
+    with pytest.raises(InputError, match=rf"pip install 'rlvr-debug\[{extra}\]'$"):
+        read_rows(path)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.loss import Experience, Targets
+from rlvr_debug.grpo.loss import Batch, Experience, Targets, without_truncated
 from rlvr_debug.grpo.objective import (
     Totals,
     advantages,
@@ -30,10 +30,9 @@ from rlvr_debug.grpo.objective import (
     normalize_then_sum,
 )
 from rlvr_debug.grpo.policy import Policy, build_policy
-from rlvr_debug.grpo.sequences import Batch, without_truncated
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.update import accumulate, batch_logprobs
+from rlvr_debug.grpo.trainer import accumulate, batch_logprobs
 from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, sampler_metrics
 from rlvr_debug.metrics.rollouts import group_metrics, part_metrics
 from rlvr_debug.sampling.chat import Chat
@@ -444,7 +443,7 @@ def test_what_is_recorded_of_rewards_is_what_trl_logs(trainer: Any, parts: Tenso
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_is_recorded_of_the_update_is_what_trl_logs(
-    trainer: Any, chat: Chat, random_model: Callable[..., Any], level: Any
+    trainer: Any, chat: Chat, level: Any
 ) -> None:
     inputs = trl_inputs(len(chat.tokenizer), torch.float32)
     # TRL divides by the tokens of each sequence, and would have none in the fifth

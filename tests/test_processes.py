@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -18,11 +17,11 @@ import torch
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.files import read_jsonl, write_jsonl
-from rlvr_debug.models.adapters import trained_weights
-from rlvr_debug.models.base_model import load_model, load_weights
+from rlvr_debug.models.base_model import load_model, load_weights, trained_weights
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
+from tests.shared import ran
 from tests.study_file import study_file
 
 PARAMS = load_params(ROOT / "params.yaml")
@@ -93,13 +92,10 @@ def train(launcher: str, run: Run, rows: Path, out: Path, *, descent: bool) -> P
     command.append(str(ROOT / ("tests/ranks.py" if descent else "scripts/train.py")))
     study = study_file(out.with_name(f"{out.name} study"), PARAMS, run, rows)
     command += ["--study", str(study), "--run", run.name, "--out", str(out)]
-    done = subprocess.run(
+    done = ran(
         [sys.executable, *command],
         cwd=ROOT,
         env={**os.environ, **CPU[launcher], "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     if descent and launcher != "alone":

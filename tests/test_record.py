@@ -26,7 +26,8 @@ from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments.gradient import norm
 from rlvr_debug.replay.store import check_folder, read_record, write_record
 from tests.in_process import called
-from tests.record_folders import bare_record, change, shares
+from tests.shared import ran
+from tests.small_record import bare_record, change, shares
 
 # --- what is written is read again
 
@@ -40,7 +41,6 @@ def test_a_record_that_is_read_again_has_the_same_findings(
     assert {name: after[name] for name in before} == before | {"segments": after["segments"]}
 
 
-@pytest.mark.slow
 @pytest.mark.heavy
 def test_the_record_of_a_script_says_what_the_script_s_check_said(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
@@ -82,14 +82,7 @@ GRPOTrainer(model, [drawn, none], config, Dataset.from_list(rows)).train()
 
 def rlvr_debug(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "rlvr_debug.cli", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=600,
-    )
+    return ran([sys.executable, "-m", "rlvr_debug.cli", *words], env=environment)
 
 
 def test_what_stands_in_a_record_several_times_is_kept_once(tmp_path: Path) -> None:
@@ -193,7 +186,7 @@ def test_tools_are_kept_as_their_schemas(record: Record, tmp_path: Path) -> None
 
 def test_a_folder_that_exists_is_not_written_to(record: Record, tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match="exists, expected a new folder"):
+    with pytest.raises(InputError, match="exists; give a new folder"):
         write_record(record, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
@@ -240,7 +233,6 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return run
 
 
-@pytest.mark.slow
 @pytest.mark.heavy
 def test_a_plain_loop_that_records_itself_agrees_and_its_mistake_is_found_and_named(
     example: Callable[..., Path],

@@ -14,7 +14,7 @@ from rlvr_debug.cli import main
 from rlvr_debug.replay.finding import NOT_SEEN
 from rlvr_debug.replay.store import check_folder
 from tests.in_process import called
-from tests.record_folders import Change, change, nothing, only, shares
+from tests.small_record import Change, change, nothing, only, shares
 
 
 def rewards_and_advantages(told: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ _PARTS = (
     *("generations", "calls", "messages", "reward_calls", "rewards", "batch", "advantages", "used"),
     *("updates", "micro_batches", "forward", "logprobs", "grad_logprobs", "rows", "reference"),
     *("gradients", "clipped", "optimizer", "state", "state_after", "groups", "saved", "weights"),
-    *("again", "backwards", "alone", "tools", "notes", "scalings", "trainable"),
+    *("again", "backwards", "alone", "together", "tools", "notes", "scalings", "trainable"),
 )
 
 

@@ -17,96 +17,49 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr_debug.cli import main
+from rlvr_debug.files import read_yaml
 from rlvr_debug.replay.record import Call, Generation, Record
 from rlvr_debug.replay.store import VERSION, check_folder, read_record, write_record
 from tests.in_process import called
-from tests.record_folders import bare_record, change, line, nothing, shares
 from tests.record_mutations import mutate
-from tests.small_record import SHAPE
+from tests.small_record import SHAPE, bare_record, change, line, nothing, shares
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        (
-            lambda told: told.update(version=VERSION + 1),
-            f"record.json: version is int {VERSION + 1}",
-        ),
-        (lambda told: told.update(version=0), f"version is int 0, expected 1 or {VERSION}"),
-        (lambda told: told.pop("version"), "version is NoneType None"),
-        (lambda told: told.update(setings={}), "unknown key 'setings': did you mean 'settings'?"),
-        (lambda told: told.update(tokenizer="evil"), "unknown key 'tokenizer': did you mean"),
-        (
-            lambda told: told["settings"]["sampling"].update(temperature=0),
-            "key 'settings.sampling.temperature' is int 0, expected more than 0",
-        ),
-        (
-            lambda told: told["settings"].update(kl_place="los"),
-            "key 'settings.kl_place' is str 'los', expected one of 'loss' or 'reward'",
-        ),
-        (
-            lambda told: told["settings"].update(betas=[0.9]),
-            "key 'settings.betas.1' is missing",
-        ),
-        (
-            lambda told: told["generations"][0]["messages"][1][0].pop("role"),
-            "expected a message with the key 'role'",
-        ),
-        (
-            lambda told: told["generations"][1]["reward_calls"][0]["returned"].append("nan"),
-            "key 'generations.1.reward_calls.evens.returned.4' is str 'nan', expected a number, null,",
-        ),
-        (lambda told: told["settings"].pop("loss_type"), "key 'settings.loss_type' is missing"),
-        (lambda told: told["settings"].update(group_size=3), "'generations.0' is of 4 rollouts"),
-        (
-            lambda told: told["updates"][0].update(after=9),
-            "'updates.0.after' is 9, expected one of 4",
-        ),
-        (lambda told: told["updates"][0].pop("before"), "key 'updates.0.before' is missing"),
-        (
-            lambda told: told["generations"][0]["rows"].pop(),
-            "'generations.0.messages' is of length 4",
-        ),
-        (lambda told: told.update(trainable=["none"]), "key 'weights.0.none' is missing"),
-        (lambda told: told["weights"][1].popitem(), "is missing, expected as in"),
-        (
-            lambda told: told["generations"][1]["batch"].update(old="gone"),
-            "key 'generations.1.batch.old' is str 'gone', expected the name of a tensor",
-        ),
-        (
-            lambda told: told["generations"][0]["calls"][0]["outputs"][1].append(10**6),
-            "key 'generations.0.calls.0.outputs.1' is 1000000 somewhere, expected from 0 to",
-        ),
-        (
-            lambda told: told["updates"][2]["micro_batches"][0].update(generation=5),
-            "is 5, expected one of 2 generations",
-        ),
-        (
-            lambda told: told["generations"][0]["batch"].pop("loss_mask"),
-            "key 'generations.0.batch.loss_mask' is missing, expected with the tokens",
-        ),
-        (
-            lambda told: told["generations"][0]["calls"][0]["logprobs"][0].__setitem__(0, None),
-            "key 'generations.0.calls.0.logprobs.0' is null somewhere, expected numbers",
-        ),
-        (
-            lambda told: told["generations"][0]["calls"][0].update(rows=[0, 1]),
-            "key 'generations.0.calls.0.rows' is of length 2, expected 4, one for each prompt",
-        ),
-        (
-            lambda told: told["generations"][0]["calls"][0].update(rows=[0, 1, 2, 4]),
-            "key 'generations.0.calls.0.rows' is 4 somewhere, expected from 0 to 3",
-        ),
-        (
-            lambda told: told.update(unseen={"token": "nobody knows"}),
-            "key 'unseen.token' names no segment, did you mean 'tokens'?",
-        ),
-    ],
-)
+def put(told: Any, path: list[Any], value: Any) -> None:
+    """Put the value there: at the end of a list where the path ends with `+`; null takes what is there away."""
+    *way, last = path
+    for key in way:
+        told = told[key]
+    if last == "+":
+        told.append(value)
+    elif value is None:
+        del told[last]
+    else:
+        told[last] = value
+
+
+@pytest.mark.parametrize(("path", "value", "said"), CASES)
 def test_what_does_not_fit_is_named_with_its_key(
-    how: Callable[[Any], object], said: str, folder: Path
+    path: list[Any], value: Any, said: str, folder: Path
 ) -> None:
-    change(folder, how)
+    change(folder, lambda told: put(told, path, value))
+    assert said in line(folder)
+
+
+@pytest.mark.parametrize("version", [0, VERSION + 1])
+def test_a_record_of_another_version_is_refused(version: int, folder: Path) -> None:
+    change(folder, lambda told: told.update(version=version))
+    assert f"version is int {version}, expected 1 or {VERSION}" in line(folder)
+
+
+def test_a_logprob_that_is_null_is_named_with_its_key(folder: Path) -> None:
+    def null(told: Any) -> None:
+        told["generations"][0]["calls"][0]["logprobs"][0][0] = None
+
+    change(folder, null)
+    said = "key 'generations.0.calls.0.logprobs.0' is null somewhere, expected numbers"
     assert said in line(folder)
 
 
@@ -173,7 +126,9 @@ def test_a_file_that_is_missing_or_cut_is_one_line_with_its_name(name: str, fold
 
 
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    assert line(tmp_path / "none").endswith("none: no such folder, expected one with record.json")
+    assert line(tmp_path / "none").endswith(
+        "none: no such folder, expected a folder of a record, with record.json"
+    )
 
 
 def test_a_tokenizer_without_its_vocabulary_is_refused(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Conversations that a server renders again from messages: what it read is not what was written, and the check says so."""
+"""The sampler's calls: replies that are rendered again for the next turn, and groups that are sampled in rounds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.checkout import ROOT
+from rlvr_debug.recorders.trl.sampler_calls import trained_calls
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.finding import Finding, NotSeen
 from rlvr_debug.replay.record import Batch, Call, Generation, Record
-from rlvr_debug.replay.rollouts import carried, rollouts
+from rlvr_debug.replay.rollouts import carried, rollouts, rows_of
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.sampling.chat import Chat
 from tests.small import ROWS, small_environment
@@ -143,6 +146,19 @@ def test_the_names_tell_a_turn_without_its_header_from_replies_rendered_again(ch
     assert AGAIN not in names
 
 
+def test_a_prompt_without_the_tools_is_named_and_every_variant_of_it_can_be_tried(
+    chat: Chat,
+) -> None:
+    record = recorded(chat, [conversation(chat, AS_RENDERED)] * 2)
+    [generation] = record.generations
+    asked = chat.prompt(small_environment().messages(ROWS[0]), [])
+    first, second = generation.calls
+    generation.calls = [replace(first, prompts=[asked, asked]), second]
+    found = findings(record)["prompt"]
+    assert found.status == "deviates", found
+    assert "rendered without the tools" in [name.name for name in found.names]
+
+
 def test_a_mask_that_counts_the_tool_s_turn_deviates_whatever_was_rendered(chat: Chat) -> None:
     talk = conversation(chat, AS_WRITTEN)
     record = recorded(chat, [talk, talk])
@@ -159,7 +175,7 @@ def test_without_its_rows_such_a_call_continues_nothing(chat: Chat) -> None:
     record = recorded(chat, [conversation(chat, AS_WRITTEN)] * 2)
     [generation] = record.generations
     generation.calls[1].rows.clear()
-    with pytest.raises(NotSeen, match="continues no earlier one"):
+    with pytest.raises(NotSeen, match="does not continue an earlier one"):
         rollouts(generation, record.settings)
 
 
@@ -171,3 +187,64 @@ def test_a_rollout_is_carried_only_where_all_of_its_replies_stand(chat: Chat) ->
     assert moved.completion == talk.trained
     assert sum(moved.wrote) == len(talk.first) + len(talk.second)
     assert carried(rollout, talk.trained[1:]) is rollout
+
+
+# --- groups in several calls
+
+_REPLY = st.lists(st.integers(5, 9), min_size=1, max_size=4)
+_GROUPS = st.lists(
+    st.tuples(st.integers(1, 4), st.lists(_REPLY, min_size=4, max_size=4)), min_size=1, max_size=3
+)
+END = [2]
+
+
+def trained(rows: list[tuple[list[int], list[int]]], counted: list[bool]) -> Batch:
+    """Return the rows as a batch. Of a row that is not counted the trainer masks every token."""
+    ids = pad_sequence([torch.tensor(reply) for _, reply in rows], batch_first=True)
+    mask = ids.bool() & torch.tensor(counted)[:, None]
+    prompts = torch.tensor([prompt for prompt, _ in rows])
+    return Batch(prompts, torch.ones_like(prompts), ids, mask, mask, torch.zeros(len(rows)))
+
+
+@given(_GROUPS, st.integers(1, 3))
+def test_groups_that_are_sampled_in_rounds_and_filled_up_are_one_call_of_all_rows(
+    groups: list[tuple[int, list[list[int]]]], drawn: int
+) -> None:
+    prompts = [[number + 20, token] for number, (token, _) in enumerate(groups)]
+    calibration = Call([[99, 1], [99, 2]], [[7], [8]])
+    rounds = [
+        Call(
+            [*prompts],
+            [replies[n] for _, replies in groups],
+            [[-1.0] * len(r[n]) for _, r in groups],
+        )
+        for n in range(drawn)
+    ]
+    rows = [
+        (prompt, replies[n] if n < drawn else END)
+        for prompt, (_, replies) in zip(prompts, groups, strict=True)
+        for n in range(4)
+    ]
+    batch = trained(rows, [n % 4 < drawn for n in range(len(rows))])
+    calls, unused, _ = trained_calls([calibration, *rounds], batch)
+    assert unused == 2
+    assert calls[0].prompts == [prompt for prompt, _ in rows]
+    assert calls[0].outputs == [reply if n % 4 < drawn else [] for n, (_, reply) in enumerate(rows)]
+    filled = [n for n in range(len(rows)) if n % 4 >= drawn]
+    assert rows_of(calls) == [[*range(len(rows))], filled]
+    assert not any(calls[1].outputs)
+
+
+def test_a_row_that_counts_and_that_no_call_wrote_leaves_the_calls_as_they_are() -> None:
+    calls = [Call([[3, 4]], [[7]], [[-1.0]])]
+    batch = trained([([3, 4], [7]), ([3, 4], END)], [True, True])
+    assert trained_calls(calls, batch) == (calls, 0, [])
+
+
+def test_rows_that_a_trainer_filters_out_are_told_apart_from_those_it_trains_on() -> None:
+    one = Call([[1], [1], [2], [2]], [[5], [6], [7], [8]])
+    whole = torch.ones(2, 1)
+    ids = torch.tensor([[6], [7]])
+    batch = Batch(torch.tensor([[1], [2]]), whole, ids, whole, whole, torch.ones(2))
+    calls, unused, rows = trained_calls([one], batch)
+    assert (calls[0].outputs, unused, rows) == ([[6], [7]], 2, [1, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,16 +15,14 @@ from hypothesis import strategies as st
 
 from rlvr_debug.causes import cause_of, stages_with, variant_names
 from rlvr_debug.grpo.training import Training
-from rlvr_debug.replay.answer import answer_of
+from rlvr_debug.replay.answer import answer_of, mechanism_of
 from rlvr_debug.replay.check import Checked, check
-from rlvr_debug.replay.consequences.rewards import contrast
-from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN
+from rlvr_debug.replay.consequences.given import contrast
+from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.judge import judge
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
-from rlvr_debug.replay.segments.loss_mask import MASK
 from rlvr_debug.replay.segments.prompts import rendered
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.sampling.in_process import InProcessSampler
@@ -101,7 +100,7 @@ def recorded(chat: Any, talkative: Callable[[int], Any]) -> Recorded:
             training, model, None if told.lora_r else reference, sampler, steps=2
         )
 
-    return run
+    return cache(run)
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +112,14 @@ def found(checked: Checked) -> dict[str, str]:
     return {finding.segment: finding.status for finding in checked.findings}
 
 
-def status(record: Record, name: str) -> str:
-    """Return the status of one segment alone."""
+def judged(record: Record, name: str) -> Finding:
+    """Return the finding of one segment alone."""
     segment = next(segment for segment in SEGMENTS if segment.name == name)
-    return judge(name, segment.instances(record, Network(record))).status
+    return judge(name, segment.instances(record, Network(record)))
+
+
+def status(record: Record, name: str) -> str:
+    return judged(record, name).status
 
 
 @pytest.mark.parametrize(("of_rows", "expected"), [(True, "agrees"), (False, "deviates")])
@@ -324,7 +327,7 @@ def test_a_loss_of_no_token_is_no_deviation_where_cut_replies_are_to_be_left_out
 
 def test_a_group_of_two_is_rounded_on_the_way() -> None:
     from rlvr_debug.replay.declared import AdvantageInputs, Own
-    from rlvr_debug.replay.segments.advantages import _compare
+    from rlvr_debug.replay.segments.advantages import compare_advantages
     from rlvr_debug.replay.settings import Sampling, Settings
 
     settings = Settings(2, Sampling(), 10)
@@ -334,8 +337,8 @@ def test_a_group_of_two_is_rounded_on_the_way() -> None:
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     got = ((rewards - mean) / (std + 1e-4)).flatten()
     given = AdvantageInputs(rewards.view(-1, 1).double(), torch.ones(1000), settings)
-    right = _compare(given, got.double(), Own())
-    wrong = _compare(given, got.double() * (1 + 1e-2), Own())
+    right = compare_advantages(given, got.double(), Own())
+    wrong = compare_advantages(given, got.double() * (1 + 1e-2), Own())
     assert right is not None
     assert wrong is not None
     assert right.share < 0.5
@@ -357,7 +360,7 @@ def test_the_end_of_the_prompt_among_the_trained_tokens_is_seen(healthy: Record)
         }
         generation.batch = replace(batch, **moved)
     assert status(record, "tokens") == AGREES
-    finding = judge("loss mask", MASK.instances(record, Network(record)))
+    finding = judged(record, "loss mask")
     assert "the end of the prompt is counted" in [name.name for name in finding.names]
     assert finding.note.endswith(" prompt tokens counted")
 

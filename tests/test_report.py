@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 from rlvr_debug.causes import in_order, load_hypothesis, phase_of, stages_with
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.report.page import NOTES
 from rlvr_debug.report.rollouts import aligned, shown_rollouts
 from rlvr_debug.sampling.alignment import carried, edits
-from rlvr_debug.sampling.chat import Chat
 from tests.made_up_study import (
     CAUSE_FOUND,
     REPORT_SETTINGS,
@@ -34,7 +33,7 @@ from tests.made_up_study import (
     Study,
     recorded,
 )
-from tests.small import Train, small_training
+from tests.small import Train
 
 EVIL = "</script><script>alert('&')</script><img src=x onerror=alert(1)><!--"
 LIMIT = 10**6  # bytes
@@ -108,11 +107,6 @@ def page(written: str) -> Page:
     return Page(written)
 
 
-@pytest.fixture(scope="module")
-def trained(chat: Chat, talkative: Callable[[int], Any]) -> Train:
-    return small_training(chat, talkative)
-
-
 # --- what it says
 
 
@@ -176,20 +170,17 @@ def test_a_page_says_how_trainings_went_and_where_their_files_are(written: str) 
         assert f'<a href="../logs/train/{run}.log"><code>logs/train/{run}.log</code></a>' in own
 
 
-def test_a_page_links_checkpoints_and_trackers_of_each_run_that_has_them(other: Study) -> None:
+def test_a_page_links_checkpoints_and_trackers_of_each_run_that_has_them(
+    written: str, other: Study
+) -> None:
     run = other.results / "runs" / "musique" / "attention-mask" / "0"
-    without = other.report()
-    assert "tensorboard" not in without
+    assert "tensorboard" not in written
     tracked, whole = run / "trackers" / "wandb" / "offline-run-7", run / "model.safetensors"
     tracked.mkdir(parents=True)
     events = run / "trackers" / "rlvr-debug" / "events.out.tfevents.1"
     write_text(events, "")
     (run / "adapter").mkdir()
-    try:
-        page = other.report()
-    finally:
-        shutil.rmtree(run / "trackers")
-        (run / "adapter").rmdir()
+    page = other.report()
     own = page[page.index('id="hidden-context"') :].partition("</section>")[0]
     place = "results/runs/musique/attention-mask/0"
     for path in ("adapter", "trackers", "trackers/wandb/offline-run-7"):
@@ -210,9 +201,10 @@ def test_the_order_of_tests_has_phase_priority_prerequisites_and_cost(page: Page
     assert "1 1 lora-weight-sync H06 critical" in text
 
 
-def test_the_owner_s_notes_are_shown_as_text_and_stay_as_they_are(other: Study) -> None:
-    before = other.report()
-    assert before.count("beside <code>results/</code>, stands here") == len(SLUGS)
+def test_the_owner_s_notes_are_shown_as_text_and_stay_as_they_are(
+    written: str, other: Study
+) -> None:
+    assert written.count("beside <code>results/</code>, stands here") == len(SLUGS)
     notes = other.results.parent / NOTES / "hidden-context.md"
     notes.parent.mkdir()
     notes.write_text("Seen on *two* clusters.\n\n<script>alert(1)</script>\n")
@@ -264,9 +256,7 @@ def test_the_interval_is_said_to_be_the_one_that_was_computed(tmp_path: Path) ->
     assert "95 %" not in page.text
 
 
-def test_a_study_of_another_trainer_says_so_first(tmp_path: Path) -> None:
-    study = Study(tmp_path, dict.fromkeys(CAUSE_FOUND, 0.1))
-    study.tables()
+def test_a_study_of_another_trainer_says_so_first(study: Study) -> None:
     page = study.report({**REPORT_SETTINGS, "trainer": "trl"})
     assert "<h1>Study made-up: the case sick, trainer trl</h1>" in page
 
@@ -312,7 +302,8 @@ def test_whatever_it_is_given_is_text_and_neither_markup_nor_script(tmp_path: Pa
     tables["verdicts"].to_csv(tmp_path / "tables" / "verdicts.csv", index=False)
     tables["arms"]["changes"] = EVIL
     tables["arms"].to_csv(tmp_path / "tables" / "arms.csv", index=False)
-    page = Page(study.report({**REPORT_SETTINGS, "case": EVIL}))
+    raw = study.report({**REPORT_SETTINGS, "case": EVIL})
+    page = Page(raw)
     assert len(page.scripts) == 3 + 3
     assert "img" not in {tag for tag, _ in page.elements}
     assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
@@ -321,7 +312,6 @@ def test_whatever_it_is_given_is_text_and_neither_markup_nor_script(tmp_path: Pa
     assert shown["texts"]["7"] == EVIL
     assert shown["arms"][0]["rollouts"][0]["outcome"] == EVIL
     # as HTML's parsers see it, which know a script's end by its letters alone
-    raw = study.report()
     assert raw.lower().count("</script") == 3 + 3
     assert "<!--" not in raw
 
@@ -347,7 +337,7 @@ def test_rollouts_of_the_first_and_the_last_recorded_step_are_shown(tmp_path: Pa
     study = Study(tmp_path, CAUSE_FOUND)
     study.record("case", [recorded(step=step, rollout=b) for step in (1, 20, 40) for b in (0, 1)])
     shown = shown_rollouts(tmp_path, study.tables())
-    assert [(r["step"], r["rollout"]) for r in shown.arms[0]["rollouts"]] == [
+    assert [(r["step"], r["rollout"]) for r in shown["arms"][0]["rollouts"]] == [
         *((1, 0), (1, 1)),
         *((40, 0), (40, 1)),
     ]
@@ -411,8 +401,8 @@ def test_what_nobody_recorded_is_not_made_up() -> None:
     row = recorded()
     row["trained"] |= {"loss": None, "attention": None, "trainer": None}
     found = aligned(row | {"advantage": None})
-    assert (found.loss, found.attention, found.trainer, found.advantage) == (None,) * 4
-    assert found.says == "The trained sequence is the sampled one, token by token."
+    assert [found[key] for key in ("loss", "attention", "trainer", "advantage")] == [None] * 4
+    assert found["says"] == "The trained sequence is the sampled one, token by token."
 
 
 def test_a_token_of_probability_0_is_shown_and_breaks_nothing(other: Study) -> None:
@@ -464,7 +454,7 @@ def test_the_viewer_says_what_a_planted_fault_did_to_a_rollout(
     keep = DiagnosticSettings(1, 12)
     sound, faulty = (
         [
-            aligned(json.loads(json.dumps(row))).says
+            aligned(json.loads(json.dumps(row)))["says"]
             for row in trained(stages, diagnostics=keep, steps=1).rollouts
         ]
         for stages in (None, stages_with([fault]))

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import shutil
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import vl_convert
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
@@ -27,6 +31,7 @@ from tests.made_up_study import (
     SETTINGS,
     Study,
 )
+from tests.shared import ran
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +281,48 @@ def test_a_study_of_one_hypothesis_is_told_in_the_singular(finished: Study) -> N
     alone = tables["verdicts"].head(1).assign(status="inconclusive", further_seeds=1.0)
     found = answer({**tables, "verdicts": alone}, REPORT_SETTINGS)
     assert found.sure == ("Of 1 hypothesis: 1 inconclusive. 1 further seed per arm would decide.",)
+
+
+# --- DVC's plots of the curves
+
+
+SEEDS, STEPS = (0, 1), (1, 2, 3)
+
+
+@pytest.fixture
+def dvc(tmp_path: Path) -> Path:
+    """A DVC repository with curves of two arms; of seed 1 the reward is higher by 0.2."""
+    curves = [
+        f"{arm},case,musique,{seed},{step},{reward + 0.2 * seed:.1f},0,1"
+        for arm, reward in (("case", 0.1), ("control", 0.5))
+        for seed in SEEDS
+        for step in STEPS
+    ]
+    header = "arm,design,environment,seed,step,reward,kl,grad_norm"
+    table = tmp_path / "results" / "tables" / "curves.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("\n".join([header, *curves, ""]), encoding="utf-8")
+    run(tmp_path, "init", "--no-scm", "--quiet")
+    shutil.copytree(ROOT / ".dvc" / "plots", tmp_path / ".dvc" / "plots")
+    shutil.copy2(ROOT / "dvc.yaml", tmp_path)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "dvc", *arguments]
+    environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
+    done = ran(command, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.heavy
+def test_the_template_draws_a_line_per_arm_the_mean_over_seeds(dvc: Path) -> None:
+    said = run(dvc, "plots", "show", "--show-vega", "results/tables/curves.csv")
+    spec = json.loads(said)
+    assert "DVC_METRIC" not in said
+    drawn = vl_convert.vegalite_to_svg(spec)
+    assert all(f">{arm}</text>" in drawn for arm in ("case", "control"))
+    # a line is labelled by its first point
+    lines = re.findall(r'"step: 1; reward, mean over seeds: ([0-9.]+); rev: workspace"', drawn)
+    assert sorted({round(float(reward), 6) for reward in lines}) == [0.2, 0.6]

@@ -1,4 +1,4 @@
-"""results/study.json: what is written is what every job reads, and a job's digest tells when it was told something else."""
+"""results/study.json: what is written is what every job reads, of an older version too."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from rlvr_debug import blocks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_json
 from rlvr_debug.jobs import Evaluation, Serving, read_job, settings_digest
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -128,7 +129,7 @@ def test_trainings_share_a_server_of_vllm_as_params_yaml_says(shared_by: str) ->
     assert (serving.trained.policies, serving.trained.lora_r) == (len(sharing), 8)
     assert serving.sampling.server["port"] == 0
     assert {r.arm for r in sharing} == {"case"} if shared_by == "arm" else len(sharing) > 3
-    with pytest.raises(InputError, match="no run of the study is sampled for there"):
+    with pytest.raises(InputError, match="no run of the study samples from this server"):
         study.serving_policies(Path("results/server/musique/other/endpoint.json"))
 
 
@@ -140,7 +141,7 @@ def test_a_run_that_the_study_does_not_have_is_one_line_with_the_nearest() -> No
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": 3}', '{"runs": [{}], "root": "."}'])
 def test_a_file_that_is_no_study_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(text)
-    with pytest.raises(InputError, match=r"study\.json: expected (JSON|a study)"):
+    with pytest.raises(InputError, match=r"study\.json: (expected JSON|not a study)"):
         read_study(tmp_path / "study.json")
 
 
@@ -158,3 +159,59 @@ def test_a_file_without_the_job_is_one_line(text: str, said: str, tmp_path: Path
     with pytest.raises(InputError, match=re.escape(said)) as error:
         read_job(tmp_path / "study.json", "train/musique/case/0", Job)
     assert str(error.value).startswith(f"{tmp_path / 'jobs.json'}: ")
+
+
+# --- what was written for an older version
+
+
+# arms as the first params.yaml had them, each with all that it changes
+FIRST = """
+study: mine
+seeds: [0, 1]
+design: fixed
+training: {steps: 8}
+hypotheses:
+  hidden-context:
+    arms:
+      attention-mask: {swap: [attention_mask]}
+  sequence-mismatch:
+    arms:
+      prompt-tools: {swap: [trained_prompt]}
+      generation-prompt: {swap: [trained_tool_turn]}
+  kl-penalty:
+    arms:
+      kl-beta-0: {training: {kl_beta: 0.0}}
+  advantage-scaling:
+    arms:
+      no-scaling: {training: {scale_rewards: none}}
+  lora-weight-sync:
+    arms:
+      forced-sync: {swap: [sync]}
+  library-functionality:
+    arms:
+      gsm8k: {environment: gsm8k}
+"""
+NAMED = "study: mine\ndesign: fixed\nseeds: [0, 1]\ntraining: {steps: 8}\n"
+
+
+def loaded(text: str, folder: Path) -> Params:
+    overlay = folder / "mine.yaml"
+    overlay.write_text(text, encoding="utf-8")
+    return load_params(ROOT / "params.yaml", overlay)
+
+
+def test_arms_that_are_spelled_out_as_in_the_first_version_are_those_of_their_causes(
+    tmp_path: Path,
+) -> None:
+    assert (
+        resolve(loaded(FIRST, tmp_path), ROOT).runs == resolve(loaded(NAMED, tmp_path), ROOT).runs
+    )
+
+
+def test_a_study_that_was_resolved_before_a_key_was_there_is_read(tmp_path: Path) -> None:
+    """A newer key that says what was so before stands in no resolved study, so that nothing runs again for it either."""
+    path = tmp_path / "study.json"
+    write_study(resolve(loaded(NAMED, tmp_path), ROOT), path)
+    params = read_json(path)["params"]
+    assert "verifiers_rows" not in params["evaluation"]
+    assert read_study(path).params.evaluation.verifiers_rows == 0

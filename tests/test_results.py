@@ -1,15 +1,18 @@
-"""The committed results: every one of them is made by one command, which says what made it."""
+"""The committed results: one command makes them and says what made them, and a run is held to them."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab.results import KEPT, _commit, keep
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_text
+from rlvr_debug.files import write_json, write_text
+from rlvr_debug.report import committed
+from rlvr_debug.report.committed import beside_committed
 
 
 @pytest.fixture
@@ -60,3 +63,79 @@ def test_results_name_a_commit_that_has_all_that_made_them(tmp_path: Path) -> No
     write_text(tmp_path / "params.yaml", "2")
     with pytest.raises(InputError, match=r"params\.yaml: changed since the commit"):
         _commit(tmp_path)
+
+
+# --- what the end of a run says beside them
+
+
+VERDICTS = "hypothesis,status\nkl-penalty,{}\nmulti-step,pending\n"
+
+
+def git(root: Path, *arguments: str) -> None:
+    author = ("-c", "user.name=someone", "-c", "user.email=some@one")
+    subprocess.run(["git", *author, *arguments], cwd=root, capture_output=True, check=True)
+
+
+def write(
+    root: Path, status: str = "invalidated", params: str = "seeds: [0]\n", **gains: float
+) -> None:
+    arms = {name: {"gain": gain, "slope": 9 * gain} for name, gain in gains.items()}
+    write_json(root / "results" / "metrics.json", {"arms": arms})
+    write_text(root / "results" / "tables" / "verdicts.csv", VERDICTS.format(status))
+    write_text(root / "params.yaml", params)
+    write_json(root / "results" / "study.json", {"params": params})
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    write(tmp_path, a=0.1, b=0.2, c=0.3, d=0.4)
+    git(tmp_path, "init", "-q")
+    assert beside_committed(tmp_path) == []  # nothing is committed
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "results")
+    return tmp_path
+
+
+def test_the_committed_figures_are_said_to_be_those(study: Path) -> None:
+    assert beside_committed(study) == ["All 8 figures and all verdicts are the committed ones."]
+
+
+def test_of_figures_that_differ_the_largest_changes_of_gains_are_told(study: Path) -> None:
+    write(study, a=0.11, b=0.2, c=0.1, d=0.45)
+    [said, *told] = beside_committed(study)
+    assert said.startswith(
+        "6 of 8 figures differ from the committed ones, and no verdict is another"
+    )
+    assert told == [
+        "  arms.c.gain: 0.3 to 0.1 (-0.2)",
+        "  arms.d.gain: 0.4 to 0.45 (+0.05)",
+        "  arms.a.gain: 0.1 to 0.11 (+0.01)",
+    ]
+
+
+def test_another_verdict_is_told_and_another_study_is_not_compared(study: Path) -> None:
+    write(study, "validated", a=0.1, b=0.2, c=0.3, d=0.4)
+    [said, verdict] = beside_committed(study)
+    assert "0 of 8 figures" in said
+    assert "1 of 2 verdicts are another" in said
+    assert verdict == "  kl-penalty: invalidated to validated"
+    write(study, "validated", "seeds: [0, 1]\n", a=0.9)
+    assert beside_committed(study) == []
+
+
+def test_an_overlay_s_study_is_held_to_what_is_committed_below_results(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committed, "ROOT", study)
+    own = study / "studies" / "mine"
+    write(own, a=0.5)
+    kept: dict[str, Any] = {"arms": {"a": {"gain": 0.1, "slope": 4.5}}}
+    (study / "results" / "mine" / "tables").mkdir(parents=True)
+    for name in ("study.json", "tables/verdicts.csv"):
+        write_text(study / "results" / "mine" / name, (own / "results" / name).read_text())
+    write_json(study / "results" / "mine" / "metrics.json", kept)
+    git(study, "add", "results")
+    git(study, "commit", "-qm", "results of mine")
+    [said, told] = beside_committed(own, overlaid=True)
+    assert said.startswith("1 of 2 figures differ")
+    assert told == "  arms.a.gain: 0.1 to 0.5 (+0.4)"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_debug.study.jobs import pin_kernels
+from tests.shared import ran
 
 ATEN, ONEDNN = "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"
 AVX2 = "flags\t\t: fpu avx avx2 avx512f\n"
@@ -83,7 +84,7 @@ def play_amx() -> None:
     if torch.cpu._is_amx_tile_supported():
         return
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    lines = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
+    lines = ran(["nm", library], check=True).stdout
     place = {line.split()[-1]: line.split()[0] for line in lines.splitlines() if "x643" in line}
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     start = int(next(line for line in maps if line.endswith(str(library))).split("-")[0], 16)

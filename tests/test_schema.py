@@ -16,8 +16,11 @@ from lab.parameters import schema_text
 from rlvr_debug.blocks import json_schema, told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import environment_names
+from rlvr_debug.files import read_yaml
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params, parse_params
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 SCHEMA = json_schema(Params)
 PARAMS = load_params(ROOT / "params.yaml")
@@ -105,19 +108,7 @@ def test_every_shipped_study_is_right_by_the_schema_for_editors(path: Path) -> N
     assert list(VALIDATOR.iter_errors(read(path))) == []
 
 
-@pytest.mark.parametrize(
-    ("place", "key", "value"),
-    [
-        ("training", "learning_rat", 1e-4),
-        ("training", "group_size", 1),
-        ("training", "aggregation", "mean"),
-        ("vllm", "port", 8000),
-        ("seeds", "control", []),
-        ("cases", "mine", {"faults": [], "training": {"steps": 0}}),
-        ("cases", "Two words", {"faults": []}),
-        ("environments", "gsm8k", {"weights": {"f1": 1.0}}),
-    ],
-)
+@pytest.mark.parametrize(("place", "key", "value"), CASES["an editor marks what the model refuses"])
 def test_an_editor_marks_what_the_model_refuses(place: str, key: str, value: Any) -> None:
     params = deepcopy(read(ROOT / "params.yaml"))
     params[place][key] = value

@@ -28,7 +28,7 @@ from rlvr_debug.jobs import Evaluation, Sampling
 from rlvr_debug.models.base_model import load_weights, save_weights
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.serving.choose import base_sampler, sampler_of
+from rlvr_debug.sampling.generate import base_sampler, sampler_of
 from rlvr_debug.serving.client import ServedSampler
 from rlvr_debug.serving.process import (
     Endpoint,
@@ -208,18 +208,6 @@ def _services_end() -> Iterator[None]:
         SERVICES.pop().kill()
 
 
-def test_an_endpoint_stands_before_anything_slow_is_imported() -> None:
-    """Snakemake fails whoever needs it after some seconds, and a busy machine takes longer than that for torch."""
-    slow = ("torch", "transformers", "pandas")
-    asked = (
-        f"import rlvr_debug.serving.process, sys; print([m for m in {slow} if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "[]"
-
-
 def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -227,8 +215,8 @@ def test_a_port_that_another_program_has_is_one_line_and_leaves_nothing(tmp_path
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert said == (
-        f"error: server.port: {port} of 127.0.0.1 cannot be had (Address already in use), "
-        "expected a free port, or 0 for none\n"
+        f"error: server.port: cannot bind port {port} of 127.0.0.1 (Address already in use); "
+        "choose a free port, or 0 for a Unix socket\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
@@ -410,7 +398,7 @@ def test_trained_weights_are_served_by_a_server_of_their_own_that_ends(
 def test_a_shared_server_has_the_base_model_and_not_somebody_s_weights(tmp_path: Path) -> None:
     there = tmp_path / "endpoint.json"
     with (
-        pytest.raises(InputError, match="that server has the base model, expected none for"),
+        pytest.raises(InputError, match="that server has the base model, and cannot sample for"),
         sampler_of(replace(SERVER, endpoint=there), TINY, tmp_path / "weights", CHAT),
     ):
         pass
@@ -433,7 +421,7 @@ def test_a_server_that_is_killed_in_mid_rollout_is_one_line(
             return ask(self, *given, **named)
 
         monkeypatch.setattr(ServedSampler, "sample", sample)
-        gone = r"/v1/completions: no answer after 3 tries: .*json: no other server within 1 s"
+        gone = r"/v1/completions: no answer after 3 tries: .*json: no new server within 1 s"
         with pytest.raises(InputError, match=gone), pytest.warns(UserWarning, match="waited for"):
             evaluated(rows, tmp_path / "out.json", "vllm", None, tmp_path / "endpoint.json")
         killer.join()

@@ -19,6 +19,7 @@ import yaml
 
 from rlvr_debug.blocks import told
 from rlvr_debug.study.params import load_params
+from tests.shared import ran
 from tests.slurm import ask, missing, slurm, until
 from tests.test_workflow import (
     ARMS,
@@ -87,15 +88,7 @@ def default_study(folder: Path) -> Project:
 
 
 def call(project: Project, *command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=project.root,
-        env=project.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    done = ran([sys.executable, *command], cwd=project.root, env=project.environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -127,14 +120,12 @@ def comment_of(job: str) -> str:
 
 
 @pytest.mark.slurm
-@pytest.mark.heavy
 def test_a_study_on_slurm_ends_with_the_bytes_of_a_local_one(study: Study) -> None:
     assert len(study.project.tables()) > 4
     assert study.project.tables() == study.local.tables()
 
 
 @pytest.mark.slurm
-@pytest.mark.heavy
 def test_what_takes_long_runs_on_the_cluster_and_the_rest_beside_snakemake(study: Study) -> None:
     rules = {comment.partition("_wildcards_")[0] for comment in study.jobs}
     assert rules == {f"rule_{rule}" for rule in (*WITH_GPU, "check_case", "audit_rewards")}
@@ -144,7 +135,6 @@ def test_what_takes_long_runs_on_the_cluster_and_the_rest_beside_snakemake(study
 
 
 @pytest.mark.slurm
-@pytest.mark.heavy
 def test_training_and_evaluation_ask_for_a_gpu_as_gres(study: Study) -> None:
     for comment, job in study.jobs.items():
         [asked] = re.findall("JOB_GRES=(.*)", job)
@@ -154,14 +144,12 @@ def test_training_and_evaluation_ask_for_a_gpu_as_gres(study: Study) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.heavy
 def test_the_cores_of_this_machine_are_no_limit_to_a_cluster(study: Study) -> None:
     assert "Provided remote nodes: 100" in study.said
     assert "Provided cores" not in study.said
 
 
 @pytest.mark.slurm
-@pytest.mark.heavy
 def test_after_dvc_repro_on_slurm_neither_dvc_nor_snakemake_has_anything_to_do(
     study: Study,
 ) -> None:
@@ -173,7 +161,6 @@ def test_after_dvc_repro_on_slurm_neither_dvc_nor_snakemake_has_anything_to_do(
 
 
 @pytest.mark.slurm
-@pytest.mark.heavy
 def test_a_job_that_fails_on_the_cluster_ends_the_study_with_its_error_line(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
@@ -188,7 +175,6 @@ def test_a_job_that_fails_on_the_cluster_ends_the_study_with_its_error_line(
 
 
 @pytest.mark.slurm
-@pytest.mark.heavy
 def test_jobs_of_a_killed_run_are_named_and_once_they_are_ended_the_study_goes_on(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
@@ -202,8 +188,8 @@ def test_jobs_of_a_killed_run_are_named_and_once_they_are_ended_the_study_goes_o
     queue = ("squeue", "--noheader", "--format=%A")
     [job] = ask(cluster, *queue).split()
     assert error_line(project.run(*arguments)) == (
-        f"error: {project.study}: jobs are at work there on Slurm, wait for them, "
-        f"or end those of a killed run: scancel {job}"
+        f"error: {project.study}: Slurm jobs of this study are running; wait for them or, "
+        f"if their run was killed: scancel {job}"
     )
     assert processes_in(project.study)
     ask(cluster, "scancel", job)
@@ -235,21 +221,12 @@ rule client:
 
 
 @pytest.mark.slurm
-@pytest.mark.heavy
 def test_a_service_and_its_consumers_are_one_job_on_slurm(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "Snakefile").write_text(SERVICE, encoding="utf-8")
     command = [sys.executable, "-m", "snakemake", "--profile", str(PROFILES / "slurm"), *SOON]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, **cluster},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = ran(command, cwd=tmp_path, env={**os.environ, **cluster})
     assert done.returncode == 0, done.stderr
     [job] = {(tmp_path / name).read_text() for name in ("server", "0.client", "1.client")}
     said = ask(cluster, "scontrol", "show", "job", job.strip(), "--details")
@@ -260,18 +237,6 @@ def test_a_service_and_its_consumers_are_one_job_on_slurm(
 
 
 # --- profiles
-
-
-def test_an_unknown_profile_ends_a_study_with_one_line_that_names_those_there_are(
-    tmp_path: Path,
-) -> None:
-    project = copy(ROOT, tmp_path)
-    done = project.run("--profile", "slrum")
-    assert error_line(done) == (
-        "error: profile 'slrum': expected default, gpu, slurm, slurm-four-gpus, or the path of a profile of your own"
-    )
-    assert done.stderr.count("\n") == 1
-    assert not project.study.exists()
 
 
 @pytest.mark.heavy

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.copies import dry
+from tests.shared import ran
 
 SUITE = """
 def test_one(): pass
@@ -22,7 +22,7 @@ def test_a_test_that_would_begin_too_late_is_skipped_and_named(tmp_path: Path) -
     (tmp_path / "conftest.py").write_bytes(conftest.read_bytes())
     command = [sys.executable, "-m", "pytest", "-rs", "-v", "--seconds", "-1", str(tmp_path)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(command, capture_output=True, text=True, env=clean, check=True)
+    done = ran(command, env=clean, check=True)
     assert "2 skipped" in done.stdout.splitlines()[-1]
     assert "no time left: it would have begun after more than" in done.stdout
 

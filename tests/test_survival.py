@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.shared import once
+from tests.shared import once, ran
 from tests.small_server import install
 from tests.test_workflow import MINI, ROOT, Project, copy, end, error_line, finished_mini
 
@@ -139,7 +139,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Project, Path]]:
     project = copy(ROOT, tmp_path)
     project.study.mkdir(parents=True)
     words = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(project.study)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = ran(words)
     if done.returncode:
         pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
     try:
@@ -191,29 +191,6 @@ def test_a_file_where_results_should_be_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
-    undisturbed: Project, tmp_path: Path
-) -> None:
-    project = served_copy(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        project.overlay({**SERVED, "server": {"port": port}})
-        done = project.run(*TABLES)
-        assert done.returncode == 1
-        assert done.stderr.splitlines()[-1] == (
-            f"error: server.port: {port} of 127.0.0.1 cannot be had (Address already in use), "
-            "expected a free port, or 0 for none"
-        )
-    runs = sorted(project.results.glob("runs/*/*/*/heldout.json"))
-    assert len(runs) == 3  # what does not need that server is done
-    times = [path.stat().st_mtime_ns for path in runs]
-    done = project.run(*TABLES)
-    assert done.returncode == 0, done.stderr
-    assert [path.stat().st_mtime_ns for path in runs] == times
-    assert project.tables() == undisturbed.tables()
-
-
-@pytest.mark.heavy
 def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path: Path) -> None:
     project = served_copy(tmp_path)
     text = (project.root / "mini.yaml").read_text(encoding="utf-8")
@@ -226,3 +203,26 @@ def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path:
     tables = project.tables()
     project.results = project.root / "studies" / "other" / "results"
     assert tables == project.tables() == undisturbed.tables()
+
+
+@pytest.mark.heavy
+def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
+    undisturbed: Project, tmp_path: Path
+) -> None:
+    project = served_copy(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        project.overlay({**SERVED, "server": {"port": port}})
+        done = project.run(*TABLES)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == (
+            f"error: server.port: cannot bind port {port} of 127.0.0.1 (Address already in use); "
+            "choose a free port, or 0 for a Unix socket"
+        )
+    runs = sorted(project.results.glob("runs/*/*/*/heldout.json"))
+    assert len(runs) == 3  # what does not need that server is done
+    times = [path.stat().st_mtime_ns for path in runs]
+    done = project.run(*TABLES)
+    assert done.returncode == 0, done.stderr
+    assert [path.stat().st_mtime_ns for path in runs] == times
+    assert project.tables() == undisturbed.tables()

@@ -15,11 +15,11 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
+from rlvr_debug.grpo.settings import NO_ROLLOUTS
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.metrics.observer import RunObserver
-from rlvr_debug.metrics.settings import NO_ROLLOUTS
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
@@ -66,7 +66,7 @@ def test_a_server_that_follows_has_next_to_no_gap_and_it_is_recorded(checked: Ch
 
 def test_a_server_that_stays_behind_ends_the_training_at_its_first_update(checked: Checked) -> None:
     behind = Stages(sync=lambda policy, sampler: None)
-    with pytest.raises(InputError, match=r"^step 1: .* has not got the trained weights$"):
+    with pytest.raises(InputError, match=r"^step 1: .* has not received the trained weights$"):
         checked(behind)
 
 
@@ -114,7 +114,7 @@ def test_a_stale_sampler_in_process_ends_the_run_that_verifies_it_and_no_other(
     verified: Callable[..., list[dict[str, Any]]],
 ) -> None:
     assert len(verified(("stale-sampler",), lora_r=4)) == 2
-    with pytest.raises(InputError, match=r"^step 1: .* has not got the trained weights$"):
+    with pytest.raises(InputError, match=r"^step 1: .* has not received the trained weights$"):
         verified(("stale-sampler",), {"sync_bound": 1e-3}, lora_r=4)
 
 

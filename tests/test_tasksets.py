@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import shutil
-import subprocess
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+
+from tests.shared import ran
 
 pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 
@@ -34,8 +35,8 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
 from rlvr_debug.study.params import load_params
+from tests.families import build_qwen3_tokenizer
 from tests.openai_server import serve
-from tests.qwen3_tokenizer import build_qwen3_tokenizer
 from tests.verifiers_loop import trace_rollouts
 
 ROOT = Path(__file__).parents[1]
@@ -295,14 +296,7 @@ def _vf_eval(name: str, url: str, max_tokens: int, rows: int, out: Path) -> list
     command += ["--client.base-url", url, "--client.api-key-var", "NONE"]
     command += ["--sampling.temperature", 0, "--sampling.max-tokens", max_tokens]
     command += ["--no-push", "--no-rich", "-o", out, "--run.name", "run"]
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=out,
-        env={**os.environ, "PATH": _path()},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = ran(command, cwd=out, env={**os.environ, "PATH": _path()})
     output = done.stdout + done.stderr
     if "failed to prepare uv script" in output:
         pytest.skip("uv found no packages for verifiers' harness: offline")

@@ -19,7 +19,7 @@ from rlvr_debug.environments.gsm8k import synthetic_gsm8k
 from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate
-from rlvr_debug.grpo.sequences import build_batch, trained_sequence
+from rlvr_debug.grpo.loss import build_batch, trained_sequence
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
@@ -143,22 +143,11 @@ def test_training_and_evaluation_ask_with_the_same_tokens_and_score_the_same(
     for current in rollouts:
         ids, sampled = trained_sequence(current, Stages(), built, chat)
         assert (ids, sampled) == (current.ids, current.sampled)
-        [*_, last] = [r.ids for r in trained.requests if r.row.id == current.row.id]
-        assert ids[: len(last)] == last
-
-
-@family
-def test_a_rollout_never_forks_though_the_template_would_render_its_past_otherwise(
-    chats: dict[str, Chat], name: str
-) -> None:
-    chat, rows = chats[name], rows_of("musique")
-    sampler = Recorder(chat, script_of("musique", chat))
-    built = build_environment("musique", ENVIRONMENTS["musique"])
-    for current in rollout(rows, built, chat, sampler, temperature=1.0, seed=0):
-        for request in sampler.requests:
-            if request.row.id == current.row.id:
-                assert current.ids[: len(request.ids)] == request.ids
-        assert chat.decode(current.ids).count("I should look.") == current.turns > 1
+        # it never forks, though the template would render its past otherwise
+        for request in trained.requests:
+            assert request.row.id != current.row.id or ids[: len(request.ids)] == request.ids
+        if environment == "musique":
+            assert chat.decode(ids).count("I should look.") == current.turns > 1
 
 
 @family
@@ -264,7 +253,7 @@ def test_a_template_without_tools_is_refused_where_there_are_tools(tmp_path: Pat
     chat, messages = Chat(tmp_path), [{"role": "user", "content": "Who?"}]
     assert chat.decode(chat.prompt(messages, [])) == "Who?"
     assert chat.tool_calls('<tool_call>{"name": "f"}</tool_call>') == []
-    with pytest.raises(InputError, match="the chat template has no tools"):
+    with pytest.raises(InputError, match="the chat template does not support tools"):
         chat.prompt(messages, [{"type": "function"}])
 
 
@@ -272,7 +261,7 @@ def test_what_a_template_refuses_is_one_line(tmp_path: Path) -> None:
     """Gemma 2's knows no system prompt."""
     text = "{{ raise_exception('System role not supported') }}"
     byte_tokenizer(text, "<e>", ("<b>",)).save_pretrained(tmp_path)
-    said = f"^{tmp_path}: the chat template says: System role not supported$"
+    said = f"^{tmp_path}: the chat template raised: System role not supported$"
     with pytest.raises(InputError, match=said):
         Chat(tmp_path).prompt([{"role": "system", "content": "Be brief."}], [])
 

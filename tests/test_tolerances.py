@@ -1,10 +1,11 @@
-"""What rounding does to a healthy segment stays below half of its tolerance, and the smallest faults do not: torch is the oracle."""
+"""What rounding may do: healthy numbers use at most half of their tolerance, and a little more deviates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.optimization import Adafactor
 
-from rlvr_debug.recorders.keeping import groups_of, kind_of, state_of
+from rlvr_debug.recorders.keeping import groups_of, kind_of, state_of, whole_norms
+from rlvr_debug.recorders.trl.settings import precision_of
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.judge import Instance, in_bfloat16, judge
 from rlvr_debug.replay.record import (
@@ -24,10 +26,9 @@ from rlvr_debug.replay.record import (
     RewardCall,
     Update,
 )
-from rlvr_debug.replay.segments import importance_weights, loss, rewards
-from rlvr_debug.replay.segments.gradient import CLIP
-from rlvr_debug.replay.segments.optimizer_step import STEP
-from rlvr_debug.replay.segments.weights import weights_gap
+from rlvr_debug.replay.segments import advantages, loss, rewards
+from rlvr_debug.replay.segments.gradient import clips, norm, norm_as_summed
+from rlvr_debug.replay.segments.weights import optimizer_steps, weights_gap
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import read_record, write_record
 from tests.small_record import small_record
@@ -94,7 +95,7 @@ OPTIMIZERS: list[tuple[str, Mapping[str, float]]] = [
 def test_torch_s_own_step_uses_at_most_half_of_its_tolerance(
     dtype: str, name: str, told: Mapping[str, float], rate: float, size: float
 ) -> None:
-    (instance,) = STEP.instances(stepped(name, dtype, rate, size, **told), None)  # type: ignore[arg-type]
+    (instance,) = optimizer_steps(stepped(name, dtype, rate, size, **told), None)  # type: ignore[arg-type]
     assert share(instance) < 0.5
 
 
@@ -105,7 +106,7 @@ def test_a_step_that_is_one_in_a_thousand_too_long_deviates(
     record = stepped(name, "float32", 1e-3, 1e-2, **told)
     before, after = (each["w"] for each in record.weights)
     record.weights[1] = {"w": before + 1.001 * (after - before)}
-    (instance,) = STEP.instances(record, None)  # type: ignore[arg-type]
+    (instance,) = optimizer_steps(record, None)  # type: ignore[arg-type]
     assert share(instance) > 1
 
 
@@ -136,14 +137,14 @@ def test_every_option_of_an_optimizer_is_held_to_its_own_class(
     if not hasattr(torch.optim, name.removeprefix("transformers.")):
         pytest.skip(f"this torch has no {name}")
     record = stepped(name, "float32", 1e-2, 1e-2, **told)
-    (instance,) = STEP.instances(record, None)  # type: ignore[arg-type]
+    (instance,) = optimizer_steps(record, None)  # type: ignore[arg-type]
     assert share(instance) < 0.5
     write_record(record, tmp_path / "record")
-    (again,) = STEP.instances(read_record(tmp_path / "record"), None)  # type: ignore[arg-type]
+    (again,) = optimizer_steps(read_record(tmp_path / "record"), None)  # type: ignore[arg-type]
     assert share(again) == share(instance)
     before, after = (each["w"] for each in record.weights)
     record.weights[1] = {"w": before - (after - before)}
-    found = judge("optimizer step", STEP.instances(record, None))  # type: ignore[arg-type]
+    found = judge("optimizer step", optimizer_steps(record, None))  # type: ignore[arg-type]
     assert "sign reversed" in [name.name for name in found.names]
     assert found.share > 1
 
@@ -151,24 +152,24 @@ def test_every_option_of_an_optimizer_is_held_to_its_own_class(
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("bitsandbytes.AdamW8bit", "has no reference"),
-        ("__main__.AdamW", "has no reference"),
-        ("LBFGS", "has no reference"),
-        ("NAdam", "cannot make the step again"),
+        ("bitsandbytes.AdamW8bit", "no reference code for"),
+        ("__main__.AdamW", "no reference code for"),
+        ("LBFGS", "no reference code for"),
+        ("NAdam", "the step cannot be recomputed"),
     ],
 )
 def test_an_optimizer_without_a_reference_is_not_seen(kind: str, said: str) -> None:
     record = stepped("AdamW", "float32", 1e-3, 1e-2)
     record.updates[0].optimizer = kind
     with pytest.raises(NotSeen, match=said):
-        [share(each) for each in STEP.instances(record, None)]  # type: ignore[arg-type]
+        [share(each) for each in optimizer_steps(record, None)]  # type: ignore[arg-type]
 
 
 def test_an_option_that_was_not_asked_for_deviates() -> None:
     record = stepped("SGD", "float32", 1e-2, 1e-2, momentum=0.8, nesterov=True)
     [group] = record.updates[0].groups
     record.updates[0].groups = [replace(group, options={**group.options, "nesterov": False})]
-    (instance,) = STEP.instances(record, None)  # type: ignore[arg-type]
+    (instance,) = optimizer_steps(record, None)  # type: ignore[arg-type]
     assert share(instance) > 1
 
 
@@ -191,7 +192,7 @@ def clipped(dtype: str, seed: int, limit: float, times: float = 1.0) -> Instance
         lambda: None,
         updates=[Update(gradients=before, clipped=after)],
     )
-    (instance,) = CLIP.instances(record, None)  # type: ignore[arg-type]
+    (instance,) = clips(record, None)  # type: ignore[arg-type]
     return instance
 
 
@@ -231,7 +232,7 @@ def corrected(level: str, seed: int, off: float = 0.0) -> Instance:
     told = Settings(2, Sampling(), 8, importance_correction=f"{level}_truncate", correction_max=2.0)
 
     def compare() -> Any:
-        return importance_weights._compare(batch, told)
+        return advantages.compare_weights(batch, told)
 
     return Instance("here", compare)
 
@@ -301,6 +302,43 @@ def test_terms_of_the_loss_that_cancel_are_each_rounded() -> None:
     assert bool((tolerance >= 29 * torch.finfo(torch.float32).eps * alone.abs()).all())
 
 
+def kl_in_bfloat16(size: float, times: float) -> float:
+    """Return the share of a trainer's own KL, in bfloat16, of likely tokens whose reference is so far off."""
+    record = small_record()
+    record.settings = replace(record.settings, loss_type="bnpo", precision="bfloat16")
+    update, seen = record.updates[0], []
+    for seed, micro in enumerate(update.micro_batches):
+        mask = micro.given.loss_mask
+        likely = -normal(seed, *mask.shape, size=0.01).abs().bfloat16()
+        near = (likely - normal(9 + seed, *mask.shape, size=size).abs()).bfloat16()
+        nothing = torch.zeros(len(mask))
+        micro.given = replace(micro.given, old=likely, reference=near, advantages=nothing)
+        micro.logprobs, micro.entropies = likely, None
+        leaf = likely.clone().requires_grad_()
+        kl = torch.exp(near - leaf) - (near - leaf) - 1
+        whole = (record.settings.kl_beta * kl * mask).sum() / mask.sum() / 2
+        seen.append(torch.autograd.grad(whole, leaf)[0].double().flatten())
+    gap = loss.compare_loss(record, update, times * torch.cat(seen))
+    assert gap is not None
+    return gap.share
+
+
+def test_a_small_kl_in_bfloat16_is_rounded_as_a_trainer_rounds_it_and_one_twice_as_large_deviates() -> (
+    None
+):
+    assert kl_in_bfloat16(0.01, 1.0) < 1
+    assert kl_in_bfloat16(0.5, 1.0) < 1 < kl_in_bfloat16(0.5, 2.0)
+
+
+def test_adapters_in_float32_are_computed_as_coarsely_as_the_weights_in_bfloat16_that_they_adapt() -> (
+    None
+):
+    frozen, adapter = torch.nn.Linear(2, 2).bfloat16().requires_grad_(False), torch.nn.Linear(2, 2)
+    args = SimpleNamespace(bf16=False)
+    assert precision_of(args, torch.nn.ModuleList([frozen, adapter])) == "bfloat16"
+    assert precision_of(args, torch.nn.ModuleList([adapter])) == "float32"
+
+
 @pytest.mark.parametrize(("off", "used"), [(0.0, True), (1e-4, False)])
 @given(st.integers(0, 1000))
 @settings(max_examples=10)
@@ -323,3 +361,61 @@ def test_a_reward_less_its_kl_is_told_from_another_one_and_not_from_its_rounding
     record = Record("made up", told, None, None, lambda: None)
     generation = Generation(rewards=(returned - taken + off)[:, None], batch=batch)
     assert rewards._used(record, generation, call) is used
+
+
+# --- a norm that float32 sums up otherwise
+
+NORM_LIMIT = 0.1
+
+
+@pytest.fixture(scope="module")
+def summed_otherwise() -> Update:
+    """Return an update whose gradient torch has clipped: one tensor of 8 M numbers, as small models have none."""
+    generator = torch.Generator().manual_seed(0)
+    parameter = torch.nn.Parameter(torch.zeros(8_000_000))
+    parameter.grad = torch.randn(8_000_000, generator=generator) * 1e-3
+    before = {"w": parameter.grad.clone()}
+    torch.nn.utils.clip_grad_norm_([parameter], NORM_LIMIT)
+    return Update(gradients=before, clipped={"w": parameter.grad})
+
+
+def clip_status(update: Update, **told: Any) -> str:
+    settings = Settings(2, Sampling(), 8, max_grad_norm=NORM_LIMIT)
+    record = Record("made up", settings, None, None, lambda: None, updates=[update], **told)
+    return judge("clip", clips(record, None)).status  # type: ignore[arg-type]
+
+
+def test_a_norm_that_float32_sums_up_otherwise_is_no_deviation(summed_otherwise: Update) -> None:
+    assert summed_otherwise.gradients is not None
+    off = norm_as_summed(summed_otherwise.gradients) / norm(summed_otherwise.gradients) - 1
+    assert abs(off) > 1e-4  # or there is nothing to be tested
+    assert clip_status(summed_otherwise) == "agrees"
+
+
+def test_a_clip_that_is_further_off_than_the_norm_deviates(summed_otherwise: Update) -> None:
+    assert summed_otherwise.clipped is not None
+    less = {name: tensor * 0.99 for name, tensor in summed_otherwise.clipped.items()}
+    assert clip_status(replace(summed_otherwise, clipped=less)) == "deviates"
+
+
+def test_of_a_part_of_a_gradient_the_whole_norm_is_read(summed_otherwise: Update) -> None:
+    assert summed_otherwise.gradients is not None
+    assert summed_otherwise.clipped is not None
+    model = SimpleNamespace(
+        named_parameters=lambda: [("w", SimpleNamespace(grad=summed_otherwise.gradients["w"]))]
+    )
+    before, summed = whole_norms(model)
+    some = {"w": torch.arange(0, 8_000_000, 1000)}
+    part = replace(
+        summed_otherwise,
+        gradients={"w": summed_otherwise.gradients["w"][some["w"]]},
+        clipped={"w": summed_otherwise.clipped["w"][some["w"]]},
+        norms=(before, norm(summed_otherwise.clipped), summed),
+    )
+    assert clip_status(part, elements=some) == "agrees"
+    assert (
+        clip_status(replace(part, norms=(before, norm(summed_otherwise.clipped))), elements=some)
+        == "deviates"
+    )
+    with pytest.raises(NotSeen, match="global gradient norm was not recorded"):
+        clip_status(replace(part, norms=None), elements=some)

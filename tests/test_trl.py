@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,12 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_jsonl
-from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.files import read_jsonl, read_yaml
+from rlvr_debug.grpo.settings import DiagnosticSettings, TrainingSettings
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.serving.choose import base_sampler
+from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
@@ -36,6 +35,9 @@ from rlvr_debug.trainers.trl.program import environment_class
 from rlvr_debug.venvs import build_venv
 from tests.families import OTHERS, save_family
 from tests.small import ROWS
+from tests.study_file import refused
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 trl = pytest.importorskip("trl", reason="trl is not installed: no trainer of TRL's to run")
 datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
@@ -63,7 +65,7 @@ def train(run: Run, rows: Path, out: Path) -> list[dict[str, Any]]:
     """Returns the rows of metrics.jsonl."""
     out.mkdir()
     environment = PARAMS.settings("musique")
-    told = Asked(run.to_json(), environment, str(TINY), str(rows), str(out), str(out), 1, 0)
+    told = Asked(run, environment, str(TINY), str(rows), str(out), str(out), 1, 0, 1)
     trl_program.train(told)
     return checked_metrics(out / "metrics.jsonl", run.training.steps)
 
@@ -75,7 +77,6 @@ def trained(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.slow
 def test_a_healthy_run_of_trl_is_recorded_as_healthy(trained: Path) -> None:
     rows = checked_metrics(trained / "metrics.jsonl", 2)
     for row in rows:
@@ -89,7 +90,6 @@ def test_a_healthy_run_of_trl_is_recorded_as_healthy(trained: Path) -> None:
     assert rows[0]["reward"] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_trl_trains_an_architecture_that_our_own_sampler_does_not_read(
     name: str, random_model: Callable[..., Any], tmp_path: Path
@@ -103,7 +103,7 @@ def test_trl_trains_an_architecture_that_our_own_sampler_does_not_read(
     settings = {**PARAMS.settings("gsm8k"), "max_new_tokens": 8}
     rows = str(tmp_path / "train.jsonl")
     out.mkdir()
-    trl_program.train(Asked(run.to_json(), settings, str(model), rows, str(out), str(out), 1, 0))
+    trl_program.train(Asked(run, settings, str(model), rows, str(out), str(out), 1, 0, 1))
     [row] = checked_metrics(out / "metrics.jsonl", 1)
     assert row["grad_norm"] > 0
     saved = checked_weights(out, model)
@@ -121,7 +121,6 @@ def test_trl_trains_an_architecture_that_our_own_sampler_does_not_read(
     assert torch.allclose(torch.tensor(sample.logprobs), expected, atol=1e-4)
 
 
-@pytest.mark.slow
 def test_what_trl_sampled_and_trained_on_is_recorded_token_by_token(trained: Path) -> None:
     found = checked_rollouts(trained / "rollouts.jsonl")
     assert len(found) == 2 * 16
@@ -132,13 +131,11 @@ def test_what_trl_sampled_and_trained_on_is_recorded_token_by_token(trained: Pat
     assert any(first)
 
 
-@pytest.mark.slow
 def test_trl_s_weights_are_saved_and_are_not_the_base_model_s(trained: Path) -> None:
     base = load_weights(TINY / "model.safetensors")
     assert any(not torch.equal(w, base[n]) for n, w in checked_weights(trained, TINY).items())
 
 
-@pytest.mark.slow
 def test_trl_s_prompts_are_those_of_evaluation(trained: Path, rows: Path) -> None:
     chat = Chat(TINY)
     environment = build_environment("musique", PARAMS.settings("musique"))
@@ -154,7 +151,6 @@ def test_trl_s_prompts_are_those_of_evaluation(trained: Path, rows: Path) -> Non
         assert row["ids"][:start] == chat.prompt(messages, environment.tools)
 
 
-@pytest.mark.slow
 def test_a_user_s_reward_function_is_trained_on_and_the_environment_s_reward_recorded(
     rows: Path, tmp_path: Path
 ) -> None:
@@ -164,7 +160,6 @@ def test_a_user_s_reward_function_is_trained_on_and_the_environment_s_reward_rec
     assert abs(row["trainer_reward"] - row["reward"]) > 1e-3
 
 
-@pytest.mark.slow
 def test_an_adapter_of_trl_s_is_merged_for_evaluation(rows: Path, tmp_path: Path) -> None:
     train(control(steps=1, lora_r=2, learning_rate=1e-2), rows, tmp_path / "out")
     assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").exists()
@@ -175,7 +170,6 @@ def test_an_adapter_of_trl_s_is_merged_for_evaluation(rows: Path, tmp_path: Path
     )
 
 
-@pytest.mark.slow
 def test_the_recorder_serves_a_script_that_knows_nothing_of_our_environments(
     tmp_path: Path,
 ) -> None:
@@ -239,7 +233,9 @@ def test_trl_takes_all_that_it_is_told(environment: str, tmp_path: Path) -> None
 
 def test_a_batch_that_trl_cannot_cut_is_refused() -> None:
     built = build_environment("gsm8k", PARAMS.settings("gsm8k"))
-    with pytest.raises(InputError, match="gradient_accumulation_steps is 3, expected a divisor"):
+    with pytest.raises(
+        InputError, match="gradient_accumulation_steps is 3, but with trainer trl it must divide"
+    ):
         trl_config.config_of(control(gradient_accumulation_steps=3).training, built, 24)
 
 
@@ -327,7 +323,7 @@ def test_an_arm_s_correction_is_trl_s_whatever_the_case_says_of_it(
     assert arm.vllm_importance_sampling_clip_min is None
 
 
-def test_a_cap_alone_is_our_correction_and_none_leaves_trl_s_own(tmp_path: Path) -> None:
+def test_a_cap_alone_is_our_correction_and_none_leaves_trl_s_own() -> None:
     built = build_environment("musique", PARAMS.settings("musique"))
     plain = replace(control(), options={"use_vllm": True})
     capped = replace(control(importance_sampling_cap=2.0), options={"use_vllm": True})
@@ -361,54 +357,16 @@ def test_options_are_mended_and_planted_like_settings() -> None:
     ],
 )
 def test_a_case_that_trl_cannot_be_is_refused(
-    case: dict[str, Any], expected: str, overlay: Callable[..., Path]
+    case: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=expected):
-        load_params(ROOT / "params.yaml", overlay(trainer="trl", case="mine", cases={"mine": case}))
+    assert expected in refused(tmp_path, trainer="trl", case="mine", cases={"mine": case})
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"trainer": "command"}, "key 'command.program' is missing"),
-        ({"options": {"a": 1}}, "unknown key 'options.a': expected one of sync_bound"),
-        (
-            {"options": {"sync_bound": 0}},
-            "key 'options.sync_bound' is int 0, expected a number of nats above 0",
-        ),
-        (
-            {"case": "mine", "cases": {"mine": {"faults": [], "reward": "a.py:b"}}},
-            "key 'cases.mine.reward' is given, expected none with trainer own",
-        ),
-        (
-            {"case": "mine", "cases": {"mine": {"faults": [], "reward": "a.py"}}},
-            "key 'cases.mine.reward' is str 'a.py', expected a match",
-        ),
-        (
-            {"trainer": "trl", "options": {"max_steps": 100}},
-            "key 'options.max_steps' follows from other settings",
-        ),
-        (
-            {"trainer": "tlr"},
-            "key 'trainer' is str 'tlr', expected one of 'command', 'own', 'trl' or 'verifiers'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "expected"), CASES["a trainer that cannot be run is one line"])
 def test_a_trainer_that_cannot_be_run_is_one_line(
-    changes: dict[str, Any], expected: str, overlay: Callable[..., Path]
+    changes: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=expected):
-        load_params(ROOT / "params.yaml", overlay(**changes))
-
-
-@pytest.fixture
-def overlay(tmp_path: Path) -> Callable[..., Path]:
-    def write(**values: Any) -> Path:
-        path = tmp_path / "overlay.yaml"
-        path.write_text(json.dumps({"study": "test", **values}))
-        return path
-
-    return write
+    assert expected in refused(tmp_path, **changes)
 
 
 def test_the_place_of_a_user_s_reward_function_is_checked() -> None:
@@ -418,14 +376,7 @@ def test_the_place_of_a_user_s_reward_function_is_checked() -> None:
         trl_program.user_function("examples/trl_rewards.py:f")
 
 
-def test_a_run_of_another_trainer_survives_its_json() -> None:
-    run = replace(control(), faults=("a.py:f",), options={"a": [1]})
-    assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
-    assert asdict(run)["trainer"] == "trl"
-
-
 @pytest.mark.releases
-@pytest.mark.heavy
 def test_trl_runs_in_an_environment_of_its_own(rows: Path, tmp_path: Path) -> None:
     try:
         build_venv("trl")

@@ -64,7 +64,7 @@ def test_only_what_differs_in_stages_alone_is_compared(study: Study) -> None:
     assert set(study.compared) == {*stages, *(f"{name}-alone" for name in stages)}
 
 
-def test_arms_that_are_the_case_or_the_control_have_their_runs(tmp_path: Path) -> None:
+def test_arms_that_are_the_case_or_the_control_have_their_runs() -> None:
     """With one fault, what mends it is the control, and it alone is the case."""
     params = filled(
         replace(study_of(["empty-optimizer"]), cases={"sick": Case(faults=("empty-optimizer",))}),

@@ -18,17 +18,7 @@ from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import build_optimizer, build_scheduler
 from rlvr_debug.sampling.chat import Chat
-from tests.small import SETTINGS, Train, small_environment, small_training
-
-
-@pytest.fixture(scope="module")
-def environment() -> Environment:
-    return small_environment()
-
-
-@pytest.fixture(scope="module")
-def trained(chat: Chat, talkative: Callable[[int], Any]) -> Train:
-    return small_training(chat, talkative)
+from tests.small import SETTINGS, Train
 
 
 def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:

@@ -14,7 +14,8 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.trainers import load_trainer
-from rlvr_debug.venvs import build_venv, python_of, venv_names
+from rlvr_debug.venvs import build_over, build_venv, python_of, venv_names
+from tests.shared import ran
 
 
 @pytest.fixture
@@ -155,3 +156,13 @@ def test_the_environment_of_conda_has_the_pins_and_names_no_other_file() -> None
     [pip] = [each["pip"] for each in told["dependencies"] if isinstance(each, dict)]
     assert pip == (ROOT / "envs" / "train.txt").read_text(encoding="utf-8").splitlines()
     assert all("==" in line for line in pip)
+
+
+def test_an_environment_over_another_reads_all_but_its_pins_from_that_one(project: Path) -> None:
+    with pytest.raises(InputError, match="it could not be installed"):
+        build_over("mine", "over", ["nowhere==1"], project)
+    python = build_over("mine", "over", ["asks==1"], project)
+    both = [str(python), "-c", "import asked, asks; print(asked.__file__)"]
+    said = ran(both, env={}, check=True).stdout
+    assert (project / ".envs" / "mine").resolve() in Path(said.strip()).parents
+    assert build_over("mine", "over", ["asks==1"], project) == python

@@ -13,13 +13,11 @@ from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, read_jsonl, sha256
-from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.metrics.settings import ALL_ROLLOUTS
+from rlvr_debug.files import read_json, read_jsonl, read_yaml, sha256
+from rlvr_debug.grpo.settings import ALL_ROLLOUTS, TrainingSettings
 from rlvr_debug.models.base_model import read_tensors
-from rlvr_debug.replay.answer import answer_of
+from rlvr_debug.replay.answer import answer_of, mechanism_of
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.params import load_params
@@ -36,6 +34,8 @@ from rlvr_debug.trainers.verifiers.fixes import (
 )
 from rlvr_debug.venvs import build_venv
 from tests.study_file import changed
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 RELEASE = "verifiers-0.1.3"
 PARAMS = load_params(ROOT / "params.yaml", ROOT / "studies" / f"{RELEASE}.yaml")
@@ -66,24 +66,7 @@ def test_the_case_is_the_wheel_and_each_arm_has_its_fixes() -> None:
         assert found[f"{fix}-alone"] == [other for other in everything if other != fix]
 
 
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (
-            {"command": {"environment": "verifiers-0.1.4"}},
-            "key 'command.environment' is 'verifiers-0.1.4', expected a release with trainer verifiers: ",
-        ),
-        (
-            {"cases": {"verifiers-0.1.3": {"faults": ["kl-subtracted"]}}},
-            "key 'cases.verifiers-0.1.3.faults' has 'kl-subtracted', expected what verifiers-0.1.3 has: "
-            "attention-from-loss-mask, prompt-without-tools, tool-turn-rendered-alone",
-        ),
-        (
-            {"options": {"num_generations": 8}},
-            "key 'options.num_generations' follows from other settings",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "line"), CASES["what the release does not have is one line"])
 def test_what_the_release_does_not_have_is_one_line(
     change: Mapping[str, Any], line: str, tmp_path: Path
 ) -> None:
@@ -147,7 +130,6 @@ def arm(name: str) -> Any:
 
 
 @pytest.mark.releases
-@pytest.mark.heavy
 def test_the_same_seed_is_the_same_run_and_what_is_executed_is_the_wheel_s(
     job: Job, tmp_path: Path
 ) -> None:
@@ -169,7 +151,6 @@ def test_the_same_seed_is_the_same_run_and_what_is_executed_is_the_wheel_s(
 
 
 @pytest.mark.releases
-@pytest.mark.heavy
 def test_with_its_fixes_the_release_trains_what_was_sampled_and_the_record_names_them(
     job: Job, tmp_path: Path
 ) -> None:
@@ -184,7 +165,6 @@ def test_with_its_fixes_the_release_trains_what_was_sampled_and_the_record_names
 
 
 @pytest.mark.releases
-@pytest.mark.heavy
 def test_an_adapter_is_trained_and_saved_at_the_end(job: Job, tmp_path: Path) -> None:
     run = arm("control")
     training = replace(run.training, lora_r=4, learning_rate=0.01)
@@ -199,7 +179,6 @@ def test_an_adapter_is_trained_and_saved_at_the_end(job: Job, tmp_path: Path) ->
 
 
 @pytest.mark.releases
-@pytest.mark.heavy
 def test_a_batch_that_is_used_twice_is_clipped_with_old_logprobs_alone(
     job: Job, tmp_path: Path
 ) -> None:
@@ -216,7 +195,6 @@ def test_a_batch_that_is_used_twice_is_clipped_with_old_logprobs_alone(
 
 
 @pytest.mark.releases
-@pytest.mark.heavy
 @pytest.mark.parametrize("place", ["reward", "sampler"])
 def test_an_exception_ends_the_run_in_one_line_at_once(
     place: str, job: Job, tmp_path: Path
@@ -235,7 +213,6 @@ def test_an_exception_ends_the_run_in_one_line_at_once(
 
 
 @pytest.mark.releases
-@pytest.mark.heavy
 def test_the_release_deviates_where_its_defects_are_and_nowhere_once_they_are_fixed(
     job: Job, tmp_path: Path
 ) -> None:

@@ -17,16 +17,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.recorders.verl.batches import Step, generation_of
+from rlvr_debug.recorders.verl.batches import Step, asked_of, generation_of
 from rlvr_debug.recorders.verl.recorder import Told, watch_v1_trainer
-from rlvr_debug.recorders.verl.settings import asked_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import read_record, write_record
 from rlvr_debug.verl import main
 from tests.in_process import called
-from tests.record_folders import bare_record
+from tests.small_record import bare_record
 
 PROMPT, WIDTH, SIZE = 5, 6, 4
 SETTINGS = Settings(SIZE, Sampling(), WIDTH, scale_rewards="group", eos_ids=(9,), pad_id=0)
@@ -350,9 +349,6 @@ def test_a_command_that_cannot_be_recorded_is_refused_in_a_line(tmp_path: Path) 
 
     new, script = str(tmp_path / "new"), tmp_path / "train.py"
     script.write_text("import sys; sys.exit(sys.argv[1:] != ['--steps', '9'])", encoding="utf-8")
-    assert (
-        refused(str(tmp_path), "-m", "x")
-        == f"{tmp_path}: exists, expected a new folder for the record"
-    )
-    assert refused(new).startswith("found no command, expected -m verl.trainer.main_ppo")
-    assert refused(new, str(script), "--steps", "9").endswith("as verl's trainers made no step")
+    assert refused(str(tmp_path), "-m", "x") == f"{tmp_path}: exists; give --record a new folder"
+    assert refused(new).startswith("no command given, expected -m verl.trainer.main_ppo")
+    assert refused(new, str(script), "--steps", "9").endswith("because verl's trainer took no step")

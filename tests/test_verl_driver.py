@@ -20,6 +20,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.replay.store import check_folder
 from rlvr_debug.venvs import build_venv
+from tests.shared import ran
 
 PROGRAMS = ROOT / "tests" / "programs"
 ADVANTAGES, REWARDS, MASK = ["advantages"], ["rewards"], ["loss mask"]
@@ -143,9 +144,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_raylet_start_wait_time_s": "300",
     }
-    return subprocess.run(
-        (python, *command), cwd=folder, env=variables, capture_output=True, text=True, check=False
-    )
+    return ran((python, *command), cwd=folder, env=variables)
 
 
 @pytest.fixture(scope="module")

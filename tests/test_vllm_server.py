@@ -27,15 +27,15 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.evaluation import evaluate_model
 from rlvr_debug.files import read_json, read_jsonl
+from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.jobs import Evaluation, Sampling, Trained
-from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights, one_thread
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
-from rlvr_debug.serving.choose import base_sampler
 from rlvr_debug.serving.client import ServedPolicy, ServedSampler
 from rlvr_debug.serving.process import (
     Endpoint,
@@ -51,7 +51,7 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.venvs import build_venv
-from tests.shared import wait
+from tests.shared import ran, wait
 from tests.study_file import changed, study_file
 from tests.test_survival import ours
 from tests.test_workflow import MINI, Project, copy, end
@@ -108,9 +108,7 @@ def test_vllm_s_own_parser_reads_what_params_say(python: Path) -> None:
     ours = ("environment", "cpu_kvcache_space", "shared_by", "sync_bound", "devices")
     names = [key for key in GPU if key not in ours]
     command = [str(python), "-c", PARSE, json.dumps(flags), json.dumps(names)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=variables_apart(), check=False
-    )
+    done = ran(command, env=variables_apart())
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "an unknown flag ends it with status 2"
     read = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -250,31 +248,6 @@ def test_nobody_else_is_answered(endpoint: Endpoint) -> None:
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
-    python: Path, tmp_path: Path
-) -> None:
-    with served(server_of(Sampling("vllm", settings_of())), TINY, tmp_path / "log.txt") as (
-        there,
-        process,
-    ):
-        wait_until_ready(there)
-        started = psutil.Process(process.pid).children(recursive=True)
-        [api] = psutil.Process(process.pid).children()
-        sampler = ServedSampler(there, CHAT.ends)
-        asked: Any = {"temperature": 1.0, "max_new_tokens": 24, "seed": 0}
-        requests = [Request(slot, prompt("Who wrote it?"), None) for slot in range(200)]
-        assert len(sampler.sample(requests, **asked)) == 200
-        held = shared_memory(process.pid)
-        threading.Timer(0.1, api.kill).start()
-        with pytest.raises(InputError, match=r"completions: no answer after 3 tries: .*log\.txt\)"):
-            sampler.sample(requests, **asked)
-        assert len(started) == 4
-    ended = time.monotonic()
-    wait(lambda: not any(p.is_running() and p.status() != "zombie" for p in started), 5)
-    wait(lambda: gone(held), 5)
-    assert time.monotonic() - ended < 5
-
-
 # --- training
 
 
@@ -395,7 +368,9 @@ def test_an_adapter_that_is_not_passed_on_ends_the_run_at_its_first_update(
     """Whatever the learning rate: here, as the shipped study begins."""
     run = lora_run(seed=3, faults=("stale-sampler",))
     run = replace(run, training=replace(run.training, learning_rate=5e-5))
-    with pytest.raises(InputError, match=r"step 1: .* from what the trainer was before, expected"):
+    with pytest.raises(
+        InputError, match=r"step 1: .* from its weights before: it has not received"
+    ):
         trained(run, rows, tmp_path / "stale", on_vllm(policies))
     assert not (tmp_path / "stale" / "metrics.jsonl").exists()
 
@@ -502,3 +477,28 @@ def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
         assert served_by["greedy"] == expected["greedy"], file
     assert read_json(project.study / BASELINE)["greedy"] != served_by["greedy"]
     assert (project.study / RUN / "adapter").is_dir()
+
+
+def test_a_server_that_is_killed_in_mid_rollout_is_one_line_and_leaves_nothing(
+    python: Path, tmp_path: Path
+) -> None:
+    with served(server_of(Sampling("vllm", settings_of())), TINY, tmp_path / "log.txt") as (
+        there,
+        process,
+    ):
+        wait_until_ready(there)
+        started = psutil.Process(process.pid).children(recursive=True)
+        [api] = psutil.Process(process.pid).children()
+        sampler = ServedSampler(there, CHAT.ends)
+        asked: Any = {"temperature": 1.0, "max_new_tokens": 24, "seed": 0}
+        requests = [Request(slot, prompt("Who wrote it?"), None) for slot in range(200)]
+        assert len(sampler.sample(requests, **asked)) == 200
+        held = shared_memory(process.pid)
+        threading.Timer(0.1, api.kill).start()
+        with pytest.raises(InputError, match=r"completions: no answer after 3 tries: .*log\.txt\)"):
+            sampler.sample(requests, **asked)
+        assert len(started) == 4
+    ended = time.monotonic()
+    wait(lambda: not any(p.is_running() and p.status() != "zombie" for p in started), 5)
+    wait(lambda: gone(held), 5)
+    assert time.monotonic() - ended < 5

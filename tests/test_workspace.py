@@ -152,7 +152,7 @@ def test_clean_leaves_what_git_tracks_and_the_environment(project: Project) -> N
     write_text(project.folder / ".gitignore", "logs/\n/results/runs\n.venv/\n.snakemake/\n")
     project.track()
     ignored = ["results/runs/musique/case/0/a", "logs/train.log", ".snakemake/metadata/a"]
-    project.add(*ignored, "results/compare.svg", ".venv/bin/python", "notes.txt")
+    project.add(*ignored, ".venv/bin/python", "notes.txt")
     project.add("results/metrics.json")
     project.tidy("clean")
     tracked = {"results/releases/a.json", "results/metrics.json", "params.yaml", ".gitignore"}
@@ -216,7 +216,7 @@ def test_nothing_is_tidied_while_a_run_holds_the_study(pruned: Project, what: Wh
     before = pruned.files()
     with (
         hold(pruned.folder),
-        pytest.raises(InputError, match=r": another run of this study is under way, wait for it$"),
+        pytest.raises(InputError, match=r": another run of this study is under way; wait for it$"),
     ):
         pruned.tidy(what)
     assert pruned.files() == before
@@ -265,7 +265,8 @@ def test_a_profile_is_one_of_the_workflow_s_or_a_user_s_own(
     assert profile("mine/config.yaml") == str(tmp_path / "mine" / "config.yaml")
     assert profile("default") == "none"  # beside the one that Snakemake finds
     with pytest.raises(
-        InputError, match=r"^profile 'src': expected default, gpu, slurm, slurm-four-gpus, or "
+        InputError,
+        match=r"^profile 'src': expected default, gpu, slurm, slurm-four-gpus, or the path of a profile of your own$",
     ):
         profile("src")
 

@@ -23,8 +23,6 @@ from rlvr_debug.environments.base import answer
 from rlvr_debug.sampling.base import Request, Sampler
 from rlvr_debug.sampling.tool_calls import hermes
 
-__all__ = ["trace_rollouts"]
-
 _numbers = itertools.count()
 
 

@@ -1,10 +1,11 @@
-"""What the check says of scripts by two authors who had read docs/check.md and nothing else of this project.
+"""What the check says of scripts by authors who had read docs/check.md and nothing else of this project.
 
     python -m benchmarks.check.blind [--names a/fault_01 ...] [--out FILE]
 
 blind/labels.csv has, for each script, the author's words, written before anything ran (label, what), the segment or
-setting that they mean (right; empty for healthy scripts and for what no step can show), and what the check said first
-when it ran on them once, at f28e55c (first_run). Later code was improved on them: it writes results/blind.csv.
+setting that they mean (right; empty for healthy scripts and for what no step can show), and what the check of a commit
+said first when it ran on them once (first_run). Later code was improved on them: it writes results/blind.csv.
+Scripts of `e` train in two processes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _HERE = Path(__file__).parent
 LABELS = _HERE / "blind" / "labels.csv"
 RESULTS = _HERE / "results" / "blind.csv"
 LIMIT = 300  # seconds for a script
+LAST_ROUND = "bedbee3"  # the commit that the last authors' scripts ran on
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,15 @@ class Label:
     """A script of blind/ and what its author wrote of it; the fields are the columns of labels.csv."""
 
     script: str
+    commit: str
     label: str
     what: str
     right: str
     first_run: str
+
+    @property
+    def processes(self) -> int:
+        return 2 if self.script.startswith("e/") else 1
 
     @property
     def is_healthy(self) -> bool:
@@ -83,7 +90,7 @@ def main() -> None:
         raise InputError(f"--names: {', '.join(sorted(unknown))}: no such script in {LABELS.name}")
     labels = [known[name] for name in args.names or known]
     with Forks(sys.executable) as forks:
-        pairs = [(label, checked_blind(label.script, forks)) for label in labels]
+        pairs = [(label, checked_blind(label, forks)) for label in labels]
     if args.out or not args.names:
         rows = [Said(label.script, said, int(label.is_right(said))) for label, said in pairs]
         write_csv(args.out or RESULTS, Said, rows)
@@ -91,15 +98,16 @@ def main() -> None:
     print(f"placed {placed} of {faults}, accused {accused} of {healthy} healthy scripts")
 
 
-def checked_blind(script: str, forks: Forks) -> str:
+def checked_blind(label: Label, forks: Forks) -> str:
     """Return the first deviating segment, or the settings outside of their bounds. Raise InputError if the script fails."""
+    script = label.script
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         copied = shutil.copy(LABELS.parent / f"{script}.py", folder)
-        (folder / "tiny").symlink_to(
-            ROOT / "models" / "tiny"
-        )  # the scripts load the model beside them
-        status, log = forks.run([str(copied)], folder, LIMIT)
+        # the scripts load the model beside them; four load one that writes calls of tools, which its author had trained
+        shutil.copytree(ROOT / "models" / "tiny", folder / "tiny")
+        (folder / "tiny" / "sft").symlink_to(ROOT / "models" / "tiny-calculator")
+        status, log = forks.run([str(copied)], folder, LIMIT, label.processes)
         file = folder / "answer.json"
         if status or not file.is_file():
             raise InputError(f"{script}: {log.strip().splitlines()[-1:]}, expected an answer")

@@ -11,21 +11,8 @@ from typing import Any
 import torch
 import trl
 from datasets import Dataset
-from packaging.version import Version
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
-
-__all__ = [
-    "TINY",
-    "Case",
-    "answer_reward",
-    "plain",
-    "rows",
-    "texts",
-    "train",
-    "trl_version",
-    "variety_reward",
-]
 
 TINY = Path(__file__).resolve().parents[2] / "models" / "tiny"
 STEPS = 5
@@ -65,10 +52,6 @@ class Case:
     def then(self, step: Callable[[Any], None]) -> Case:
         """Return the case in which `step` is called with the trainer before it trains."""
         return replace(self, after=(*self.after, step))
-
-
-def trl_version() -> Version:
-    return Version(trl.__version__)
 
 
 def plain(model: str, precision: str, seed: int, out: str) -> Case:

@@ -17,13 +17,10 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import write_json
-
-__all__ = ["Forks"]
 
 # what a script and its check import when they are needed
 _USED = (
@@ -60,7 +57,7 @@ class Forks:
         out = str(folder / "answer.json")
         asked = {"out": out, "steps": 3, "rewards": True, "record": None}
         for rank in range(processes):
-            ranks = {"ranks": [rank, processes, str(folder)]} if processes > 1 else {}
+            ranks = {"ranks": [rank, processes, str(folder)], "limit": 600} if processes > 1 else {}
             write_json(told.with_suffix(f".{rank}"), {**asked, **ranks})
         files = {"told": str(told), "folder": str(folder), "log": str(log)}
         files["processes"] = processes  # type: ignore[assignment]
@@ -75,12 +72,7 @@ class Forks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self._process.kill()
         self._process.communicate()

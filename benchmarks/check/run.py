@@ -2,8 +2,7 @@
 
     python -m benchmarks.check.run [--only KIND] [--precision bf16] [--names NAME ...] [--environment trl-1.0.0] [--out FOLDER]
 
-Kinds are faults, settings (which are healthy) and quickstart: the scripts of TRL's documentation, and trl/scripts/grpo.py
-from its wheel. Each script runs under the check in a process of its own (forks.py). Writes benchmarks/check/results/<kind>.csv, with
+Kinds are faults and settings (which are healthy). Each script runs under the check in a process of its own (forks.py). Writes benchmarks/check/results/<kind>.csv, with
 the precision and the environment in its name where these are not the usual ones. Of a part, by --names, a table is written
 only where --out says where.
 """
@@ -11,7 +10,6 @@ only where --out says where.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -27,13 +25,11 @@ from typing import Any
 
 from packaging.version import Version
 
-from benchmarks.check.case import TINY
-from benchmarks.check.case import rows as problems
 from benchmarks.check.faults import FAULTS, Fault
 from benchmarks.check.forks import Forks
 from benchmarks.check.settings import HEALTHY, SETTINGS
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_json, write_csv, write_text
+from rlvr_debug.files import read_json, write_csv
 from rlvr_debug.processes import run_main
 from rlvr_debug.replay.answer import status_of
 from rlvr_debug.venvs import build_venv
@@ -41,7 +37,7 @@ from rlvr_debug.venvs import build_venv
 _HERE = Path(__file__).parent
 SCRIPT = _HERE / "script.py"
 RESULTS = _HERE / "results"
-KINDS = ("faults", "settings", "quickstart")
+KINDS = ("faults", "settings")
 LIMIT = 300  # seconds for a script
 COULD_NOT = 2  # the exit status of `rlvr-debug check` where a script could not be run
 
@@ -82,9 +78,7 @@ def main() -> None:
         names = _names(kind, args.precision, version, args.names, args.processes)
         if not names:
             continue
-        checked = partial(
-            _run, kind, precision=args.precision, python=python, processes=args.processes
-        )
+        checked = partial(_run, kind, precision=args.precision, processes=args.processes)
         outcomes = _all(checked, names, python, args.cores)
         _totals(kind, outcomes)
         if args.out or not args.names:
@@ -112,15 +106,12 @@ def _names(
     kind: str, precision: str, version: Version, asked: Sequence[str], processes: int
 ) -> list[str]:
     """Return those of a kind that this TRL can run, in so many processes. Raises InputError for names that are of no kind."""
-    shown = sorted(f.stem for f in (_HERE / "quickstart").glob("*.py") if f.stem != "__init__")
-    known = {"faults": list(FAULTS), "settings": list(HEALTHY), "quickstart": [*shown, "grpo.py"]}
+    known = {"faults": list(FAULTS), "settings": list(HEALTHY)}
     if unknown := set(asked) - {name for names in known.values() for name in names}:
         raise InputError(f"--names: {', '.join(sorted(unknown))}: no such fault or setting")
     chosen = [name for name in known[kind] if not asked or name in asked]
     if kind == "settings":
         return [name for name in chosen if _has(version, name)]
-    if kind == "quickstart":  # these have a precision of their own
-        return chosen if version >= Version("1.0.0") and precision == "float32" else []
     told = [FAULTS[name] for name in chosen if FAULTS[name].processes == processes]
     if precision != "float32":
         told = [fault for fault in told if fault.precision == "any"]
@@ -133,15 +124,14 @@ def _has(version: Version, settings: str) -> bool:
     )
 
 
-def _run(
-    kind: str, name: str, precision: str, python: str, free: SimpleQueue[Forks], processes: int
-) -> Outcome:
+def _run(kind: str, name: str, precision: str, free: SimpleQueue[Forks], processes: int) -> Outcome:
     started = time.monotonic()
     forks = free.get()
     try:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            words = _words(kind, name, precision, python, folder)
+            what = "--fault" if kind == "faults" else "--setting"
+            words = [str(SCRIPT), what, name, "--precision", precision]
             status, said = forks.run(words, folder, LIMIT, processes)
             answer = folder / "answer.json"
             report = read_json(answer) if answer.is_file() else None
@@ -153,24 +143,6 @@ def _run(
     last = "" if report else (lines or [f"ended with status {status}"])[-1]
     status = status_of(report) if report else COULD_NOT
     return _outcome(name or "plain", fault, report or {}, status, seconds, last)
-
-
-def _words(kind: str, name: str, precision: str, python: str, folder: Path) -> list[str]:
-    """Return a script with its arguments; `folder` is where it runs."""
-    if kind == "quickstart" and name != "grpo.py":
-        return [str(_HERE / "quickstart" / f"{name}.py")]
-    if kind == "quickstart":
-        rows = [{"prompt": row["prompt"], "solution": f"${row['answer']}$"} for row in problems(0)]
-        (folder / "rows").mkdir()
-        write_text(folder / "rows" / "train.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
-        found = "from importlib.util import find_spec; print(find_spec('trl').submodule_search_locations[0])"
-        words = (python, "-c", found)
-        place = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-        rewards = ["think_format_reward", "benchmarks.check.case.variety_reward"]
-        told = ["--model_name_or_path", str(TINY), "--dataset_name", "rows", "--output_dir", "out"]
-        return [f"{place}/scripts/grpo.py", *told, "--use_cpu", "--reward_funcs", *rewards]
-    what = ["--fault", name] if kind == "faults" else ["--setting", name]
-    return [str(SCRIPT), *what, "--precision", precision]
 
 
 def _outcome(

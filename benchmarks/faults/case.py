@@ -29,23 +29,6 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params, value_of
 
-__all__ = [
-    "CASES",
-    "ROWS",
-    "SETTINGS",
-    "Case",
-    "Told",
-    "aliases",
-    "in_one_line",
-    "load_cases",
-    "module_of",
-    "parts_of",
-    "readable_cases",
-    "settings_of",
-    "stages_of",
-    "told",
-]
-
 CASES = Path(__file__).with_name("cases.yaml")
 ROWS = "rows"
 # of every run, healthy ones too, by environment: as short as a healthy run's gain allows (docs/evidence.md)
@@ -86,7 +69,6 @@ class Case:
     first_rows: int = 0
     rows: str = ""
     source: str = ""
-    after_freeze: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.processes import run_main
 
-__all__: list[str] = []
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -31,7 +29,6 @@ def main() -> None:
         (_locate, "say which stages and settings of a case change its first steps"),
         (_choose, "read each case's log and check, and choose its arms"),
         (_judge, "from the runs of these arms to an answer for each case"),
-        (_peers, "what two log readers say of the same logs"),
     ):
         each = jobs.add_parser(job.__name__[1:], help=described)
         each.set_defaults(job=job)
@@ -52,7 +49,6 @@ _ARGUMENTS = {
     "_locate": ("told",),
     "_choose": ("observed",),
     "_judge": ("chosen", "runs"),
-    "_peers": ("observed",),
 }
 
 
@@ -181,21 +177,6 @@ def _as_json(answer: Answer) -> dict[str, Any]:
         "effects": answer.effects,
         "places": answer.places,
     }
-
-
-def _peers(out: Path, observed: str) -> None:
-    from benchmarks.peers import rldoctor, rlprobe
-    from rlvr_debug.venvs import build_venv
-
-    python, said = build_venv("peers"), {}
-    for case in _cases(observed):
-        log = (case / "log").resolve()
-        found = {tool.__name__: tool(log, python) for tool in (rldoctor, rlprobe)}
-        for tool, each in found.items():
-            if each.failed:
-                raise InputError(f"{case / 'log'}: {tool} failed: {each.failed}")
-        said[case.name] = {tool: asdict(each) for tool, each in found.items()}
-    write_json(out, said)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_text
 from rlvr_debug.processes import run_main
 
-__all__ = ["place_row", "summary"]
-
 
 def place_row(case: Case, answer: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a case. answer: of judge, as JSON; cost: as cost_of returns it.

@@ -1,4 +1,4 @@
-"""Answers and what was planted -> a row per case, a row of scores per mode, and the confusion matrix.
+"""Answers and what was planted -> a row per case, and a row of scores per mode.
 
 python -m benchmarks.faults.score --names '{"a case": "case-01"}' --work FOLDER --out FOLDER
 """
@@ -15,31 +15,22 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks.faults.case import Case, load_cases, told
-from benchmarks.faults.chart import confusion_chart
 from benchmarks.faults.study import CASE, CONTROL, MODES, all_arms
-from benchmarks.peers import hypotheses_of
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_text
 from rlvr_debug.processes import run_main
-from rlvr_debug.report.charts import write_svg
 from rlvr_debug.verdicts.statistics import welch
 
-__all__ = ["NEW", "PEERS", "case_row", "cost_of", "score_rows"]
-
-PEERS = ("rldoctor", "rlprobe")
 COUNTS = 0.1  # held-out reward that a fault costs
 NONE = "none"
-NEW = "new"
 _ALPHA = 0.05
 
 
 def case_row(case: Case, number: str, work: Path) -> dict[str, Any]:
     """What was planted, what it costs, what was answered, and at what expense."""
-    answer, chosen, said = (
-        read_json(work / "observed" / f"{name}.json")[number]
-        for name in ("answers", "chosen", "peers")
+    answer, chosen = (
+        read_json(work / "observed" / f"{name}.json")[number] for name in ("answers", "chosen")
     )
-    ranked = {**answer["ranked"], **{peer: said[peer]["hypotheses"] for peer in PEERS}}
     statuses = {v["hypothesis"]: v["status"] for v in answer["verdicts"]}
     return {
         "case": case.name,
@@ -48,12 +39,9 @@ def case_row(case: Case, number: str, work: Path) -> dict[str, Any]:
         "causes": " ".join(case.causes),
         "rows": case.rows,
         "source": case.source,
-        "after_freeze": case.after_freeze,
         "environment": case.task.environment,
         **cost_of(case, work),
-        **{f"ranked_{mode}": " ".join(slugs) for mode, slugs in ranked.items()},
-        # a log reader that warns of a healthy run without naming a cause warns all the same
-        **{f"says_{peer}": " ".join(said[peer]["findings"]) for peer in PEERS},
+        **{f"ranked_{mode}": " ".join(slugs) for mode, slugs in answer["ranked"].items()},
         "validated": " ".join(answer["validated"]),
         "inconclusive": answer["inconclusive"],
         "arms": " ".join(chosen["arms"]),
@@ -112,18 +100,15 @@ def _expense(case: Case, number: str, names: Sequence[str], work: Path) -> dict[
 
 
 def score_rows(cases: pd.DataFrame) -> list[dict[str, Any]]:
-    """A row per mode and peer; shares with their Clopper-Pearson intervals at 95 %. NEW: of all evidence, over
-    the faults that were written after the freeze."""
-    healthy = cases[cases["kind"] == "healthy"]
+    """A row per mode; shares with their Clopper-Pearson intervals at 95 %."""
+    healthy, planted = (cases[cases["kind"] == kind] for kind in ("healthy", "planted"))
+    counting = planted[planted["counts"]]
     rows = []
-    for name in (*MODES, NEW, *PEERS):
-        mode = "all" if name == NEW else name
-        planted = cases[(cases["kind"] == "planted") & (cases["after_freeze"] | (name != NEW))]
-        counting = planted[planted["counts"]]
+    for mode in MODES:
         named = [_named(row, mode) for row in healthy.to_dict("records")]
         rows.append(
             {
-                "mode": name,
+                "mode": mode,
                 **_share("top1", [_top(row, mode, 1) for row in counting.to_dict("records")]),
                 **_share("top3", [_top(row, mode, 3) for row in counting.to_dict("records")]),
                 **_share("top1_of_all", [_top(row, mode, 1) for row in planted.to_dict("records")]),
@@ -139,23 +124,18 @@ def _ranked(row: Mapping[Any, Any], mode: str) -> list[str]:
 
 
 def _top(row: Mapping[Any, Any], mode: str, places: int) -> bool:
-    """Whether a cause is among the first; where no hypothesis matches, whether none is named. Of a peer, all
-    hypotheses that one of its first findings stands for count."""
+    """Whether a cause is among the first; where no hypothesis matches, whether none is named."""
     causes, ranked = str(row["causes"]).split(), _ranked(row, mode)
     if not causes:
         return not ranked
-    if mode in PEERS:
-        first = hypotheses_of(mode, str(row[f"says_{mode}"]).split()[:places])
-    else:
-        first = tuple(ranked[:places])
-    return any(slug in causes for slug in first)
+    return any(slug in causes for slug in ranked[:places])
 
 
 def _named(row: Mapping[Any, Any], mode: str) -> bool:
     """Of a healthy case: whether anything is blamed. Of all evidence, that is a validated cause."""
     if mode == "all":
         return bool(row["validated"])
-    return bool(row[f"says_{mode}"] if mode in PEERS else row[f"ranked_{mode}"])
+    return bool(row[f"ranked_{mode}"])
 
 
 def _share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
@@ -168,21 +148,6 @@ def _share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
         f"{name}_low": float(interval.low),
         f"{name}_high": float(interval.high),
     }
-
-
-def confusion(cases: pd.DataFrame) -> pd.DataFrame:
-    """planted, answered, cases: how often that was planted and this was answered first, of all evidence."""
-    pairs = [
-        (
-            "healthy"
-            if row["kind"] == "healthy"
-            else row["causes"].replace(" ", " + ") or "no hypothesis",
-            (_ranked(row, "all") or [NONE])[0],
-        )
-        for row in cases.to_dict("records")
-    ]
-    table = pd.DataFrame(pairs, columns=["planted", "answered"])
-    return table.groupby(["planted", "answered"]).size().reset_index(name="cases")
 
 
 def main() -> None:
@@ -198,7 +163,6 @@ def main() -> None:
     scores = pd.DataFrame(score_rows(cases))
     args.out.mkdir(parents=True, exist_ok=True)
     write_text(args.out / "scores.csv", scores.to_csv(index=False, float_format="%.4g"))
-    write_svg(confusion_chart(confusion(cases)), args.out / "confusion.svg")
     write_text(args.out / "cases.csv", cases.to_csv(index=False, float_format="%.4g"))
     print(summary(cases, scores))
     if args.all_right and (wrong := _wrong(cases)):

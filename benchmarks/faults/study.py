@@ -21,26 +21,12 @@ from rlvr_debug.causes import (
 from rlvr_debug.causes.base import Intervention
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_slug
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.replay.mechanism import mechanism_of
+from rlvr_debug.replay.answer import mechanism_of
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import segments_for
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide
 from rlvr_debug.verdicts.rule import Bar
-
-__all__ = [
-    "CASE",
-    "CONTROL",
-    "MODES",
-    "MOST_ARMS",
-    "Answer",
-    "Arm",
-    "Outcome",
-    "all_arms",
-    "choose",
-    "judge",
-    "part_arms",
-]
 
 MOST_ARMS = 3
 BAR = Bar.of(0.05, 0.1)  # as in params.yaml

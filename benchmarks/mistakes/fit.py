@@ -21,8 +21,6 @@ from rlvr_debug.diagnosis.checks import WEIGHTS, features, run_checks
 from rlvr_debug.diagnosis.rank import reward_rises
 from rlvr_debug.files import write_json
 
-__all__ = ["fitted"]
-
 
 def fitted(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return the weights by feature. Every log counts twice, as it stands and without what vLLM alone shows.

@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.mistakes.kinds import AGAIN, AREAS, HELD_OUT, HERE, Kind, load_kinds
-from benchmarks.mistakes.make import LOGS
+from lab.tables import markdown
 from rlvr_debug.diagnosis.checks import STANDS_OUT
-from rlvr_debug.diagnosis.rank import suspects
+from rlvr_debug.diagnosis.rank import diagnose_log
 from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Log, make_log
 from rlvr_debug.logs.structured import Rows
 
-__all__ = ["RESULTS", "Answer", "Score", "answers", "log_of", "read_lines", "row", "score", "table"]
-
+LOGS = HERE / "logs.jsonl.gz"
 RESULTS = HERE / "results.md"
 RELIABILITY = HERE / "reliability.md"
 _EDGES = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.01)
@@ -94,7 +93,7 @@ def answers(lines: Iterable[Mapping[str, Any]], sampler: bool = True) -> list[An
     kinds = load_kinds()
     found = []
     for line in lines:
-        ranked = suspects(log_of(line, sampler))
+        ranked = diagnose_log(log_of(line, sampler)).ranked
         said = tuple((each.slug, each.probability) for each in ranked)
         checks = tuple(",".join(each.checks) for each in ranked)
         found.append(Answer(kinds[line["kind"]], line["run"], said, checks))
@@ -166,19 +165,14 @@ _PARTS: Mapping[str, Callable[[Answer], bool]] = {
 def reliability(found: Iterable[Answer]) -> str:
     """Return how often the first cause is right by the probability that is printed of it, over logs that nothing was fitted on."""
     unseen = [x for x in found if x.said and not _PARTS["fitted on these"](x)]
-    rows = [
-        "| printed | logs | mean printed | right | |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for low, high in pairwise(_EDGES):
         these = [each for each in unseen if low <= each.said[0][1] < high]
         right = [each.said[0][0] in each.kind.causes for each in these]
         share, mean = np.mean(right or [False]), np.mean([each.said[0][1] for each in these] or [0])
-        rows.append(
-            f"| {low:.0%} to {min(high, 1):.0%} | {len(these)} | {mean:.0%} | {sum(right)} ({share:.0%}) "
-            f"| {'█' * round(20 * share)} |"
-        )
-    return "\n".join(rows) + "\n"
+        bounds, correct = f"{low:.0%} to {min(high, 1):.0%}", f"{sum(right)} ({share:.0%})"
+        rows.append((bounds, str(len(these)), f"{mean:.0%}", correct))
+    return markdown("probability | logs | mean | correct", rows) + "\n"
 
 
 def said_of(found: Sequence[Answer]) -> list[str]:

@@ -3,13 +3,9 @@
 No reported bug: an example of a variant, which plants the fault and names it.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
+from torch.optim import Optimizer
 
 STAGE = "optimizer_step"
 _CLIPPED = 1.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,14 @@ from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without
 from rlvr_debug.venvs import build_venv
 
-_STEPS = 3  # of TRL's script
+SCRIPTS = ROOT / "lab" / "releases" / "scripts"
+APART = {
+    "HF_HUB_OFFLINE": "1",
+    "WANDB_MODE": "disabled",
+    "CUDA_VISIBLE_DEVICES": "",
+    "OMP_NUM_THREADS": "1",
+}
+_LIMIT = 600  # seconds
 _STUDY = ROOT / "studies" / "verifiers-0.1.3.yaml"
 _ROWS = {"rows": 60, "heldout": 8}
 # so cool that the tiny model's replies are rendered as they were sampled, whatever numbers a processor draws: what
@@ -39,26 +47,30 @@ def checked_release(subject: Subject) -> Mapping[str, Any] | str:
         python = build_venv(subject.release.environment)
         with tempfile.TemporaryDirectory() as scratch:
             if subject.release.package == "trl":
-                return _trl(subject, python, Path(scratch))
+                words = [f"{name}={value}" for name, value in subject.settings]
+                return checked_script(python, ["trl_padded.py", *words], Path(scratch))
             return _verifiers(subject, Path(scratch))
     except InputError as error:
         return str(error)
 
 
-def _trl(subject: Subject, python: Path, scratch: Path) -> Mapping[str, Any]:
+def checked_script(python: Path, start: Sequence[str], scratch: Path) -> Mapping[str, Any]:
+    """Return what the check says of a script of ours with its arguments, or of `-m MODULE ...`; Raise InputError where it is not run."""
     told, out = scratch / "told.json", scratch / "answer.json"
-    write_json(told, {"out": str(out), "steps": _STEPS, "rewards": True, "record": None})
-    command = [
-        *(str(python), "-m", "rlvr_debug.recorders.trl.check_script", str(told)),
-        *(str(ROOT / "lab" / "releases" / "trl_script.py"), str(scratch / "out")),
-        *(f"{name}={value}" for name, value in subject.settings),
-    ]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env=variables_apart(), check=False
-    )
+    write_json(told, {"out": str(out), "steps": 3, "rewards": True, "record": None})
+    env = {**variables_apart(), **APART, "PWD": str(scratch)}
+    env["PYTHONPATH"] += f"{os.pathsep}{SCRIPTS}"
+    script = start if start[0] == "-m" else [str(SCRIPTS / start[0]), *start[1:]]
+    command = [str(python), "-m", "rlvr_debug.recorders.trl.check_script", str(told), *script]
+    how: Mapping[str, Any] = {"capture_output": True, "text": True, "timeout": _LIMIT}
+    try:
+        done = subprocess.run(command, cwd=scratch, env=env, check=False, **how)
+    except subprocess.TimeoutExpired:
+        raise InputError(f"no answer within {_LIMIT} seconds") from None
     if not out.is_file():
         lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise InputError(f"{subject.release.package} {subject.column}: {lines[-1]}")
+        said = next((line for line in reversed(lines) if "Error" in line), lines[-1])
+        raise InputError(said.replace(str(scratch), "").replace(f"{ROOT}{os.sep}", ""))
     answer: Mapping[str, Any] = read_json(out)
     return answer
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.tables import markdown
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_csv
+from rlvr_debug.files import read_yaml, write_csv
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NOT_SEEN
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.trainers.verifiers.fixes import fix_names
@@ -53,23 +54,9 @@ class Subject:
         )
         return ", ".join(parts)
 
-
-def _trl(version: str, **settings: float) -> Subject:
-    return Subject(Release("trl", version), settings=(*settings.items(),))
-
-
-def _verifiers(version: str, *fixes: str, **settings: float) -> Subject:
-    return Subject(Release("verifiers", version), fixes, (*settings.items(),))
-
-
-def _fixed(version: str, **settings: float) -> Subject:
-    return _verifiers(version, *fix_names(f"verifiers-{version}"), **settings)
-
-
-_COOL: Mapping[str, float] = {"temperature": 0.9, "gradient_accumulation_steps": 1}
-_TWICE: Mapping[str, float] = {"num_iterations": 2}
-# so many rollouts, at such a temperature, that some replies are rendered otherwise than they were sampled
-_WARM: Mapping[str, float] = {"temperature": 1.5, "prompts_per_step": 16}
+    @property
+    def name(self) -> str:
+        return f"{self.release.package} {self.column}"
 
 
 @dataclass(frozen=True)
@@ -83,68 +70,19 @@ class Pair:
     mended: Subject
 
 
-PAIRS = (
-    Pair(
-        "TRL, PR 2708",
-        "the model reads the padding: log-probabilities without an attention mask",
-        "model inputs",
-        _trl("0.14.0"),
-        _trl("0.15.2"),
-    ),
-    Pair(
-        "TRL, PR 3029",
-        "log-probabilities ignore the sampling temperature",
-        "policy log-probabilities",
-        _trl("0.15.2", **_COOL),
-        _trl("0.16.1", **_COOL),
-    ),
-    Pair(
-        "TRL, issue 3021",
-        "a denominator of each micro-batch",
-        "loss",
-        _trl("0.16.1"),
-        _trl("0.22.2"),
-    ),
-    Pair(
-        "verifiers",
-        "a batch that is used again is held against the policy itself",
-        "old log-probabilities",
-        _verifiers("0.1.3", "attention-mask", **_TWICE),
-        _verifiers("0.1.6.post0", "attention-mask", **_TWICE),
-    ),
-    Pair(
-        "verifiers",
-        "the loss mask is handed to the model as its attention mask",
-        "model inputs",
-        _verifiers("0.1.3"),
-        _verifiers("0.1.3", "attention-mask"),
-    ),
-    Pair(
-        "verifiers",
-        "prompts are trained without their tools, and turns of tools without the header after them",
-        "tokens",
-        _verifiers("0.1.3"),
-        _fixed("0.1.3"),
-    ),
-    Pair(
-        "verifiers",
-        "prompts are trained without their tools, and turns of tools without a line break",
-        "tokens",
-        _verifiers("0.1.6.post0"),
-        _fixed("0.1.6.post0"),
-    ),
+def _subject(told: Mapping[str, Any]) -> Subject:
+    release, fixes = Release(told["package"], told["version"]), told.get("fixes", ())
+    known = fix_names(release.environment) if fixes == "all" else fixes
+    return Subject(release, (*known,), (*told.get("settings", {}).items(),))
+
+
+_READ = read_yaml(ROOT / "lab" / "releases" / "bugs.yaml")
+PAIRS = tuple(
+    Pair(**{**bug, "broken": _subject(bug["broken"]), "mended": _subject(bug["mended"])})
+    for bug in _READ["bugs"]
 )
-SUBJECTS = tuple(
-    dict.fromkeys(
-        [
-            *(subject for pair in PAIRS for subject in (pair.broken, pair.mended)),
-            *(_verifiers("0.1.3", fix) for fix in ("generation-prompt", "prompt-tools")),
-            _verifiers("0.1.3", **_TWICE),
-            _fixed("0.1.3", **_TWICE),
-            _fixed("0.1.3", **_WARM),
-        ]
-    )
-)
+_SIDES = (subject for pair in PAIRS for subject in (pair.broken, pair.mended))
+SUBJECTS = tuple(dict.fromkeys([*_SIDES, *map(_subject, _READ["others"])]))
 
 
 @dataclass(frozen=True)
@@ -204,8 +142,8 @@ def missing(found: Iterable[Checked]) -> list[str]:
     """Return a line for each bug that does not deviate in its broken release, and agree in the mended one."""
     found = list(found)
     return [
-        f"{pair.source}: {pair.segment} {_of(found, subject, pair.segment).status} in {subject.release.package} "
-        f"{subject.column}, expected that it {expected}"
+        f"{pair.source}: {pair.segment} {_of(found, subject, pair.segment).status} in {subject.name}, "
+        f"expected that it {expected}"
         for pair in PAIRS
         for subject, expected in ((pair.broken, DEVIATES), (pair.mended, AGREES))
         if _of(found, subject, pair.segment).status != expected
@@ -215,9 +153,7 @@ def missing(found: Iterable[Checked]) -> list[str]:
 def _of(found: Iterable[Checked], subject: Subject, segment: str) -> Checked:
     matching = [each for each in found if each.of(subject) and each.segment == segment]
     if len(matching) != 1:
-        raise InputError(
-            f"{segment} of {subject.release.package} {subject.column}: found {len(matching)} lines, expected one"
-        )
+        raise InputError(f"{segment} of {subject.name}: found {len(matching)} lines, expected one")
     return matching[0]
 
 
@@ -230,14 +166,14 @@ def checks_text(found: Iterable[Checked] | None = None) -> str:
 def pairs_text(found: Iterable[Checked] | None = None) -> str:
     """Return the table of bugs: what the check says in the broken release, and in the mended one."""
     found = list(read_checks() if found is None else found)
-    rows = ["| bug | what | segment | broken | mended |", "| --- | --- | --- | --- | --- |"]
+    rows = []
     for pair in PAIRS:
         sides = (
             f"{subject.column}: {_said(_of(found, subject, pair.segment))}"
             for subject in (pair.broken, pair.mended)
         )
-        rows.append(f"| {pair.source} | {pair.what} | {pair.segment} | {' | '.join(sides)} |")
-    return "\n".join(rows)
+        rows.append((pair.source, pair.what, pair.segment, *sides))
+    return markdown("bug | what | segment | broken | mended", rows)
 
 
 def _said(each: Checked) -> str:
@@ -248,20 +184,12 @@ def _said(each: Checked) -> str:
 
 def _subjects(found: list[Checked]) -> str:
     """Return a row for each subject: its first deviation, what may follow from it, and what was not seen."""
-    rows = [
-        "| release | first deviation | named | what may follow | not seen |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for subject in SUBJECTS:
         own = [each for each in found if each.of(subject)]
         off = [each for each in own if each.status == DEVIATES]
         unseen = [each.segment for each in own if each.status in (NOT_SEEN, "not run")]
-        cells = (
-            f"{subject.release.package} {subject.column}",
-            off[0].segment if off else "none",
-            off[0].names if off else "",
-            ", ".join(each.segment for each in off[1:]),
-            ", ".join(unseen),
-        )
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+        first, names = (off[0].segment, off[0].names) if off else ("none", "")
+        follow = ", ".join(each.segment for each in off[1:])
+        rows.append((subject.name, first, names, follow, ", ".join(unseen)))
+    return markdown("release | first deviation | named | what may follow | not seen", rows)

@@ -37,7 +37,7 @@ GPUS = {
     "A100 80GB": Gpu(80e9, 312e12, 2.039e12),
     "H100 80GB": Gpu(80e9, 989e12, 3.35e12),
 }
-# shares of the above that a step of 7B reached (benchmarks/bench_gpu.py on an H200: 0.298 by an adapter; 1.5B whole 0.24,
+# shares of the above that a step of 7B reached (benchmarks.bench_gpu of 0bc8e9f on an H200: 0.298 by an adapter; 1.5B whole 0.24,
 # 0.5B 0.10), and that reading weights token by token is taken to reach
 _FLOPS_SHARE = 0.3
 _BANDWIDTH_SHARE = 0.6

@@ -4,8 +4,6 @@ import rlvr_debug
 rlvr_debug.check(trainer)    # three steps of a GRPOTrainer, each segment computed again (docs/check.md)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any

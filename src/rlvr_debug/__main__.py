@@ -1,7 +1,5 @@
 """`python -m rlvr_debug` is `rlvr-debug`, which launchers of several processes start by its module."""
 
-from __future__ import annotations
-
 import sys
 
 from rlvr_debug.cli import main

@@ -1,7 +1,5 @@
 """Reward audit: what policies that know everything, or nothing, earn on every row."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path

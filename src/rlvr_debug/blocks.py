@@ -1,7 +1,5 @@
 """Blocks of parameters: data classes that pydantic reads from YAML, whole, and the one line that says what is wrong."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect
@@ -9,7 +7,7 @@ import itertools
 import math
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
 
@@ -17,6 +15,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import (
     ConfigDict,
     Discriminator,
+    Field,
     GetCoreSchemaHandler,
     PlainValidator,
     Strict,
@@ -196,22 +195,13 @@ class Keyed:
         return core_schema.no_info_before_validator_function(check, made)
 
 
-@dataclass(frozen=True)
-class _Described:
-    """Annotates a value with the description that a block's field has."""
-
-    block: type[Block]
-    name: str
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        return {**handler(schema), "description": _descriptions(self.block)[self.name]}
-
-
 def kinds_of(block: type[Block], *keys: str) -> dict[str, Any]:
     """Return the types of a block's fields by key, of all or of some: what changes some of them has these."""
     hints, names = get_type_hints(block, include_extras=True), keys_of(block)
+    texts = _descriptions(block)
     return {
-        key: Annotated[hints[names[key]], _Described(block, names[key])] for key in keys or names
+        key: Annotated[hints[names[key]], Field(description=texts[names[key]])]
+        for key in keys or names
     }
 
 

@@ -4,8 +4,6 @@ Rows are asked greedily. The environment scores both, so that equal replies earn
 are added in another order. Rewards that differ by more are of other replies.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +46,7 @@ def evaluate_by_verifiers(job: Evaluation, count: int, out: Path) -> None:
     rows = read_rows(job.environment, job.rows)
     if len(rows) < count:
         raise InputError(
-            f"{job.rows}: {len(rows)} rows, expected evaluation.verifiers_rows, {count}"
+            f"{job.rows}: has {len(rows)} rows, expected {count} (evaluation.verifiers_rows)"
         )
     assert job.sampling.endpoint is not None
     endpoint = read_endpoint(job.sampling.endpoint)
@@ -131,7 +129,7 @@ def rewards_of(lines: Iterable[dict[str, Any]], rows: Sequence[str]) -> dict[str
             raise InputError(f"vf-eval: row {short(row)}: {short(json.dumps(trace['errors'][0]))}")
         found[row] = sum(each["score"] * each["weight"] for each in trace["rewards"].values())
     if missing := [row for row in rows if row not in found]:
-        raise InputError(f"vf-eval: no reward of row {short(missing[0])}, expected one of each")
+        raise InputError(f"vf-eval: no reward for row {short(missing[0])}, expected one a row")
     return {row: found[row] for row in rows}
 
 

@@ -1,7 +1,5 @@
 """Where the checkout stands whose studies this library runs: params.yaml, workflow, studies, envs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tarfile
@@ -25,8 +23,8 @@ def checkout() -> Path:
     """Return the checkout's folder, seen from here. Raise InputError where there is none."""
     if not has_checkout():
         raise InputError(
-            f"{Path.cwd()}: no params.yaml beside workflow/ here or above, expected a folder of studies: "
-            "`rlvr-debug init` makes one"
+            f"{Path.cwd()}: no params.yaml beside workflow/ in this folder or above it; "
+            "make a folder of studies by `rlvr-debug init`"
         )
     return Path(os.path.relpath(ROOT))
 
@@ -34,7 +32,7 @@ def checkout() -> Path:
 def lay_out(folder: Path) -> None:
     """Unpack the checkout that the wheel has into an empty folder, all of it or nothing."""
     if not _SHIPPED.is_file():
-        raise InputError(f"{ROOT}: is a checkout, expected an installed wheel: studies run in it")
+        raise InputError(f"{ROOT}: is a checkout, not an installed wheel; run studies in it")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is not empty, expected an empty folder, or a new one")
     folder.mkdir(parents=True, exist_ok=True)

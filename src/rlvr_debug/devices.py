@@ -1,7 +1,5 @@
 """GPUs by their positions among those that a job sees: a trainer and its server keep off each other's."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -36,7 +34,7 @@ def narrowed(devices: str, environ: Mapping[str, str]) -> dict[str, str]:
     seen = environ.get(VISIBLE, _ALL)
     if not (found := _at(positions(devices), seen)):
         raise InputError(
-            f"launch.devices: {devices}, and the job sees {VISIBLE}={seen}, expected a GPU at each position"
+            f"launch.devices: asks for {devices}, but {VISIBLE}={seen}; each position needs a visible GPU"
         )
     return {VISIBLE: found, SEEN: seen}
 

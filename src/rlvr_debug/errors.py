@@ -1,7 +1,5 @@
 """The one kind of error for bad input, and what its line is made of."""
 
-from __future__ import annotations
-
 import difflib
 import reprlib
 from collections.abc import Iterable
@@ -16,7 +14,13 @@ class InputError(Exception):
     """Bad input. The message, always one line, names the place, what was found and expected."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.splitlines()))
+        super().__init__(plain(" ".join(message.splitlines())))
+
+
+def plain(text: str) -> str:
+    """Return the text with what a terminal would obey, which a log, a record or a model may hold, as an escape: \\x1b."""
+    shown = (c if c.isprintable() or c == "\n" else c.encode("unicode_escape") for c in text)
+    return "".join(c if isinstance(c, str) else c.decode() for c in shown)
 
 
 def short(value: Any) -> str:

@@ -3,8 +3,6 @@
 Reward that rises only when sampled is sharpening, not learning.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +17,8 @@ from rlvr_debug.jobs import Evaluation
 from rlvr_debug.models.base_model import one_thread
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.generate import sampler_of
 from rlvr_debug.sampling.rollouts import Rollout, rollout
-from rlvr_debug.serving.choose import sampler_of
 
 _BATCH = 128  # rollouts in step; bounds memory
 

@@ -3,8 +3,6 @@
 The workflow writes it to results/jobs.json, so that no job imports what resolves a study.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -26,7 +24,6 @@ def settings_digest(*values: Any) -> str:
 
 
 def write_jobs(study: Path, jobs: Mapping[str, Any]) -> None:
-    """Write each job's arguments beside the study's file."""
     write_text(study.with_name("jobs.json"), _text(jobs))
 
 

@@ -4,8 +4,6 @@ This file is also the guard that such a program runs under, in an interpreter of
 program arguments...`): at the top it imports nothing but the standard library.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import os
@@ -147,7 +145,7 @@ def guarded(
         except OSError as error:
             from rlvr_debug.errors import InputError
 
-            raise InputError(f"{argv[0]}: {error.strerror}, expected a program") from None
+            raise InputError(f"{argv[0]}: cannot be run: {error.strerror}") from None
         assert process.stdin is not None
         try:
             yield process

@@ -5,8 +5,6 @@ each checkout `.envs/<name>` is a link to it. The library's own sources are not 
 in such an environment is started with the variables of `processes.variables_apart`.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import os
@@ -15,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
@@ -55,7 +54,7 @@ def built_python(name: str) -> Path:
 
 
 def build_venv(name: str, root: Path = ROOT) -> Path:
-    """Install envs/<name>.txt, unless any checkout did, link to it, and return the interpreter; `ready` is written last."""
+    """Install envs/<name>.txt, and return the interpreter."""
     if name not in venv_names(root):
         known = ", ".join(venv_names(root))
         raise InputError(f"envs/{name}.txt: no such file, expected one of {known}")
@@ -63,12 +62,36 @@ def build_venv(name: str, root: Path = ROOT) -> Path:
     # pins that override what packages ask for are whole; an installer would go by what they ask for
     whole = ("--no-deps",) if requirements.with_suffix(".overrides").is_file() else ()
     pins = (requirements.read_text(encoding="utf-8"), whole, sys.version, sys.base_prefix)
+    return _built(root, name, pins, (*whole, "-r", str(requirements)))
+
+
+def build_over(base: str, name: str, pins: Sequence[str], root: Path = ROOT) -> Path:
+    """Install the pins alone where all else is read from the environment `base`, and return the interpreter."""
+    build_venv(base, root)
+    below = (root / ".envs" / base).resolve()
+    asked = ("--no-deps", *pins)
+    folder = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+    return _built(
+        root, name, (below.name, asked), asked, {folder / "base.pth": str(below / folder)}
+    )
+
+
+def _built(
+    root: Path,
+    name: str,
+    pins: object,
+    asked: Sequence[str],
+    files: Mapping[Path, str] = MappingProxyType({}),
+) -> Path:
+    """Install what is asked, unless any checkout did, link to it, and return the interpreter; `ready` is written last."""
     digest = hashlib.sha256(repr(pins).encode()).hexdigest()[:16]
     place = _place() / f"{name}-{digest}"
     with locked(place.with_name(f"{place.name}.lock")):
         if not (place / "ready").is_file():
             shutil.rmtree(place, ignore_errors=True)
-            _install(name, place, (*whole, "-r", str(requirements)))
+            _install(name, place, asked)
+            for file, text in files.items():
+                write_text(place / file, f"{text}\n")
             write_text(place / "ready", "")
         _link(root / ".envs" / name, place)
     write_text(root / ".envs" / f"{name}.ready", f"{digest}\n")

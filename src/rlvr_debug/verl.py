@@ -3,8 +3,6 @@
 What follows the options is the user's own command, unchanged: `-m` and a module, or a script, and its arguments.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -28,10 +26,10 @@ def main() -> None:
     asked = parser.parse_args()
     folder = asked.record.absolute()
     if folder.exists():
-        raise InputError(f"{folder}: exists, expected a new folder for the record")
+        raise InputError(f"{folder}: exists; give --record a new folder")
     command = ["-m", *asked.module] if asked.module else asked.script
     if not command:
-        raise InputError("found no command, expected -m verl.trainer.main_ppo and its arguments")
+        raise InputError("no command given, expected -m verl.trainer.main_ppo and its arguments")
     told = {"folder": str(folder), "steps": asked.steps}
     told |= {"rewards": not asked.no_rewards, "goes_on": asked.go_on}
     modules = [os.environ.get("VERL_USE_EXTERNAL_MODULES"), "rlvr_debug.recorders.verl.hook"]
@@ -39,7 +37,7 @@ def main() -> None:
     variables["RLVR_DEBUG_VERL"] = json.dumps(told)
     done = subprocess.run([sys.executable, *command], env=os.environ | variables, check=False)
     if not folder.is_dir():
-        raise InputError(f"{folder}: nothing was recorded, as verl's trainers made no step")
+        raise InputError(f"{folder}: nothing was recorded, because verl's trainer took no step")
     print(f"rlvr-debug check --record {asked.record}")
     sys.exit(done.returncode)
 

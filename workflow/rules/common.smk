@@ -143,7 +143,7 @@ VERIFIERS_TABLE = "results/tables/verifiers.csv"
 BY_VERIFIERS = [VERIFIERS_TABLE] if PARAMS.evaluation.verifiers_rows else []
 
 
-MODELS = {name: STUDY.base_model(name) for name in ENVIRONMENTS}
+MODELS = {name: PARAMS.base_model_of(name) for name in ENVIRONMENTS}
 MAIN_MODEL = MODELS[PARAMS.environment]
 # by folder under .models/
 FETCHED = {Path(m.folder).name: m for m in MODELS.values() if m.revision}

@@ -144,7 +144,7 @@ rule audit_rewards:
         code=lambda w: code("audit_rewards", environment(w.environment)),
         model=by_environment(digest_of),
         settings=lambda w: settings_digest(
-            STUDY.model_folder(w.environment), STUDY.settings(w.environment)
+            STUDY.model_folder(w.environment), PARAMS.settings(w.environment)
         ),
     shell:
         "python {input.script} --study results/study.json --environment {wildcards.environment}"

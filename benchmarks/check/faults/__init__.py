@@ -1,6 +1,6 @@
 """Faults as users write them: a subclass of GRPOTrainer, or something done to the trainer before it trains.
 
-Each is a function from case to case under `faulty`. All that the modules below hold are found.
+Each is a function under `faulty`. All that the modules below hold are found.
 """
 
 from __future__ import annotations

@@ -2,101 +2,70 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from benchmarks.check.case import Case
 from benchmarks.check.faults.fault import faulty
+from benchmarks.check.faults.ways import generated, losing, method
 
-_AGGREGATION = ("loss-aggregation",)
+_prepared = method("_prepare_inputs")
 
 
 def _shuffled_apart(case, name):
-    class Trainer(case.trainer):
-        def _prepare_inputs(self, rows):
-            last = self._buffered_inputs
-            batch = super()._prepare_inputs(rows)
-            if self._buffered_inputs is not last:
-                generator = torch.Generator().manual_seed(0)
-                for held in self._buffered_inputs:
-                    order = torch.randperm(len(held[name]), generator=generator)
-                    held[name] = held[name][order]
-            return batch
+    def shuffled(trainer, usual, rows):
+        last = trainer._buffered_inputs
+        batch = usual(rows)
+        if trainer._buffered_inputs is not last:
+            generator = torch.Generator().manual_seed(0)
+            for held in trainer._buffered_inputs:
+                order = torch.randperm(len(held[name]), generator=generator)
+                held[name] = held[name][order]
+        return batch
 
-    return replace(case, trainer=Trainer)
+    return _prepared(case, shuffled)
 
 
-@faulty("micro-batches", origin="own", causes=("group-construction",))
+@faulty()
 def advantages_shuffled_apart(case: Case) -> Case:
     """Advantages are shuffled by another draw than the tokens."""
     return _shuffled_apart(case, "advantages")
 
 
-@faulty("micro-batches", origin="own", causes=("token-masking",))
+@faulty()
 def masks_shuffled_apart(case: Case) -> Case:
     """Masks are shuffled by another draw than the tokens."""
     return _shuffled_apart(case, "completion_mask")
 
 
-@faulty("micro-batches", origin="own")
-def first_micro_batch_each_time(case: Case) -> Case:
+@faulty(_prepared)
+def first_micro_batch_each_time(trainer, usual, rows):
     """The first micro-batch is trained twice, and the second never."""
-
-    class Trainer(case.trainer):
-        def _prepare_inputs(self, rows):
-            super()._prepare_inputs(rows)
-            return self._buffered_inputs[0]
-
-    return replace(case, trainer=Trainer)
+    usual(rows)
+    return trainer._buffered_inputs[0]
 
 
-@faulty("micro-batches", origin="own")
-def half_of_each_micro_batch(case: Case) -> Case:
+@faulty(_prepared)
+def half_of_each_micro_batch(trainer, usual, rows):
     """The second half of each micro-batch is dropped, to save memory."""
+    batch = usual(rows)
+    size = len(batch["advantages"])
 
-    class Trainer(case.trainer):
-        def _prepare_inputs(self, rows):
-            batch = super()._prepare_inputs(rows)
-            size = len(batch["advantages"])
-            return {k: halved(v, size) for k, v in batch.items()}
-
-    def halved(value, size):
+    def halved(value):
         long = isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == size
         return value[: size // 2] if long else value
 
-    return replace(case, trainer=Trainer)
+    return {name: halved(value) for name, value in batch.items()}
 
 
-@faulty("micro-batches", origin="own")
-def batch_of_the_generation_before(case: Case) -> Case:
+@faulty(generated)
+def batch_of_the_generation_before(trainer, batch):
     """Training runs a generation behind: it is fed what was sampled and scored before the last."""
-
-    class Trainer(case.trainer):
-        def _generate_and_score_completions(self, inputs):
-            batch = super()._generate_and_score_completions(inputs)
-            before, self.before = getattr(self, "before", batch), batch
-            return before
-
-    return replace(case, trainer=Trainer)
+    before, trainer.before = getattr(trainer, "before", batch), batch
+    return before
 
 
-@faulty(
-    "loss",
-    "micro-batches",
-    origin="library",
-    source="verl PR 906, prime-rl 2358, open-instruct PR 1137, TRL 3021",
-    causes=_AGGREGATION,
-    setting="accumulation-4",
-    config={"loss_type": "dapo"},
-    why="the number of tokens comes with the micro-batch, and the loss divides by it",
-)
-def per_micro_batch_denominator(case: Case) -> Case:
+@faulty(losing)
+def per_micro_batch_denominator(trainer, inputs):
     """Each micro-batch is averaged over its own tokens, where the whole batch's were asked for."""
-
-    class Trainer(case.trainer):
-        def _compute_loss(self, model, inputs):
-            own = inputs["completion_mask"].sum() * self.args.gradient_accumulation_steps
-            return super()._compute_loss(model, {**inputs, "num_items_in_batch": own})
-
-    return replace(case, trainer=Trainer)
+    count = inputs["completion_mask"].sum() * trainer.args.gradient_accumulation_steps
+    return {**inputs, "num_items_in_batch": count}

@@ -4,38 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.check.case import Case
+from rlvr_debug.files import read_yaml
+from rlvr_debug.replay import segments
 
-__all__ = ["SEGMENTS", "Fault", "Origin", "faulty"]
-
-# of a training step, in its order
-SEGMENTS = (
-    "processes",
-    "groups",
-    "prompt",
-    "sampling settings",
-    "sampler",
-    "tool turns",
-    "tokens",
-    "loss mask",
-    "rewards",
-    "advantages",
-    "old log-probabilities",
-    "reference log-probabilities",
-    "importance weights",
-    "micro-batches",
-    "model inputs",
-    "policy log-probabilities",
-    "loss",
-    "gradient",
-    "clip",
-    "weights between steps",
-    "optimizer step",
-    "saved weights",
-    "effect",
-)
+SEGMENTS = tuple(each.name for each in segments.SEGMENTS)
 
 # a variant of the library; the first blind benchmark; another row of the list of known bugs; made up here
 Origin = Literal["library", "benchmark", "known", "own"]
@@ -55,7 +31,7 @@ class Fault:
     what: str
     plant: Callable[[Case], Case]
     segments: tuple[str, ...]
-    origin: Origin
+    origin: Origin = "own"
     source: str = ""
     why: str = ""
     causes: tuple[str, ...] = ()
@@ -70,19 +46,32 @@ class Fault:
         return self.plant(case.told(**self.config))
 
 
-def faulty(
-    *segments: str, origin: Origin = "own", **known: Any
-) -> Callable[[Callable[[Case], Case]], Fault]:
-    """Make a fault of a function from case to case, under the function's name. Raises ValueError for a bad entry."""
+# puts a function into a case
+Way = Callable[[Case, Callable[..., Any]], Case]
+_READ: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("faults.yaml"))
 
-    def make(plant: Callable[[Case], Case]) -> Fault:
-        name, what = plant.__name__.replace("_", "-"), (plant.__doc__ or "").strip().splitlines()
-        if unknown := set(segments) - set(SEGMENTS):
+
+def itself(case: Case, change: Callable[[Case], Case]) -> Case:
+    """The way of a function from case to case."""
+    return change(case)
+
+
+def faulty(by: Way = itself) -> Callable[[Callable[..., Any]], Fault]:
+    """Make a fault of a function, under its name, and of what faults.yaml has of that. by: the way that puts it into a case.
+
+    Raises ValueError for a bad entry.
+    """
+
+    def make(function: Callable[..., Any]) -> Fault:
+        name = function.__name__.replace("_", "-")
+        known, what = dict(_READ[name]), (function.__doc__ or "").strip().splitlines()
+        places, causes = (tuple(known.pop(key, ())) for key in ("segments", "causes"))
+        if unknown := set(places) - set(SEGMENTS):
             raise ValueError(f"{name}: segments {sorted(unknown)}, expected some of {SEGMENTS}")
-        if not what or (len(segments) > 1) != bool(known.get("why")):
+        if not what or (len(places) > 1) != bool(known.get("why")):
             raise ValueError(
                 f"{name}: expected a docstring, and a reason where segments are several"
             )
-        return Fault(name, what[0], plant, segments, origin, **known)
+        return Fault(name, what[0], lambda case: by(case, function), places, causes=causes, **known)
 
     return make

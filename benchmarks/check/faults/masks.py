@@ -2,129 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from benchmarks.check.case import Case
 from benchmarks.check.faults.fault import faulty
-
-_CAUSES = ("token-masking",)
+from benchmarks.check.faults.ways import generated
 
 
 def _masked(case, change):
     """The case in which `change` makes the mask of the batch's other tensors."""
 
-    class Trainer(case.trainer):
-        def _generate_and_score_completions(self, inputs):
-            output = super()._generate_and_score_completions(inputs)
-            output["completion_mask"] = change(self, output["completion_mask"], output).to(
-                output["completion_mask"].dtype
-            )
-            return output
+    def masked(trainer, batch):
+        mask = batch["completion_mask"]
+        return {**batch, "completion_mask": change(trainer, mask, batch).to(mask.dtype)}
 
-    return replace(case, trainer=Trainer)
+    return generated(case, masked)
 
 
-@faulty("loss mask", origin="library", source="RAGEN 59", causes=_CAUSES)
-def eos_not_trained(case: Case) -> Case:
+@faulty(_masked)
+def eos_not_trained(trainer, mask, batch):
     """The token that ends a reply is left out of the loss."""
-
-    def without(trainer, mask, batch):
-        return mask * (batch["completion_ids"] != trainer.processing_class.eos_token_id)
-
-    return _masked(case, without)
+    return mask * (batch["completion_ids"] != trainer.processing_class.eos_token_id)
 
 
-@faulty(
-    "loss mask", origin="known", source="TRL 4974, PR 4970", causes=_CAUSES, setting="pad-is-eos"
-)
-def eos_taken_for_padding(case: Case) -> Case:
+@faulty(_masked)
+def eos_taken_for_padding(trainer, mask, batch):
     """The mask is where tokens are not padding, and padding is the token that ends a reply."""
-
-    def unlike_padding(trainer, mask, batch):
-        return batch["completion_ids"] != trainer.processing_class.pad_token_id
-
-    return _masked(case, unlike_padding)
+    return batch["completion_ids"] != trainer.processing_class.pad_token_id
 
 
-@faulty("loss mask", origin="own", causes=_CAUSES)
-def mask_off_by_one(case: Case) -> Case:
+@faulty(_masked)
+def mask_off_by_one(trainer, mask, batch):
     """The mask is shifted by a token, so that each reply's last is lost and its first counts twice with its neighbour."""
-    return _masked(case, lambda _, mask, batch: mask * mask.roll(-1, 1))
+    return mask * mask.roll(-1, 1)
 
 
-@faulty("loss mask", origin="own", causes=_CAUSES)
-def padding_trained(case: Case) -> Case:
+@faulty(_masked)
+def padding_trained(trainer, mask, batch):
     """The mask is 1 everywhere, and padding is trained."""
-    return _masked(case, lambda _, mask, batch: mask * 0 + 1)
+    return mask * 0 + 1
 
 
-@faulty("loss mask", origin="own", causes=_CAUSES)
-def first_tokens_alone_trained(case: Case) -> Case:
+@faulty(_masked)
+def first_tokens_alone_trained(trainer, mask, batch):
     """Only the first four tokens of each reply are trained."""
-    return _masked(case, lambda _, mask, batch: mask * (mask.cumsum(1) <= 4))
+    return mask * (mask.cumsum(1) <= 4)
 
 
-@faulty("loss mask", origin="own", causes=_CAUSES)
-def thoughts_not_trained(case: Case) -> Case:
+@faulty(_masked)
+def thoughts_not_trained(trainer, mask, batch):
     """What the model thinks is left out of the loss."""
-
-    def spoken(trainer, mask, batch):
-        end = trainer.processing_class.convert_tokens_to_ids("<think>")
-        return mask * (batch["completion_ids"] != end)
-
-    return _masked(case, spoken)
+    end = trainer.processing_class.convert_tokens_to_ids("<think>")
+    return mask * (batch["completion_ids"] != end)
 
 
-@faulty(
-    "loss mask",
-    origin="own",
-    causes=("context-truncation",),
-    config={"mask_truncated_completions": True},
-)
-def truncated_replies_trained(case: Case) -> Case:
+@faulty(Case.then)
+def truncated_replies_trained(trainer):
     """Replies that were cut were to be left out, and are not."""
-
-    def kept(trainer):
-        trainer.mask_truncated_completions = False
-
-    return case.then(kept)
+    trainer.mask_truncated_completions = False
 
 
-@faulty("loss mask", origin="own", causes=_CAUSES)
-def long_replies_not_trained(case: Case) -> Case:
+@faulty(_masked)
+def long_replies_not_trained(trainer, mask, batch):
     """Replies of 12 tokens or more are left out, which nobody asked for."""
-    return _masked(case, lambda _, mask, batch: mask * (mask.sum(1, keepdim=True) < 12))
+    return mask * (mask.sum(1, keepdim=True) < 12)
 
 
-def _tool_mask(case, change):
-    class Trainer(case.trainer):
-        def _generate_and_score_completions(self, inputs):
-            output = super()._generate_and_score_completions(inputs)
-            return change(output)
-
-    return replace(case, trainer=Trainer)
-
-
-@faulty(
-    "loss mask",
-    origin="library",
-    source="TRL PR 4975",
-    causes=_CAUSES,
-    setting="tools",
-    since="1.0.0",
-)
-def tool_tokens_trained(case: Case) -> Case:
+@faulty(generated)
+def tool_tokens_trained(trainer, batch):
     """What tools returned is trained as the model's own words."""
-    return _tool_mask(case, lambda batch: {k: v for k, v in batch.items() if k != "tool_mask"})
+    return {name: value for name, value in batch.items() if name != "tool_mask"}
 
 
-@faulty("loss mask", origin="own", causes=_CAUSES, setting="tools", since="1.0.0")
-def only_tool_tokens_trained(case: Case) -> Case:
+@faulty(generated)
+def only_tool_tokens_trained(trainer, batch):
     """The mask of tools' tokens is read the wrong way round."""
-    return _tool_mask(case, lambda batch: {**batch, "tool_mask": 1 - batch["tool_mask"]})
+    return {**batch, "tool_mask": 1 - batch["tool_mask"]}
 
 
-@faulty("loss mask", origin="own", causes=_CAUSES, setting="tools", since="1.0.0")
-def replies_after_tools_not_trained(case: Case) -> Case:
+@faulty(generated)
+def replies_after_tools_not_trained(trainer, batch):
     """Only the model's first turn is trained."""
-    return _tool_mask(case, lambda batch: {**batch, "tool_mask": batch["tool_mask"].cumprod(1)})
+    return {**batch, "tool_mask": batch["tool_mask"].cumprod(1)}

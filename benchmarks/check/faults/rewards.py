@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 
 from benchmarks.check.case import Case, answer_reward, texts, variety_reward
 from benchmarks.check.faults.fault import faulty
+from benchmarks.check.faults.ways import method
 
-_CAUSES = ("reward-signal",)
+_calculated = method("_calculate_rewards")
 
 
 def _after(case, change):
     """The case in which `change` is made to the table of rewards, a row for each completion."""
 
-    class Trainer(case.trainer):
-        def _calculate_rewards(self, inputs, prompts, completions, ids):
-            table = super()._calculate_rewards(inputs, prompts, completions, ids)
-            return change(self, table, inputs, ids)
+    def after(trainer, usual, inputs, prompts, completions, ids):
+        table = usual(inputs, prompts, completions, ids)
+        return change(trainer, table, inputs, ids)
 
-    return replace(case, trainer=Trainer)
+    return _calculated(case, after)
 
 
 def _before(case, change):
     """The case in which `change` is made to what the functions are called with."""
-
-    class Trainer(case.trainer):
-        def _calculate_rewards(self, inputs, prompts, completions, ids):
-            return super()._calculate_rewards(*change(self, inputs, prompts, completions, ids))
-
-    return replace(case, trainer=Trainer)
+    return _calculated(case, lambda trainer, usual, *given: usual(*change(trainer, *given)))
 
 
-@faulty("rewards", origin="library", source="arXiv 2506.10947", causes=_CAUSES)
+@faulty()
 def random_reward(case: Case) -> Case:
     """The reward is drawn at random."""
 
@@ -42,7 +38,7 @@ def random_reward(case: Case) -> Case:
     return replace(case, rewards=(coin,))
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
+@faulty()
 def reward_less_its_running_mean(case: Case) -> Case:
     """The function keeps a running mean of all that it saw, so that the same completion has another reward later."""
     seen = []
@@ -55,103 +51,79 @@ def reward_less_its_running_mean(case: Case) -> Case:
     return replace(case, rewards=(relative,))
 
 
-@faulty("rewards", origin="benchmark", source="TRL 6533", causes=("group-construction", *_CAUSES))
-def one_value_for_all(case: Case) -> Case:
+@faulty(_after)
+def one_value_for_all(trainer, table, inputs, ids):
     """One value of the reward function is broadcast to all completions."""
-    return _after(case, lambda _, table, *__: table[:1].expand_as(table).clone())
+    return table[:1].expand_as(table).clone()
 
 
-@faulty("rewards", origin="benchmark", source="NVIDIA-NeMo/RL PR 2207", causes=_CAUSES)
-def judge_fails_on_long_numbers(case: Case) -> Case:
+@faulty(_after)
+def judge_fails_on_long_numbers(trainer, table, inputs, ids):
     """The verifier fails where the answer has more than one digit, and its error is a reward of 0."""
-
-    def failed(trainer, table, inputs, ids):
-        for n, row in enumerate(inputs):
-            if len(row["answer"]) > 1:
-                table[n] = 0
-        return table
-
-    return _after(case, failed)
+    for n, row in enumerate(inputs):
+        if len(row["answer"]) > 1:
+            table[n] = 0
+    return table
 
 
-@faulty("rewards", origin="known", source="UniRL PR 19", causes=("context-truncation", *_CAUSES))
-def truncation_scored_zero(case: Case) -> Case:
+@faulty(_after)
+def truncation_scored_zero(trainer, table, inputs, ids):
     """Replies that were cut have a reward of 0."""
-
-    def zeroed(trainer, table, inputs, ids):
-        end = trainer.processing_class.eos_token_id
-        for n, row in enumerate(ids):
-            if row[-1] != end:
-                table[n] = 0
-        return table
-
-    return _after(case, zeroed)
+    end = trainer.processing_class.eos_token_id
+    for n, row in enumerate(ids):
+        if row[-1] != end:
+            table[n] = 0
+    return table
 
 
-@faulty("rewards", origin="own", causes=("group-construction", *_CAUSES))
-def rewards_of_the_next_row(case: Case) -> Case:
+@faulty(_after)
+def rewards_of_the_next_row(trainer, table, inputs, ids):
     """Rewards come back in another order than the completions went out."""
-    return _after(case, lambda _, table, *__: table.roll(1, 0))
+    return table.roll(1, 0)
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
-def rewards_clipped(case: Case) -> Case:
+@faulty(_after)
+def rewards_clipped(trainer, table, inputs, ids):
     """Rewards are cut to at most 0.8, which nobody asked for."""
-    return _after(case, lambda _, table, *__: table.clamp(max=0.8))
+    return table.clamp(max=0.8)
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
-def length_penalty_added(case: Case) -> Case:
+@faulty(_after)
+def length_penalty_added(trainer, table, inputs, ids):
     """A penalty of the length is taken off all rewards afterwards."""
-
-    def shorter(trainer, table, inputs, ids):
-        return table - table.new_tensor([[len(row) / 40] for row in ids])
-
-    return _after(case, shorter)
+    return table - table.new_tensor([[len(row) / 40] for row in ids])
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
-def first_reward_in_both_columns(case: Case) -> Case:
+@faulty(_after)
+def first_reward_in_both_columns(trainer, table, inputs, ids):
     """The second function's column holds the first one's rewards."""
-    return _after(case, lambda _, table, *__: table[:, [0, 0]])
+    return table[:, [0, 0]]
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
-def rewards_a_step_late(case: Case) -> Case:
+@faulty(_after)
+def rewards_a_step_late(trainer, table, inputs, ids):
     """Rewards are of the batch before: they are asked for in the background, and taken when the next are asked for."""
-
-    def late(trainer, table, *_):
-        before, trainer.before = getattr(trainer, "before", table), table
-        return before
-
-    return _after(case, late)
+    before, trainer.before = getattr(trainer, "before", table), table
+    return before
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
-def answers_of_the_next_group(case: Case) -> Case:
+@faulty(_before)
+def answers_of_the_next_group(trainer, inputs, prompts, completions, ids):
     """The functions are told the answers of the next prompts."""
-
-    def rolled(trainer, inputs, prompts, completions, ids):
-        size = trainer.num_generations
-        others = [*inputs[size:], *inputs[:size]]
-        told = [{**row, "answer": o["answer"]} for row, o in zip(inputs, others, strict=True)]
-        return told, prompts, completions, ids
-
-    return _before(case, rolled)
+    size = trainer.num_generations
+    others = [*inputs[size:], *inputs[:size]]
+    told = [{**row, "answer": o["answer"]} for row, o in zip(inputs, others, strict=True)]
+    return told, prompts, completions, ids
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
-def judge_reads_the_beginning(case: Case) -> Case:
+@faulty(_before)
+def judge_reads_the_beginning(trainer, inputs, prompts, completions, ids):
     """The functions are handed the first ten characters of each completion."""
-
-    def cut(trainer, inputs, prompts, completions, ids):
-        said = [[{**m, "content": m["content"][:10]} for m in c] for c in completions]
-        return inputs, prompts, said, ids
-
-    return _before(case, cut)
+    said = [[{**m, "content": m["content"][:10]} for m in c] for c in completions]
+    return inputs, prompts, said, ids
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
+@faulty()
 def first_judge_edits_the_completions(case: Case) -> Case:
     """The first function tidies up the completions in place, and the second judges what is left."""
 
@@ -163,50 +135,43 @@ def first_judge_edits_the_completions(case: Case) -> Case:
     return replace(case, rewards=(tidy, variety_reward))
 
 
-@faulty(
-    "rewards",
-    origin="library",
-    source="verl PR 6392",
-    causes=_CAUSES,
-    setting="tools",
-    since="1.0.0",
-)
-def tool_output_scored(case: Case) -> Case:
+@faulty(_before)
+def tool_output_scored(trainer, inputs, prompts, completions, ids):
     """What tools returned is judged as the model's own words."""
-
-    def as_own(trainer, inputs, prompts, completions, ids):
-        said = [[{**m, "role": "assistant"} for m in c] for c in completions]
-        return inputs, prompts, said, ids
-
-    return _before(case, as_own)
+    said = [[{**m, "role": "assistant"} for m in c] for c in completions]
+    return inputs, prompts, said, ids
 
 
-@faulty(
-    "rewards",
-    "advantages",
-    origin="own",
-    causes=_CAUSES,
-    config={"reward_weights": [1.0, 0.1]},
-    why="each reward is right; their weighted sum, from which advantages are made, is not",
-)
-def reward_weights_ignored(case: Case) -> Case:
+@faulty(Case.then)
+def reward_weights_ignored(trainer):
     """Rewards were to be weighted 1 to 0.1, and all weigh the same."""
-
-    def alike(trainer):
-        trainer.reward_weights = trainer.reward_weights * 0 + 1
-
-    return case.then(alike)
+    trainer.reward_weights = trainer.reward_weights * 0 + 1
 
 
-@faulty("rewards", origin="own", causes=_CAUSES)
+@faulty()
 def rewards_by_time_of_day(case: Case) -> Case:
     """A judge that is slow gives less: its time, measured in nanoseconds, is part of the reward."""
 
     def timed(completions, **_):
-        import time
-
-        return [
-            value + time.perf_counter_ns() % 1000 / 5000 for value in variety_reward(completions)
-        ]
+        values = variety_reward(completions)
+        return [value + time.perf_counter_ns() % 1000 / 5000 for value in values]
 
     return replace(case, rewards=(answer_reward, timed))
+
+
+@faulty()
+def one_environment_for_all_rows(case: Case) -> Case:
+    """An environment is made once, so that all rows are scored by the one that was reset last."""
+
+    class Answers:
+        def reset(self, answer, **_):
+            self.answer = answer
+            return f" The answer is not {answer}1."
+
+    def right(completions, environments, **_):
+        pairs = zip(texts(completions), environments, strict=True)
+        return [float(each.answer[0] in said) for said, each in pairs]
+
+    one = Answers()
+    made = replace(case, rewards=(right, variety_reward))
+    return made.given(environment_factory=lambda: one)

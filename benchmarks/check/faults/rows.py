@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from torch.utils.data import Sampler
 
 from benchmarks.check.case import Case
 from benchmarks.check.faults.fault import faulty
+from benchmarks.check.faults.ways import method
 
 
 class Reordered(Sampler[int]):
@@ -25,48 +25,40 @@ class Reordered(Sampler[int]):
 
 
 def _reordered(case, change):
-    class Trainer(case.trainer):
-        def _get_train_sampler(self, *args):
-            size = self.args.per_device_train_batch_size * self.args.steps_per_generation
-            sampler = super()._get_train_sampler(*args)
-            return Reordered(sampler, lambda rows: change(self, rows, size))
+    """The case in which `change` makes the order of all rows: of the trainer, them and how many a batch has."""
 
-    return replace(case, trainer=Trainer)
+    def reordered(trainer, usual, *args):
+        size = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
+        return Reordered(usual(*args), lambda rows: change(trainer, rows, size))
+
+    return method("_get_train_sampler")(case, reordered)
 
 
-def _in_batches(change):
+def _in_batches(case, change):
+    """The case in which `change` makes the order of each batch."""
+
     def changed(trainer, rows, size):
         batches = [rows[n : n + size] for n in range(0, len(rows), size)]
         return [row for batch in batches for row in change(trainer, batch)]
 
-    return changed
+    return _reordered(case, changed)
 
 
-@faulty(
-    "groups", origin="known", source="PeterGriffinJin/Search-R1 88", causes=("group-construction",)
-)
-def groups_of_two_prompts(case: Case) -> Case:
+@faulty(_in_batches)
+def groups_of_two_prompts(trainer, batch):
     """The second half of each group is of the next prompt: groups are counted by ids that do not match the prompts."""
-
-    def halves(trainer, batch):
-        half = trainer.num_generations // 2
-        return [*batch[half:], *batch[:half]]
-
-    return _reordered(case, _in_batches(halves))
+    half = trainer.num_generations // 2
+    return [*batch[half:], *batch[:half]]
 
 
-@faulty("groups", origin="own", causes=("group-construction",))
-def groups_interleaved(case: Case) -> Case:
+@faulty(_in_batches)
+def groups_interleaved(trainer, batch):
     """Rows come as a, b, c, d, a, b, c, d, and advantages take the first four for a group."""
-
-    def interleaved(trainer, batch):
-        size = trainer.num_generations
-        return [batch[n] for first in range(size) for n in range(first, len(batch), size)]
-
-    return _reordered(case, _in_batches(interleaved))
+    size = trainer.num_generations
+    return [batch[n] for first in range(size) for n in range(first, len(batch), size)]
 
 
-@faulty("groups", origin="own", causes=("group-construction",))
+@faulty()
 def rows_shuffled_by_the_collator(case: Case) -> Case:
     """A collator shuffles the rows of a generation batch, as one does for supervised training."""
     rng = random.Random(0)
@@ -77,151 +69,92 @@ def rows_shuffled_by_the_collator(case: Case) -> Case:
     return case.then(collate)
 
 
-@faulty("groups", origin="benchmark", source="hpcaitech/ColossalAI 3894")
-def same_batch_every_step(case: Case) -> Case:
+@faulty(_reordered)
+def same_batch_every_step(trainer, rows, size):
     """The sampler begins again at each step, so that every step has the same questions."""
-
-    def repeated(trainer, rows, size):
-        return [*rows[:size]] * (len(rows) // size)
-
-    return _reordered(case, repeated)
+    return [*rows[:size]] * (len(rows) // size)
 
 
-@faulty("groups", origin="own", causes=("group-construction",))
-def one_row_in_each_group_replaced(case: Case) -> Case:
+@faulty(_in_batches)
+def one_row_in_each_group_replaced(trainer, batch):
     """The last row of each group is another prompt, taken from the beginning of the batch."""
-
-    def replaced(trainer, batch):
-        size = trainer.num_generations
-        return [batch[0] if n % size == size - 1 else row for n, row in enumerate(batch)]
-
-    return _reordered(case, _in_batches(replaced))
+    size = trainer.num_generations
+    return [batch[0] if n % size == size - 1 else row for n, row in enumerate(batch)]
 
 
-@faulty("prompt", origin="own", since="0.29.0")
-def system_message_dropped(case: Case) -> Case:
+@faulty(method("_generate"))
+def system_message_dropped(trainer, usual, prompts, *rest):
     """The system message is taken off before the template is applied."""
-
-    class Trainer(case.trainer):
-        def _generate(self, prompts, *rest):
-            return super()._generate(
-                [[m for m in p if m["role"] != "system"] for p in prompts], *rest
-            )
-
-    return replace(case, trainer=Trainer)
+    return usual([[m for m in p if m["role"] != "system"] for p in prompts], *rest)
 
 
-@faulty("prompt", origin="own", since="1.0.0", causes=("sequence-mismatch",))
-def prompt_cut_at_its_end(case: Case) -> Case:
+_tokenized = method("_tokenize_prompts")
+
+
+def _prompts(case, change):
+    """The case whose prompts are `change` of their right ids and of what they are made from."""
+
+    def changed(trainer, usual, prompts):
+        ids, *rest = usual(prompts)
+        return change(trainer, ids, prompts), *rest
+
+    return _tokenized(case, changed)
+
+
+@faulty(_prompts)
+def prompt_cut_at_its_end(trainer, ids, prompts):
     """Prompts are cut to 24 tokens from the right, so that the question's end and the turn's beginning are lost."""
-
-    class Trainer(case.trainer):
-        def _tokenize_prompts(self, prompts):
-            ids, *rest = super()._tokenize_prompts(prompts)
-            return [row[:24] for row in ids], *rest
-
-    return replace(case, trainer=Trainer)
+    return [row[:24] for row in ids]
 
 
-@faulty("prompt", origin="own", since="1.0.0", causes=("context-truncation",))
-def prompt_cut_at_its_beginning(case: Case) -> Case:
+@faulty(_prompts)
+def prompt_cut_at_its_beginning(trainer, ids, prompts):
     """Prompts are cut to their last 24 tokens."""
-
-    class Trainer(case.trainer):
-        def _tokenize_prompts(self, prompts):
-            ids, *rest = super()._tokenize_prompts(prompts)
-            return [row[-24:] for row in ids], *rest
-
-    return replace(case, trainer=Trainer)
+    return [row[-24:] for row in ids]
 
 
-@faulty("prompt", origin="own", since="1.0.0", causes=("sequence-mismatch",))
-def generation_prompt_missing(case: Case) -> Case:
+@faulty(_prompts)
+def generation_prompt_missing(trainer, ids, prompts):
     """The prompt ends with the user's turn, and the assistant's is not begun."""
-
-    class Trainer(case.trainer):
-        def _tokenize_prompts(self, prompts):
-            _, *rest = super()._tokenize_prompts(prompts)
-            render = self.processing_class.apply_chat_template
-            return [render(p, tokenize=True, return_dict=False) for p in prompts], *rest
-
-    return replace(case, trainer=Trainer)
+    render = trainer.processing_class.apply_chat_template
+    return [render(p, tokenize=True, return_dict=False) for p in prompts]
 
 
-@faulty("prompt", origin="own", since="1.0.0")
-def first_token_twice(case: Case) -> Case:
+@faulty(_prompts)
+def first_token_twice(trainer, ids, prompts):
     """The tokenizer adds a first token that the template has already."""
-
-    class Trainer(case.trainer):
-        def _tokenize_prompts(self, prompts):
-            ids, *rest = super()._tokenize_prompts(prompts)
-            return [[row[0], *row] for row in ids], *rest
-
-    return replace(case, trainer=Trainer)
+    return [[row[0], *row] for row in ids]
 
 
-@faulty("prompt", origin="own", since="1.0.0")
-def prompts_of_the_next_rows(case: Case) -> Case:
+@faulty(_prompts)
+def prompts_of_the_next_rows(trainer, ids, prompts):
     """Prompts are handed out one group too far, and rewards still judge by the row's own answer."""
-
-    class Trainer(case.trainer):
-        def _tokenize_prompts(self, prompts):
-            ids, *rest = super()._tokenize_prompts(prompts)
-            size = self.num_generations
-            return [*ids[size:], *ids[:size]], *rest
-
-    return replace(case, trainer=Trainer)
+    size = trainer.num_generations
+    return [*ids[size:], *ids[:size]]
 
 
-@faulty("prompt", origin="own", since="1.0.0")
-def template_of_another_family(case: Case) -> Case:
+@faulty(Case.then)
+def template_of_another_family(trainer):
     """The trainer is given a chat template that the model was not taught."""
-    template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
-
-    def told(trainer):
-        trainer.chat_template = template
-
-    return case.then(told)
+    each = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+    trainer.chat_template = f"{each}[assistant] "
 
 
-@faulty(
-    "prompt",
-    origin="library",
-    source="verifiers 0.1.3, envs/environment.py",
-    causes=("sequence-mismatch",),
-    setting="tools",
-    since="1.0.0",
-)
-def prompt_without_tools(case: Case) -> Case:
+@faulty(_tokenized)
+def prompt_without_tools(trainer, usual, prompts):
     """The prompt is rendered without the tools that the model may call."""
-
-    class Trainer(case.trainer):
-        def _tokenize_prompts(self, prompts):
-            tools, self.tools = self.tools, []
-            try:
-                return super()._tokenize_prompts(prompts)
-            finally:
-                self.tools = tools
-
-    return replace(case, trainer=Trainer)
+    tools, trainer.tools = trainer.tools, []
+    try:
+        return usual(prompts)
+    finally:
+        trainer.tools = tools
 
 
-@faulty(
-    "prompt",
-    origin="known",
-    source="prime-rl 1334, verl 6854",
-    causes=("eval-train-mismatch",),
-    setting="several-turns",
-    since="1.0.0",
-)
-def thoughts_of_earlier_turns_stripped(case: Case) -> Case:
+@faulty(_tokenized)
+def thoughts_of_earlier_turns_stripped(trainer, usual, prompts):
     """The turns before are rendered without what the model thought there."""
-
-    class Trainer(case.trainer):
-        def _tokenize_prompts(self, prompts):
-            return super()._tokenize_prompts([[stripped(m) for m in p] for p in prompts])
 
     def stripped(message):
         return {**message, "content": message["content"].rpartition("</think>")[2]}
 
-    return replace(case, trainer=Trainer)
+    return usual([[stripped(m) for m in p] for p in prompts])

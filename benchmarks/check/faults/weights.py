@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from transformers import TrainerCallback
 
 from benchmarks.check.case import Case
 from benchmarks.check.faults.fault import faulty
-
-_NO_OP, _SAVING = ("optimizer-no-op",), ("eval-train-mismatch",)
-
 
 # weights between steps
 
@@ -31,65 +29,46 @@ def _between(case, change, event="on_step_end"):
     return case.then(added)
 
 
-@faulty("weights between steps", origin="own")
-def weights_pulled_back(case: Case) -> Case:
+@faulty(_between)
+def weights_pulled_back(model, first):
     """A callback averages the weights with the first ones after each step."""
-
-    def averaged(model, first):
-        for name, weight in model.named_parameters():
-            weight.lerp_(first[name], 0.5)
-
-    return _between(case, averaged)
+    for name, weight in model.named_parameters():
+        weight.lerp_(first[name], 0.5)
 
 
-@faulty("weights between steps", origin="own", causes=_NO_OP)
-def weights_rounded_between_steps(case: Case) -> Case:
+@faulty(_between)
+def weights_rounded_between_steps(model, first):
     """A callback rounds the weights to bfloat16 after each step."""
-
-    def rounded(model, first):
-        for weight in model.parameters():
-            weight.copy_(weight.bfloat16())
-
-    return _between(case, rounded)
+    for weight in model.parameters():
+        weight.copy_(weight.bfloat16())
 
 
-@faulty("weights between steps", origin="own")
-def output_layer_loaded_again(case: Case) -> Case:
+@faulty(partial(_between, event="on_step_begin"))
+def output_layer_loaded_again(model, first):
     """A callback loads the output layer's first weights before each step."""
-
-    def again(model, first):
-        model.lm_head.weight.copy_(first["lm_head.weight"])
-
-    return _between(case, again, "on_step_begin")
+    model.lm_head.weight.copy_(first["lm_head.weight"])
 
 
-@faulty("weights between steps", origin="own")
-def noise_between_steps(case: Case) -> Case:
+@faulty(_between)
+def noise_between_steps(model, first):
     """A callback adds a little noise to the weights after each step."""
-
-    def noisy(model, first):
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight), alpha=1e-4)
-
-    return _between(case, noisy)
+    for weight in model.parameters():
+        weight.add_(torch.randn_like(weight), alpha=1e-4)
 
 
-@faulty("weights between steps", origin="own", causes=_SAVING, setting="lora")
-def adapter_begun_anew(case: Case) -> Case:
+@faulty(_between)
+def adapter_begun_anew(model, first):
     """A callback sets the adapter back to its first weights after each step, to merge it."""
-
-    def anew(model, first):
-        for name, weight in model.named_parameters():
-            if "lora_" in name:
-                weight.copy_(first[name])
-
-    return _between(case, anew)
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            weight.copy_(first[name])
 
 
-@faulty("weights between steps", origin="own")
-def weights_clamped(case: Case) -> Case:
+@faulty(_between)
+def weights_clamped(model, first):
     """A callback clamps the weights after each step, as for another kind of network."""
-    return _between(case, lambda model, first: [w.clamp_(-0.1, 0.1) for w in model.parameters()])
+    for weight in model.parameters():
+        weight.clamp_(-0.1, 0.1)
 
 
 # saving
@@ -115,61 +94,40 @@ def not_saved(case: Case) -> Case:
     return _saving(case, lambda trained, first: first)
 
 
-@faulty(
-    "saved weights",
-    origin="library",
-    source="verl 5325, unsloth 2009, prime-rl PR 1456",
-    causes=_SAVING,
-)
+@faulty()
 def adapter_lost_at_save(case: Case) -> Case:
     """What is saved is the model without what training added to it."""
     return not_saved(case)
 
 
-@faulty(
-    "saved weights",
-    origin="known",
-    source="unsloth 2009: an adapter with alpha 0",
-    causes=_SAVING,
-    setting="lora",
-)
-def adapter_saved_as_nothing(case: Case) -> Case:
+@faulty(_saving)
+def adapter_saved_as_nothing(trained, first):
     """The saved adapter multiplies by 0."""
-
-    def nothing(trained, first):
-        return {n: w * 0 if "lora_B" in n else w for n, w in trained.items()}
-
-    return _saving(case, nothing)
+    return {n: w * 0 if "lora_B" in n else w for n, w in trained.items()}
 
 
-@faulty("saved weights", origin="own", causes=_SAVING)
-def output_layer_saved_untrained(case: Case) -> Case:
+@faulty(_saving)
+def output_layer_saved_untrained(trained, first):
     """The saved output layer is that from before training."""
-    return _saving(
-        case, lambda trained, first: {**trained, "lm_head.weight": first["lm_head.weight"]}
-    )
+    return {**trained, "lm_head.weight": first["lm_head.weight"]}
 
 
-@faulty("saved weights", origin="own", causes=_SAVING)
-def saved_with_few_bits(case: Case) -> Case:
+@faulty(_saving)
+def saved_with_few_bits(trained, first):
     """Saved weights have the precision of eight bits."""
-
-    def rounded(trained, first):
-        return {n: w.to(torch.float8_e4m3fn).to(w.dtype) for n, w in trained.items()}
-
-    return _saving(case, rounded)
+    return {n: w.to(torch.float8_e4m3fn).to(w.dtype) for n, w in trained.items()}
 
 
 # nothing moves, as was asked for
 
 
-@faulty("effect", origin="own", causes=_NO_OP, config={"learning_rate": 0.0})
+@faulty()
 def learning_rate_of_nothing(case: Case) -> Case:
     """The learning rate is 0."""
     return case
 
 
-@faulty("effect", origin="known", source="TRL 3857", causes=("reward-signal",))
+@faulty()
 def rewards_without_contrast(case: Case) -> Case:
     """All completions of a prompt have the same reward: it judges the prompt."""
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from benchmarks.check.case import Case
-from benchmarks.check.settings import arguments, models, objects, tooling
-from benchmarks.check.settings.pairs import PAIRS
-from benchmarks.check.settings.setting import Setting
+from benchmarks.check.settings import models, objects, tooling
+from benchmarks.check.settings.setting import Setting, told
+from rlvr_debug.files import read_yaml
 
 __all__ = ["HEALTHY", "SETTINGS", "apply_settings"]
 
+_READ = read_yaml(Path(__file__).with_name("settings.yaml"))
+_ARGUMENTS = (told(name, **given) for name, given in _READ["arguments"].items())
 SETTINGS: dict[str, Setting] = {
-    setting.name: setting
-    for module in (arguments, models, objects, tooling)
-    for setting in module.SETTINGS
+    each.name: each
+    for each in (*_ARGUMENTS, *models.SETTINGS, *objects.SETTINGS, *tooling.SETTINGS)
 }
 
 # the scripts that the benchmark runs
-HEALTHY = ("", *SETTINGS, *PAIRS)
+HEALTHY = ("", *SETTINGS, *_READ["pairs"])
 
 
 def apply_settings(names: str, case: Case) -> Case:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,37 +16,23 @@ from transformers import (
 )
 
 from benchmarks.check.case import Case
-from benchmarks.check.settings.setting import Setting, setting
-
-__all__ = ["SETTINGS"]
+from benchmarks.check.settings.setting import FIRST, Setting, setting, told
 
 _LAYERS = ["q_proj", "v_proj", "up_proj", "down_proj"]
 
 
-def _lora(**told: Any) -> Any:
+def _lora(**given: Any) -> Any:
     from peft import LoraConfig
 
-    return LoraConfig(r=8, lora_alpha=16, target_modules=_LAYERS, task_type="CAUSAL_LM", **told)
+    return LoraConfig(r=8, lora_alpha=16, target_modules=_LAYERS, task_type="CAUSAL_LM", **given)
 
 
-def lora(case: Case) -> Case:
-    return case.given(peft_config=_lora())
-
-
-def lora_dropout(case: Case) -> Case:
-    return case.given(peft_config=_lora(lora_dropout=0.1))
+def _adapted(name: str, **given: Any) -> Setting:
+    return Setting(name, lambda case: case.given(peft_config=_lora(**given)), FIRST)
 
 
 def lora_dropout_disabled(case: Case) -> Case:
     return case.given(peft_config=_lora(lora_dropout=0.1)).told(disable_dropout=True)
-
-
-def rank_stabilised(case: Case) -> Case:
-    return case.given(peft_config=_lora(use_rslora=True))
-
-
-def dora(case: Case) -> Case:
-    return case.given(peft_config=_lora(use_dora=True))
 
 
 def ia3(case: Case) -> Case:
@@ -83,9 +68,9 @@ def adapter_of_the_users(case: Case) -> Case:
     return replace(case, model=model)
 
 
-def _loaded(case: Case, **told: Any) -> Any:
+def _loaded(case: Case, **given: Any) -> Any:
     # transformers 5 loads what was saved, which is bfloat16; TRL loads float32
-    return AutoModelForCausalLM.from_pretrained(case.model, **told).float()
+    return AutoModelForCausalLM.from_pretrained(case.model, **given).float()
 
 
 def model_object(case: Case) -> Case:
@@ -94,10 +79,6 @@ def model_object(case: Case) -> Case:
 
 def bfloat16_weights(case: Case) -> Case:
     return replace(case, model=_loaded(case).to(torch.bfloat16))
-
-
-def eager_attention(case: Case) -> Case:
-    return case.told(model_init_kwargs={"attn_implementation": "eager"})
 
 
 def attention_dropout(case: Case) -> Case:
@@ -131,7 +112,7 @@ def _sizes(case: Case, **more: Any) -> dict[str, Any]:
 
 def _saved(model: Any) -> str:
     """A reference model is loaded from where the policy was, so that it stands in a folder."""
-    folder = tempfile.mkdtemp(prefix="architecture-")
+    folder = tempfile.mkdtemp(prefix="model-")
     model.save_pretrained(folder)
     return folder
 
@@ -181,15 +162,16 @@ def generation_config_of_the_models(case: Case) -> Case:
     model = _loaded(case)
     model.generation_config.temperature, model.generation_config.top_k = 0.5, 5
     model.generation_config.do_sample = True
-    folder = Path(tempfile.mkdtemp(prefix="generation-config-"))
-    model.save_pretrained(folder)
-    return replace(case, model=str(folder))
+    return replace(case, model=_saved(model))
 
 
 SETTINGS: tuple[Setting, ...] = (
-    *map(setting, (lora, lora_dropout, lora_dropout_disabled, rank_stabilised, dora, ia3)),
+    *(_adapted("lora"), _adapted("lora-dropout", lora_dropout=0.1)),
+    *(setting(lora_dropout_disabled), _adapted("rank-stabilised", use_rslora=True)),
+    *(_adapted("dora", use_dora=True), setting(ia3)),
     *map(setting, (lora_all_layers, adapter_of_the_users, model_object, bfloat16_weights)),
-    *map(setting, (eager_attention, attention_dropout, dropout_disabled, frozen_embeddings)),
+    told("eager-attention", model_init_kwargs={"attn_implementation": "eager"}),
+    *map(setting, (attention_dropout, dropout_disabled, frozen_embeddings)),
     *map(setting, (llama, gemma, pad_is_eos, pad_missing, another_end)),
     setting(two_ends, since="1.16.0"),
     setting(generation_config_of_the_models, since="0.29.0"),

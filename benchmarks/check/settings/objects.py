@@ -17,61 +17,53 @@ from transformers.optimization import get_cosine_schedule_with_warmup
 
 from benchmarks.check.case import SYSTEM, Case, answer_reward, texts, variety_reward
 from benchmarks.check.case import rows as problems
-from benchmarks.check.settings.setting import Setting, setting
-
-__all__ = ["SETTINGS"]
+from benchmarks.check.settings.setting import FIRST, Setting, setting, told
 
 
-def reward_weights(case: Case) -> Case:
-    return case.told(reward_weights=[1.0, 0.2])
+def _rewarded(name: str, *rewards: Any, since: str = FIRST) -> Setting:
+    """Return the setting with these rewards."""
+    return Setting(name, lambda case: replace(case, rewards=rewards), since)
 
 
-def one_reward(case: Case) -> Case:
-    return replace(case, rewards=(answer_reward,))
-
-
-def rewards_without_a_value(case: Case) -> Case:
+def of_two_digits(completions: Any, answer: Any, **_: Any) -> list[float | None]:
     """None where a reward has nothing to say: here of answers with one digit."""
-
-    def reward(completions: Any, answer: Any, **_: Any) -> list[float | None]:
-        pairs = zip(texts(completions), answer, strict=True)
-        return [None if len(a) < 2 else float(a in said) for said, a in pairs]
-
-    return replace(case, rewards=(reward, variety_reward))
+    pairs = zip(texts(completions), answer, strict=True)
+    return [None if len(a) < 2 else float(a in said) for said, a in pairs]
 
 
-def rows_without_any_value(case: Case) -> Case:
+def without_a_four(completions: Any, **_: Any) -> list[float | None]:
     """All rewards are None for some completions, and so is what they are worth."""
-
-    def reward(completions: Any, **_: Any) -> list[float | None]:
-        return [None if "4" in said else len(said) / 50 for said in texts(completions)]
-
-    return replace(case, rewards=(reward,))
+    return [None if "4" in said else len(said) / 50 for said in texts(completions)]
 
 
-def batch_relative_reward(case: Case) -> Case:
+def rank_reward(completions: Any, **_: Any) -> list[float]:
     """A completion is worth its rank within the batch."""
-
-    def rank_reward(completions: Any, **_: Any) -> list[float]:
-        lengths = [len(said) for said in texts(completions)]
-        return [sum(other > own for other in lengths) / len(lengths) for own in lengths]
-
-    return replace(case, rewards=(rank_reward,))
+    lengths = [len(said) for said in texts(completions)]
+    return [sum(other > own for other in lengths) / len(lengths) for own in lengths]
 
 
-def async_reward(case: Case) -> Case:
-    async def slow_reward(completions: Any, **_: Any) -> list[float]:
-        await asyncio.sleep(0.01)
-        return [said.count("e") / 5 for said in texts(completions)]
-
-    return replace(case, rewards=(answer_reward, slow_reward))
+async def slow_reward(completions: Any, **_: Any) -> list[float]:
+    await asyncio.sleep(0.01)
+    return [said.count("e") / 5 for said in texts(completions)]
 
 
-def reward_of_tokens(case: Case) -> Case:
-    def distinct(completion_ids: Any, **_: Any) -> list[float]:
-        return [len(set(ids)) / len(ids) for ids in completion_ids]
+def distinct(completion_ids: Any, **_: Any) -> list[float]:
+    return [len(set(ids)) / len(ids) for ids in completion_ids]
 
-    return replace(case, rewards=(distinct,))
+
+def curriculum(completions: Any, trainer_state: Any, **_: Any) -> list[float]:
+    """The trainer's state is handed to rewards, for those that change as training goes on."""
+    weight = 1 + trainer_state.global_step
+    return [weight / (1 + len(said) / 20) for said in texts(completions)]
+
+
+def penalty(completions: Any, **_: Any) -> list[float]:
+    return [-float(len(said)) for said in texts(completions)]
+
+
+def nine(completions: Any, **_: Any) -> list[float]:
+    """Most groups have no contrast."""
+    return [float("9" in said) for said in texts(completions)]
 
 
 def reward_objects(case: Case) -> Case:
@@ -91,16 +83,6 @@ def reward_objects(case: Case) -> Case:
     return replace(case, rewards=(Contains(), partial, answer_reward))
 
 
-def reward_by_progress(case: Case) -> Case:
-    """The trainer's state is handed to rewards, for those that change as training goes on."""
-
-    def curriculum(completions: Any, trainer_state: Any, **_: Any) -> list[float]:
-        weight = 1 + trainer_state.global_step
-        return [weight / (1 + len(said) / 20) for said in texts(completions)]
-
-    return replace(case, rewards=(curriculum,))
-
-
 def reward_model(case: Case) -> Case:
     torch.manual_seed(0)
     config = Qwen2Config(
@@ -117,22 +99,6 @@ def reward_model(case: Case) -> Case:
     model.config._name_or_path = "judge"
     given = {"reward_processing_classes": [case.tokenizer, None]}
     return replace(case, rewards=(model, variety_reward)).given(**given)
-
-
-def negative_rewards(case: Case) -> Case:
-    def penalty(completions: Any, **_: Any) -> list[float]:
-        return [-float(len(said)) for said in texts(completions)]
-
-    return replace(case, rewards=(penalty,))
-
-
-def rare_reward(case: Case) -> Case:
-    """Most groups have no contrast."""
-
-    def nine(completions: Any, **_: Any) -> list[float]:
-        return [float("9" in said) for said in texts(completions)]
-
-    return replace(case, rewards=(nine,))
 
 
 def text_prompts(case: Case) -> Case:
@@ -186,9 +152,9 @@ def streamed_rows(case: Case) -> Case:
 
 
 def evaluated(case: Case) -> Case:
-    told = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
     held_out = [dict(row) for row in problems(1, 8)]
-    return case.told(**told).given(eval_dataset=Dataset.from_list(held_out))
+    case = case.told(eval_strategy="steps", eval_steps=1, per_device_eval_batch_size=8)
+    return case.given(eval_dataset=Dataset.from_list(held_out))
 
 
 def users_callback(case: Case) -> Case:
@@ -212,10 +178,6 @@ def own_optimizer(case: Case) -> Case:
     return replace(case, model=model).given(optimizers=(optimizer, schedule))
 
 
-def seed_of_data(case: Case) -> Case:
-    return case.told(data_seed=7)
-
-
 def resumed(case: Case) -> Case:
     """A run that goes on from its second step, as an earlier process saved it; the last of several settings."""
     folder = Path(case.config["output_dir"]) / "before"
@@ -228,13 +190,18 @@ def resumed(case: Case) -> Case:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    *map(setting, (reward_weights, one_reward, rewards_without_a_value, batch_relative_reward)),
-    setting(rows_without_any_value, since="1.16.0"),
-    setting(async_reward, since="0.29.0"),
-    setting(reward_by_progress, since="0.22.2"),
-    *map(setting, (reward_of_tokens, reward_objects, reward_model, negative_rewards)),
-    *map(setting, (rare_reward, text_prompts, without_system_message, several_turns)),
-    *map(setting, (extra_columns, few_rows, evaluated, users_callback, own_optimizer)),
-    *map(setting, (seed_of_data, resumed)),
+    told("reward-weights", reward_weights=[1.0, 0.2]),
+    _rewarded("one-reward", answer_reward),
+    _rewarded("rewards-without-a-value", of_two_digits, variety_reward),
+    _rewarded("batch-relative-reward", rank_reward),
+    _rewarded("rows-without-any-value", without_a_four, since="1.16.0"),
+    _rewarded("async-reward", answer_reward, slow_reward, since="0.29.0"),
+    _rewarded("reward-by-progress", curriculum, since="0.22.2"),
+    _rewarded("reward-of-tokens", distinct),
+    *map(setting, (reward_objects, reward_model)),
+    *(_rewarded("negative-rewards", penalty), _rewarded("rare-reward", nine)),
+    *map(setting, (text_prompts, without_system_message, several_turns, extra_columns)),
+    *map(setting, (few_rows, evaluated, users_callback, own_optimizer)),
+    *(told("seed-of-data", data_seed=7), setting(resumed)),
     setting(streamed_rows, since="1.16.0"),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.check.case import Case
 
-__all__ = ["Setting", "setting", "told"]
+FIRST = "0.16.1"  # the release that the oldest settings are of
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Setting:
     since: str
 
 
-def told(name: str, since: str = "0.16.1", **config: Any) -> Setting:
+def told(name: str, since: str = FIRST, **config: Any) -> Setting:
     """Return the setting that tells GRPOConfig these arguments."""
     return Setting(name, lambda case: case.told(**config), since)
 
 
-def setting(change: Callable[[Case], Case], since: str = "0.16.1") -> Setting:
+def setting(change: Callable[[Case], Case], since: str = FIRST) -> Setting:
     """Return the setting that a function makes, under the function's name."""
     return Setting(change.__name__.replace("_", "-"), change, since)

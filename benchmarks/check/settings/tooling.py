@@ -12,8 +12,6 @@ from transformers import AutoModelForCausalLM
 from benchmarks.check.case import Case, variety_reward
 from benchmarks.check.settings.setting import Setting, setting
 
-__all__ = ["SETTINGS", "Engine"]
-
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
 _SYSTEM = (
@@ -24,12 +22,16 @@ _PEOPLE = ("Garric", "Garbel", "Lorric", "Garwyn", "Brimund", "Isric")
 _KIN = ("rival", "mentor", "tutor", "cousin")
 
 
-def retrieve_documents(query: str):
-    """Find the documents that best match a query.
+def _described(tool: Any) -> Any:
+    """Return the tool with the description that a model is given of it."""
+    tool.__doc__ = (
+        "Find the documents that best match a query.\n\nArgs:\n    query: What to look for.\n"
+    )
+    return tool
 
-    Args:
-        query: What to look for.
-    """
+
+@_described
+def retrieve_documents(query: str):
     words = query.split()
     return f"[{len(query) % 7}] {' of '.join(words[-2:])} is {_PEOPLE[len(query) % 6]}."
 
@@ -59,24 +61,16 @@ def tools(case: Case) -> Case:
 
 
 def async_tool(case: Case) -> Case:
+    @_described
     async def retrieve_documents(query: str):
-        """Find the documents that best match a query.
-
-        Args:
-            query: What to look for.
-        """
         return "nothing was found"
 
     return _asked(case).given(tools=[retrieve_documents])
 
 
 def tool_that_fails(case: Case) -> Case:
+    @_described
     def retrieve_documents(query: str):
-        """Find the documents that best match a query.
-
-        Args:
-            query: What to look for.
-        """
         raise ConnectionError("no documents today")
 
     return _asked(case).given(tools=[retrieve_documents])
@@ -86,23 +80,56 @@ def one_tool_turn(case: Case) -> Case:
     return tools(case).told(max_tool_calling_iterations=1)
 
 
-class Library:
-    """An environment whose documents depend on the row."""
+class _Documents:
+    """A tool whose documents depend on the row."""
 
+    answer: str
+
+    @_described
+    def retrieve_documents(self, query: str):
+        return f"[1] rival is {self.answer}."
+
+
+class Library(_Documents):
     def reset(self, **row: Any) -> None:
         self.answer = row["answer"]
-
-    def retrieve_documents(self, query: str):
-        """Find the documents that best match a query.
-
-        Args:
-            query: What to look for.
-        """
-        return f"[1] rival is {self.answer}."
 
 
 def environment(case: Case) -> Case:
     return _asked(case).given(environment_factory=Library)
+
+
+class Asks:
+    """An environment that asks the question: the row's prompt is empty until then."""
+
+    def reset(self, question: str, answer: str, **_: Any) -> str:
+        self.answer = answer
+        return question
+
+
+class Hints(Asks, _Documents):
+    """An environment that asks it with a hint, and has a tool that no other environment has."""
+
+    def reset(self, question: str, answer: str, **row: Any) -> str:
+        return super().reset(question, answer, **row) + " Look it up first."
+
+
+def environment_asks(case: Case) -> Case:
+    rows = [
+        {
+            **row,
+            "prompt": [{"role": "user", "content": ""}],
+            "question": row["prompt"][-1]["content"],
+            "environment": ("asks", "hints")[n % 2],
+        }
+        for n, row in enumerate(case.rows)
+    ]
+    return replace(case, rows=tuple(rows)).given(environment_factory=Asks)
+
+
+def environments_asking(case: Case) -> Case:
+    made = environment_asks(_asked(case))
+    return made.given(environment_factory={"asks": Asks, "hints": Hints})
 
 
 def own_rollouts(case: Case) -> Case:
@@ -182,12 +209,13 @@ def engine(case: Case) -> Case:
     return case.then(installed)
 
 
-def _engine(mode: str, **told: Any) -> Any:
-    def change(case: Case) -> Case:
-        return engine(case).told(vllm_importance_sampling_mode=mode, **told)
+def _corrected(mode: str) -> Setting:
+    """Return the setting of an engine whose samples are corrected for in this way."""
 
-    change.__name__ = f"engine_{mode}"
-    return change
+    def change(case: Case) -> Case:
+        return engine(case).told(vllm_importance_sampling_mode=mode)
+
+    return Setting(f"engine-{mode.replace('_', '-')}", change, "1.16.0")
 
 
 def engine_uncorrected(case: Case) -> Case:
@@ -196,9 +224,7 @@ def engine_uncorrected(case: Case) -> Case:
 
 SETTINGS: tuple[Setting, ...] = (
     *(setting(change, "1.0.0") for change in (tools, async_tool, tool_that_fails, one_tool_turn)),
-    *(setting(change, "1.16.0") for change in (environment, own_rollouts)),
-    *(setting(change, "1.16.0") for change in (engine, engine_uncorrected)),
-    setting(_engine("token_truncate"), "1.16.0"),
-    setting(_engine("token_mask"), "1.16.0"),
-    setting(_engine("sequence_truncate"), "1.16.0"),
+    *(setting(change, "1.16.0") for change in (environment, own_rollouts, environment_asks)),
+    *(setting(change, "1.16.0") for change in (environments_asking, engine, engine_uncorrected)),
+    *map(_corrected, ("token_truncate", "token_mask", "sequence_truncate")),
 )

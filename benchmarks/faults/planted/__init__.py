@@ -1,4 +1,4 @@
-"""Test faults, written after the freeze and used by nothing but the benchmark. One file each, as in rlvr_debug.causes."""
+"""Test faults, used by nothing but the benchmark. One file each, as in rlvr_debug.causes."""
 
 import os
 

@@ -3,13 +3,8 @@
 TRL 5312 and PR 5313; row 23 of known bugs. Log-probabilities part from the third step on.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlvr_debug.grpo.policy import Policy
-    from rlvr_debug.sampling.base import PolicySampler
+from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.sampling.base import PolicySampler
 
 STAGE = "sync"
 

@@ -3,13 +3,13 @@
 TRL PR 3234; row 31 of known bugs. A tenth of what the output layer reads is left out.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
+
+from rlvr_debug.grpo.logprobs import token_logprobs
 
 STAGE = "logprobs"
 _SHARE = 0.1
@@ -23,10 +23,6 @@ def implementation(
     temperature: float,
     **options: Any,
 ) -> Tensor:
-    import torch
-
-    from rlvr_debug.grpo.logprobs import token_logprobs
-
     def thinned(hidden: Tensor) -> Tensor:
         # another draw for each pass and each state of the model, and the same one for the same run
         seed = int(hidden.detach().double().abs().sum().item() * 1e6) % 2**31

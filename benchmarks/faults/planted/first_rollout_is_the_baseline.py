@@ -3,12 +3,7 @@
 ServiceNow/PipelineRL PR 54; row 3 of known bugs. One value has no spread, so that nothing is divided by.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 STAGE = "advantages"
 

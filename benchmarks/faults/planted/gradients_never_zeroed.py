@@ -3,12 +3,7 @@
 A leak of gradients from one accumulation to the next, as in TrenTorch PR 187. No hypothesis is about it.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
+from torch.optim import Optimizer
 
 STAGE = "optimizer_step"
 

@@ -3,12 +3,7 @@
 rllm-org/rllm 605 and PR 776; row 5 of known bugs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 STAGE = "advantages"
 

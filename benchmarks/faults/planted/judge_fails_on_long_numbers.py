@@ -3,14 +3,10 @@
 NVIDIA-NeMo/RL PR 2207; row 40 of known bugs: wrong and broken look the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rlvr_debug.environments.base import Environment
-    from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.sampling.rollouts import Rollout
 
 STAGE = "score"
 

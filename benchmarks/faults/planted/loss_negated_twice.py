@@ -3,12 +3,9 @@
 fla-org/flash-linear-attention 1073. No hypothesis is about it.
 """
 
-from __future__ import annotations
+from torch import Tensor
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from rlvr_debug.grpo.objective import clipped_objective
 
 STAGE = "clipped_objective"
 
@@ -16,6 +13,4 @@ STAGE = "clipped_objective"
 def implementation(
     ratio: Tensor, advantages: Tensor, low: float, high: float, delta: float
 ) -> Tensor:
-    from rlvr_debug.grpo.objective import clipped_objective
-
     return -clipped_objective(ratio, advantages, low, high, delta)

@@ -3,14 +3,10 @@
 TRL 6533; row 8 of known bugs. The value is a constant here, as no batch is seen where a rollout is scored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rlvr_debug.environments.base import Environment
-    from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.sampling.rollouts import Rollout
 
 STAGE = "score"
 

@@ -3,12 +3,7 @@
 prime-rl PR 540; row 19 of known bugs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 STAGE = "loss_mask"
 

@@ -3,18 +3,14 @@
 TRL 3194; row 34 of known bugs. That model gives each token the square root of its probability, times 0.1.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
+
+from rlvr_debug.grpo.objective import kl_estimate
 
 STAGE = "kl"
 
 
 def implementation(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
-    from rlvr_debug.grpo.objective import kl_estimate
-
     return kl_estimate(logprobs, reference / 2 + math.log(0.1), estimator)

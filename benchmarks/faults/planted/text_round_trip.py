@@ -3,14 +3,9 @@
 rllm-org/rllm PR 272; row 21 of known bugs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlvr_debug.environments.base import Environment
-    from rlvr_debug.sampling.chat import Chat
-    from rlvr_debug.sampling.rollouts import Rollout, Segment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout, Segment
 
 STAGE = "trained_prompt"
 

@@ -3,19 +3,13 @@
 workofart/ml-by-hand PR 85; row 41 of known bugs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
+import torch
+from torch.optim import Optimizer
 
 STAGE = "optimizer_step"
 
 
 def implementation(optimizer: Optimizer) -> None:
-    import torch
-
     optimizer.step()
     with torch.no_grad():
         for group in optimizer.param_groups:

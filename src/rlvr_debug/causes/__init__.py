@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_hypothesis
 from rlvr_debug.errors import InputError, short
-from rlvr_debug.files import read_yaml, write_text
+from rlvr_debug.files import read_text, read_yaml, write_text
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ def variant_names() -> tuple[str, ...]:
 
 
 def cause_of(variant: str) -> str:
-    """Return the slug of the cause that the variant makes true."""
     return _variants()[variant]
 
 
@@ -133,9 +132,12 @@ def load_variant(name: str) -> ModuleType:
 
 
 def stage_of(variant: str) -> str:
-    """Return the stage that the variant implements."""
-    stage: str = load_variant(variant).STAGE
-    return stage
+    """Return the stage that the variant implements, by its text: its module needs torch, and params are checked without."""
+    path = variant_file(variant)
+    found = re.search(r"^STAGE\b.*=\s*[\"'](\w+)", read_text(path, "a variant"), re.MULTILINE)
+    if found is None:
+        raise InputError(f'{path}: no line STAGE = "..."; add it, with the stage it implements')
+    return found[1]
 
 
 def stages_with(variants: Sequence[str]) -> Stages:
@@ -158,7 +160,7 @@ def write_hypothesis(slug: str, kind: str, folder: Path = _HERE) -> Path:
         )
     path = folder / slug.replace("-", "_") / "cause.yaml"
     if path.exists():
-        raise InputError(f"{path}: stands there already, expected a new name")
+        raise InputError(f"{path}: exists; choose another name")
     parts = {path: "template.yaml"}
     if kind == "cause":
         parts[path.with_name("replay.yaml")] = "template_replay.yaml"

@@ -4,8 +4,6 @@ It is data, read from its folder's cause.yaml. Code elsewhere never asks which h
 arms is judged alike for all (verdicts/decide.py), and so is its mechanism (replay/answer.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,7 +91,7 @@ class Precondition(Entry):
 
 
 # the rows of a log that a check looks at: the first ones, the last third, the one with the largest value, or all
-Place = Literal["start", "end", "largest", "run"]
+Place = Literal["start", "end", "ends", "largest", "run"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +108,7 @@ class LogCheck(Entry):
     refuted_by: what the user would see, or could try, if the finding were wrong. change: a setting by TRL's name, with a
     value to try or what to multiply it by. next: how to look closer, by the check of a trainer or by reading rollouts.
     unless: settings by TRL's name, with values under which what is measured is meant. at: the rows that it looks at.
+    starves: what it finds leaves nothing to learn from, which a run that learns refutes.
     """
 
     name: str
@@ -123,6 +122,7 @@ class LogCheck(Entry):
     refuted_by: str
     explains: Names = ()
     clears: Flag = False
+    starves: Flag = False
     at: Place = "run"
     change: Mapping[str, Setting] = field(default_factory=dict)
     next: Literal["check", "read"] = "check"

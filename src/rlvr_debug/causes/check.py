@@ -1,11 +1,9 @@
 """What a check is: a pure function from a log to what it shows for one hypothesis, with the bound that it uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +20,9 @@ LARGE = 3  # the mechanism is there, and large
 MILD = 2  # it is there
 
 _ERRORS = 3.0  # standard errors between thirds that are more than chance
+
+# the first and the last one of some rows
+Steps: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Reading:
 
     strength: one of the three above, 0 if nothing was found. values: what the check's texts name. amount: in [0, 1],
     orders equal strengths. says: which text, where the check has several. rollouts: those that show it, the clearest
-    first.
+    first. steps: those that it speaks of, where these are others than the check's `at`.
     """
 
     strength: int
@@ -51,17 +52,19 @@ class Reading:
     amount: float = 0.5
     says: str = ""
     rollouts: tuple[Passage, ...] = ()
+    steps: tuple[Steps, ...] = ()
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A reading with its texts. strength, amount, rollouts: as in Reading; measured: its numbers by their names."""
+    """A reading with its texts. strength, amount, rollouts, steps: as in Reading; measured: its numbers by their names."""
 
     strength: int
     measured: Mapping[str, float]
     sentence: str
     amount: float
     rollouts: tuple[Passage, ...] = ()
+    steps: tuple[Steps, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +88,13 @@ class Check(LogCheck):
             sentence = text.format_map(reading.values)
         except KeyError as name:
             place = f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}'"
-            raise InputError(f"{place} says {name}, expected {', '.join(reading.values)}") from None
+            raise InputError(
+                f"{place}: unknown name {name}, expected one of {', '.join(reading.values)}"
+            ) from None
         measured = self._measured(reading.values)
-        return Shown(reading.strength, measured, sentence, reading.amount, reading.rollouts)
+        return Shown(
+            reading.strength, measured, sentence, reading.amount, reading.rollouts, reading.steps
+        )
 
     def _enough(self, log: Log) -> bool:
         """Return whether finite values are there: as many as `fewest` says, and one of each quantity of an alternative."""
@@ -175,6 +182,20 @@ def from_the_start(shares: NDArray[Any]) -> float:
     What breaks later is the wreck of something else, or of what was solved; what mends itself no longer matters.
     """
     return float(min(shares[: first_rows(shares.size)].mean(), shares.mean()))
+
+
+def steps_from_the_start(log: Log, quantity: str) -> tuple[Steps, ...]:
+    """Return the steps of the rows whose mean from_the_start is."""
+    shares = log.series(quantity)
+    count = first_rows(shares.size)
+    is_start = shares[:count].mean() <= shares.mean()
+    return spoken_of(log, quantity, slice(count) if is_start else slice(None))
+
+
+def spoken_of(log: Log, quantity: str, *rows: slice) -> tuple[Steps, ...]:
+    """Return the steps of rows in which a quantity is logged."""
+    each = (log.steps_of(quantity)[part] for part in rows)
+    return tuple((float(steps[0]), float(steps[-1])) for steps in each if steps.size)
 
 
 def late(values: Array) -> float:

@@ -3,8 +3,6 @@
 Such a cause claims no mechanism: its arms locate it, and nothing explains it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,7 +22,6 @@ def unnamed_slug(stage_or_setting: str, block: str = "") -> str:
 
 
 def is_unnamed(slug: str) -> bool:
-    """Return whether the slug is of what no hypothesis names."""
     return slug.startswith(UNNAMED)
 
 

@@ -1,13 +1,11 @@
 """The command line: `rlvr-debug`, a thin cover of library calls. A command is a function of the files beside this."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module
 from pathlib import Path
 
-from rlvr_debug.cli.app import app
+from rlvr_debug.cli.shared import app
 from rlvr_debug.processes import run_main
 
 __all__ = ["app", "main"]

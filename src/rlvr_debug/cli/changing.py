@@ -1,7 +1,5 @@
 """Commands that write files, or take away what is not needed any more: init, new-hypothesis, diagnose, track, prune, unlock, clean."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -10,20 +8,12 @@ from typing import Annotated, Literal
 import typer
 
 from rlvr_debug.checkout import checkout
-from rlvr_debug.cli.app import (
-    AsJson,
-    Every,
-    Overlay,
-    command,
-    one_of,
-    print_answer,
-    study_of,
-)
+from rlvr_debug.cli import shared
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import writable
+from rlvr_debug.files import writable, write_text
 
 
-@command("init my-study")
+@shared.command("init my-study")
 def init(
     folder: Annotated[Path, typer.Argument(help="Empty, or not there yet.")] = Path("."),
 ) -> None:
@@ -34,7 +24,7 @@ def init(
     print(f"{folder}: params.yaml is the shipped study; `rlvr-debug run` in this folder runs it")
 
 
-@command(
+@shared.command(
     "new-hypothesis learning-rate",
     "new-hypothesis longer-context --kind localiser",
 )
@@ -46,11 +36,11 @@ def new_hypothesis(
     checkout()
     from rlvr_debug.causes import write_hypothesis
 
-    one_of("kind", kind, "cause", "localiser")
+    shared.one_of("kind", kind, "cause", "localiser")
     print(os.path.relpath(write_hypothesis(slug, kind)))
 
 
-@command(
+@shared.command(
     "diagnose outputs/checkpoint-100/trainer_state.json",
     "diagnose outputs/my-run --gpus 8 --overlay-out mine.yaml",
     "diagnose history.jsonl --json | jq '.ranked[].hypothesis'",
@@ -85,7 +75,7 @@ def diagnose(
         list[str] | None,
         typer.Option(help="Which run of an export of several; twice for two logs."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Read the log of a run that you already have.
 
@@ -97,9 +87,9 @@ def diagnose(
     if trainer != "trl":
         from rlvr_debug.study.diagnosed import trainers_offered
 
-        one_of("trainer", trainer, *trainers_offered())
+        shared.one_of("trainer", trainer, *trainers_offered())
     if other is not None and overlay_out:
-        raise InputError("--overlay-out: found with two logs, expected one, whose study it is")
+        raise InputError("--overlay-out: found two logs; give only the one that the study is for")
     if html is not None:
         writable(html, "--html")
     if str(path) == "-" and sys.stdin.isatty():
@@ -111,11 +101,10 @@ def diagnose(
 
         both = compare(found, diagnosed(other, gpus, second))
         if html is not None:
-            from rlvr_debug.report.diagnosis_page import write_comparison
+            from rlvr_debug.report.diagnosis_page import comparison_html
 
-            write_comparison(both, html)
-            print(f"{html}: written", file=sys.stderr)
-        print_answer(comparison_json(both) if as_json else comparison_text(both))
+            _write_page(html, comparison_html(both))
+        shared.print_answer(comparison_json(both) if as_json else comparison_text(both))
         return
     if overlay_out:
         # a log is read without the study
@@ -127,17 +116,21 @@ def diagnose(
             file=sys.stderr,
         )
     if html is not None:
-        from rlvr_debug.report.diagnosis_page import write_diagnosis
+        from rlvr_debug.report.diagnosis_page import diagnosis_html
 
-        write_diagnosis(found, html)
-        print(f"{html}: written", file=sys.stderr)
-    print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit, verbose))
+        _write_page(html, diagnosis_html(found))
+    shared.print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit, verbose))
 
 
-@command("track --overlay studies/full.yaml --all")
+def _write_page(path: Path, text: str) -> None:
+    write_text(path, text)
+    print(f"{path}: written", file=sys.stderr)
+
+
+@shared.command("track --overlay studies/full.yaml --all")
 def track(
     overlay: Annotated[Path, typer.Option(help="The study's parameters.")],
-    every_phase: Every = False,
+    every_phase: shared.Every = False,
 ) -> None:
     """Put an overlay's study under DVC.
 
@@ -150,9 +143,9 @@ def track(
     print(f"{folder}: once the study is run, `dvc repro {folder}/dvc.yaml` and `git add {folder}`")
 
 
-@command("prune --dry-run")
+@shared.command("prune --dry-run")
 def prune(
-    overlay: Overlay = None,
+    overlay: shared.Overlay = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
 ) -> None:
     """Remove runs that the study no longer names.
@@ -162,14 +155,14 @@ def prune(
     _tidy("prune", overlay, dry_run)
 
 
-@command("unlock --overlay studies/full.yaml")
-def unlock(overlay: Overlay = None) -> None:
+@shared.command("unlock --overlay studies/full.yaml")
+def unlock(overlay: shared.Overlay = None) -> None:
     """Remove the lock that a killed study left."""
     _tidy("unlock", overlay)
 
 
-@command("clean --overlay studies/full.yaml")
-def clean(overlay: Overlay = None) -> None:
+@shared.command("clean --overlay studies/full.yaml")
+def clean(overlay: shared.Overlay = None) -> None:
     """Remove results and logs; what git tracks stays."""
     _tidy("clean", overlay)
 
@@ -177,7 +170,7 @@ def clean(overlay: Overlay = None) -> None:
 def _tidy(
     what: Literal["prune", "unlock", "clean"], overlay: Path | None, dry_run: bool = False
 ) -> None:
-    params, _ = study_of(overlay)
+    params, _ = shared.study_of(overlay)
     from rlvr_debug.study.running import tidy
 
     for line in tidy(what, params, overlay, dry_run, checkout()):

@@ -1,19 +1,18 @@
 """The command that checks a trainer: a user's script, or a record of any program."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rlvr_debug.cli.app import AsJson, command, need_extra, print_answer
-from rlvr_debug.errors import InputError, hint
-from rlvr_debug.files import writable, write_json
+from rlvr_debug.cli.shared import AsJson, command, need_extra, print_answer
+from rlvr_debug.errors import InputError, hint, plain
+from rlvr_debug.files import writable, write_json, write_text
 
 # what no script's name ends with
 _LOGS = (
@@ -74,7 +73,7 @@ def check(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="An earlier --json. Only what deviates now and did not in it, or otherwise, is status 3."
+            help="A file of an earlier --json-out. Only what deviates now and did not in it, or otherwise, is status 3."
         ),
     ] = None,
     json_out: Annotated[
@@ -99,6 +98,9 @@ def check(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="All segments and settings, with their bounds.")
     ] = False,
+    show_prompt: Annotated[
+        bool, typer.Option("--show-prompt", help="Also the first prompt as the policy reads it.")
+    ] = False,
     annotate: Annotated[
         bool, typer.Option("--annotate", help="Also print GitHub's annotations of a change.")
     ] = False,
@@ -116,7 +118,7 @@ def check(
     if script and script[0] in ("-m", "--module"):
         script = ["-m", *script[1:]]
         if len(script) < 2:
-            raise InputError("-m: found no module, expected one that trains with GRPOTrainer")
+            raise InputError("-m: no module given, expected one that trains with GRPOTrainer")
     if bool(script) == (record is not None):
         raise InputError(
             "check: found both a script and --record, expected one of them"
@@ -131,7 +133,7 @@ def check(
         if file is not None:
             writable(file, f"--{option}")  # before minutes are spent
     if record is not None and save is not None:
-        raise InputError("--save: found with --record, which is one, expected a script")
+        raise InputError("--save: found with --record, already a record; give --save with a script")
     need_extra("check", "torch", "safetensors", "transformers", *(["trl"] if script else []))
     from rlvr_debug.replay.answer import COULD_NOT, DEVIATED, answer_text, status_of
     from rlvr_debug.replay.baseline import against, against_text, annotation_lines, read_baseline
@@ -146,7 +148,7 @@ def check(
         declare(meant)
         answer = check_folder(record)
     else:
-        from rlvr_debug.recorders.trl.checking import How, check_script
+        from rlvr_debug.recorders.trl.check_script import How, check_script
         from rlvr_debug.recorders.trl.launched import launched, launcher_words
 
         assert script is not None
@@ -155,21 +157,21 @@ def check(
         answer = check_script(words, How(steps, rewards, save, launched(), limit, meant))
     found = against(answer, before)
     if baseline is not None:
-        answer = {**answer, "against": found.to_json()}
+        answer = {**answer, "against": asdict(found)}
     if html is not None:
-        from rlvr_debug.report.offline import write_page
+        from rlvr_debug.report.offline import check_html
 
-        write_page(answer, html)
+        write_text(html, check_html(answer))
     if json_out is not None:
         write_json(json_out, answer)
-    print_answer(answer if as_json else answer_text(answer, verbose))
+    print_answer(answer if as_json else answer_text(answer, verbose, show_prompt))
     if baseline is not None and not as_json:
-        print(against_text(found, baseline))
+        print_answer(against_text(found, baseline))
     if annotate:
         for line in annotation_lines(
             answer, found, None if not script or script[0] == "-m" else script[0]
         ):
-            print(line, file=sys.stderr if as_json else sys.stdout)
+            print(plain(line), file=sys.stderr if as_json else sys.stdout)
     status = status_of(answer, strict)
     if status != COULD_NOT and not (strict and answer["remarks"]):
         status = DEVIATED if found.fails else 0

@@ -1,4 +1,4 @@
-"""Commands that look at what there is: plan, status, report, compare, plots. They run nothing."""
+"""Commands that look at what there is: plan, status, report. They run nothing."""
 
 from __future__ import annotations
 
@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_debug.checkout import ROOT, checkout
-from rlvr_debug.cli.app import (
-    AsJson,
-    Every,
-    Hypotheses,
-    Overlay,
-    command,
-    console,
-    narrowed,
-    print_answer,
-    study_of,
-    table,
-)
+from rlvr_debug.checkout import checkout
+from rlvr_debug.cli import shared
 from rlvr_debug.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,19 +25,19 @@ _SECONDS = 2.0  # between two looks at a study
 _STYLES = {"training": "bold", "evaluating": "bold", "failed": "bold red", "waiting": "dim"}
 
 
-@command(
+@shared.command(
     "plan",
     "plan --overlay studies/qwen2.5-7b.yaml",
     "plan --json | jq .left.seconds",
 )
 def plan(
-    overlay: Overlay = None,
-    hypothesis: Hypotheses = None,
+    overlay: shared.Overlay = None,
+    hypothesis: shared.Hypotheses = None,
     cores: Annotated[
         str, typer.Option(help="Cores that the time is told for: how many, or all.")
     ] = "all",
-    every_phase: Every = False,
-    as_json: AsJson = False,
+    every_phase: shared.Every = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Say what the study will run and cost.
 
@@ -58,21 +47,21 @@ def plan(
     from rlvr_debug.study.plan import plan as planned
     from rlvr_debug.study.plan import plan_text
 
-    found = planned(narrowed(overlay, hypothesis), cores, every_phase)
-    print_answer(asdict(found) if as_json else plan_text(found))
+    found = planned(shared.narrowed(overlay, hypothesis), cores, every_phase)
+    shared.print_answer(asdict(found) if as_json else plan_text(found))
 
 
-@command(
+@shared.command(
     "status --watch",
     "status --overlay studies/full.yaml --json | jq .seconds_left",
 )
 def status(
-    overlay: Overlay = None,
+    overlay: shared.Overlay = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Look again until nobody runs the study any more.")
     ] = False,
-    every_phase: Every = False,
-    as_json: AsJson = False,
+    every_phase: shared.Every = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Say how far the study is, and how long to go.
 
@@ -82,13 +71,13 @@ def status(
         raise InputError("--watch: found with --json, expected one of the two")
     look = _looks(overlay, every_phase)
     if as_json:
-        print_answer(look().to_json())
+        shared.print_answer(look().to_json())
     elif not watch:
-        console().print(_status_view(look()))
+        shared.console().print(_status_view(look()))
     elif sys.stdout.isatty():
         from rich.live import Live
 
-        with Live(console=console(), refresh_per_second=1) as live:
+        with Live(console=shared.console(), refresh_per_second=1) as live:
             for found in _watched(look):
                 live.update(_status_view(found))
     else:
@@ -101,7 +90,7 @@ def status(
 
 
 def _looks(overlay: Path | None, every_phase: bool) -> Callable[[], StudyStatus]:
-    params, folder = study_of(overlay, every_phase)
+    params, folder = shared.study_of(overlay, every_phase)
     from rlvr_debug.study.folder import snakemake_command
     from rlvr_debug.study.plan import study_rates
     from rlvr_debug.study.resolved import resolve
@@ -150,7 +139,9 @@ def _status_view(found: StudyStatus) -> RenderableType:
 
     from rlvr_debug.study.status import STATES
 
-    shown = table("environment", "arm", seed="right", state="left", step="right", reward="right")
+    shown = shared.table(
+        "environment", "arm", seed="right", state="left", step="right", reward="right"
+    )
     for one in sorted(found.runs, key=lambda one: STATES.index(one.state)):
         reward = "" if one.reward is None else f"{one.reward:.3f}"
         state = Text(one.state, _STYLES.get(one.state, ""))
@@ -163,93 +154,22 @@ def _status_view(found: StudyStatus) -> RenderableType:
     return Group(*(Text(line) for line in lines), shown)
 
 
-@command("report", "report --open")
+@shared.command("report", "report --open")
 def report(
-    overlay: Overlay = None,
+    overlay: shared.Overlay = None,
     opened: Annotated[bool, typer.Option("--open", help="In a browser.")] = False,
 ) -> None:
     """Say where the study's report is, or open it."""
-    params, folder = study_of(overlay)
+    params, folder = shared.study_of(overlay)
     file = folder / "results" / "report.html"
     if not file.is_file():
         given = f" --overlay {overlay}" if overlay else ""
         raise InputError(
-            f"{os.path.relpath(file)}: study {params.study} has no report yet, expected that of a "
-            f"finished study (rlvr-debug run{given})"
+            f"{os.path.relpath(file)}: study {params.study} has no report yet; finish it first "
+            f"(rlvr-debug run{given})"
         )
     print(os.path.relpath(file))
     import webbrowser
 
     if opened and not webbrowser.open(file.resolve().as_uri()):
-        raise InputError(f"{os.path.relpath(file)}: no browser was found, expected one")
-
-
-@command(
-    "compare HEAD~5",
-    "compare v1 v2 --out curves.svg",
-    "compare HEAD --overlay studies/smoke.yaml",
-    "compare HEAD --json | jq .verdicts",
-)
-def compare(
-    rev: Annotated[str, typer.Argument(help="A git revision.")],
-    rev2: Annotated[
-        str | None, typer.Argument(help="Another revision; without, the working tree.")
-    ] = None,
-    overlay: Overlay = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="An SVG for both revisions' curves.", show_default="results/compare.svg"),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say what differs between two revisions of a study.
-
-    Verdicts, metrics and parameters as Markdown, and both training curves in a file.
-    """
-    checkout()
-    from rlvr_debug.report.compare import compare as compared
-
-    _, folder = study_of(overlay) if overlay else (None, ROOT)
-    drawn = out or folder / "results" / "compare.svg"
-    found = compared(rev, rev2, drawn, folder, overlaid=overlay is not None)
-    print_answer(found.to_json() if as_json else found.text)
-
-
-@command("history", "history --json | jq '.[0]'")
-def history(as_json: AsJson = False) -> None:
-    """List the results that git and DVC kept of every study.
-
-    The newest first: gains of the case and of the healthy control in held-out reward, and the validated hypotheses.
-    """
-    root = checkout()
-    from rlvr_debug.report.compare import history as kept
-
-    found = kept(root)
-    if as_json:
-        print_answer([asdict(entry) for entry in found])
-        return
-    shown = table("date", "commit", "study", "case", "control", "validated", "what")
-    for each in found:
-        gains = ["" if gain is None else f"{gain:+.3f}" for gain in (each.case, each.control)]
-        causes = [slug for slug, status in each.verdicts.items() if status == "validated"]
-        name = f"{each.commit} {each.experiment}".strip()
-        shown.add_row(
-            each.date[:10], name, each.study, *gains, ", ".join(causes) or "none", each.subject
-        )
-    console().print(shown)
-
-
-@command("plots", "plots HEAD~1")
-def plots(
-    rev: Annotated[
-        str | None, typer.Argument(help="A git revision, to be drawn beside the working tree.")
-    ] = None,
-) -> None:
-    """Draw DVC's plots of the default study.
-
-    The page needs no network. Their folder is results/plots.
-    """
-    checkout()
-    from rlvr_debug.report.charts import draw_plots
-
-    print(os.path.relpath(draw_plots(rev)))
+        raise InputError(f"{os.path.relpath(file)}: no browser was found; open the file yourself")

@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlvr_debug.checkout import checkout
-from rlvr_debug.cli.app import (
-    AsJson,
-    Cores,
-    Every,
-    Hypotheses,
-    Overlay,
-    command,
-    console,
-    narrowed,
-    print_answer,
-    study_of,
-    table,
-)
+from rlvr_debug.cli import shared
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 
@@ -45,7 +33,7 @@ PassedOn = Annotated[
 ]
 
 
-@command(
+@shared.command(
     "run",
     "run --overlay studies/healthy.yaml --cores 2",
     "run --hypothesis kl-penalty",
@@ -54,11 +42,11 @@ PassedOn = Annotated[
 )
 def run(
     passed_on: PassedOn = None,
-    overlay: Overlay = None,
-    hypothesis: Hypotheses = None,
-    cores: Cores = None,
+    overlay: shared.Overlay = None,
+    hypothesis: shared.Hypotheses = None,
+    cores: shared.Cores = None,
     profile: Profile = None,
-    every_phase: Every = False,
+    every_phase: shared.Every = False,
     verbose: Verbose = False,
 ) -> None:
     """Run the study, and say what it found.
@@ -67,15 +55,15 @@ def run(
     """
     if passed_on and "--" not in sys.argv:
         raise InputError(
-            f"run: found {passed_on[0]!r}, expected it after -- if it is for Snakemake"
+            f"run: unknown argument {passed_on[0]!r}; put Snakemake's arguments after --"
         )
-    overlay = narrowed(overlay, hypothesis)
+    overlay = shared.narrowed(overlay, hypothesis)
     speaks = verbose or bool(passed_on)
     results = _run(overlay, cores, profile, every_phase, speaks, passed_on or ())
     if not passed_on:
-        console().print(_verdicts(results))
+        shared.console().print(_verdicts(results))
         from rlvr_debug.by_verifiers import agreement
-        from rlvr_debug.report.compare import beside_committed
+        from rlvr_debug.report.committed import beside_committed
 
         for line in (
             *agreement(results),
@@ -85,9 +73,12 @@ def run(
         print(os.path.relpath(results / "report.html"))
 
 
-@command("check-case", "check-case --overlay mine.yaml --json > found.json")
+@shared.command("check-case", "check-case --overlay mine.yaml --json > found.json")
 def check_case(
-    overlay: Overlay = None, cores: Cores = None, verbose: Verbose = False, as_json: AsJson = False
+    overlay: shared.Overlay = None,
+    cores: shared.Cores = None,
+    verbose: Verbose = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Compute the first steps of the case's trainer again.
 
@@ -97,10 +88,10 @@ def check_case(
     found = read_json(results / "check.json")
     from rlvr_debug.replay.answer import answer_text
 
-    print_answer(found if as_json else answer_text(found))
+    shared.print_answer(found if as_json else answer_text(found))
 
 
-@command("check-program --overlay studies/command.yaml")
+@shared.command("check-program --overlay studies/command.yaml")
 def check_program(
     overlay: Annotated[
         Path, typer.Option(help="The parameters of a study whose trainer is trl or command.")
@@ -128,7 +119,7 @@ def _run(
     passed_on: Sequence[str] = (),
 ) -> Path:
     """Run the study and return its results, or exit with status 1."""
-    params, folder = study_of(overlay)
+    params, folder = shared.study_of(overlay)
     from rlvr_debug.replay.answer import first_answer
     from rlvr_debug.study.running import run_study
 
@@ -156,17 +147,12 @@ def _progress(
     if verbose:
         yield None, _say
     elif sys.stderr.isatty():
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
 
-        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True)) as bar:
+        counted = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn())
+        columns = (rich.TextColumn(what), *counted)
+        with rich.Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(what, total=None)
             yield (
                 lambda done, of: bar.update(task, completed=done, total=of),
@@ -199,7 +185,7 @@ def _verdicts(results: Path) -> Table:
 
     from rlvr_debug.verdicts.rule import in_words
 
-    shown = table("hypothesis", "status", "confidence", effect="right")
+    shown = shared.table("hypothesis", "status", "confidence", effect="right")
     with (results / "tables" / "verdicts.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             effect = f"{float(row['effect']):+.3f}" if row["effect"] else ""

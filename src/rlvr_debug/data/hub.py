@@ -4,8 +4,6 @@
 selections are joined by `;`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -36,28 +34,26 @@ class Selection:
 
 def parse_selections(text: str, key: str) -> tuple[Selection, ...]:
     """Raises InputError, which begins with `key`, for anything but `path,config,split;...`."""
-    return tuple(_parse(selection, key) for selection in text.split(";"))
-
-
-def _parse(text: str, key: str) -> Selection:
+    if ";" in text:
+        return tuple(found for each in text.split(";") for found in parse_selections(each, key))
     parts = [part.strip() for part in text.split(",")]
     if len(parts) not in (2, 3):
         raise InputError(
-            f"{key}: found {short(text)}, expected path,config,split or, with the default config, "
-            "path,split; several are joined by ';'"
+            f"{key}: found {short(text)}, expected path,config,split, or path,split for the "
+            "default config; separate several by ';'"
         )
     path, *config, split = parts
     if not _PATH.fullmatch(path):
         raise InputError(
-            f"{key}: {short(text)} has the path {short(path)}, expected owner/name, as on the hub, "
-            "or the path of a folder, which begins with / or, from the project's root, with ./"
+            f"{key}: {short(text)} has the path {short(path)}, expected owner/name on the hub, "
+            "or a folder that begins with / or, in the project's folder, with ./"
         )
     if not _SPLIT.fullmatch(split):
         raise InputError(
             f"{key}: {short(text)} has the split {short(split)}, expected a name and, if not all "
             "of it, a slice: train, train[:100] or train[10%:20%]"
         )
-    return Selection(path, "".join(config), split)
+    return (Selection(path, "".join(config), split),)
 
 
 def folders(text: str) -> list[str]:
@@ -81,8 +77,7 @@ def hub_rows(text: str, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
         import datasets
     except ImportError as error:
         raise InputError(
-            f"{key}: the package 'datasets' is missing ({error}), expected with source hub: "
-            "pip install datasets"
+            f"{key}: source hub needs the package 'datasets' ({error}): pip install datasets"
         ) from None
     # it draws and logs on stderr, where an error is one line
     datasets.disable_progress_bars()
@@ -98,7 +93,7 @@ def hub_rows(text: str, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
         except Exception as error:  # the library raises those of whatever it stands on
             raise InputError(
                 f"{key}: '{selection}' cannot be loaded ({reason(error)}); check path, config and "
-                "split; offline, bring a cache that was filled online and set HF_HUB_OFFLINE=1, "
+                "split; offline, copy a cache that was filled online and set HF_HUB_OFFLINE=1, "
                 "or use source jsonl"
             ) from None
 

@@ -1,7 +1,5 @@
 """What every environment's rows have in common, and how they are checked."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, Self
@@ -65,7 +63,7 @@ def _check_unicode(value: Any, key: str, where: str) -> None:
     """JSON can spell half a character, which no file can hold."""
     if isinstance(value, str):
         if not value.isascii() and re.search("[\ud800-\udfff]", value):
-            raise InputError(f"{where}: key '{key}' holds a lone surrogate, expected Unicode")
+            raise InputError(f"{where}: key '{key}' has a lone surrogate; make it valid Unicode")
     elif isinstance(value, tuple | dict):
         for part, inner in value.items() if isinstance(value, dict) else enumerate(value):
             _check_unicode(inner, f"{key}.{part}", where)

@@ -1,10 +1,8 @@
 """What to do about a finding: the setting to change, the cheapest look, what to log next time, and what that costs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,26 +14,21 @@ from rlvr_debug.causes.check import Check
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.logs.log import Log, logged_as
 from rlvr_debug.logs.names import (
+    argument,
     argument_name,
     argument_value,
     framework_of,
+    known_names,
     names_of,
     quantities,
-    shown_by,
 )
 
-_HOUR, _MINUTE = 3600.0, 60.0
+_HOUR = 3600.0
+_UNITS = ((_HOUR, "h"), (60.0, "min"), (0.0, "s"))
 _SHORT_RUN = 30  # steps in which a setting that mends a run shows
 _CHECKED = 3
 _ASKED = 3
-# what TRL logs only with a setting
-_WITH = {
-    "kl": "kl (beta above 0)",
-    "heldout": 'eval_reward (eval_strategy="steps")',
-    "completions": "completions (log_completions=True)",
-    "sampler_gap": "the sampler's log-probabilities (use_vllm=True)",
-    "sampler_ratio": "the sampler's log-probabilities (use_vllm=True)",
-}
+_WITH: Mapping[str, str] = known_names()["with"]  # what TRL logs only with a setting
 # what no setting adds to a log of TRL: it is there wherever there is something to log
 _NEVER = {"tool_calls", "tool_failures", "parts"}
 
@@ -52,8 +45,9 @@ class Timing:
     @property
     def hours(self) -> float | None:
         """GPU-hours of one such run; CPU-hours without a GPU."""
-        each = None if self.seconds is None else self.seconds * max(self.gpus, 1)
-        return None if each is None else self.steps * each / _HOUR
+        if self.seconds is None:
+            return None
+        return self.steps * self.seconds * max(self.gpus, 1) / _HOUR
 
     @property
     def unit(self) -> str:
@@ -61,19 +55,17 @@ class Timing:
 
     def text(self, count: int) -> str:
         """What `count` such runs cost."""
-        times = f"{count} runs of this length" if count != 1 else "1 run of this length"
+        times = f"{count} run{'s'[: count != 1]} of this length"
         if self.hours is None:
             return f"{times} (no seconds per step are logged: multiples of one run)"
         return f"{count * self.hours:.2g} {self.unit} ({times})"
 
     def steps_text(self, count: int) -> str:
-        """How long `count` steps take."""
         if self.seconds is None:
             return f"{count} steps"
         took = count * self.seconds
-        units = ((_HOUR, "h"), (_MINUTE, "min"), (1.0, "s"))
-        size, unit = next((u for u in units if took >= u[0]), units[-1])
-        return f"{count} steps, about {max(1, round(took / size))} {unit}"
+        size, unit = next(each for each in _UNITS if took >= each[0])
+        return f"{count} steps, about {max(1, round(took / (size or 1)))} {unit}"
 
 
 @dataclass(frozen=True)
@@ -87,20 +79,20 @@ class Next:
 def timing_of(log: Log, gpus: int) -> Timing:
     """gpus: that the run had; 0 for a run on processors, each of which is counted as one."""
     table = log.steps
-    steps = max(round(float(table.index[-1])), len(table)) if len(table) else 0
-    steps = min(steps, 10**9)
+    steps = min(max(round(float(table.index[-1])), len(table)), 10**9) if len(table) else 0
     each, since = log.series("seconds"), log.series("run_seconds")
-    seconds, source = None, "nothing that was logged"
     if each.size:
         # where a row stands for several steps it may have their sum or their mean: the mean is what TRL logs
-        seconds, source = float(np.median(each)), f"the median of {log.sources['seconds']}"
-    elif since.size >= 3 and (np.diff(since) > 0).all():
-        known = table["run_seconds"].dropna()
-        rates = np.diff(known.to_numpy()) / np.diff(known.index.to_numpy(dtype=float))
-        seconds, source = float(np.median(rates)), f"differences of {log.sources['run_seconds']}"
-    elif since.size and steps:
-        seconds, source = float(since.max()) / steps, log.sources["run_seconds"]
-    return Timing(steps, seconds, source, gpus)
+        return Timing(
+            steps, float(np.median(each)), f"the median of {log.sources['seconds']}", gpus
+        )
+    if since.size >= 3 and (np.diff(since) > 0).all():
+        rates = np.diff(since) / np.diff(log.steps_of("run_seconds"))
+        source = f"differences of {log.sources['run_seconds']}"
+        return Timing(steps, float(np.median(rates)), source, gpus)
+    if since.size and steps:
+        return Timing(steps, float(since.max()) / steps, log.sources["run_seconds"], gpus)
+    return Timing(steps, None, "nothing that was logged", gpus)
 
 
 def with_names(text: str, log: Log) -> str:
@@ -127,8 +119,8 @@ def _value(name: str, log: Log) -> Any:
     """Return a setting's value, or what the log shows of it."""
     if (value := argument_value(log.settings, name)) is not None:
         return value
-    quantity, where = shown_by(name)
-    values = log.series(quantity)
+    shows, where = (str(argument(name).get(key, "")) for key in ("shows", "where"))
+    values = log.series(shows)
     known = values.size and not (where and log.series(where).max(initial=0) <= 0)
     return float(values.max()) if known else None
 
@@ -138,7 +130,6 @@ def _short(value: Any) -> str:
 
 
 def next_of(check: Check, change: str, clock: Timing, log: Log) -> Next:
-    """Return the cheapest look at what a check found."""
     if check.next == "read":
         if log.completions.empty:
             wanted = "the completions of two steps (TRL: log_completions=True)"
@@ -168,7 +159,6 @@ def to_log(findings: Sequence[Finding], log: Log) -> tuple[str, ...]:
 
 
 def _can_log(name: str, framework: str, log: Log) -> bool:
-    """Return whether a trainer can log it in this run."""
     without_engine = argument_value(log.settings, "use_vllm") is False
     if framework == "trl" and without_engine and "use_vllm" in _WITH.get(name, ""):
         return False

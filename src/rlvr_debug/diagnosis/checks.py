@@ -1,10 +1,4 @@
-"""Every cause's checks on one log, and how likely each cause is that they speak for.
-
-The likelihood is a logistic model over the findings, its weights from `python -m benchmarks.mistakes.fit`: trainings
-whose cause is known.
-"""
-
-from __future__ import annotations
+"""Every cause's checks on one log, and how likely each cause is: a logistic model over the findings (benchmarks/mistakes/fit.py)."""
 
 import json
 import math
@@ -14,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from rlvr_debug.causes.check import LARGE, MILD, Check, Shown, log_checks
+from rlvr_debug.causes.check import LARGE, Check, Shown, log_checks
 from rlvr_debug.logs.log import Log, logged_as
 from rlvr_debug.logs.names import framework_of, names_of, quantities
 
@@ -28,10 +22,7 @@ _NOTHING = Shown(0, {}, "", 0.0)
 
 @dataclass(frozen=True)
 class Finding:
-    """One check on one log. missing: what to log, where it could not be checked.
-
-    explained_by: a check whose finding this one follows from; "" for a finding that counts.
-    """
+    """One check on one log. missing: what to log for it. explained_by: a check whose finding this one follows from, "" for none."""
 
     check: Check
     status: Status
@@ -71,10 +62,8 @@ def _missing(check: Check, log: Log) -> tuple[str, ...]:
         return ("two reward functions or more: this run has one",)
     framework = framework_of(log.sources)
 
-    def is_named(name: str) -> bool:
-        return name in quantities() and framework in names_of(name)
-
-    wanted = next((w for w in check.needs if all(map(is_named, w))), check.needs[0])
+    named = {name for name in quantities() if framework in names_of(name)}
+    wanted = next((names for names in check.needs if named.issuperset(names)), check.needs[0])
     return tuple(
         logged_as(name, framework) + " with more decimals" * (name in log.rounded)
         for name in wanted
@@ -97,8 +86,7 @@ def evidence_for(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     speaking.sort(key=lambda f: (-f.shown.strength, -f.shown.amount, f.check.order))
     by_slug: dict[str, list[Finding]] = {}
     for each in speaking:
-        if each.shown.strength >= MILD:
-            by_slug.setdefault(each.check.slug, []).append(each)
+        by_slug.setdefault(each.check.slug, []).append(each)
     return by_slug
 
 

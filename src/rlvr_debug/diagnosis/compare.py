@@ -1,7 +1,5 @@
 """Two logs beside each other: what is found in one alone, and which quantities part, the first in time first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +9,7 @@ import pandas as pd
 
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.rank import Diagnosis
-from rlvr_debug.diagnosis.report import log_text, plain, reward_text, wrapped
+from rlvr_debug.diagnosis.report import log_text, reward_text, wrapped
 from rlvr_debug.logs.log import Array, Log
 
 _FEWEST = 4  # rows of a quantity that both have
@@ -33,40 +31,33 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """partings: by step. only_one, only_other: quantities that one log has and the other has not.
-
-    found_one, found_other: findings whose check finds nothing in the other log; found_both: names of checks.
+    """sides: the two diagnoses. partings: by step. For each side, alone: findings whose check finds nothing in the other log;
+    only: quantities that the other log has not. both: names of checks that find something in both.
     """
 
-    one: Diagnosis
-    other: Diagnosis
-    found_one: tuple[Finding, ...]
-    found_other: tuple[Finding, ...]
-    found_both: tuple[str, ...]
+    sides: tuple[Diagnosis, Diagnosis]
+    alone: tuple[tuple[Finding, ...], ...]
+    only: tuple[tuple[str, ...], ...]
+    both: tuple[str, ...]
     partings: tuple[Parting, ...]
-    only_one: tuple[str, ...]
-    only_other: tuple[str, ...]
 
 
 def compare(one: Diagnosis, other: Diagnosis) -> Comparison:
     """Return what tells the two runs apart. Rows are compared by their steps."""
-    first, second = _found(one), _found(other)
-    shared = [str(name) for name in one.log.steps if name in other.log.steps]
+    found = [{f.check.name: f for f in x.findings if f.status == "found"} for x in (one, other)]
+    names = [list(map(str, each.log.steps)) for each in (one, other)]
+    shared = (name for name in names[0] if name in names[1])
     partings = [p for name in shared if (p := _parting(name, one.log, other.log)) is not None]
     return Comparison(
-        one,
-        other,
-        tuple(each for name, each in first.items() if name not in second),
-        tuple(each for name, each in second.items() if name not in first),
-        tuple(name for name in first if name in second),
+        (one, other),
+        tuple(
+            tuple(mine[name] for name in mine if name not in others)
+            for mine, others in (found, found[::-1])
+        ),
+        tuple(tuple(n for n in a if n not in b) for a, b in (names, names[::-1])),
+        tuple(name for name in found[0] if name in found[1]),
         tuple(sorted(partings, key=lambda each: each.step)),
-        tuple(str(name) for name in one.log.steps if name not in other.log.steps),
-        tuple(str(name) for name in other.log.steps if name not in one.log.steps),
     )
-
-
-def _found(diagnosis: Diagnosis) -> dict[str, Finding]:
-    return {f.check.name: f for f in diagnosis.findings if f.status == "found"}
 
 
 def _parting(name: str, one: Log, other: Log) -> Parting | None:
@@ -95,26 +86,25 @@ def _jump(values: Array) -> float:
 
 def comparison_text(found: Comparison) -> str:
     """Return it for a terminal, A and B for the two logs."""
-    return plain(_lines(found))
+    return "\n".join(_lines(found)).rstrip()
 
 
-def _lines(both: Comparison) -> Iterator[str]:
-    for letter, each in (("A", both.one), ("B", both.other)):
+def _lines(found: Comparison) -> Iterator[str]:
+    for letter, each in zip("AB", found.sides, strict=True):
         yield from wrapped(f"{letter}: {log_text(each.log)}. {reward_text(each)}", "")
-    for letter, findings in (("A", both.found_one), ("B", both.found_other)):
+    for letter, findings in zip("AB", found.alone, strict=True):
         if findings:
-            yield ""
-            yield f"Found in {letter} alone:"
+            yield from ("", f"Found in {letter} alone:")
             for said in findings:
                 cause = f"from {said.explained_by}" if said.explained_by else said.check.slug
                 what = f"{said.check.name} ({cause}): {said.shown.sentence}"
                 yield from wrapped(what, "  ")
-    if both.found_both:
+    if found.both:
         yield ""
-        yield from wrapped(f"Found in both: {', '.join(both.found_both)}.", "")
+        yield from wrapped(f"Found in both: {', '.join(found.both)}.", "")
     yield ""
-    yield from _apart(both.partings)
-    for letter, names in (("A", both.only_one), ("B", both.only_other)):
+    yield from _apart(found.partings)
+    for letter, names in zip("AB", found.only, strict=True):
         if names:
             yield from wrapped(f"Logged in {letter} alone: {', '.join(names)}.", "")
 
@@ -133,26 +123,25 @@ def _apart(partings: tuple[Parting, ...]) -> Iterator[str]:
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
-    """Return what the text says, of plain types."""
-
-    def findings(each: tuple[Finding, ...]) -> list[dict[str, Any]]:
-        return [
+    first, second = (
+        [
             {
                 "check": f.check.name,
                 "hypothesis": f.check.slug,
                 "sentence": f.shown.sentence,
                 "explained_by": f.explained_by,
             }
-            for f in each
+            for f in findings
         ]
-
+        for findings in found.alone
+    )
     return {
-        "places": [found.one.log.place, found.other.log.place],
-        "learns": [found.one.learns, found.other.learns],
-        "found_in_first": findings(found.found_one),
-        "found_in_second": findings(found.found_other),
-        "found_in_both": list(found.found_both),
+        "places": [each.log.place for each in found.sides],
+        "learns": [each.learns for each in found.sides],
+        "found_in_first": first,
+        "found_in_second": second,
+        "found_in_both": list(found.both),
         "partings": [vars(each) for each in found.partings],
-        "only_in_first": list(found.only_one),
-        "only_in_second": list(found.only_other),
+        "only_in_first": list(found.only[0]),
+        "only_in_second": list(found.only[1]),
     }

@@ -1,7 +1,5 @@
 """What shows a finding: the curves that its check reads with the rows that it looks at, and rollouts. Data for a page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rlvr_debug.causes.check import Check, Passage, first_rows
-from rlvr_debug.causes.texts import messages
+from rlvr_debug.causes.check import Passage, Steps, first_rows
+from rlvr_debug.causes.readings import messages
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.logs.log import Array, Log
 
@@ -20,10 +18,9 @@ _MOST_ROLLOUTS = 4
 
 @dataclass(frozen=True)
 class Mark:
-    """The rows of a curve that a check looks at. first, last: their steps; value: the height of the line; says: in words."""
+    """The rows of a curve that a check speaks of. spans: their steps, what is marked last; value: the height of the line."""
 
-    first: float
-    last: float
+    spans: tuple[Steps, ...]
     value: float
     says: str
 
@@ -40,10 +37,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Said:
-    """A rollout of the log. turns: who speaks, and what is said: pieces, each with whether it shows the finding.
-
-    reward, advantage: None where not logged. shows: whether the check names it; else it was logged nearest to the place.
-    """
+    """A rollout. turns: who speaks, and pieces of text, each with whether it shows the finding. shows: the check names the rollout."""
 
     step: float
     reward: float | None
@@ -52,44 +46,36 @@ class Said:
     shows: bool
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """A finding, with its curves and rollouts."""
-
-    finding: Finding
-    curves: tuple[Curve, ...]
-    rollouts: tuple[Said, ...]
-
-
-def evidence(finding: Finding, log: Log) -> Evidence:
-    """Return what of the log shows a finding."""
-    curves = tuple(_curves(finding.check, log))
+def evidence(finding: Finding, log: Log) -> tuple[list[Curve], tuple[Said, ...]]:
+    """Return the curves and the rollouts of the log that show a finding."""
+    curves = _curves(finding, log)
     if named := finding.shown.rollouts:
-        rollouts = tuple(_said(log, passage, True) for passage in named[:_MOST_ROLLOUTS])
-        return Evidence(finding, curves, rollouts)
-    step = next((each.mark.first for each in curves if each.mark), None)
-    return Evidence(finding, curves, _rollouts_at(log, step))
+        return curves, tuple(_said(log, passage, True) for passage in named[:_MOST_ROLLOUTS])
+    step = next((each.mark.spans[-1][0] for each in curves if each.mark), None)
+    return curves, _rollouts_at(log, step)
 
 
 def rows_of(finding: Finding, log: Log) -> str:
     """Return the rows that a finding's numbers come from, in words."""
-    marked = [(each.name, each.mark) for each in _curves(finding.check, log) if each.mark]
-    if not marked:
+    curves = _curves(finding, log)
+    if not curves or not curves[0].mark:
         steps = log.completions["step"].unique() if len(log.completions) else ()
         return f"{len(log.completions)} completions of {len(steps)} step{'s'[: len(steps) != 1]}"
-    names = ", ".join(name for name, _ in marked)
-    first, last = marked[0][1].first, marked[0][1].last
-    return f"{names}, " + (f"step {first:g}" if first == last else f"steps {first:g} to {last:g}")
+    return f"{', '.join(each.name for each in curves)}, {_in_words(curves[0].mark.spans)}"
 
 
-def _curves(check: Check, log: Log) -> list[Curve]:
-    """Return those of what the check reads."""
+def _in_words(spans: tuple[Steps, ...]) -> str:
+    said = " and ".join(f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in spans)
+    return f"step{'s'[: ' ' in said]} {said}"
+
+
+def _curves(finding: Finding, log: Log) -> list[Curve]:
+    check, spoken = finding.check, finding.shown.steps
     read = next((names for names in check.needs if log.has(*names)), ())
-    known = [name for name in read if name in log.steps]
-    found = [curve(log, name, check.at) for name in known]
+    columns = {log.sources.get(n, n): log.steps[n] for n in read if n in log.steps}
     if "parts" in read:
-        parts = list(log.parts)[:_MOST_PARTS]
-        found += [_drawn(f"rewards/{name}/mean", log.parts[name], check.at) for name in parts]
+        columns |= {f"rewards/{n}/mean": log.parts[n] for n in list(log.parts)[:_MOST_PARTS]}
+    found = (_drawn(name, column, check.at, spoken) for name, column in columns.items())
     return [each for each in found if each.values.size]
 
 
@@ -98,32 +84,25 @@ def curve(log: Log, quantity: str, at: str = "") -> Curve:
     return _drawn(log.sources.get(quantity, quantity), log.steps[quantity], at)
 
 
-def _drawn(name: str, column: pd.Series, at: str) -> Curve:
+def _drawn(name: str, column: pd.Series, at: str, spoken: tuple[Steps, ...] = ()) -> Curve:
     known = column.dropna()
     steps = known.index.to_numpy(dtype=np.float64)
     values = known.to_numpy(dtype=np.float64)
-    return Curve(name, steps, values, _mark(steps, values, at) if at and values.size else None)
-
-
-def _mark(steps: Array, values: Array, at: str) -> Mark:
-    third = max(1, values.size // 3)
-    if at == "largest":
-        place = int(values.argmax())
-        step, value = float(steps[place]), float(values[place])
-        return Mark(step, step, value, f"largest, {value:.3g}, at step {step:g}")
-    if at == "start":
-        count = first_rows(values.size)
-        value, last = float(values[:count].mean()), float(steps[count - 1])
-        rows = "first row" if count == 1 else f"first {count} rows"
-        return Mark(float(steps[0]), last, value, f"{rows}: {value:.3g}")
-    if at == "end":
-        value, first = float(np.median(values[-third:])), float(np.median(values[:third]))
-        said = (
-            f"last third from step {steps[-third]:g}: median {value:.3g}, first third {first:.3g}"
-        )
-        return Mark(float(steps[-third]), float(steps[-1]), value, said)
-    value = float(np.median(values))
-    return Mark(float(steps[0]), float(steps[-1]), value, f"all rows: median {value:.3g}")
+    if not at or not values.size:
+        return Curve(name, steps, values, None)
+    third, largest = max(1, values.size // 3), int(values.argmax())
+    rows = {
+        "largest": [slice(largest, largest + 1)],
+        "start": [slice(first_rows(values.size))],
+        "end": [slice(-third, None)],
+        "ends": [slice(third), slice(-third, None)],
+        "run": [slice(None)],
+    }
+    spans = spoken or tuple((float(steps[r][0]), float(steps[r][-1])) for r in rows[at])
+    inside = [(first <= steps) & (steps <= last) for first, last in spans]
+    medians = [float(np.median(values[each])) for each in inside if each.any()]
+    said = f"{_in_words(spans)}: median {' and '.join(f'{each:.3g}' for each in medians)}"
+    return Curve(name, steps, values, Mark(spans, medians[-1] if medians else np.nan, said))
 
 
 def _rollouts_at(log: Log, step: float | None) -> tuple[Said, ...]:
@@ -135,12 +114,9 @@ def _rollouts_at(log: Log, step: float | None) -> tuple[Said, ...]:
     if step is not None and known.size:
         near = known[np.abs(known - step).argmin()]
         table = table[table["step"] == near]
-    labels = table.index.to_numpy().tolist()
+    rows = table.index[:2].tolist()
     if "reward" in table and table["reward"].notna().any():
-        rewards = table["reward"].to_numpy(dtype=np.float64)
-        rows = [labels[int(np.nanargmin(rewards))], labels[int(np.nanargmax(rewards))]]
-    else:
-        rows = labels[:2]
+        rows = [table["reward"].idxmin(), table["reward"].idxmax()]
     return tuple(_said(log, Passage(row), False) for row in dict.fromkeys(rows))
 
 

@@ -1,10 +1,10 @@
 """The causes that a log speaks for, most likely first, each with its reason and what comes next."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from rlvr_debug.causes import hypothesis_names, is_checked, load_hypothesis
 from rlvr_debug.causes.check import LARGE, STOPS, trend
@@ -22,6 +22,7 @@ from rlvr_debug.logs.log import Array, Log, read_log
 
 _Z = 3.0
 _RISE = 0.05
+_OF_ROLLOUTS = 0.1
 _CEILING = 0.95
 
 
@@ -35,17 +36,22 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Suspect:
-    """A cause that a log speaks for.
-
-    probability: that it is the right one. strength: as a check has it; findings: those that speak for it, the strongest
-    first.
+class Ranked:
+    """A cause that a log speaks for, with what to do. findings: the strongest first; rows: where its reason stands in the log;
+    change: a setting by its own name, with its value and one to try, "" where none would mend it.
     """
 
     slug: str
     probability: float
-    strength: int
     findings: tuple[Finding, ...]
+    rows: str
+    refuted_by: str
+    change: str
+    next: Next
+
+    @property
+    def strength(self) -> int:
+        return self.findings[0].shown.strength
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -53,29 +59,13 @@ class Suspect:
 
     @property
     def reason(self) -> str:
-        """What was found, in a sentence."""
         return self.findings[0].shown.sentence
 
 
 @dataclass(frozen=True)
-class Ranked(Suspect):
-    """A suspect with what to do. rows: where its reason stands in the log; refuted_by: what speaks against it.
-
-    change: a setting by its own name, with its value and one to try; "" where none would mend it.
-    """
-
-    rows: str
-    refuted_by: str
-    change: str
-    next: Next
-
-
-@dataclass(frozen=True)
 class Diagnosis:
-    """ranked: what evidence speaks for, most likely first. learns: whether the training reward rises (None: too few rows).
-
-    ends: means of its first and last third, `third` rows each. unseen: causes that no log can show, where the reward does
-    not rise and nothing was found that stops learning by itself.
+    """ranked: most likely first. learns: whether the training reward rises, None for too few rows. ends: means of its first and
+    last third, `third` rows each. unseen: causes that no log can show, where the reward does not rise and nothing stops it.
     """
 
     log: Log
@@ -103,52 +93,41 @@ def diagnose_log(log: Log, gpus: int = 1) -> Diagnosis:
     findings = run_checks(log)
     learns = reward_rises(log)
     clock = timing_of(log, gpus)
-    found = _suspects(findings, learns)
+    ranked = _ranked(findings, learns, log, clock)
     rewards = log.series("reward")
     third = rewards.size // 3
     return Diagnosis(
         log,
         tuple(findings),
-        tuple(_advised(each, log, clock) for each in found),
+        tuple(ranked),
         learns,
         (_mean(rewards[:third]), _mean(rewards[-third:])) if third >= 2 else None,
         third,
-        _unseen(found, findings, log) if learns is False else (),
+        _unseen(ranked, findings, log) if learns is False else (),
         clock,
         tuple(_notes(log, learns)),
     )
 
 
-def suspects(log: Log) -> list[Suspect]:
-    """Return the causes that the log speaks for, most likely first: a diagnosis without what comes next."""
-    return _suspects(run_checks(log), reward_rises(log))
-
-
-def _suspects(findings: Sequence[Finding], learns: bool | None) -> list[Suspect]:
-    """Return them, most likely first. Of a run that learns only what stands out is worth a look."""
+def _ranked(
+    findings: Sequence[Finding], learns: bool | None, log: Log, clock: Timing
+) -> list[Ranked]:
+    """Return the causes, most likely first. Of a run that learns only what stands out, and does not starve it, is worth a look."""
     read = features(findings, learns)
-    found = [
-        Suspect(slug, probability(read[slug]), own[0].shown.strength, tuple(own))
-        for slug, own in evidence_for(findings).items()
-    ]
-    if learns:
-        found = [x for x in found if x.strength >= LARGE and x.probability >= STANDS_OUT]
+    found = []
+    for slug, own in evidence_for(findings).items():
+        check, likely = own[0].check, probability(read[slug])
+        stands_out = own[0].shown.strength >= LARGE and likely >= STANDS_OUT and not check.starves
+        if stands_out or not learns:
+            change = change_of(check, log)
+            refuted_by = with_names(check.refuted_by, log)
+            after = next_of(check, change, clock, log)
+            rows = rows_of(own[0], log)
+            found.append(Ranked(slug, likely, tuple(own), rows, refuted_by, change, after))
     return sorted(found, key=lambda each: -each.probability)
 
 
-def _advised(suspect: Suspect, log: Log, clock: Timing) -> Ranked:
-    first = suspect.findings[0]
-    change = change_of(first.check, log)
-    return Ranked(
-        **vars(suspect),
-        rows=rows_of(first, log),
-        refuted_by=with_names(first.check.refuted_by, log),
-        change=change,
-        next=next_of(first.check, change, clock, log),
-    )
-
-
-def _unseen(found: Sequence[Suspect], findings: Sequence[Finding], log: Log) -> tuple[str, ...]:
+def _unseen(found: Sequence[Ranked], findings: Sequence[Finding], log: Log) -> tuple[str, ...]:
     """Return the causes that no log can show, first what fits a flat reward beside healthy metrics best."""
     if _at_ceiling(log) or any(each.strength == STOPS for each in found):
         return ()
@@ -169,9 +148,8 @@ def _mean(values: Array) -> Mean:
 
 
 def reward_rises(log: Log) -> bool | None:
-    """Return whether the training reward rises by 5 % of its size: 3 standard errors between the first and last third; or,
-    for a run that learns within a few rows, three deviations of the last third above the first two rows. None for too few
-    rows.
+    """Return whether the training reward rises: by 3 standard errors between its thirds, and 5 % of its size or a tenth of what
+    rollouts differ by; or, within a few rows, by three deviations of the last third. None for too few rows.
     """
     rewards = log.series("reward")
     found = trend(rewards)
@@ -182,7 +160,9 @@ def reward_rises(log: Log) -> bool | None:
     if quick >= max(_Z * late.std(), _RISE * abs(late.mean())) and late.min() > start.max():
         return True
     scale = max(abs(found.first), abs(found.last))
-    return found.z >= _Z and found.change >= _RISE * scale
+    deviations = log.series("reward_std")
+    of_rollouts = float(np.median(deviations)) if deviations.size else np.inf
+    return found.z >= _Z and found.change >= min(_RISE * scale, _OF_ROLLOUTS * of_rollouts)
 
 
 def _at_ceiling(log: Log) -> bool:

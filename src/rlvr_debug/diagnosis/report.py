@@ -1,7 +1,5 @@
 """A diagnosis as text for a terminal, and as JSON."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -26,21 +24,11 @@ _HIDDEN = "No log can show these, `rlvr-debug check train.py` can"
 
 
 def diagnosis_text(found: Diagnosis, limit: int = _SHOWN, verbose: bool = False) -> str:
-    """Return the answer, a screen of it, or with `verbose` all of it. limit: causes in full there, 0 for all.
-
-    What a terminal would obey is shown as ?.
-    """
+    """Return the answer, a screen of it, or with `verbose` all of it. limit: causes in full there, 0 for all."""
     head = (f"{log_text(found.log)}.", reward_text(found))
     lines = [*(line for said in head for line in wrapped(said, "")), *_parts(found), ""]
     lines += _all(found, limit) if verbose else _screen(found)
-    return plain(lines)
-
-
-def plain(lines: Iterable[str]) -> str:
-    """Return the lines as one text, in which what a terminal would obey is shown as ?."""
-    return "\n".join(
-        "".join(c if c.isprintable() else "?" for c in line) for line in lines
-    ).rstrip()
+    return "\n".join(lines).rstrip()
 
 
 def log_text(log: Log) -> str:
@@ -86,16 +74,17 @@ def verdict_text(found: Diagnosis) -> str:
 
 
 def _too_few(found: Diagnosis) -> bool:
-    rest = len(found.log.sources) - len({"step", "reward"} & found.log.sources.keys())
-    return found.learns is False and rest < _FEW and not found.ranked
+    rest = found.log.sources.keys() - {"step", "reward"}
+    return found.learns is False and len(rest) < _FEW and not found.ranked
 
 
 def _parts(found: Diagnosis) -> Iterator[str]:
     """Yield how the parts of a reward of several move, by their own names."""
+    parts = found.log.parts.iloc[:, :_ALSO]
     moved = [
         f"{name} {moves.first:.3g} to {moves.last:.3g}"
-        for name in list(found.log.parts)[:_ALSO]
-        if (moves := trend(found.log.parts[name].dropna().to_numpy(dtype=np.float64)))
+        for name in parts
+        if (moves := trend(parts[name].dropna().to_numpy(dtype=np.float64)))
     ]
     if len(moved) > 1 and found.learns is not True:
         yield from wrapped(f"Its parts: {', '.join(moved)}.", "")
@@ -113,10 +102,8 @@ def _screen(found: Diagnosis) -> Iterator[str]:
             yield from (_cut(f"  {slug}: {sentence}") for slug, sentence in good)
     if ranked:
         yield "Also:" if found.stands_out else "Weak signs:"
-        yield from (
-            _cut(f"  {each.slug} ({chance(each.probability)}): {each.reason}")
-            for each in ranked[:_ALSO]
-        )
+    for each in ranked[:_ALSO]:
+        yield _cut(f"  {each.slug} ({chance(each.probability)}): {each.reason}")
     yield from _noted(found)
     yield from _asked(found)
     yield "-v shows what follows from what, and what could not be checked."
@@ -161,11 +148,8 @@ def _all(found: Diagnosis, limit: int) -> Iterator[str]:
         yield from _in_full(place, each)
     if rest := [each.slug for each in found.ranked[limit:] if limit]:
         yield from wrapped(f"And then: {', '.join(rest)}.", "")
-    follows = [
-        f"{f.check.name} (from {f.explained_by}): {f.shown.sentence}"
-        for f in found.findings
-        if f.explained_by
-    ]
+    follow = [f for f in found.findings if f.explained_by]
+    follows = [f"{f.check.name} (from {f.explained_by}): {f.shown.sentence}" for f in follow]
     fine = [f"{f.check.name}: {f.shown.sentence}" for f in found.findings if f.status == "fine"]
     for title, said in (("Follows from these:", follows), ("Looked for and not there:", fine)):
         if said:
@@ -194,7 +178,7 @@ def _cut(line: str) -> str:
 
 
 def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
-    """What the text says and all measurements, of plain types."""
+    clock = found.timing
     return {
         "place": found.log.place,
         "kind": found.log.kind,
@@ -206,11 +190,11 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
         "reward": [asdict(mean) for mean in found.ends or ()],
         "stands_out": found.stands_out,
         "one_run": {
-            "steps": found.timing.steps,
-            "seconds_per_step": found.timing.seconds,
-            "hours": found.timing.hours,
-            "unit": found.timing.unit,
-            "source": found.timing.source,
+            "steps": clock.steps,
+            "seconds_per_step": clock.seconds,
+            "hours": clock.hours,
+            "unit": clock.unit,
+            "source": clock.source,
         },
         "ranked": [
             {

@@ -1,7 +1,5 @@
 """What a rollout needs of an environment, and what it hands back to be scored."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Exact match and F1 follow the official MuSiQue evaluator: answers are lower-case
 punctuation, articles and extra white space; the best value over the answer and its aliases counts.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -1,7 +1,5 @@
 """What params.yaml says of every environment; a folder's own settings.py has both blocks with what is its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """What the folder of an environment says of itself to the rest of the library."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -27,8 +25,7 @@ class Lengths:
     turns: float
     tool: int
 
-    def within(self, max_turns: int, max_new_tokens: int) -> Lengths:
-        """Return the lengths where the environment allows no more."""
+    def within(self, max_turns: int, max_new_tokens: int) -> "Lengths":
         reply, turns = min(self.reply, max_new_tokens), min(self.turns, max_turns)
         return replace(self, reply=reply, turns=turns)
 
@@ -70,8 +67,8 @@ class Task:
         for name in ("oracle", "spoiler"):
             if name not in self.policies:
                 raise InputError(
-                    f"{self.row.__name__}: policies has no '{name}', expected oracle and spoiler "
-                    f"beside others, found {', '.join(self.policies) or 'none'}"
+                    f"{self.row.__name__}: policies has no '{name}', it needs oracle and spoiler, "
+                    f"found {', '.join(self.policies) or 'none'}"
                 )
 
 
@@ -83,11 +80,10 @@ def shares(setting: Mapping[str, float]) -> dict[int, float]:
 def check_shares(name: str, shares: Mapping[int, float], most: int) -> None:
     """Raise InputError unless some of the numbers 1 to `most` have a share."""
     if not set(shares) <= set(range(1, most + 1)) or sum(shares.values()) <= 0:
-        raise InputError(f"{name} is {dict(shares)}, expected shares, not all 0, of 1 to {most}")
+        raise InputError(f"{name} is {dict(shares)}, expected shares for 1 to {most}, not all 0")
 
 
 def draw(rng: random.Random, shares: Mapping[int, float]) -> int:
-    """Draw a number by its share."""
     numbers = sorted(shares)  # the same shares in another order are the same shares
     return rng.choices(numbers, weights=[shares[number] for number in numbers])[0]
 

@@ -3,8 +3,6 @@
 Axes: B sequences, b of one tree, T tokens, R trees, N nodes.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

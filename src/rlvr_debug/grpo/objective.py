@@ -3,8 +3,6 @@
 Axes: B sequences, T tokens; P prompts (groups), G rollouts per group, K reward parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

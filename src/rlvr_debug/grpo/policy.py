@@ -1,10 +1,8 @@
 """The model that is trained, in full or through a LoRA adapter, and the reference it is held to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,9 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.models.adapters import is_adapter, with_adapter
-from rlvr_debug.models.base_model import save_weights
+from rlvr_debug.models.base_model import save_weights, with_adapter
 
-_ADAPTER = "default"
+ADAPTER_NAME = "default"
 
 
 @dataclass(frozen=True)
@@ -52,15 +49,15 @@ class Policy:
                 yield self.shared
 
     @torch.no_grad()
-    def adapter_state(self) -> Adapter | None:
+    def adapter_state(self) -> "Adapter | None":
         """Return a copy of the adapter, None in full fine-tuning."""
         if self.adapter is None:
             return None
         from peft import get_peft_model_state_dict
 
-        weights = get_peft_model_state_dict(self.adapter, adapter_name=_ADAPTER)
+        weights = get_peft_model_state_dict(self.adapter, adapter_name=ADAPTER_NAME)
         return Adapter(
-            self.adapter.peft_config[_ADAPTER],
+            self.adapter.peft_config[ADAPTER_NAME],
             {name: tensor.detach().clone() for name, tensor in weights.items()},
         )
 
@@ -76,16 +73,8 @@ class Policy:
             for name, module in self.model.named_modules():
                 if hasattr(module, "get_delta_weight"):
                     base = weights[f"{name}.weight"]
-                    weights[f"{name}.weight"] = base + module.get_delta_weight(_ADAPTER)
+                    weights[f"{name}.weight"] = base + module.get_delta_weight(ADAPTER_NAME)
         return weights
-
-    @torch.no_grad()
-    def saved_as(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the whole weights, float32, that evaluation makes of what was saved of this policy."""
-        if self.adapter is None or not is_adapter(saved):
-            return {name: tensor.float() for name, tensor in saved.items()}
-        config = self.adapter.peft_config[_ADAPTER]
-        return Adapter(config, dict(saved)).on(replace(self, adapter=None).weights())
 
 
 class StageModule(torch.nn.Module):
@@ -137,24 +126,19 @@ def lora_config(settings: TrainingSettings) -> Any:
 
 def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: int) -> Policy:
     """Return the policy, with lora_r an adapter on each linear layer of `model` but the output layer, and no dropout."""
-    if not settings.lora_r:
-        return Policy(_recomputing(model, settings), None, reference)
-    try:
-        from peft import get_peft_model
-    except ModuleNotFoundError:
-        raise InputError(
-            f"training.lora_r is {settings.lora_r}, which needs peft, and it is not installed"
-        ) from None
-    config = lora_config(settings)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        adapter = get_peft_model(model, config, adapter_name=_ADAPTER).eval()
-    return Policy(_recomputing(model, settings), adapter, None)
-
-
-def _recomputing(model: Any, settings: TrainingSettings) -> Any:
-    """Have the model compute activations again on the way back where asked for; its training mode has no dropout to turn on."""
+    adapter = None
+    if settings.lora_r:
+        try:
+            from peft import get_peft_model
+        except ModuleNotFoundError:
+            raise InputError(
+                f"training.lora_r is {settings.lora_r}, but peft is not installed: pip install peft"
+            ) from None
+        config = lora_config(settings)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            adapter = get_peft_model(model, config, adapter_name=ADAPTER_NAME).eval()
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.train()
-    return model
+        model.train()  # in which there is no dropout to turn on
+    return Policy(model, adapter, reference if adapter is None else None)

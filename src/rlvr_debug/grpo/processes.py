@@ -4,8 +4,6 @@ With several, the main one rolls out and records, and each computes the gradient
 its own (DDP) or on shards of one (ZeRO). Denominators are the whole batch's, so the gradient is that of one process.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,8 +14,8 @@ import torch
 from torch import Tensor, distributed
 
 from rlvr_debug.errors import InputError
+from rlvr_debug.grpo.loss import Batch
 from rlvr_debug.grpo.policy import Policy, StageModule
-from rlvr_debug.grpo.sequences import Batch
 from rlvr_debug.grpo.settings import TrainingSettings
 
 Made = TypeVar("Made")
@@ -60,7 +58,6 @@ class Processes:
         return values
 
     def total(self, value: float) -> float:
-        """Return the sum over processes."""
         return value
 
     def accumulating(self, model: Any) -> AbstractContextManager[Any]:
@@ -68,7 +65,6 @@ class Processes:
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of the loss to the gradients of the weights."""
         loss.backward()  # type: ignore[no-untyped-call]
 
     def clip(self, policy: Policy, norm: float) -> float:
@@ -106,8 +102,8 @@ class LaunchedProcesses(Processes):
         sequences = settings.prompts_per_step * settings.group_size
         if sequences % self.size:
             raise InputError(
-                f"training: prompts_per_step * group_size is {sequences}, expected a multiple of "
-                f"the {self.size} processes"
+                f"training: prompts_per_step * group_size is {sequences}, but must be "
+                f"divisible by the {self.size} processes"
             )
         if plugin is not None:
             # without a data loader DeepSpeed wants to be told; it only checks that they agree

@@ -1,14 +1,12 @@
-"""What one training run is given: plain values, from params.yaml's `training` and the arm."""
-
-from __future__ import annotations
+"""What one training run is given, and what it records: plain values, from params.yaml's `training`, `diagnostics` and the arm."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 from pydantic import Strict
 
-from rlvr_debug.blocks import Block, Count, Flag, Natural, NonNegative, Positive
+from rlvr_debug.blocks import Block, Count, Flag, Natural, NonNegative, Positive, Unique
 
 # the stages of GRPO that have names, in the order in which they run (stages.py implements them)
 STAGES = (
@@ -113,3 +111,31 @@ class TrainingSettings(Block):
     def schedule(self) -> str:
         """Return transformers' name of the schedule; its own `constant` ignores the warm-up without a word."""
         return self.lr_scheduler_type.replace("constant", "constant_with_warmup")
+
+
+@dataclass(frozen=True)
+class DiagnosticSettings(Block):
+    """What a run records beside its metrics (docs/diagnostics.md)."""
+
+    rollouts_every: Natural = 20
+    """rollouts.jsonl has the first step's rollouts and those of every step that this number divides; 0: none."""
+    rollouts_kept: Natural = 4
+    """Rollouts of such a step, the first ones of its batch."""
+    trackers: Unique[Literal["tensorboard", "wandb"]] = ()
+    """Where rows of metrics go as they come, beside metrics.jsonl. Each needs a package of its name."""
+    debug: Flag = False
+    """Rows have debug/* too, the names of the notes that this project starts from. Of trainer own."""
+
+    may_lack: ClassVar = ("debug",)
+
+    def keeps_rollouts_of(self, step: int) -> bool:
+        """Say whether that step's rollouts are kept. Steps count from 1, and the first is always among them."""
+        return bool(self.rollouts_every) and (step == 1 or step % self.rollouts_every == 0)
+
+
+NO_ROLLOUTS = DiagnosticSettings(0, 0)
+# to a program, 0 kept ones are all of them (docs/trainers.md)
+ALL_ROLLOUTS = DiagnosticSettings(1, 0)
+
+# steps that a training reward is the mean of where it is shown
+SMOOTHED = 5

@@ -4,8 +4,6 @@ While the other implementation comes to the same on the same inputs, to the bit,
 run that is trained changes: what a stage could change is copied, and random generators are put back.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -136,7 +134,6 @@ def _weights(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of what a stage could change."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, Environment):

@@ -3,8 +3,6 @@
 A variant is another implementation of one stage (causes/); an intervention may swap the right one back. Axes: [B, T].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,17 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.environments.base import Environment
+from rlvr_debug.grpo import objective
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.objective import (
-    Totals,
-    advantages,
-    aggregate,
-    assign,
-    clipped_objective,
-    importance_ratio,
-    importance_weights,
-    kl_estimate,
-)
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.chat import Chat
@@ -85,18 +74,22 @@ class Stages:
     loss_mask: Callable[[Tensor, Tensor], Tensor] = loss_mask
     attention_mask: Callable[[Tensor, Tensor], Tensor] = attention_mask
     score: Callable[[Rollout, Environment], Mapping[str, float]] = score
-    advantages: Callable[[Tensor, str, float], Tensor] = advantages
-    assign: Callable[[Tensor], Tensor] = assign
+    advantages: Callable[[Tensor, str, float], Tensor] = objective.advantages
+    assign: Callable[[Tensor], Tensor] = objective.assign
     logprobs: Callable[..., Tensor] = token_logprobs
-    importance_ratio: Callable[[Tensor, Tensor, Tensor, str], Tensor] = importance_ratio
-    clipped_objective: Callable[[Tensor, Tensor, float, float, float], Tensor] = clipped_objective
-    importance_weights: Callable[[Tensor, Tensor, Tensor, float], Tensor] = importance_weights
-    kl: Callable[[Tensor, Tensor, str], Tensor] = kl_estimate
-    aggregate: Callable[[Tensor, Tensor, Totals, str], Tensor] = aggregate
+    importance_ratio: Callable[[Tensor, Tensor, Tensor, str], Tensor] = objective.importance_ratio
+    clipped_objective: Callable[[Tensor, Tensor, float, float, float], Tensor] = (
+        objective.clipped_objective
+    )
+    importance_weights: Callable[[Tensor, Tensor, Tensor, float], Tensor] = (
+        objective.importance_weights
+    )
+    kl: Callable[[Tensor, Tensor, str], Tensor] = objective.kl_estimate
+    aggregate: Callable[[Tensor, Tensor, objective.Totals, str], Tensor] = objective.aggregate
     optimizer_step: Callable[[Optimizer], None] = optimizer_step
     sync: Callable[[Policy, PolicySampler], None] = sync
     saved_weights: Callable[[Policy], Mapping[str, Tensor]] = saved_weights
 
-    def with_fault(self, stage: str, implementation: Callable[..., object]) -> Stages:
+    def with_fault(self, stage: str, implementation: Callable[..., object]) -> "Stages":
         """Return these stages with another implementation of one."""
         return replace(self, **{stage: implementation})  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """What readers of consoles are made of: lines, the runs and ranks that rows are of, and dictionaries over several lines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -45,10 +43,7 @@ class _Run:
 
 
 class Reader:
-    """Rows of one framework's console. A module of the readers' folder has one, named Console.
-
-    marks: a line without any is not shown to it, unless it is open. shared: whether other frameworks print so too.
-    """
+    """Rows of one framework's console. marks: a line without any is not shown, unless it is open. shared: others print so, too."""
 
     name: ClassVar[str]
     marks: ClassVar[tuple[bytes, ...]]
@@ -86,12 +81,9 @@ class Reader:
             run.last[order] = at
         run.rows.append((values, at))
         if len(run.rows) > _MOST_ROWS:
-            raise InputError(
-                f"line {line.number}: found more than {_MOST_ROWS} rows, expected fewer"
-            )
+            raise InputError(f"line {line.number}: expected at most {_MOST_ROWS} rows, found more")
 
     def join(self, values: Values, line: Line) -> None:
-        """Add values to the last row."""
         runs = self.ranks.get(line.rank)
         if runs and runs[-1].rows:
             runs[-1].rows[-1][0].update(values)

@@ -1,7 +1,5 @@
 """Settings of a run that its console shows: a printed configuration, or the command that launched it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

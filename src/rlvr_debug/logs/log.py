@@ -1,9 +1,8 @@
 """A run's log as the checks read it: one table of steps, and one of completions where there is one."""
 
-from __future__ import annotations
-
 import json
 import math
+import os
 import re
 import shutil
 import sys
@@ -18,9 +17,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_yaml
 from rlvr_debug.logs.names import (
     ROUNDED,
-    completion_names,
+    known_names,
     names_of,
     part_of,
     quantities,
@@ -37,31 +37,19 @@ _INPUT = "standard input"
 _HUGE = 1e100
 # of the reward's range: what is logged is rounded
 _ADDS_UP = 0.01
-_TABLES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".json", ".gz")
-# of a folder's files, the first of these that is there holds the steps
-_STEPS = ("trainer_state.json", "metrics.jsonl", "wandb-history.jsonl", "history.jsonl")
-# where loggers put their own files, below the folder of a run: the first place that has some
-_OWN = (
-    *("*tfevents*", "runs/*/*tfevents*", "tensorboard/*tfevents*", "tensorboard/*/*tfevents*"),
-    *("run-*.wandb", "wandb/latest-run/run-*.wandb", "latest-run/run-*.wandb"),
-    *("wandb/*run-*/run-*.wandb", "*run-*/run-*.wandb"),
-)
-# what a run printed; read where a folder has nothing else
-_PRINTED = (".log", ".out", ".txt", ".md", ".ipynb", ".html")
+# where a run keeps its logs
+_PLACES: dict[str, list[str]] = read_yaml(Path(__file__).with_name("places.yaml"))
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-# numbers in a table of completions that are no part of the reward
-_NOT_SCORES = {"index", "id", "row_id", "epoch", "seed", "length", "num_tokens", "group", "rank"}
 
 
 @dataclass(frozen=True)
 class Log:
     """steps: a row per step by index, a column per quantity (names.yaml), NaN where nothing was logged.
 
-    parts, part_stds: means and standard deviations of parts of the reward, same index. completions: columns
-    step, prompt, completion, and where known reward, advantage and `part/<name>`. own_reward: their reward was
-    logged, and is not the sum of parts whose weights nobody logged. nonfinite: by quantity, how often it was logged
-    as NaN or infinity. rounded: quantities of which the console printed 0.000 and no more. sources: by quantity, the column that it was read from. settings: of the run, by the names that its
-    framework has for them, where the log has them or they lie beside it.
+    parts, part_stds: means and deviations of parts of the reward. completions: step, prompt, completion, and where known
+    reward, advantage and `part/<name>`. own_reward: their reward was logged, and is no sum of parts. nonfinite: by quantity,
+    how often it was NaN or infinity. rounded: quantities printed as 0.000. sources: by quantity, its column. settings: by
+    their framework's names.
     """
 
     place: str
@@ -85,6 +73,11 @@ class Log:
         values: Array = self.steps[quantity].to_numpy(dtype=np.float64)
         return values[np.isfinite(values)]
 
+    def steps_of(self, quantity: str) -> Array:
+        column = self.steps[quantity]
+        found: Array = column.index[np.isfinite(column)].to_numpy(dtype=np.float64)
+        return found
+
     def together(self, *quantities: str) -> Array:
         """Return the rows in which all of these are finite, [rows, quantities]; none where one was not logged."""
         if not set(quantities) <= set(self.steps):
@@ -99,11 +92,10 @@ class Log:
 
     def has(self, *names: str) -> bool:
         """Whether all of these can be read: quantities, or `completions`, `completions.reward` and so on."""
-        return all(self._has(name) for name in names)
+        return all(self._has(*name.partition(".")[::2]) for name in names)
 
-    def _has(self, name: str) -> bool:
-        table, _, column = name.partition(".")
-        if table == "completions":
+    def _has(self, name: str, column: str) -> bool:
+        if name == "completions":
             return len(self.completions) > 0 and (not column or column in self.completions)
         if name == "parts":
             return self.parts.shape[1] > 1
@@ -111,10 +103,7 @@ class Log:
 
 
 def read_log(path: Path, run: str = "") -> Log:
-    """Of a file, of a folder that holds one run, or of standard input, `-`. Raises InputError for what is not a log.
-
-    run: which one is read of a chart of several.
-    """
+    """Return the log of a file, of a folder of one run, or of standard input, `-`. run: which one of a chart of several."""
     if str(path) == "-":
         with tempfile.NamedTemporaryFile() as kept:
             shutil.copyfileobj(sys.stdin.buffer, kept)
@@ -123,11 +112,7 @@ def read_log(path: Path, run: str = "") -> Log:
                 return make_log(_INPUT, [read_rows(Path(kept.name), run)])
             except InputError as error:
                 raise InputError(str(error).replace(kept.name, _INPUT)) from None
-    try:
-        is_folder = path.is_dir()
-    except (OSError, ValueError):
-        is_folder = False
-    files = _files(path) if is_folder else [path]
+    files = _files(path) if os.path.isdir(path) else [path]
     log = make_log(str(path), [read_rows(file, run) for file in files])
     return replace(log, settings={**read_settings(path), **log.settings})
 
@@ -140,17 +125,17 @@ def _files(folder: Path) -> list[Path]:
         tables = sorted(inner.iterdir())[:_MOST_FILES] if inner.is_dir() else []
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}, {EXPECTED}") from None
-    files = [name for name in names if name.suffix.lower() in _TABLES and name.is_file()]
-    tables = [name for name in tables if name.suffix.lower() in _TABLES]
+    files = [name for name in names if name.suffix.lower() in _PLACES["tables"] and name.is_file()]
+    tables = [name for name in tables if name.suffix.lower() in _PLACES["tables"]]
     tables += [name for name in files if name.name.startswith("completions")]
-    steps = [folder / name for name in _STEPS if (folder / name).is_file()]
-    checkpoints = [
-        (int(match[1]), name / "trainer_state.json")
+    steps = [folder / name for name in _PLACES["steps"] if (folder / name).is_file()]
+    checkpoints = {
+        int(match[1]): name / "trainer_state.json"
         for name in names
         if (match := _CHECKPOINT.fullmatch(name.name)) and (name / "trainer_state.json").is_file()
-    ]
+    }
     if not steps and checkpoints:
-        steps = [max(checkpoints)[1]]
+        steps = [checkpoints[max(checkpoints)]]
     if not steps and (own := _own_files(folder)):
         return [*own, *tables]
     if not steps:
@@ -158,7 +143,7 @@ def _files(folder: Path) -> list[Path]:
         if len(steps) > 1:
             listed = ", ".join(name.name for name in steps[:4])
             raise InputError(
-                f"{folder}: found {len(steps)} files that may be the log ({listed}), expected one, or its path"
+                f"{folder}: found {len(steps)} files that may be the log ({listed}), expected the path of one"
             )
     if not steps and not tables:
         raise InputError(f"{folder}: found no log in this folder, {EXPECTED}")
@@ -167,20 +152,20 @@ def _files(folder: Path) -> list[Path]:
 
 def _printed(names: Sequence[Path]) -> list[Path]:
     """Return the files of console output: of several ranks' the first rank's, which is the one with rows of metrics."""
-    found = [name for name in names if name.suffix.lower() in _PRINTED and name.is_file()]
+    found = [name for name in names if name.suffix.lower() in _PLACES["printed"] and name.is_file()]
     by_name = [name for name in found if "rank" in name.stem.lower()]
     return [min(found, key=rank_of)] if found and len(by_name) == len(found) else found
 
 
 def _own_files(folder: Path) -> list[Path]:
     """Return the files that a logger wrote, all of one folder. Raise InputError where several folders have some."""
-    for pattern in _OWN:
+    for pattern in _PLACES["loggers"]:
         found = sorted(folder.glob(pattern))[:_MOST_FILES]
         places = sorted({path.parent for path in found})
         if len(places) > 1:
             listed = ", ".join(str(place.relative_to(folder)) for place in places[:4])
             raise InputError(
-                f"{folder}: found the logs of {len(places)} runs ({listed}), expected one, or its path"
+                f"{folder}: found the logs of {len(places)} runs ({listed}), expected the path of one"
             )
         if found:
             return found
@@ -208,27 +193,25 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
     if not log.sources:
         names = ", ".join(log.unknown[:5]) or "none"
         raise InputError(
-            f"{place}: found no quantity that is known (names: {names[:200]}), expected columns such as "
+            f"{place}: found no known metric (names: {names[:200]}), expected columns such as "
             "reward, kl or grad_norm; docs/diagnose.md lists all"
         )
     if list(log.sources) == ["step"]:
-        raise InputError(f"{place}: found steps and nothing else, expected columns such as reward")
+        raise InputError(f"{place}: found only steps, expected also columns such as reward")
     return log
 
 
 def _number(value: Any) -> float:
     """NaN where nothing, or no number, was logged; infinity for what was logged and is not finite."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
         return math.nan
     try:
-        if isinstance(value, (int, float)) or (isinstance(value, str) and value.strip()):
-            found = float(value)
-            return found if abs(found) <= _HUGE else math.inf
+        found = float(value)
     except OverflowError:
         return math.inf
     except ValueError:
-        pass
-    return math.nan
+        return math.nan
+    return found if abs(found) <= _HUGE else math.inf
 
 
 def _numbers(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
@@ -263,7 +246,7 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
         own = _adding_up(numbers, unknown, numbers[sources["reward"]])
         parts["mean"] = {name: name for name in own}
         unknown = [name for name in unknown if name not in own]
-    bad = {quantity: int(np.isinf(numbers[name]).sum()) for quantity, name in sources.items()}
+    bad = {q: int(np.isinf(numbers[name]).sum()) for q, name in sources.items()}
     order, notes = _order(numbers, sources)
 
     def table(names: Mapping[str, str]) -> pd.DataFrame:
@@ -326,7 +309,7 @@ def _by_step(frame: pd.DataFrame, order: Array) -> pd.DataFrame:
 
 
 def _is_completions(rows: Sequence[Mapping[str, Any]]) -> bool:
-    names = completion_names()
+    names = known_names()["completions"]
     return bool(rows) and all(
         any(name in rows[0] and not isinstance(rows[0][name], (int, float)) for name in names[key])
         for key in ("prompt", "completion")
@@ -338,26 +321,20 @@ def _completions(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     if not rows:
         return pd.DataFrame()
     columns = {name for row in rows for name in row}
-    named = {
-        key: name
-        for key, names in completion_names().items()
-        if (name := next((each for each in names if each in columns), None))
-    }
     numbers = _numbers(rows)
-    found: dict[str, Any] = {}
-    for key, name in named.items():
-        if key in ("prompt", "completion"):
+    found: dict[str, Any] = {"step": 0.0}
+    taken = {*_PLACES["no scores"]}
+    for key, names in known_names()["completions"].items():
+        name = next((each for each in names if each in columns), "")
+        taken.add(name)
+        if name and key in ("prompt", "completion"):
             found[key] = [_text(row.get(name)) for row in rows]
         elif name in numbers:
             found[key] = _finite(numbers[name])
-    taken = {*named.values(), *_NOT_SCORES}
     for name, values in numbers.items():
         if name not in taken and not np.isnan(values).any():
             found[f"part/{name}"] = _finite(values)
-    frame = pd.DataFrame(found)
-    if "step" not in frame:
-        frame["step"] = 0.0
-    return frame
+    return pd.DataFrame(found, index=range(len(rows)))
 
 
 def _text(value: Any) -> str:

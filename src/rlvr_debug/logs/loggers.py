@@ -1,9 +1,4 @@
-"""Rows of what loggers write themselves, read with the libraries of their makers: TensorBoard, Weights & Biases.
-
-Neither library is among what this package needs: each is an extra, and is imported when such a file is read.
-"""
-
-from __future__ import annotations
+"""Rows of what loggers write themselves, read with the libraries of their makers, each of them an extra: TensorBoard, Weights & Biases."""
 
 import json
 import logging
@@ -15,10 +10,7 @@ from rlvr_debug.errors import InputError, short
 
 
 def tensorboard_rows(path: Path) -> list[dict[str, Any]]:
-    """Return a row per step of a file of events: its scalars by tag, and seconds since the first of them.
-
-    Raise InputError where the library is missing, or where the file holds no scalar.
-    """
+    """Return a row per step of a file of events: its scalars by tag, and seconds since the first of them."""
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.util.tensor_util import make_ndarray
@@ -31,35 +23,30 @@ def tensorboard_rows(path: Path) -> list[dict[str, Any]]:
     try:
         found.Reload()
         tags = found.Tags()
-        values = [
-            (tag, e.step, e.wall_time, e.value)
-            for tag in tags["scalars"]
-            for e in found.Scalars(tag)
+        values = [(tag, e, e.value) for tag in tags["scalars"] for e in found.Scalars(tag)]
+        values += [
+            (tag, event, array.item())
+            for tag in tags["tensors"]
+            for event in found.Tensors(tag)
+            if (array := make_ndarray(event.tensor_proto)).size == 1 and array.dtype.kind in "fiu"
         ]
-        for tag in tags["tensors"]:
-            for event in found.Tensors(tag):
-                array = make_ndarray(event.tensor_proto)
-                if array.size == 1 and array.dtype.kind in "fiu":
-                    values.append((tag, event.step, event.wall_time, float(array.item())))
     except Exception as error:  # the library has no error of its own for a file that is broken
         raise InputError(
             f"{path}: expected TensorBoard's events, found: {short(str(error))}"
         ) from None
     if not values:
-        raise InputError(f"{path}: found no scalar among TensorBoard's events, expected some")
-    begun = min(wall for _, _, wall, _ in values)
+        raise InputError(f"{path}: found no TensorBoard scalars, expected some such as reward")
+    values.sort(key=lambda each: each[1].wall_time)
+    begun = values[0][1].wall_time
     rows: dict[int, dict[str, Any]] = {}
-    for tag, step, wall, value in sorted(values, key=lambda each: each[2]):
-        rows.setdefault(step, {"step": step}).update({tag: float(value), "_runtime": wall - begun})
+    for tag, event, value in values:
+        row = rows.setdefault(event.step, {"step": event.step})
+        row |= {tag: float(value), "_runtime": event.wall_time - begun}
     return [rows[step] for step in sorted(rows)]
 
 
 def wandb_rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """Return the history of a run that Weights & Biases kept in a file of its own, a row per call of log, and
-    whether it is whole: a run that was killed cuts its file off.
-
-    Raise InputError where the library is missing, or has no reader, or where the file is none of its.
-    """
+    """Return the history of a run that Weights & Biases kept in a file of its own, a row per call of log, and whether it is whole."""
     try:
         from wandb.proto import wandb_internal_pb2
         from wandb.sdk.internal.datastore import DataStore
@@ -93,16 +80,12 @@ def _history(store: Any, record_of: Any) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _row(history: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for item in history.item:
-        name = item.key or "/".join(item.nested_key)
-        value = json.loads(item.value_json)
-        if not isinstance(value, Mapping) or value.get("_type") is None:
-            found[name] = value
-    return found
+    values = {x.key or "/".join(x.nested_key): json.loads(x.value_json) for x in history.item}
+    media = [n for n, value in values.items() if isinstance(value, Mapping) and "_type" in value]
+    return {name: value for name, value in values.items() if name not in media}
 
 
 def _missing(path: Path, what: str, extra: str) -> InputError:
     return InputError(
-        f"{path}: found {what}, expected the package {extra}, which reads it: pip install 'rlvr-debug[{extra}]'"
+        f"{path}: reading {what} needs the package {extra}: pip install 'rlvr-debug[{extra}]'"
     )

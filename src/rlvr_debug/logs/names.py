@@ -1,10 +1,9 @@
 """What other trainers call the quantities that the checks read (names.yaml) and their settings (arguments.yaml)."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,7 @@ _PREFIXES = ("train/", "global/")
 _PART = re.compile(r"(?:agg/all/[^/]+/)?rewards/(?P<part>.+?)(?:/(?P<what>mean|std))?")
 _OF_A_PART = ("mean", "std", "min", "max", "p10", "p50", "p90")
 _WORDS = re.compile(r"<[a-z]+>")
-# JSON is YAML; Weights & Biases keeps {value: ...} for each key, Hydra one tree
-_BESIDE = (
-    *("training_args.json", "args.json", "config.yaml", "files/config.yaml"),
-    *("wandb/latest-run/files/config.yaml", ".hydra/config.yaml"),
-)
+_BESIDE: Sequence[str] = read_yaml(Path(__file__).with_name("places.yaml"))["settings"]
 _LARGEST = 1 << 20
 
 
@@ -38,19 +33,13 @@ def quantities() -> tuple[str, ...]:
 
 
 def names_of(quantity: str) -> Mapping[str, Sequence[str]]:
-    """Its names by framework."""
     found: Mapping[str, Sequence[str]] = known_names()["quantities"][quantity]["names"]
     return found
 
 
-def completion_names() -> Mapping[str, Sequence[str]]:
-    """Names of the columns of a table of completions."""
-    return known_names()["completions"]
-
-
 def readable() -> tuple[str, ...]:
     """Return all that a check may need: quantities, `parts`, `completions` and its columns (Log.has)."""
-    columns = (f"completions.{name}" for name in completion_names())
+    columns = (f"completions.{name}" for name in known_names()["completions"])
     return (*quantities(), "parts", "completions", *columns)
 
 
@@ -59,8 +48,7 @@ def _by_name() -> Mapping[str, tuple[str, int]]:
     """Lower-case name -> quantity, and its place in the table: the least one counts."""
     found: dict[str, tuple[str, int]] = {}
     for quantity in quantities():
-        names = [name for each in names_of(quantity).values() for name in each]
-        for place, name in enumerate(names):
+        for place, name in enumerate(chain(*names_of(quantity).values())):
             found.setdefault(name.lower(), (quantity, place))
     return found
 
@@ -81,10 +69,8 @@ def _plain(name: str) -> list[str]:
 def resolve(name: str) -> tuple[str, int] | None:
     """The quantity that a column holds, and its rank among columns of the same quantity."""
     for candidate in _plain(name):
-        if candidate in _by_name():
-            return _by_name()[candidate]
         for known, found in _by_name().items():
-            if "<" in known and _pattern(known).fullmatch(candidate):
+            if known == candidate or ("<" in known and _pattern(known).fullmatch(candidate)):
                 return found
     return None
 
@@ -94,12 +80,9 @@ def framework_of(sources: Mapping[str, str]) -> str:
 
     def count(framework: str) -> int:
         return sum(
-            any(
-                _pattern(name).fullmatch(candidate)
-                for name in names_of(quantity).get(framework, ())
-                for candidate in _plain(column)
-            )
+            any(_pattern(name).fullmatch(each) for each in _plain(column))
             for quantity, column in sources.items()
+            for name in names_of(quantity).get(framework, ())
         )
 
     return max(("trl", *known_names()["frameworks"]), key=count)
@@ -148,7 +131,7 @@ def dotted(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 @functools.cache
-def _argument(name: str) -> Mapping[str, Any]:
+def argument(name: str) -> Mapping[str, Any]:
     """Return what arguments.yaml says of TRL's argument, nothing where it is not in it."""
     found: Mapping[str, Any] = read_yaml(Path(__file__).with_name("arguments.yaml")).get(name, {})
     return found
@@ -156,16 +139,10 @@ def _argument(name: str) -> Mapping[str, Any]:
 
 def argument_name(name: str, framework: str) -> str:
     """Return what a trainer calls the argument that TRL calls so; TRL's name where none is known."""
-    return str(_argument(name).get("names", {}).get(framework, name))
+    return str(argument(name).get("names", {}).get(framework, name))
 
 
 def argument_value(settings: Mapping[str, Any], name: str) -> Any:
     """Return the value of TRL's argument, by whatever name the settings have it; None where they do not."""
-    names = [name, *_argument(name).get("names", {}).values()]
+    names = [name, *argument(name).get("names", {}).values()]
     return next((settings[each] for each in names if each in settings), None)
-
-
-def shown_by(name: str) -> tuple[str, str]:
-    """Return the quantity whose largest value is the argument's, "" for none, and the one that must be above 0 for it."""
-    known = _argument(name)
-    return str(known.get("shows", "")), str(known.get("where", ""))

@@ -1,9 +1,4 @@
-"""Rows of metrics among whatever else a run printed: each reader of the folder beside this file looks for its own.
-
-A file is read in blocks, and a line is looked at only where it holds one of a reader's marks.
-"""
-
-from __future__ import annotations
+"""Rows of metrics among whatever else a run printed: each reader looks for its own, in lines that hold one of its marks."""
 
 import importlib
 import pkgutil
@@ -20,6 +15,7 @@ from rlvr_debug.logs.structured import Rows, rank_of
 _BLOCK = 1 << 18
 _MOST_LINE = 1 << 18  # no line of ours is that long
 _BEFORE = 1 << 12  # bytes before a line, which a reader may look back into
+_END = re.compile(rb"(?<=[\r\n])")
 _CODES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 # what a launcher puts before a process' lines, and Ray before its actors'
 _RANK = re.compile(r"\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):)\s")
@@ -34,10 +30,7 @@ def readers() -> Iterator[Reader]:
 
 
 def printed_rows(path: Path, stream: BinaryIO, wrong: InputError | None = None) -> Rows:
-    """Return the rows of the reader that has most of them. wrong: why the file is no table, where that is likelier.
-
-    Raise InputError where there is none.
-    """
+    """Return the rows of the reader that has most of them. wrong: why the file is no table, where that is likelier."""
     all_of_them, settings = list(readers()), Launch()
     try:
         _feed(stream, [*all_of_them, settings])
@@ -75,79 +68,47 @@ def _notes(path: Path, best: Reader, rank: int) -> Iterator[str]:
 
 def _nothing(path: Path, tried: Sequence[Reader]) -> InputError:
     names = ", ".join(reader.name for reader in tried)
-    near = min(
-        (reader for reader in tried if reader.almost),
-        key=lambda reader: reader.almost.number if reader.almost else 0,
-        default=None,
-    )
     said = f"{path}: found no row of metrics (tried JSON, CSV, {names})"
-    if near and near.almost:
-        line = near.almost
-        said += f"; line {line.number} is nearest to {near.name}: {short(line.text.strip())}"
-    if number := rank_of(path):
-        said += f"; this is rank {number}'s output, most trainers print rows on rank 0 alone"
+    near = [(each.almost.number, each.name, each.almost.text) for each in tried if each.almost]
+    if near:
+        number, name, text = min(near)
+        said += f"; line {number} is nearest to {name}: {short(text.strip())}"
+    if rank := rank_of(path):
+        said += f"; this is rank {rank}'s output, most trainers print rows on rank 0 alone"
     return InputError(f"{said}; expected columns such as reward, kl or grad_norm")
 
 
 def _feed(stream: BinaryIO, shown: Sequence[Reader]) -> None:
-    """Show each line to those that look for it, a block of whole lines at a time, and what stood before it."""
-    number, begin, kept = 0, 0, b""
-    while data := stream.read(_BLOCK):
-        kept += data
-        end = kept.rfind(b"\n", begin) + 1
-        if not end and len(kept) > _MOST_LINE:
-            end = kept.rfind(b"\r", begin) + 1 or len(kept)
-        if end:
-            number = _block(kept[:end], begin, number, shown)
-            begin = min(end, _BEFORE)
-            kept = kept[end - begin :]
-    _block(kept, begin, number, shown)
-
-
-def _block(data: bytes, begin: int, number: int, shown: Sequence[Reader]) -> int:
-    """Show the lines from `begin` on. number: of lines before it; return that of lines before the end."""
-    marks = {mark for each in shown for mark in each.marks if data.find(mark, begin) >= 0}
-    live = [(each, [mark for mark in each.marks if mark in marks]) for each in shown]
-    live = [(each, own) for each, own in live if own or each.open]
-    starts = iter(sorted({start for mark in marks for start in _starts(data, mark, begin)}))
-    counted = position = begin
-    while position < len(data):
-        if not any(each.open for each, _ in live):
-            position = next((start for start in starts if start >= position), len(data))
-        end = data.find(b"\n", position)
-        end = len(data) if end < 0 else end
-        if position < end:
-            number += data.count(b"\n", counted, position)
-            counted = position
-            _show(data[position:end], data[max(position - _BEFORE, 0) : position], number + 1, live)
-        position = end + 1
-    return number + data.count(b"\n", counted)
-
-
-def _starts(data: bytes, mark: bytes, begin: int) -> Iterator[int]:
-    """Yield where lines begin that hold a mark."""
-    place = data.find(mark, begin)
-    while place >= 0:
-        yield data.rfind(b"\n", begin, place) + 1 or begin
-        end = data.find(b"\n", place)
-        place = data.find(mark, end) if end >= 0 else -1
-
-
-def _show(
-    line: bytes, before: bytes, number: int, live: Sequence[tuple[Reader, Sequence[bytes]]]
-) -> None:
-    """Show the parts of a line that a progress bar drew over each other. A rank stands before the first of them."""
-    named = None
-    for part in line.split(b"\r"):
-        taking = [each for each, own in live if each.open or any(mark in part for mark in own)]
-        if taking and len(part) <= _MOST_LINE:
-            named = _RANK.match(_plain(line[:_BEFORE])) if named is None else named
-            text = _plain(part)
-            own = _RANK.match(text)
+    """Show the parts of lines to those that look for them, with what stood before; a rank stands before a line's first."""
+    marks = re.compile(b"|".join({re.escape(mark) for each in shown for mark in each.marks}))
+    first, before, ended = b"", b"", True
+    for number, part in _parts(stream):
+        first = part if ended else first
+        ended = part.endswith(b"\n")
+        told = part.rstrip(b"\r\n") if len(part) <= _MOST_LINE else b""
+        if told and (any(each.open for each in shown) or marks.search(told)):
+            text = _plain(told)
+            own, named = _RANK.match(text), _RANK.match(_plain(first[:_BEFORE]))
             rank = int(named[1] or named[2]) if named else 0
-            for each in taking:
-                each.read(Line(number, text[own.end() :] if own else text, rank, before))
+            line = Line(number, text[own.end() :] if own else text, rank, before)
+            for each in shown:
+                if each.open or any(mark in told for mark in each.marks):
+                    each.read(line)
         before = (before + part)[-_BEFORE:]
+
+
+def _parts(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield lines, or the parts of one that a progress bar drew over each other, each with the number of its line."""
+    number, rest = 1, b""
+    while data := stream.read(_BLOCK):
+        *parts, rest = _END.split(rest + data)
+        if len(rest) > _MOST_LINE:
+            parts, rest = [*parts, rest], b""
+        for part in parts:
+            yield number, part
+            number += part.endswith(b"\n")
+    if rest:
+        yield number, rest
 
 
 def _plain(data: bytes) -> str:

@@ -1,9 +1,4 @@
-"""Rows of a file that is nothing but a table: JSON, JSONL, CSV or parquet.
-
-A row is a mapping from column to number or text; numbers stay as they were logged, NaN and infinity too.
-"""
-
-from __future__ import annotations
+"""Rows of a file that is nothing but a table: JSON, JSONL, CSV or parquet. Numbers stay as they were logged, NaN and infinity too."""
 
 import csv
 import io
@@ -15,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_debug.errors import InputError, hint, short
+from rlvr_debug.logs.console import NUMBER
 from rlvr_debug.logs.names import is_known
 
 EXPECTED = (
@@ -27,18 +23,20 @@ _MOST_ROWS = 1_000_000
 _MOST_COLUMNS = 5_000
 _MOST_CELL = 4 * 1024 * 1024
 _DEPTH = 6
+_CUT_OFF = "line {}, the last one, is cut off and was left out"
 # under these keys some loggers nest a row's numbers
 _NESTED = ("data", "metrics", "logs", "scalars")
 _LISTS = ("log_history", "history", "rows", "records", "data")
 _JSON = re.compile(r"[{\[]\s*([{\[\]}\"]|$)")
 _RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _EXTREMES = re.compile(r"__(MIN|MAX)$")
+_NUMBER = re.compile(rf"\s*{NUMBER}\s*")
 _RUN_COLUMN = re.compile(r"(?P<run>.+?) - (?P<name>[^ ].*)")
 
 
 @dataclass(frozen=True)
 class Rows:
-    """kind: as what the file was read; notes: what was left out, in words; settings: of the run, where the file has them."""
+    """kind: as what the file was read; notes: what was left out; settings: of the run, where the file has them."""
 
     kind: str
     rows: Sequence[Mapping[str, Any]]
@@ -69,13 +67,12 @@ def parquet_rows(path: Path, data: bytes) -> Rows:
         import pyarrow.parquet as pq
     except ImportError:
         raise InputError(
-            f"{path}: found parquet, expected the package pyarrow, which reads it: "
-            "pip install 'rlvr-debug[parquet]'"
+            f"{path}: reading parquet needs the package pyarrow: pip install 'rlvr-debug[parquet]'"
         ) from None
     try:
         file = pq.ParquetFile(io.BytesIO(data))
         if file.metadata.num_rows > _MOST_ROWS:
-            raise InputError(f"{path}: found more than {_MOST_ROWS} rows, expected fewer")
+            raise InputError(f"{path}: expected at most {_MOST_ROWS} rows, found more")
         rows = file.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InputError(f"{path}: expected parquet, found: {short(str(error))}") from None
@@ -108,49 +105,29 @@ def _json(path: Path, value: Any) -> Rows:
         if key:
             kind = "trainer_state.json" if key == "log_history" else kind
             value = value[key]
-        elif value and all(isinstance(each, list) for each in value.values()):
-            value = _of_columns(path, value)
         elif any(isinstance(each, (int, float)) for each in value.values()):
             value = [value]
         else:
             raise InputError(
                 f"{path}: found a JSON object without log_history or rows of numbers, {EXPECTED}"
             )
-    rows = []
     for number, row in enumerate(value, start=1):
         if not isinstance(row, dict):
             raise InputError(
                 f"{path}: row {number} is {type(row).__name__}, expected an object of names and numbers"
             )
-        rows.append(flat(row, path, number))
-    return Rows(kind, rows)
-
-
-def _of_columns(path: Path, columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    sizes = {len(values) for values in columns.values()}
-    if len(sizes) > 1:
-        raise InputError(
-            f"{path}: found columns of {min(sizes)} to {max(sizes)} values, expected equal lengths"
-        )
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
+    return Rows(kind, [flat(row, path, number) for number, row in enumerate(value, start=1)])
 
 
 def _jsonl(path: Path, text: str) -> Rows:
     rows: list[dict[str, Any]] = []
-    notes = []
-    lines = text.splitlines()
-    last = max(number for number, line in enumerate(lines, 1) if line.strip())
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    for number, line in lines:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            if number == last and rows:  # of a run that was killed while it wrote
-                notes.append(f"line {number}, the last one, is cut off and was left out")
-                break
+            if number == lines[-1][0] and rows:  # of a run that was killed while it wrote
+                return Rows("JSONL", rows, (_CUT_OFF.format(number),))
             found = getattr(error, "msg", "values nested too deep or a number too long")
             raise InputError(
                 f"{path}:{number}: expected one JSON object a line, found: {found}"
@@ -158,7 +135,7 @@ def _jsonl(path: Path, text: str) -> Rows:
         if not isinstance(row, dict):
             raise InputError(f"{path}:{number}: expected a JSON object, found {type(row).__name__}")
         rows.append(flat(row, path, number))
-    return Rows("JSONL", rows, tuple(notes))
+    return Rows("JSONL", rows)
 
 
 def flat(row: Mapping[str, Any], path: Path, number: int) -> dict[str, Any]:
@@ -176,7 +153,7 @@ def flat(row: Mapping[str, Any], path: Path, number: int) -> dict[str, Any]:
                 flat.setdefault(name, item)
     if len(flat) > _MOST_COLUMNS:
         raise InputError(
-            f"{path}:{number}: found {len(flat)} names, expected at most {_MOST_COLUMNS}"
+            f"{path}:{number}: found {len(flat)} columns, expected at most {_MOST_COLUMNS}"
         )
     return flat
 
@@ -202,15 +179,14 @@ def _csv(path: Path, text: str, run: str) -> Rows:
     for number, values in body:
         if len(values) != len(header):
             if number == body[-1][0] and len(values) < len(header) and rows:
-                notes.append(f"line {number}, the last one, is cut off and was left out")
+                notes.append(_CUT_OFF.format(number))
                 break
             raise InputError(
                 f"{path}:{number}: found {len(values)} values, expected {len(header)} as in the header"
             )
-        pairs = zip(names, values, strict=True)
-        rows.append({name: value for name, value in pairs if name is not None})
+        rows.append({n: value for n, value in zip(names, values, strict=True) if n is not None})
     if len(rows) > _MOST_ROWS:
-        raise InputError(f"{path}: found more than {_MOST_ROWS} rows, expected fewer")
+        raise InputError(f"{path}: expected at most {_MOST_ROWS} rows, found more")
     return Rows("CSV", rows, tuple(notes))
 
 
@@ -225,30 +201,13 @@ def _header(path: Path, names: Sequence[str], run: str) -> tuple[list[str | None
         raise InputError(
             f"{path}:1: found columns of {len(runs)} runs ({listed}), expected one run's export, or --run NAME"
         )
-    if runs:
-        kept = [_of_run(name, run) for name in kept]
-    notes = []
-    if all(not name or _number_like(name) for name in names):
+    for place, name in enumerate(kept):
+        if match := name and _RUN_COLUMN.fullmatch(name):
+            kept[place] = None if run and match["run"] != run else match["name"]
+    if all(not name or _NUMBER.fullmatch(name) for name in names):
         raise InputError(f"{path}:1: found numbers, expected a header of names")
     for place, name in enumerate(kept):
         if name and name in kept[:place]:
-            raise InputError(f"{path}:1: column {short(name)} stands twice, expected once")
-    if "" in names:
-        notes.append("a column without a name was left out")
+            raise InputError(f"{path}:1: column {short(name)} appears twice, expected once")
+    notes = ["a column without a name was left out"] if "" in names else []
     return [name or None for name in kept], notes
-
-
-def _of_run(name: str | None, run: str) -> str | None:
-    """Return a column's name without its run's; None for a column of another run than `run`."""
-    match = name and _RUN_COLUMN.fullmatch(name)
-    if not match:
-        return name
-    return None if run and match["run"] != run else match["name"]
-
-
-def _number_like(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -5,8 +5,6 @@ All are over the tokens that were sampled, in the right formula, whatever the tr
 Axes: B sequences, T tokens, N sampled tokens, P groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

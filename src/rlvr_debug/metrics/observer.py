@@ -4,8 +4,6 @@ Metrics are computed from what was sampled (the environment's own masks and rewa
 in the right formulas, so that a faulty stage cannot hide itself.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +19,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.loss import Targets, without_truncated
 from rlvr_debug.grpo.objective import Totals, advantages, batch_advantages
 from rlvr_debug.grpo.policy import Policy
-from rlvr_debug.grpo.sequences import without_truncated
+from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState
+from rlvr_debug.metrics import weights
 from rlvr_debug.metrics.logprobs import (
     clip_metrics,
     gradient_error,
@@ -46,15 +45,6 @@ from rlvr_debug.metrics.rollouts import (
     token_metrics,
     token_texts,
 )
-from rlvr_debug.metrics.settings import DiagnosticSettings
-from rlvr_debug.metrics.weights import (
-    ExpectedChange,
-    WeightChange,
-    change_metrics,
-    expected_change,
-    lora_norm,
-    weight_change,
-)
 from rlvr_debug.sampling.rollouts import Rollout
 
 
@@ -70,8 +60,8 @@ class RunObserver(Observer):
 
     def begin_step(self, state: TrainerState) -> None:
         self._served = state.sampler.served
-        self._expected: ExpectedChange | None = None
-        self._changes: list[WeightChange] = []
+        self._expected: weights.ExpectedChange | None = None
+        self._changes: list[weights.WeightChange] = []
         self._seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
@@ -83,13 +73,13 @@ class RunObserver(Observer):
 
     def before_optimizer_step(self, policy: Policy, optimizer: Optimizer) -> None:
         self.end_stage("update")
-        self._expected = None if policy.sharded else expected_change(policy, optimizer)
+        self._expected = None if policy.sharded else weights.expected_change(policy, optimizer)
         self.end_stage("diagnostics")
 
     def after_optimizer_step(self, policy: Policy) -> None:
         self.end_stage("update")
         if self._expected is not None:
-            self._changes.append(weight_change(self._expected, policy))
+            self._changes.append(weights.weight_change(self._expected, policy))
             self._expected = None  # it is a copy of the weights
         self.end_stage("diagnostics")
 
@@ -105,14 +95,19 @@ class RunObserver(Observer):
         return StepRecord(row, {"step": step.number, **self._seconds}, kept)
 
 
-def _step_metrics(step: Step, changes: list[WeightChange]) -> dict[str, Any]:
+def _step_metrics(step: Step, changes: list[weights.WeightChange]) -> dict[str, Any]:
     """Return the step's row but for its number. changes: of each optimizer step, none of a sharded model."""
     rollouts, batch, environment = step.rollouts, step.experience.batch, step.training.environment
     trained = step.experience.targets.advantages.view(-1, step.training.settings.group_size)
     rewards = torch.tensor([rollout.reward for rollout in rollouts]).view(trained.shape)
     solved = torch.tensor([r.parts[environment.success] >= 1 for r in rollouts])
     parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
-    right = _right_advantages(step, rewards.flatten())
+    settings, right = step.training.settings, None
+    # of a KL in the reward only the trainer knows
+    if not (settings.kl_beta and settings.kl_place == "reward"):
+        scores = [rollout.parts for rollout in rollouts]
+        given = (scores, rewards.flatten(), environment.weights)
+        right = batch_advantages(*given, settings, advantages)
     return {
         **group_metrics(rewards, solved.view(trained.shape)),
         **part_metrics(parts, [rollout.reward for rollout in rollouts]),
@@ -123,17 +118,6 @@ def _step_metrics(step: Step, changes: list[WeightChange]) -> dict[str, Any]:
         **_update_metrics(step, changes, rewards.std(1), right),
         **({} if step.sync_gap is None else {"sync_gap": step.sync_gap}),
     }
-
-
-def _right_advantages(step: Step, rewards: Tensor) -> Tensor | None:
-    """Return the advantages of the environment's rewards, [P, G], None where only the trainer knows the KL in them."""
-    settings = step.training.settings
-    if settings.kl_beta and settings.kl_place == "reward":
-        return None
-    scores = [rollout.parts for rollout in step.rollouts]
-    return batch_advantages(
-        scores, rewards, step.training.environment.weights, settings, advantages
-    )
 
 
 def _logprob_metrics(step: Step) -> dict[str, float]:
@@ -153,7 +137,7 @@ def _logprob_metrics(step: Step) -> dict[str, float]:
 
 
 def _update_metrics(
-    step: Step, changes: list[WeightChange], group_std: Tensor, right: Tensor | None
+    step: Step, changes: list[weights.WeightChange], group_std: Tensor, right: Tensor | None
 ) -> dict[str, float]:
     """Return what only the update knows, as means over its optimizer steps. group_std: [P]; right: advantages, [P, G]."""
     update, settings, given = step.update, step.training.settings, step.experience
@@ -161,9 +145,9 @@ def _update_metrics(
         return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
     moved = {}
     if changes:
-        moved = change_metrics(changes)
+        moved = weights.change_metrics(changes)
         if step.policy.adapter is not None:
-            moved["lora/norm"] = lora_norm(step.policy)
+            moved["lora/norm"] = weights.lora_norm(step.policy)
     logprobs, stages = update.logprobs, step.training.stages
     terms = loss_terms(
         logprobs, given.targets, given.totals, settings, stages, step.training.loss_of

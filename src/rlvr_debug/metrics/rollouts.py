@@ -3,8 +3,6 @@
 Axes: P prompts (groups), G rollouts of a group, K reward parts, B = P x G sequences, T tokens.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -186,6 +184,5 @@ def as_sampled(rollout: Rollout, sampler: list[float | None], chat: Chat) -> dic
 
 
 def token_texts(ids: list[int], chat: Chat) -> list[str]:
-    """Return the text of each token by itself."""
     texts = {token: chat.tokenizer.decode([token]) for token in set(ids)}
     return [texts[token] for token in ids]

@@ -3,8 +3,6 @@
 What requires a gradient and what the optimizer holds do not matter: frozen weights count as ones that did not move.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -119,7 +117,6 @@ def weight_change(expected: ExpectedChange, policy: Policy) -> WeightChange:
 
 
 def _norm(tensors: list[Tensor]) -> float:
-    """Return the norm of all of them together."""
     return math.sqrt(sum(float(tensor.float().norm()) ** 2 for tensor in tensors))
 
 

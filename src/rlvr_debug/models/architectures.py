@@ -1,7 +1,5 @@
 """What a model is made of: from its config.json or, for some models that are not fetched, as published."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,14 +29,6 @@ class Family:
     biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     head_size: int = 0
 
-    @property
-    def config_class(self) -> str:
-        return f"{self.name}Config"
-
-    @property
-    def model_class(self) -> str:
-        return f"{self.name}ForCausalLM"
-
 
 # by model_type of config.json
 FAMILIES: Mapping[str, Family] = {
@@ -62,10 +52,13 @@ def why_unread(config: Mapping[str, Any]) -> str:
     kind = str(config["model_type"])
     if kind not in FAMILIES:
         return f"model_type is {short(kind)}, expected one of {', '.join(FAMILIES)}"
+    # the kinds of attention that are not full
+    kinds = {*(config.get("layer_types") or ())} - {"full_attention"}
+    kinds |= {"sliding_attention"} if config.get("use_sliding_window") else set()
     for key, has, needed in (
         ("hidden_act", config.get("hidden_act", "silu"), ("silu",)),
         ("rope_type", rope_of(config)["rope_type"], _ROPES),
-        ("layer_types", _attention(config), ("full_attention",)),
+        ("layer_types", min(kinds, default="full_attention"), ("full_attention",)),
     ):
         if has not in needed:
             return f"{key} is {short(has)}, expected {' or '.join(needed)}"
@@ -80,14 +73,6 @@ def check_config(config: Any, place: str | Path) -> None:
         raise InputError(
             f"{place}: model_type is {short(config.get('model_type'))}, expected a name"
         )
-
-
-def _attention(config: Mapping[str, Any]) -> str:
-    """Return the kind of attention that is not full, where some layer has one."""
-    kinds = {*(config.get("layer_types") or ())} - {"full_attention"}
-    if config.get("use_sliding_window"):
-        kinds |= {"sliding_attention"}
-    return str(min(kinds, default="full_attention"))
 
 
 def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -113,7 +98,7 @@ class Architecture:
     biased: tuple[str, ...] = ()
 
     @staticmethod
-    def of(config: Mapping[str, Any], place: str | Path = "config.json") -> Architecture:
+    def of(config: Mapping[str, Any], place: str | Path = "config.json") -> "Architecture":
         """Raise InputError, which names `place`, for a model that is not read here."""
         check_config(config, place)
         if why := why_unread(config):
@@ -139,7 +124,7 @@ class Architecture:
                 ),
             )
         except KeyError as missing:
-            raise InputError(f"{place}: no key {missing}, expected its number") from None
+            raise InputError(f"{place}: key {missing} is missing, expected a number") from None
 
     @property
     def linears(self) -> dict[str, tuple[int, int]]:
@@ -170,12 +155,10 @@ class Architecture:
         return self.layers * rank * sum(a + b for a, b in self.linears.values())
 
 
-def read_architecture(config: Any, place: str | Path) -> Architecture | None:
-    """Return a model's sizes, None where it is of another family. Raise InputError for a config.json that is none."""
+def architecture_of(model: BaseModel, root: Path) -> Architecture | None:
+    """Return a model's sizes, None where it is of another family or nothing is known. Raise InputError for a config.json that is none."""
+    config, place = config_of(model, root), f"{model.folder}/config.json"
+    if config is None:
+        return None
     check_config(config, place)
     return None if why_unread(config) else Architecture.of(config, place)
-
-
-def architecture_of(model: BaseModel, root: Path) -> Architecture | None:
-    config = config_of(model, root)
-    return None if config is None else read_architecture(config, f"{model.folder}/config.json")

@@ -1,7 +1,5 @@
 """Where base models are: in a folder of the project or, as `name@revision`, fetched from the hub to .models/ once."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,29 +1,30 @@
-"""What recorders keep of a trainer at work: the policy's weights, gradients, and the optimizer's groups and state."""
+"""What recorders keep of a trainer at work: the policy's weights, gradients, and the optimizer's groups and state.
 
-from __future__ import annotations
+Of a model that is cut up by FSDP2 or ZeRO that is what lies on one of several processes: nothing is exchanged for it. A piece is
+flat; the pieces of a tensor, one after the other by rank, are the tensor.
+"""
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.optim import Optimizer
 
-from rlvr_debug.recorders.pieces import is_cut, local
-from rlvr_debug.recorders.pieces import kept as kept
+from rlvr_debug.errors import InputError
 from rlvr_debug.replay.record import ParameterGroup, Record
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
 
 class Snapshots:
-    """Keeps a policy's weights in its record, once for each state; the trained ones of a large model on disk.
-
-    Of weights that are cut up these are the pieces here. What is on disk is there for as long as this is.
-    """
+    """Keeps a policy's weights in its record, once for each state; of a large model on disk, of one that is cut up its pieces here."""
 
     def __init__(self, model: Any, record: Record) -> None:
         self._model, self._record = model, record
@@ -39,10 +40,7 @@ class Snapshots:
         }
 
     def take(self, *, new: bool = False) -> int:
-        """Return the number of the weights of now. new: they count as others than those before, whatever they are.
-
-        A piece may stay as it is where an update changes the others.
-        """
+        """Return the number of the weights of now. new: as others than those before: a piece may stay where others change."""
         now = {
             n: local(self._cut.get(n, p))
             for n, p in self._model.named_parameters()
@@ -67,12 +65,10 @@ class Snapshots:
 
 
 def names_of(model: Any) -> dict[int, str]:
-    """Return each parameter's name, by its id."""
     return {id(parameter): name for name, parameter in model.named_parameters()}
 
 
 def gradients_of(model: Any, record: Record) -> dict[str, Tensor]:
-    """Return the gradients of now, or the part of them that the record is of."""
     return parts_of(_gradients(model), record)
 
 
@@ -103,10 +99,7 @@ def groups_of(
     names: Mapping[int, str],
     asked: Mapping[str, Any] | None = None,
 ) -> list[ParameterGroup]:
-    """Return how an optimizer's groups treat which parameters, of those that have a name.
-
-    asked: options that hold whatever a group has; None: options are left out.
-    """
+    """Return how an optimizer's groups treat the named parameters. asked: options that hold; None: options are left out."""
     return [
         ParameterGroup(
             tuple(names[id(p)] for p in group["params"] if id(p) in names),
@@ -120,7 +113,6 @@ def groups_of(
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those options that a record has a place for."""
     numbers = {
         k: v.item() if isinstance(v, Tensor) and v.dim() == 0 else v for k, v in options.items()
     }
@@ -135,19 +127,199 @@ def state_of(
     optimizer: Optimizer, names: Mapping[int, str], record: Record
 ) -> dict[str, dict[str, Tensor]]:
     """Return by parameter what the optimizer holds of it, or the part of that that the record is of."""
-    found: dict[str, dict[str, Tensor]] = {}
-    for parameter, state in optimizer.state.items():
-        name = names.get(id(parameter))
-        if name is not None:
-            tensors = {
-                key: torch.as_tensor(value)
-                for key, value in state.items()
-                if isinstance(value, Tensor | int | float)
-            }
-            found[name] = {
-                key: kept(
-                    record.part(name, local(value)) if value.shape == parameter.shape else value
-                )
-                for key, value in tensors.items()
-            }
+    found = ((names.get(id(p)), p, state) for p, state in optimizer.state.items())
+    return {
+        name: kept_state(state, parameter.shape, local, partial(record.part, name))
+        for name, parameter, state in found
+        if name is not None
+    }
+
+
+# --- pieces
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Shapes of what is cut up, by parameter: weights; gradients and the optimizer's state.
+
+    adapter: scalings of the reference model's adapter, None where the reference is no adapter's.
+    """
+
+    weights: Mapping[str, torch.Size] = field(default_factory=dict)
+    moved: Mapping[str, torch.Size] = field(default_factory=dict)
+    elements: Mapping[str, Tensor] = field(default_factory=dict)
+    adapter: Mapping[str, Mapping[str, float]] | None = None
+
+
+def kept(tensor: Tensor) -> Tensor:
+    """Return a copy that training does not change."""
+    return tensor.detach().cpu().clone()
+
+
+def kept_state(
+    state: Mapping[str, Any],
+    shape: torch.Size,
+    own: Callable[[Tensor], Tensor],
+    part: Callable[[Tensor], Tensor],
+) -> dict[str, Tensor]:
+    """Return a copy of an optimizer's numbers of a parameter. own, part: what of those in its shape lies here, and is kept."""
+    numbers = {
+        k: torch.as_tensor(v) for k, v in state.items() if isinstance(v, Tensor | int | float)
+    }
+    return {k: kept(part(own(v)) if v.shape == shape else v) for k, v in numbers.items()}
+
+
+def local(tensor: Any) -> Tensor:
+    """Return the piece of a tensor that lies here; one that is not cut up as it is."""
+    if hasattr(tensor, "to_local"):
+        piece: Tensor = tensor.detach().to_local().reshape(-1)
+        return piece
+    found: Tensor = getattr(tensor, "ds_tensor", tensor)
+    return found.detach()
+
+
+def stacked(parts: Sequence[Tensor], name: str, value: int = 0) -> Tensor:
+    """Return the rows of all parts as one tensor, padded to the longest: prompts on the left, all else on the right."""
+    if parts[0].dim() == 1:
+        return torch.cat([*parts])
+    gaps = [max(each.shape[1] for each in parts) - part.shape[1] for part in parts]
+    sides = [(gap, 0) if name.startswith("prompt") else (0, gap) for gap in gaps]
+    return torch.cat([pad(*pair, value=value) for pair in zip(parts, sides, strict=True)])
+
+
+def is_cut(parameter: Any) -> bool:
+    return hasattr(parameter, "placements") or hasattr(parameter, "ds_tensor")
+
+
+def shape_of(parameter: Any) -> torch.Size:
+    shape: torch.Size = getattr(parameter, "ds_shape", parameter.shape)
+    return shape
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a parameter's piece lies: `count` numbers of a flat tensor from `offset` on. start: in the parameter."""
+
+    flat: Tensor
+    offset: int
+    count: int
+    start: int
+
+    def of(self, tensor: Tensor) -> Tensor:
+        return tensor.detach().narrow(0, self.offset, self.count)
+
+
+class Zero:
+    """What DeepSpeed's ZeRO optimizer, of any stage, holds on this process. names: of the parameters, by id."""
+
+    def __init__(self, optimizer: Any, model: Any, rank: int) -> None:
+        self._zero, self._rank = optimizer, rank
+        self._trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self.optimizer = optimizer.optimizer
+
+    def place(self, parameter: Any) -> _Place | None:
+        """Return where a parameter's piece lies; None where this process has none."""
+        zero = self._zero
+        if hasattr(parameter, "ds_tensor"):
+            group, offset, count = zero.grad_position[zero.get_param_id(parameter)]
+            flat = zero.fp32_partitioned_groups_flat[group]
+            return _Place(flat, offset, count, self._rank * parameter.ds_tensor.numel())
+        own = getattr(parameter, "_hp_mapping", None)
+        if own is None:
+            return None
+        flat = zero.single_partition_of_fp32_groups[own.param_group_index]
+        at = own.hp_fragment_address
+        return _Place(flat, at.start, at.numel, own.lp_fragment_address.start)
+
+    def _places(self) -> Iterator[tuple[str, Any, _Place]]:
+        for name, parameter in self._trained.items():
+            place = self.place(parameter)
+            if place is not None:
+                yield name, parameter, place
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the gradients' pieces between the last backward pass and the step."""
+        found = {}
+        for name, parameter, place in self._places():
+            if hasattr(parameter, "ds_tensor"):
+                piece = self._zero.get_local_fp32_grad_for_param(parameter)
+            else:
+                piece = parameter._hp_mapping.get_lp_grad_fragment(parameter._index_in_param_group)
+                piece = piece.flatten()
+                if piece.numel() != place.count:
+                    piece = piece.narrow(0, place.start, place.count)
+            found[name] = piece.detach() / self._zero.loss_scale
+        return found
+
+    def stepping(self) -> dict[str, Tensor]:
+        """Return, where the optimizer is about to step, the pieces of the gradients that it reads."""
+        return {
+            name: place.of(place.flat.grad)
+            for name, _, place in self._places()
+            if place.flat.grad is not None
+        }
+
+    def state(self, record: Record) -> dict[str, dict[str, Tensor]]:
+        """Return the pieces of the optimizer's state, or the part of them that the record is of."""
+        held = self.optimizer.state
+        return {
+            name: kept_state(
+                held.get(place.flat, {}), place.flat.shape, place.of, partial(record.part, name)
+            )
+            for name, _, place in self._places()
+        }
+
+    def groups(self) -> list[Mapping[str, Any]]:
+        """Return the optimizer's groups, with the model's parameters in them."""
+        zero, groups = self._zero, self.optimizer.param_groups
+        if hasattr(zero, "bit16_groups"):
+            members = [*zero.bit16_groups]
+        else:
+            members = [[] for _ in groups]
+            for number, own in enumerate(zero.fp16_groups):
+                members[zero.sub_group_to_group_id[number]] += own
+        return [{**group, "params": own} for group, own in zip(groups, members, strict=True)]
+
+
+def cut_of(model: Any, zero: Zero | None, elements: Mapping[str, Tensor]) -> Cut:
+    """Return what of a model is cut up. Raise InputError where its pieces do not follow one another by rank."""
+    parameters = dict(model.named_parameters())
+    weights = {}
+    for name, parameter in parameters.items():
+        layout = getattr(parameter, "placements", None)
+        if layout is not None and [str(each) for each in layout] not in (
+            ["S(0)"],
+            ["Shard(dim=0)"],
+        ):
+            raise InputError(
+                f"{name} is sharded as {layout}, expected one shard per rank along dimension 0"
+            )
+        if is_cut(parameter):
+            weights[name] = shape_of(parameter)
+    moved = weights
+    if zero:
+        moved = {n: shape_of(p) for n, p in parameters.items() if p.requires_grad}
+    return Cut(weights, moved, elements if moved else {})
+
+
+def places_of(model: Any, zero: Zero | None, elements: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return which places of its own pieces a process looks at: those that the elements of the whole tensors are."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        if name in elements:
+            place = zero.place(parameter) if zero else None
+            start, count = (place.start, place.count) if place else _span(parameter)
+            own = elements[name] - start
+            found[name] = own[(own >= 0) & (own < (count if place or not zero else 0))]
     return found
+
+
+def _span(parameter: Any) -> tuple[int, int]:
+    """Return where the piece of a DTensor begins, and how long it is."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    shape, offset = compute_local_shape_and_global_offset(
+        parameter.shape, parameter.device_mesh, parameter.placements
+    )
+    row = parameter.shape[1:].numel()
+    return offset[0] * row, shape[0] * row

@@ -1,53 +1,35 @@
 """One record of what several processes recorded, each of its own rows: that of one process with the union of them."""
 
-from __future__ import annotations
-
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from dataclasses import fields, is_dataclass, replace
+from itertools import zip_longest
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.recorders.pieces import Cut
-from rlvr_debug.replay.adapters import plain_weights
+from rlvr_debug.recorders.keeping import Cut, stacked
 from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
-    Batch,
     Call,
     Generation,
     MicroBatch,
     Process,
     Record,
-    RewardCall,
     Update,
 )
 from rlvr_debug.replay.rollouts import rows_of
 from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.replay.store import digest
 
-_Held = TypeVar("_Held")
-_LEFT = ("prompt_ids", "prompt_mask")  # padded there
-
-
-def digest(*tensors: Tensor) -> str:
-    """Return a word that is the same where the numbers are, to the bit."""
-    found = hashlib.sha256()
-    for tensor in tensors:
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        numbers: Any = flat.view(torch.uint8).numpy()
-        found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(numbers)
-    return found.hexdigest()[:16]
+_HELD = ("gradients", "clipped", "state", "state_after")  # of an update, by parameter
 
 
 def part_of(record: Record, random: Sequence[str], cut: Cut, *, main: bool) -> Record:
-    """Return what a process gives to the record of all: its pieces of what is cut up, and of all else digests.
-
-    random: digests of the state that it drew tokens with, by generation. The first process keeps all that it has.
-    """
+    """Return what a process gives to the record of all: pieces of what is cut up, of all else digests; the main one all it has."""
     updates, whole = record.updates, [n for n in record.trainable if n not in cut.weights]
     process = Process(
         settings=record.settings,
@@ -72,7 +54,7 @@ def part_of(record: Record, random: Sequence[str], cut: Cut, *, main: bool) -> R
     if main:
         return replace(record, processes=[process])
 
-    def pieces(tensors: Mapping[str, _Held] | None, shapes: Mapping[str, Any]) -> Any:
+    def pieces(tensors: Mapping[str, Any] | None, shapes: Mapping[str, Any]) -> Any:
         return tensors and {name: held for name, held in tensors.items() if name in shapes}
 
     return replace(
@@ -83,13 +65,7 @@ def part_of(record: Record, random: Sequence[str], cut: Cut, *, main: bool) -> R
         reference=pieces(record.reference, cut.weights) or None,
         saved=None,
         updates=[
-            replace(
-                update,
-                gradients=pieces(update.gradients, cut.moved),
-                clipped=pieces(update.clipped, cut.moved),
-                state=pieces(update.state, cut.moved),
-                state_after=pieces(update.state_after, cut.moved),
-            )
+            replace(update, **{name: pieces(getattr(update, name), cut.moved) for name in _HELD})
             for update in updates
         ],
     )
@@ -105,11 +81,9 @@ def merged(parts: Sequence[Record], cut: Cut | None = None) -> Record:
         [*range(len(held))] if cut.weights else _numbers(held, part.processes[0].weights)
         for part in parts
     ]
-    generations = [
-        _generation(first.settings, each, numbers)
-        for each in zip(*(part.generations for part in parts), strict=False)
-    ]
-    starts = [_starts(each) for each in zip(*(part.generations for part in parts), strict=False)]
+    made = [*zip(*(part.generations for part in parts), strict=False)]
+    generations = [_generation(first.settings, each, numbers) for each in made]
+    starts = [*map(_starts, made)]
     updates = [
         _update(each, numbers, starts)
         for each in zip(*(part.updates for part in parts), strict=False)
@@ -118,9 +92,8 @@ def merged(parts: Sequence[Record], cut: Cut | None = None) -> Record:
     counts = {len(part.updates) for part in parts}
     notes = [note for part in parts for note in part.notes]
     if len(counts) > 1:
-        notes.append(
-            f"the processes made {sorted(counts)} updates; as many as all made are checked"
-        )
+        said = f"the processes made {sorted(counts)} updates"
+        notes.append(f"{said}; as many as all made are checked")
     return replace(
         first,
         generations=generations,
@@ -132,80 +105,52 @@ def merged(parts: Sequence[Record], cut: Cut | None = None) -> Record:
 
 
 def _pieced(parts: Sequence[Record], cut: Cut) -> Record:
-    """Return the first process' record, with the pieces of all put together."""
     first = parts[0]
     if len({len(part.weights) for part in parts}) > 1 and cut.weights:
-        raise InputError(
-            "the processes' pieces of the weights were changed at different times: they cannot be put together"
-        )
+        said = "the ranks changed their shards of the weights at different times"
+        raise InputError(f"{said}: their records cannot be merged")
     known: dict[int, Tensor] = {}  # frozen weights are the same tensor in every state
 
-    def whole(name: str, pieces: Sequence[Tensor], shape: torch.Size | None) -> Tensor:
-        key = id(pieces[0])
-        if shape is None:
-            return pieces[0]
-        if key not in known:
-            flat = torch.cat([piece.flatten() for piece in pieces])
-            known[key] = flat if name in cut.elements else flat[: shape.numel()].view(shape)
-        return known[key]
+    def whole(held: Sequence[Any], shapes: Mapping[str, torch.Size], name: str = "") -> Any:
+        """Return what is made of the pieces of all ranks. held: of each rank a tensor, or what holds tensors by name."""
+        piece = held[0]
+        if isinstance(piece, Mapping):
+            names = dict.fromkeys(n for each in held for n in each or ())
+            own = {n: [each[n] for each in held if each and n in each] for n in names}
+            return {n: whole(pieces, shapes, name or n) for n, pieces in own.items()}
+        shape = shapes.get(name)
+        if shape is None or not piece.dim():
+            return piece
+        if id(piece) not in known:
+            flat = torch.cat([each.flatten() for each in held])
+            known[id(piece)] = flat if name in cut.elements else flat[: shape.numel()].view(shape)
+        return known[id(piece)]
 
-    def of_all(
-        tensors: Sequence[Mapping[str, Tensor] | None], shapes: Mapping[str, torch.Size]
-    ) -> dict[str, Tensor] | None:
-        if tensors[0] is None:
-            return None
-        names = dict.fromkeys(name for each in tensors for name in each or ())
-        return {
-            n: whole(n, [each[n] for each in tensors if each and n in each], shapes.get(n))
-            for n in names
+    def update(each: Sequence[Update]) -> Update:
+        held = {name: [getattr(own, name) for own in each] for name in _HELD}
+        parts: dict[str, Any] = {
+            name: None if own[0] is None else whole(own, cut.moved) for name, own in held.items()
         }
+        if not cut.moved:
+            return replace(each[0], **parts)
+        norms = zip(*(own.norms for own in each if own.norms), strict=True)
+        return replace(each[0], **parts, norms=tuple(math.hypot(*own) for own in norms) or None)
 
-    def states(held: Sequence[Mapping[str, Mapping[str, Tensor]] | None]) -> Any:
-        names = dict.fromkeys(name for each in held for name in each or ())
-        found = {}
-        for name in names:
-            own = [each[name] for each in held if each and name in each]
-            found[name] = {
-                key: whole(name, [state[key] for state in own], cut.moved.get(name))
-                if own[0][key].dim()
-                else own[0][key]
-                for key in own[0]
-            }
-        return None if held[0] is None else found
-
-    weights: list[Mapping[str, Tensor]] = [
-        of_all(each, cut.weights) or {}
+    weights = [
+        whole(each, cut.weights)
         for each in zip(*(part.weights for part in parts if part.weights), strict=True)
     ]
+    reference = first.reference and whole([part.reference for part in parts], cut.weights)
     return replace(
         first,
         elements=cut.elements or first.elements,
         weights=weights,
-        reference=of_all([part.reference for part in parts], cut.weights)
-        if cut.adapter is None
-        else plain_weights(weights[0], cut.adapter),
-        updates=[
-            replace(
-                each[0],
-                gradients=of_all([update.gradients for update in each], cut.moved),
-                clipped=of_all([update.clipped for update in each], cut.moved),
-                state=states([update.state for update in each]),
-                state_after=states([update.state_after for update in each]) or {},
-                norms=_norms([update.norms for update in each]) if cut.moved else each[0].norms,
-            )
-            for each in zip(*(part.updates for part in parts), strict=False)
-        ],
+        reference=reference if cut.adapter is None else plain_weights(weights[0], cut.adapter),
+        updates=[update(each) for each in zip(*(part.updates for part in parts), strict=False)],
     )
 
 
-def _norms(norms: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | None:
-    """Return the norms of tensors whose pieces have these."""
-    known = [each for each in norms if each is not None]
-    return tuple(math.hypot(*each) for each in zip(*known, strict=True)) if known else None
-
-
 def _process(first: Record, part: Record) -> Process:
-    """Return what a process held, its weights by update and its settings where they are its own."""
     own = part.processes[0]
     updates = part.updates
     order = [updates[0].before, *(update.after for update in updates)] if updates else [0]
@@ -231,13 +176,11 @@ def _count(generation: Generation) -> int:
 
 
 def _starts(generations: Sequence[Generation]) -> list[int]:
-    """Return where each process' rows begin among those of all."""
     counts = [_count(each) for each in generations]
     return [sum(counts[:rank]) for rank in range(len(counts))]
 
 
 def _numbered(numbers: Sequence[int], weights: int | None) -> int | None:
-    """Return the number that weights of a part have in the whole record; None where they are not known."""
     return None if weights is None else numbers[weights]
 
 
@@ -245,27 +188,23 @@ def _generation(
     settings: Settings, parts: Sequence[Generation], numbers: Sequence[Sequence[int]]
 ) -> Generation:
     counts, starts = [_count(each) for each in parts], _starts(parts)
-    messages = [each.messages for each in parts]
-    batches = [each.batch for each in parts]
-    rewards = [_own_rewards(each.rewards, counts, rank) for rank, each in enumerate(parts)]
-    return Generation(
-        rows=[row for each in parts for row in each.rows],
+    own = []
+    for each, count, start in zip(parts, counts, starts, strict=True):
+        rewards = each.rewards
+        if rewards is not None and len(rewards) != count:  # it may hold those of all
+            rewards = rewards[start : start + count] if len(rewards) == sum(counts) else None
+        own.append(replace(each, calls=[], reward_calls=[], rewards=rewards))
+    reward_calls = [*zip(*(each.reward_calls for each in parts), strict=False)]
+    whole: Generation = _joined(own, settings.pad_id)
+    return replace(
+        whole,
         weights=_numbered(numbers[0], parts[0].weights),
         calls=_calls(settings.sampling, parts, starts, numbers),
-        messages=None if None in messages else [m for own in messages for m in own or ()],
-        reward_calls=_reward_calls(parts),
-        rewards=_stacked(rewards),
-        batch=_batch(batches, settings.pad_id),
+        reward_calls=[
+            _joined(calls) for calls in reward_calls if len({c.index for c in calls}) == 1
+        ],
         processes=[rank for rank, count in enumerate(counts) for _ in range(count)],
     )
-
-
-def _own_rewards(rewards: Tensor | None, counts: Sequence[int], rank: int) -> Tensor | None:
-    """Return the rewards of a process' own rows: it may hold those of all."""
-    if rewards is None or len(rewards) == counts[rank]:
-        return rewards
-    start = sum(counts[:rank])
-    return rewards[start : start + counts[rank]] if len(rewards) == sum(counts) else None
 
 
 def _calls(
@@ -279,27 +218,19 @@ def _calls(
         rows = [rows_of(each.calls) for each in parts]
     except NotSeen:
         return []
-    most = max(len(each.calls) for each in parts)
-    turns = [
-        [
-            (start, own[turn], each.calls[turn], number)
-            for each, own, start, number in zip(parts, rows, starts, numbers, strict=True)
-            if turn < len(each.calls)
-        ]
-        for turn in range(most)
-    ]
     found = []
-    for turn in turns:
-        calls = [call for _, _, call, _ in turn]
+    for turn in range(max(len(each.calls) for each in parts)):
+        of = [rank for rank, each in enumerate(parts) if turn < len(each.calls)]
+        calls = [parts[rank].calls[turn] for rank in of]
         known = all(call.logprobs or not call.outputs for call in calls)
+        whole = _joined(calls)
         found.append(
-            Call(
-                prompts=[ids for call in calls for ids in call.prompts],
-                outputs=[ids for call in calls for ids in call.outputs],
-                logprobs=[values for call in calls for values in call.logprobs] if known else [],
+            replace(
+                whole,
+                logprobs=whole.logprobs if known else [],
                 used=_used(asked, [call.used for call in calls]),
-                weights=_numbered(turn[0][3], calls[0].weights),
-                rows=[start + row for start, own, _, _ in turn for row in own],
+                weights=_numbered(numbers[of[0]], calls[0].weights),
+                rows=[starts[rank] + row for rank in of for row in rows[rank][turn]],
             )
         )
     return found
@@ -314,85 +245,49 @@ def _used(asked: Sampling, used: Sequence[Sampling | None]) -> Sampling | None:
     return max(known, key=lambda each: sum(getattr(each, n) != getattr(asked, n) for n in names))
 
 
-def _reward_calls(parts: Sequence[Generation]) -> list[RewardCall]:
-    found = []
-    for calls in zip(*(each.reward_calls for each in parts), strict=False):
-        names = set.intersection(*(set(call.columns) for call in calls))
-        if len({call.index for call in calls}) > 1:
-            continue
-        again = {
-            name: [value for call in calls for value in getattr(call, name)]
-            if all(getattr(call, name) is not None for call in calls)
-            else None
-            for name in ("again", "backwards", "alone", "evaluated")
-        }
-        columns = {name: [v for call in calls for v in call.columns[name]] for name in names}
-        returned = [value for call in calls for value in call.returned]
-        found.append(replace(calls[0], columns=columns, returned=returned, **again))
-    return found
-
-
-def _batch(batches: Sequence[Batch | None], pad: int) -> Batch | None:
-    """Return the batches one below the other, padded to the same width."""
-    if None in batches:
+def _joined(parts: Sequence[Any], pad: int = 0, name: str = "") -> Any:
+    """Return as one what several processes hold of their own rows: None where one has nothing; of what is no row's the first's."""
+    first = parts[0]
+    if any(part is None for part in parts):
         return None
-    found = {
-        name: _stacked(
-            [getattr(each, name) for each in batches],
-            left=name in _LEFT,
-            value=pad if name.endswith("ids") else 0,
-        )
-        for name in (field.name for field in fields(Batch))
-    }
-    return Batch(**found)  # type: ignore[arg-type] # only what may be None is
-
-
-def _stacked(tensors: Sequence[Tensor | None], left: bool = False, value: int = 0) -> Tensor | None:
-    known = [tensor for tensor in tensors if tensor is not None]
-    if len(known) < len(tensors):
-        return None
-    if known[0].dim() > 1:
-        width = max(tensor.shape[1] for tensor in known)
-        gaps = [width - tensor.shape[1] for tensor in known]
-        known = [
-            torch.nn.functional.pad(tensor, (gap, 0) if left else (0, gap), value=value)
-            for tensor, gap in zip(known, gaps, strict=True)
-        ]
-    return torch.cat(known)
+    if isinstance(first, Tensor):
+        return stacked(parts, name, pad if name.endswith("ids") else 0)
+    if isinstance(first, list):
+        return [row for part in parts for row in part]
+    if isinstance(first, Mapping):
+        shared = [key for key in first if all(key in part for part in parts)]
+        return {key: [row for part in parts for row in part[key]] for key in shared}
+    if not is_dataclass(first):
+        return first
+    values = {f.name: [getattr(part, f.name) for part in parts] for f in fields(first)}
+    return replace(first, **{n: _joined(each, pad, n) for n, each in values.items()})  # type: ignore[type-var]
 
 
 def _update(
     parts: Sequence[Update], numbers: Sequence[Sequence[int]], starts: Sequence[Sequence[int]]
 ) -> Update:
     """Return the first process' update, with the backward passes of all: those of the same time next to each other."""
-    steps = max(len(each.micro_batches) for each in parts)
+
+    def share(micro: MicroBatch, rank: int) -> MicroBatch:
+        """Return a process' backward pass as its share of the gradient, which is the mean over processes."""
+        given, grads = micro.given, (micro.grad_logprobs, micro.grad_entropies)
+        if given.rows is not None and micro.generation < len(starts):
+            given = replace(given, rows=given.rows + starts[micro.generation][rank])
+        by_logprob, by_entropy = (None if each is None else each / len(parts) for each in grads)
+        return replace(
+            micro,
+            given=given,
+            weights=numbers[rank][micro.weights],
+            process=rank,
+            grad_logprobs=by_logprob,
+            grad_entropies=by_entropy,
+        )
+
+    together = zip_longest(*(each.micro_batches for each in parts))
     micros = [
-        _micro(each.micro_batches[step], rank, len(parts), numbers[rank], starts)
-        for step in range(steps)
-        for rank, each in enumerate(parts)
-        if step < len(each.micro_batches)
+        share(micro, rank)
+        for step in together
+        for rank, micro in enumerate(step)
+        if micro is not None
     ]
     return replace(parts[0], micro_batches=micros)
-
-
-def _micro(
-    micro: MicroBatch,
-    rank: int,
-    size: int,
-    numbers: Sequence[int],
-    starts: Sequence[Sequence[int]],
-) -> MicroBatch:
-    """Return a process' backward pass as its share of the gradient, which is the mean over processes."""
-    given = micro.given
-    if given.rows is not None and micro.generation < len(starts):
-        given = replace(given, rows=given.rows + starts[micro.generation][rank])
-    grads = (micro.grad_logprobs, micro.grad_entropies)
-    by_logprob, by_entropy = (None if each is None else each / size for each in grads)
-    return replace(
-        micro,
-        given=given,
-        weights=numbers[micro.weights],
-        process=rank,
-        grad_logprobs=by_logprob,
-        grad_entropies=by_entropy,
-    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr_debug.causes import load_hypothesis
@@ -19,6 +20,7 @@ from rlvr_debug.replay.finding import (
     Finding,
     unseen_text,
 )
+from rlvr_debug.replay.variants import claims, consequences_for, is_near, segments_for
 
 # an answer is printed by a process that needs no torch, whose import takes as long as a check
 if TYPE_CHECKING:
@@ -35,9 +37,9 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
 
     first, (consequences, failed) = checked.first, measured(_as_found(record, checked))
     told = {
-        "trainer": checked.trainer,
-        "generations": checked.generations,
-        "updates": checked.updates,
+        "trainer": record.trainer,
+        "generations": len(record.generations),
+        "updates": len(record.updates),
         "first": first.segment if first else None,
         "later": [each.segment for each in checked.deviating[1:]],
         "answer": _sentence(checked),
@@ -48,8 +50,9 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "consequences": [asdict(each) for each in consequences],
         "remarks": [each.said for each in consequences if not each.passed],
         "failed": list(failed),
-        "notes": [*checked.notes, *failed],
+        "notes": [*dict.fromkeys(record.notes), *failed],
         "tokens": _tokens(record, first),
+        "prompt": _prompt(record),
     }
     return {name: _in_json(value) for name, value in told.items()}
 
@@ -69,9 +72,7 @@ def _likeliest(algorithms: Sequence[str], own: str) -> str:
 
 
 def _told(finding: Finding) -> dict[str, Any]:
-    told = asdict(finding)
-    del told["places"]
-    return told
+    return {name: value for name, value in asdict(finding).items() if name != "places"}
 
 
 def _in_json(told: Any) -> Any:
@@ -90,15 +91,14 @@ def _sentence(checked: Checked) -> str:
     first = checked.first
     if first is not None:
         return deviation_text(_told(first))
-    if _nothing_seen(checked):
+    if all(each.status == NOT_SEEN for each in checked.findings):
         return f"No segment was seen: {checked.findings[0].note}."
     but = unseen_text(map(_told, checked.findings))
     if but:
         return f"Nothing was found; {but}."
     count = sum(finding.status == AGREES for finding in checked.findings)
-    return (
-        f"Nothing was found: all {count} segments that these steps have agree with their reference."
-    )
+    agree = "segments that these steps have agree with their reference"
+    return f"Nothing was found: all {count} {agree}."
 
 
 def deviation_text(each: Mapping[str, Any]) -> str:
@@ -116,9 +116,8 @@ def deviation_text(each: Mapping[str, Any]) -> str:
         by = " or ".join([*likely, *others]) if known else names
         by = f" It computes what {by} would." if known else f" Known as: {by}." if by else ""
         how = f"`--expect {segment}={likely[0] if likely else 'NAME'}` or `rlvr_debug.expect({segment}=...)`"
-        return (
-            f"{segment}: not GRPO's as set: {own}.{by} {where} If that is meant, declare it: {how}."
-        )
+        meant = f"If that is meant, declare it: {how}."
+        return f"{segment}: not GRPO's as set: {own}.{by} {where} {meant}"
     code = f" There {own}." if own else ""
     what = names or "not what was expected, and no known mistake gives it"
     return f"{segment}: {what}. {where}{code}"
@@ -129,12 +128,8 @@ def later_text(segments: Sequence[str]) -> str:
     return f"After it, and maybe because of it: {', '.join(segments)}."
 
 
-def _nothing_seen(checked: Checked) -> bool:
-    return all(finding.status == NOT_SEEN for finding in checked.findings)
-
-
 def _next(checked: Checked, fixes: Sequence[str]) -> str:
-    if _nothing_seen(checked):
+    if all(each.status == NOT_SEEN for each in checked.findings):
         return "have the trainer write a record of its steps (docs/record.md)."
     first = checked.first
     if first is None:
@@ -173,6 +168,21 @@ def _tokens(record: Record, first: Finding | None) -> list[dict[str, Any]]:
     return shown
 
 
+def _prompt(record: Record) -> str | None:
+    """Return the first row's prompt as the policy reads it, in its template; None where its tokens were not seen, or are none."""
+    from rlvr_debug.replay.consequences.given import prompts_read
+
+    ids = next((ids for ids, _ in prompts_read(record)), None)
+    if ids is None or record.tokenizer is None:
+        return None
+    with suppress(
+        Exception
+    ):  # of somebody's tokenizer, or of ids that it has not: the segments answer
+        said: str = record.tokenizer.decode(ids)
+        return said
+    return None
+
+
 def timeless(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a study keeps of an answer: no seconds, which are others each time, and not what a baseline reads."""
     kept = {name: value for name, value in answer.items() if name != "seconds"}
@@ -188,10 +198,10 @@ def status_of(answer: Mapping[str, Any], strict: bool = False) -> int:
     return DEVIATED if answer["first"] or (strict and answer["remarks"]) else AGREED
 
 
-def answer_text(answer: Mapping[str, Any], verbose: bool = False) -> str:
+def answer_text(answer: Mapping[str, Any], verbose: bool = False, prompt: bool = False) -> str:
     """Return the answer as it is printed: segments that do not agree, the settings, the first deviation, what to do next.
 
-    verbose: all segments, and what the settings were held to.
+    verbose: all segments, and what the settings were held to. prompt: the first one, as the policy reads it.
     """
     seconds = answer.get("seconds", {})
     ran = f" in {seconds['steps']:.1f} s" if "steps" in seconds else ""  # a record was read
@@ -213,6 +223,10 @@ def answer_text(answer: Mapping[str, Any], verbose: bool = False) -> str:
     found = ["", *said, f"Next: {answer['next']}"]
     lines += [*found, *settings] if answer["first"] else [*settings, *found]
     lines += [f"Note: {note}." for note in answer["notes"]]
+    if prompt:
+        read = answer["prompt"]
+        first = "was not seen" if read is None else f"as the policy reads it:\n{read}"
+        lines += ["", f"The first prompt {first}"]
     return "\n".join(lines)
 
 
@@ -223,15 +237,12 @@ def _settings(answer: Mapping[str, Any], verbose: bool) -> list[str]:
     head = f"Settings: {len(measured) - len(bad)} of {len(measured)} within their bounds"
     lines = [head + (", these are not:" if bad else ".")]
     for each in measured if verbose else bad:
-        values = ", ".join(f"{n} {_number(v)}" for n, v in each["measured"].items())
+        told = each["measured"].items()
+        values = ", ".join(f"{n} {'infinite' if v is None else f'{v:.3g}'}" for n, v in told)
         lines.append(f"  {each['name']}: {values if each['passed'] else each['said']}.")
         lines += [] if each["passed"] else [f"    To change it: {each['fix']}."]
         lines += [f"    Bound: {each['bound']}. Why: {each['reason']}."] if verbose else []
     return lines
-
-
-def _number(value: float | None) -> str:
-    return "infinite" if value is None else f"{value:.3g}"
 
 
 def _row(each: Mapping[str, Any]) -> str:
@@ -253,14 +264,73 @@ def first_answer(answer: Mapping[str, Any]) -> str:
     segments = answer["segments"]
     if all(each["status"] == NOT_SEEN for each in segments):
         return f"the case's first steps were not seen: {segments[0]['note']}"
-    found = [_named(each) for each in segments if each["status"] == DEVIATES]
+    found = []
+    for each in (one for one in segments if one["status"] == DEVIATES):
+        # where no variant gives what was computed, those that it speaks for
+        causes = [name["cause"] for name in each["names"]] or each["causes"]
+        found.append(f"{each['segment']} ({' or '.join(dict.fromkeys(causes)) or 'nothing known'})")
     but = f"; {unseen}" if (unseen := unseen_text(segments)) else ""
     if not found:
         return f"the case's first steps are those of a healthy run{but}"
     return f"the case differs from a healthy run in: {', '.join(found)}{but}"
 
 
-def _named(segment: Mapping[str, Any]) -> str:
-    """Return it with the causes of variants that give what was computed; where none does, with those that it speaks for."""
-    causes = [name["cause"] for name in segment["names"]] or segment["causes"]
-    return f"{segment['segment']} ({' or '.join(dict.fromkeys(causes)) or 'nothing known'})"
+# --- what the check of a case says of a hypothesis: is its mechanism there?
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """present: None where that cannot be told. text: the observations that say so, as sentences; empty for none."""
+
+    present: bool | None
+    text: str
+
+
+def mechanism_of(slug: str, answer: Mapping[str, Any]) -> Mechanism:
+    """Return what the case's check says of the hypothesis' mechanism.
+
+    It is present where a consequence of it is out of its bound, or a segment deviates in a way that it claims: by a
+    variant or, where none gives the deviation, in whatever way. What is only near to it neither shows nor rules it out.
+    It is absent where all were seen and none deviates so.
+    """
+    segments = {each["segment"]: each for each in answer.get("segments", ())}
+    measured = {each["name"]: each for each in answer.get("consequences", ())}
+    own = segments_for(slug)
+    said = [_observed(slug, segments.get(name), name) for name in own]
+    for found in (measured[name] for name in consequences_for(slug) if name in measured):
+        values = ", ".join(f"{key} {value:.3g}" for key, value in found["measured"].items())
+        how = "within its bound" if found["passed"] else "out of its bound"
+        said.append((not found["passed"], f"{found['name']} {how}: {values}"))
+    if not said:
+        return Mechanism(None, "")
+    all_present = [present for present, _ in said]
+    present = True if True in all_present else None if None in all_present else False
+    # what agrees needs no words beside what does not
+    told = [text for each, text in said if each is present or each is None]
+    return Mechanism(present, "; ".join(told))
+
+
+def _observed(slug: str, segment: Mapping[str, Any] | None, name: str) -> tuple[bool | None, str]:
+    if segment is None:
+        return None, f"{name} was not checked"
+    if segment["status"] == NOT_SEEN:
+        return None, f"{name} was not seen: {segment['note']}"
+    if segment["status"] == FAILED:
+        return None, f"{name} {FAILED}: {segment['note']}"
+    if segment["status"] != DEVIATES:
+        share = segment["share"]
+        how = f"agrees, at {share:.0%} of its tolerance" if share else "agrees"
+        return (
+            False,
+            f"{name} {'is not in the recorded steps' if segment['status'] == NONE else how}",
+        )
+    by = [each["name"] for each in segment["names"] if each["cause"] == slug]
+    if claimed := [each for each in by if not is_near(name, each, slug)]:
+        return True, f"{name} deviates as by '{claimed[0]}'"
+    if by:
+        return None, f"{name} deviates as by '{by[0]}', which is not what the hypothesis claims"
+    if segment["names"]:
+        other = segment["names"][0]["name"]
+        return False, f"{name} deviates as by '{other}', which is of another hypothesis"
+    what = f"{name} deviates in a way that nothing known gives: {segment['note']}"
+    return (True if claims(slug, name) else None), what

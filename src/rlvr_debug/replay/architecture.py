@@ -1,9 +1,4 @@
-"""A record's model and tokenizer as files: a configuration without weights, and what the tokenizer saves.
-
-Both are read by transformers' own classes: no code and no pickle of the folder is run, and no network is asked.
-"""
-
-from __future__ import annotations
+"""A record's model and tokenizer as files, read by transformers' own classes: no code, no pickle and no network."""
 
 import copy
 import json
@@ -27,10 +22,7 @@ _FILES = {**_OWN, "local_files_only": True}
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a model's configuration says. shapes: of its parameters, by name; tied: of names, the name it stands for.
-
-    vocabulary: how many tokens it knows.
-    """
+    """What a model's configuration says. tied: of names, the name each stands for. vocabulary: how many tokens it knows."""
 
     shapes: Mapping[str, tuple[int, ...]]
     tied: Mapping[str, str]
@@ -59,12 +51,6 @@ def write_model(build: Callable[[], Any], folder: Path) -> str:
     return ""
 
 
-def write_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write what the tokenizer, or the processor, saves; nothing where there is none."""
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
-
-
 # --- reading
 
 
@@ -90,16 +76,15 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def read_model(folder: Path, layers: int) -> tuple[Callable[[], Any], Architecture | None]:
-    """Return what builds the module, and what it is. Where there is no configuration it raises NotSeen.
-
-    layers: the most that it may have, 0 where there are no weights and none is needed. Raise InputError for a configuration that makes no module.
-    """
+    """Return what builds the module, and what it is; at most `layers`, 0 where none is needed. Raise InputError for a bad configuration."""
     path = folder / "config.json"
     if not layers or not path.is_file():
-        return _no_model, None
+        return no_model, None
     told = read_json(path)
     if not isinstance(told, dict):
-        raise InputError(f"{path}: found {typed(told)}, expected a configuration")
+        raise InputError(
+            f"{path}: found {typed(told)}, expected a model's configuration, a JSON object"
+        )
     for name, count in _layers(told):
         if count > layers:  # it would be made for hours
             said = f"{name} is {count}, expected at most {layers}, the number of weights"
@@ -111,7 +96,15 @@ def read_model(folder: Path, layers: int) -> tuple[Callable[[], Any], Architectu
         every = module.named_parameters(remove_duplicate=False)
         tied = {name: own[id(p)] for name, p in every if own[id(p)] != name}
         known = Architecture(shapes, tied, module.get_input_embeddings().num_embeddings)
-    return lambda: _tried(path), known
+
+    def tried() -> Any:
+        """Return the module, which was seen to read two tokens."""
+        with _refused(path), torch.no_grad():
+            module = _built(path, torch.device("cpu")).eval()
+            module(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
+        return module
+
+    return tried, known
 
 
 def _layers(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -123,16 +116,8 @@ def _layers(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield name, value
 
 
-def _no_model() -> Any:
+def no_model() -> Any:
     raise NotSeen("the record has no model")
-
-
-def _tried(path: Path) -> Any:
-    """Return the module, which was seen to read two tokens."""
-    with _refused(path), torch.no_grad():
-        module = _built(path, torch.device("cpu")).eval()
-        module(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
-    return module
 
 
 @contextmanager
@@ -141,9 +126,8 @@ def _refused(path: Path) -> Iterator[None]:
         with _quiet():
             yield
     except Exception as error:  # whatever an architecture says of its numbers
-        raise InputError(
-            f"{path}: {reason(error)}, expected a model that transformers can build"
-        ) from None
+        expected = "expected a model that transformers can build"
+        raise InputError(f"{path}: {reason(error)}, {expected}") from None
 
 
 def _built(path: Path, device: torch.device) -> Any:

@@ -1,9 +1,7 @@
 """A check's answer held to an earlier one: what deviates and did not, or otherwise, in words and as annotations of a change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,25 +55,21 @@ class Against:
     def fails(self) -> bool:
         return bool(self.new or self.otherwise)
 
-    def to_json(self) -> dict[str, list[str]]:
-        return {name: list(segments) for name, segments in asdict(self).items()}
-
 
 def read_baseline(path: Path) -> dict[str, Before]:
-    """Return the segments of a file that `rlvr-debug check --json` wrote. Raise InputError for any other."""
+    """Return the segments of a file that `rlvr-debug check --json-out` wrote. Raise InputError for any other."""
     told = read_json(path)
     segments = told.get("segments") if isinstance(told, dict) else None
     if not isinstance(segments, list) or not segments:
         has = typed(told if not isinstance(told, dict) else list(told))
-        raise InputError(
-            f"{path}: found {has}, expected 'segments', as `rlvr-debug check --json` writes them"
-        )
+        as_written = "as `rlvr-debug check --json-out` writes them"
+        raise InputError(f"{path}: not a baseline: found {has}, expected 'segments', {as_written}")
     found = checked(_Answer, told, path).segments
     for number, each in enumerate(segments):
         if each["status"] == DEVIATES and "total" not in each:
             raise InputError(
-                f"{path}: key 'segments.{number}.total' is missing, as an earlier version wrote it: "
-                "write it anew with `rlvr-debug check --json`"
+                f"{path}: key 'segments.{number}.total' is missing, the file is of an earlier version: "
+                "write it again with `rlvr-debug check --json-out`"
             )
     return {each.segment: each for each in found}
 
@@ -101,8 +95,7 @@ def against(answer: Answer, before: Mapping[str, Before]) -> Against:
 def _differs(now: Mapping[str, Any], before: Before) -> bool:
     """Return whether a segment deviates by more, by less or in another direction than it did.
 
-    A number may differ by one tolerance, which is the deviation over its share, and by the noise between processors.
-    What has neither is right or wrong, and said in words: these have to be the same.
+    A number may differ by one tolerance, which is the deviation over its share; what is said in words has to be the same.
     """
     pairs = [(name, now[name], getattr(before, name)) for name in _MEASURES]
     if now["share"] is None and now["ratio"] is None:
@@ -122,15 +115,12 @@ def _differs(now: Mapping[str, Any], before: Before) -> bool:
 
 def against_text(found: Against, path: Path) -> str:
     """Return what changed since the baseline, as a line."""
-    parts = [
-        f"deviates and did not: {', '.join(found.new)}"
-        if found.new
-        else "nothing deviates that did not"
-    ]
+    parts = [] if found.new else ["nothing deviates that did not"]
     said = {
+        "deviates and did not": found.new,
         "deviates otherwise than it did": found.otherwise,
         "still deviates": found.still,
-        "mended": found.mended,
+        "fixed": found.mended,
         "not seen any more": found.unseen,
     }
     parts += [f"{what}: {', '.join(names)}" for what, names in said.items() if names]

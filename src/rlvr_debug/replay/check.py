@@ -1,14 +1,12 @@
 """A record -> what each segment's recomputation says of it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, replace
 
 from rlvr_debug.replay.consequences import CONSEQUENCES
 from rlvr_debug.replay.declared import declared_text
 from rlvr_debug.replay.finding import FAILED, NOT_SEEN, Finding, NotSeen, in_time_order
-from rlvr_debug.replay.judge import TOGETHER, Segment, judge, raised
+from rlvr_debug.replay.judge import PARTS, TOGETHER, Segment, judge, raised
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import in_time
@@ -18,14 +16,10 @@ from rlvr_debug.replay.variants import check_knobs, check_names
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found. trainer, generations, updates, notes: as in the record. deviating: the earliest first."""
+    """What a check found. deviating: the earliest first."""
 
-    trainer: str
-    generations: int
-    updates: int
     findings: tuple[Finding, ...]
     deviating: tuple[Finding, ...]
-    notes: tuple[str, ...]
 
     @property
     def first(self) -> Finding | None:
@@ -43,17 +37,8 @@ def check(record: Record) -> Checked:
         for segment in SEGMENTS
         if record.processes or segment.of != TOGETHER
     )
-    return Checked(
-        record.trainer,
-        len(record.generations),
-        len(record.updates),
-        findings,
-        in_time_order(
-            findings,
-            [max((m.generation for m in u.micro_batches), default=0) for u in record.updates],
-        ),
-        tuple(dict.fromkeys(record.notes)),
-    )
+    trained = [max((m.generation for m in u.micro_batches), default=0) for u in record.updates]
+    return Checked(findings, in_time_order(findings, trained))
 
 
 def _timed(segment: Segment, record: Record, network: Network) -> Finding:
@@ -61,7 +46,8 @@ def _timed(segment: Segment, record: Record, network: Network) -> Finding:
     try:
         if segment.name in record.unseen:
             raise NotSeen(record.unseen[segment.name])
-        segment.check(record)
+        if segment.of and not PARTS[segment.of](record):
+            raise NotSeen(f"no {segment.of} were recorded")
         check_knobs(segment.name, segment.knobs)
         found = judge(segment.name, segment.instances(record, network), pairs=segment.pairs)
     except NotSeen as reason:

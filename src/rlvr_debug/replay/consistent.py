@@ -4,8 +4,6 @@ What a check computes with must fit, or a segment would fail on it; what a train
 Axes as in record.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from rlvr_debug.errors import InputError, hint, short
-from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.architecture import Architecture
 from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
     TOKENS,
     Batch,
@@ -109,13 +107,13 @@ def check_record(record: Record, architecture: Architecture | None) -> None:
     names = [segment.name for segment in SEGMENTS]
     for name in record.unseen:
         if name not in names:
-            raise InputError(f"key 'unseen.{name}' names no segment, {hint(name, names)}")
+            raise InputError(f"key 'unseen.{name}': no such segment, {hint(name, names)}")
     _check_weights(record, architecture)
     count = len(record.weights)
     for pattern, keys in _NUMBERS if count else ():
         for place, number in (each for key in keys for each in _at(record, f"{pattern}.{key}")):
-            if number is not None and number >= count:
-                raise _refused(place, str(number), f"one of {count} weights, from 0")
+            known = number is None or number < count
+            _need(known, place, str(number), f"one of {count} weights, from 0")
     known = _Known(record, None if architecture is None else architecture.vocabulary)
     for place, generation in _at(record, "generations.*"):
         known.check_generation(place, generation)
@@ -142,7 +140,7 @@ def _check_weights(record: Record, architecture: Architecture | None) -> None:
             merged = plain_weights(bare, record.scalings)
         except (KeyError, RuntimeError, NotSeen) as error:
             said = f"with adapters that do not fit ({' '.join(str(error).split())[:80]})"
-            raise _refused(place, said, "A and B of each") from None
+            raise InputError(f"key '{place}' is {said}, expected A and B of each") from None
         _check_keys(place, merged, shapes, "as in model/config.json")
         shapes = shapes or {name: tuple(tensor.shape) for name, tensor in merged.items()}
         _check_shapes(place, merged, shapes)
@@ -164,8 +162,8 @@ def _check_shapes(place: str, weights: Weights, shapes: Mapping[str, tuple[int, 
 
 def _check_tied(place: str, weights: Weights, tied: Mapping[str, str]) -> None:
     for name, other in tied.items():
-        if name in weights and weights[name] is not weights[other]:
-            raise _refused(f"{place}.{name}", "another tensor", f"that of {other}, its tied one")
+        same = name not in weights or weights[name] is weights[other]
+        _need(same, f"{place}.{name}", "another tensor", f"that of {other}, its tied one")
 
 
 # --- generations and updates
@@ -182,13 +180,12 @@ class _Known:
         settings = self.record.settings
         first = generation.rows[0].keys() if generation.rows else ()
         for number, row in enumerate(generation.rows):
-            if row.keys() != first:
-                said = f"a row of {short(sorted(row))}"
-                raise _refused(f"{place}.rows.{number}", said, short(sorted(first)))
+            said = f"a row of {short(sorted(row))}"
+            _need(row.keys() == first, f"{place}.rows.{number}", said, short(sorted(first)))
         count = _count(place, generation)
-        if count is not None and count % settings.group_size:
-            wanted = f"a multiple of settings.group_size, {settings.group_size}"
-            raise _refused(place, f"of {count} rollouts", wanted)
+        wanted = f"a multiple of settings.group_size, {settings.group_size}"
+        whole = not (count or 0) % settings.group_size
+        _need(whole, place, f"of {count} rollouts", wanted)
         if generation.rewards is not None:
             functions = len(settings.reward_weights)
             _check_real(f"{place}.rewards", generation.rewards, (count, functions))
@@ -206,9 +203,8 @@ class _Known:
     def check_micro_batch(self, place: str, micro: MicroBatch) -> None:
         generations, given = self.record.generations, micro.given
         _check_limits(f"{place}.process", 0, micro.process, self.record.size)
-        if micro.generation >= len(generations):
-            limits = f"one of {len(generations)} generations, from 0"
-            raise _refused(f"{place}.generation", str(micro.generation), limits)
+        limits, known = f"one of {len(generations)} generations, from 0", len(generations)
+        _need(micro.generation < known, f"{place}.generation", str(micro.generation), limits)
         whole = generations[micro.generation].batch
         self._check_batch(f"{place}.given", given, None, None if whole is None else _rows(whole))
         if whole is not None and whole.advantages.numel() and given.advantages.numel():
@@ -231,8 +227,9 @@ class _Known:
         length = forward.input_ids.shape[1]
         if forward.places is not None:
             _check_whole(f"{place}.places", forward.places, length, (rows, width))
-        elif length <= width:
-            raise _refused(key, f"of {length} tokens", f"more than the {width} of the completion")
+        else:
+            wanted = f"more than the {width} of the completion"
+            _need(length > width, key, f"of {length} tokens", wanted)
         if forward.attention_mask is not None:
             _check_whole(f"{place}.attention_mask", forward.attention_mask, 2, (rows, length))
         if forward.position_ids is not None:
@@ -250,8 +247,9 @@ class _Known:
                     real = tensor.numel() == 1 and not tensor.is_complex()
                     if key in _MOMENTS:
                         self._check_like(where, tensor, name)
-                    elif key == "step" and not (real and float(tensor) >= 0):
-                        raise _refused(where, short(tensor.tolist()), "one number, 0 or more")
+                    elif key == "step":
+                        known = real and float(tensor) >= 0
+                        _need(known, where, short(tensor.tolist()), "one number, 0 or more")
 
     def _check_like(self, key: str, tensor: Tensor, name: str) -> None:
         """Check a tensor of a weight's shape, or of those of its numbers that are looked at."""
@@ -292,19 +290,18 @@ class _Known:
         for number, (values, output) in enumerate(zip(call.logprobs, call.outputs, strict=False)):
             key = f"{place}.logprobs.{number}"
             _check_count(key, len(values), len(output), "one for each token")
-            if any(value != value for value in values):
-                raise _refused(key, "null somewhere", "numbers")
+            real = all(value == value for value in values)
+            _need(real, key, "null somewhere", "numbers")
         if call.rows:
             _check_count(f"{place}.rows", len(call.rows), asked, "one for each prompt")
             _check_limits(f"{place}.rows", 0, max(call.rows), rollouts)
 
     def _check_reward_call(self, place: str, call: RewardCall, count: int | None) -> None:
         functions = len(self.record.settings.reward_weights)
-        if call.index >= functions:
-            limits = f"one of {functions} settings.reward_weights, from 0"
-            raise _refused(f"{place}.index", str(call.index), limits)
+        limits = f"one of {functions} settings.reward_weights, from 0"
+        _need(call.index < functions, f"{place}.index", str(call.index), limits)
         size = len(call.returned) if count is None else count
-        for name in ("returned", "again", "backwards", "alone", "evaluated"):
+        for name in ("returned", "again", "backwards", "alone", "together", "evaluated"):
             values = getattr(call, name)
             if values is not None:
                 _check_count(f"{place}.{name}", len(values), size, "one for each rollout")
@@ -331,35 +328,33 @@ def _rows(batch: Batch) -> int | None:
 
 
 def _length(tensor: Tensor | None) -> int | None:
-    """Return the length of the first axis, None where there is none."""
     return tensor.shape[0] if tensor is not None and tensor.dim() else None
 
 
 def _check_known(key: str, logprobs: Tensor | None, batch: Batch) -> None:
     """Check that log-probabilities are numbers wherever the loss counts a token."""
-    if logprobs is not None and logprobs[batch.loss_mask.bool()].isnan().any():
-        raise _refused(key, "NaN where the loss counts a token", "numbers there")
+    real = logprobs is None or not logprobs[batch.loss_mask.bool()].isnan().any()
+    _need(real, key, "NaN where the loss counts a token", "numbers there")
 
 
 # --- one tensor, or lists of numbers
 
 
-def _refused(key: str, found: str, expected: str) -> InputError:
-    """Return the error that says what is found at a key."""
-    return InputError(f"key '{key}' is {found}, expected {expected}")
+def _need(holds: object, key: str, found: str, expected: str) -> None:
+    if not holds:
+        raise InputError(f"key '{key}' is {found}, expected {expected}")
 
 
 def _check_real(key: str, tensor: Tensor, *shapes: Shape) -> None:
     """Check a tensor of floating point numbers, of one of these shapes."""
-    if not tensor.is_floating_point():
-        raise _refused(key, f"of type {tensor.dtype}", "a floating point type")
+    _need(tensor.is_floating_point(), key, f"of type {tensor.dtype}", "a floating point type")
     _check_shape(key, tensor, shapes)
 
 
 def _check_whole(key: str, tensor: Tensor, count: int | None, *shapes: Shape) -> None:
     """Check a tensor of whole numbers from 0, below `count`, of one of these shapes."""
-    if tensor.is_floating_point() or tensor.is_complex():
-        raise _refused(key, f"of type {tensor.dtype}", "an integer type")
+    whole = not (tensor.is_floating_point() or tensor.is_complex())
+    _need(whole, key, f"of type {tensor.dtype}", "an integer type")
     _check_shape(key, tensor, shapes)
     if tensor.numel():
         _check_limits(key, int(tensor.min()), int(tensor.max()), count)
@@ -368,35 +363,29 @@ def _check_whole(key: str, tensor: Tensor, count: int | None, *shapes: Shape) ->
 def _check_ids(key: str, rows: Sequence[Any], count: int | None) -> None:
     """Check lists of token ids, each below `count`."""
     for number, row in enumerate(rows):
-        wrong = row if not isinstance(row, list) else [x for x in row if type(x) is not int]
-        if wrong or not isinstance(row, list):
-            raise _refused(f"{key}.{number}", short(wrong), "a list of token ids")
-        if row:
-            _check_limits(f"{key}.{number}", min(row), max(row), count)
+        is_list = isinstance(row, list)
+        wrong = [x for x in row if type(x) is not int] if is_list else row
+        _need(is_list and not wrong, f"{key}.{number}", short(wrong), "a list of token ids")
+        _check_limits(f"{key}.{number}", min(row, default=0), max(row, default=-1), count)
 
 
 def _check_count(key: str, found: int, expected: int, what: str) -> None:
-    """Check that a list is of a length."""
-    if found != expected:
-        raise _refused(key, f"of length {found}", f"{expected}, {what}")
+    _need(found == expected, key, f"of length {found}", f"{expected}, {what}")
 
 
 def _check_shape(key: str, tensor: Tensor, shapes: Sequence[Shape]) -> None:
     found = tuple(tensor.shape)
-    for each in shapes:
-        if len(each) == len(found) and all(
-            wanted in (None, got) for got, wanted in zip(found, each, strict=True)
-        ):
-            return
-    said = " or ".join(
-        f"[{', '.join('any' if length is None else str(length) for length in each)}]"
+    fits = any(
+        len(each) == len(found)
+        and all(w in (None, got) for got, w in zip(found, each, strict=True))
         for each in shapes
     )
-    raise _refused(key, f"of shape {list(found)}", said)
+    words = (", ".join("any" if n is None else str(n) for n in each) for each in shapes)
+    said = " or ".join(f"[{each}]" for each in words)
+    _need(fits, key, f"of shape {list(found)}", said)
 
 
 def _check_limits(key: str, least: int, most: int, count: int | None) -> None:
-    if least < 0 or (count is not None and most >= count):
-        wrong = least if least < 0 else most
-        limits = "0 or more" if count is None else f"from 0 to {count - 1}"
-        raise _refused(key, f"{short(wrong)} somewhere", limits)
+    inside = least >= 0 and (count is None or most < count)
+    limits = "0 or more" if count is None else f"from 0 to {count - 1}"
+    _need(inside, key, f"{short(least if least < 0 else most)} somewhere", limits)

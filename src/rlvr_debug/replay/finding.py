@@ -1,20 +1,37 @@
-"""What a check says of one segment, and of all of them."""
-
-from __future__ import annotations
+"""What a check says of one segment, of all of them, and of how the steps are set."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rlvr_debug.files import read_yaml
 
 _WHERE = re.compile(r"(generation|update|after update) (\d+)")
 # NONE: the run has none of it, such as turns of tools; FAILED: a fault of the check or of a cause's folder
 STATUSES = ("agrees", "deviates", "not seen", "none", "could not be computed")
 AGREES, DEVIATES, NOT_SEEN, NONE, FAILED = STATUSES
+_TEXTS: Mapping[str, Mapping[str, str]] = read_yaml(
+    Path(__file__).parent / "consequences" / "texts.yaml"
+)
+_T = TypeVar("_T")
 
 
 class NotSeen(Exception):
     """Raised by a segment that cannot be looked at, with the reason in words."""
+
+
+def need(known: object, why: str) -> None:
+    if not known:
+        raise NotSeen(why)
+
+
+def seen(value: _T | None, why: str = "") -> _T:
+    """Return what was recorded. Raise NotSeen where it was not."""
+    if value is None:
+        raise NotSeen(why)
+    return value
 
 
 @dataclass(frozen=True)
@@ -38,12 +55,10 @@ class Place:
 class Finding:
     """What a check says of a segment.
 
-    share: the largest deviation, as a share of its tolerance; above 1 it deviates. deviation: the same in the
-    segment's own unit. total: the sum of the deviations of all instances that deviate. ratio: how many times what it
-    should be all of it is, by least squares, None where it is no number. names: variants that give what was recorded. causes: slugs of the hypotheses that a deviation
-    here speaks for. seconds: what the check took. where: the first instance that deviates, in words. algorithms: names of
-    known ones that give what was recorded. own: whose code lies in it; declared: what it was compared with instead of
-    GRPO; "" for none.
+    share: the largest deviation, as a share of its tolerance. deviation: in the segment's own unit; total: summed. ratio: how
+    many times what it should be all of it is, by least squares. names: variants that give what was recorded. causes: slugs of
+    hypotheses that it speaks for. where: the first instance that deviates. algorithms: known ones that give it. own: whose
+    code lies in it; declared: what it was compared with instead of GRPO.
     """
 
     segment: str
@@ -63,11 +78,28 @@ class Finding:
     declared: str = ""
 
 
-def in_time_order(findings: Iterable[Finding], trained: Sequence[int]) -> tuple[Finding, ...]:
-    """Return those that deviate, the earliest first; at one time, in the order of a step.
+@dataclass(frozen=True)
+class Consequence:
+    """What was measured, and the bound it was held to; texts.yaml has the rest.
 
-    trained: of each update, the generation that it trains on, from 0. What is of no single time comes last.
+    said: what is so out of the bound, as a sentence without its full stop. fix: what to change then.
     """
+
+    name: str
+    measured: Mapping[str, float]
+    bound: str = field(init=False)
+    reason: str = field(init=False)
+    passed: bool
+    said: str
+    fix: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, text in _TEXTS[self.name].items():
+            object.__setattr__(self, name, text)
+
+
+def in_time_order(findings: Iterable[Finding], trained: Sequence[int]) -> tuple[Finding, ...]:
+    """Return those that deviate, the earliest first. trained: of each update, the generation that it trains on, from 0."""
 
     def time(finding: Finding) -> tuple[float, float]:
         found = _WHERE.match(finding.where)

@@ -1,11 +1,9 @@
 """From a segment's instances to its finding: does any deviate, and which variants give what was recorded?"""
 
-from __future__ import annotations
-
 import itertools
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,10 +31,7 @@ OWN = "own"  # in the place of a precision: the noise is that of the run's own o
 
 @dataclass(frozen=True)
 class Gap:
-    """How far what was recorded is from a reference. share: of the tolerance, above 1 where it deviates.
-
-    fit: the products of what was recorded and the reference, and the squares of the reference, summed.
-    """
+    """How far what was recorded is from a reference. share: of the tolerance. fit: sums of products of both, and of squares of the reference."""
 
     share: float
     deviation: float = 0.0
@@ -46,9 +41,8 @@ class Gap:
 
 @dataclass(frozen=True)
 class Instance:
-    """One thing that the segment computed, of the several in a record.
+    """One thing that the segment computed. compare: given a variant's knobs, the gap to it, None where that is not applicable.
 
-    where: in words. compare: given a variant's knobs, the gap to it; None where the variant is not applicable.
     said: what deviates, or what finds that, called where something does.
     """
 
@@ -59,7 +53,7 @@ class Instance:
 
 # what a segment is of: without any, it was not seen
 TOGETHER = "several processes"
-_PARTS: Mapping[str, Callable[[Record], bool]] = {
+PARTS: Mapping[str, Callable[[Record], bool]] = {
     TOGETHER: lambda record: bool(record.processes),
     "rows": lambda record: any(each.rows for each in record.generations),
     "calls of the sampler": lambda record: any(each.calls for each in record.generations),
@@ -71,10 +65,9 @@ _PARTS: Mapping[str, Callable[[Record], bool]] = {
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment: its name, and what of it is in a record. knobs: types of what a variant may say, by name.
+    """A segment: its name, and what of it is in a record. knobs: types of what a variant may say. of: parts of a record.
 
-    of: which parts of a record it looks at. pairs: whether two variants at once are tried.
-    trains: whether it is of what is trained on, and not of how that was made.
+    pairs: two variants at once are tried. trains: it is of what is trained on, and not of how that was made.
     """
 
     name: str
@@ -84,17 +77,9 @@ class Segment:
     pairs: bool = False
     trains: bool = False
 
-    def check(self, record: Record) -> None:
-        """Raise NotSeen where the record has no part that it looks at."""
-        if self.of and not _PARTS[self.of](record):
-            raise NotSeen(f"no {self.of} were recorded")
-
 
 def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -> Finding:
-    """Return the segment's finding. pairs: whether two variants at once are tried where no single one fits.
-
-    Of several instances that deviate, the names are those that fit all.
-    """
+    """Return the segment's finding; of several instances that deviate, the names are those that fit all."""
     variants = variants_of(segment)
     share = deviation = total = product = square = 0.0
     seen = False
@@ -103,35 +88,30 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
     sizes: dict[str, float] = {}
     places: list[Place] = []
     note = where = ""
-    pending = iter(instances)
-    while True:
-        try:
-            instance = next(pending, None)
-            gap = instance.compare() if instance else None
-        except NotSeen:
-            if share <= 1:
-                raise
-            break  # what deviates before it counts nevertheless
-        if instance is None:
-            break
-        seen = True
-        assert gap is not None
-        # NaN is no agreement
-        share = max(share, math.inf if math.isnan(gap.share) else gap.share)
-        off = math.inf if math.isnan(gap.deviation) else gap.deviation
-        deviation = max(deviation, off)
-        product, square = product + gap.fit[0], square + gap.fit[1]
-        if gap.fit[1]:
-            sizes.setdefault(instance.where, gap.fit[0] / gap.fit[1])
-        if gap.share <= 1:
-            continue
-        total += off
-        if not where:
-            said = instance.said
-            where, note = instance.where, said if isinstance(said, str) else said()
-        places += gap.places
-        named.append(_fitting(instance, variants, pairs))
-        known.append(_algorithms(segment, instance))
+    try:
+        for instance in instances:
+            gap = instance.compare()
+            assert gap is not None
+            seen = True
+            # NaN is no agreement
+            share = max(share, math.inf if math.isnan(gap.share) else gap.share)
+            off = math.inf if math.isnan(gap.deviation) else gap.deviation
+            deviation = max(deviation, off)
+            product, square = product + gap.fit[0], square + gap.fit[1]
+            if gap.fit[1]:
+                sizes.setdefault(instance.where, gap.fit[0] / gap.fit[1])
+            if gap.share <= 1:
+                continue
+            total += off
+            if not where:
+                said = instance.said
+                where, note = instance.where, said if isinstance(said, str) else said()
+            places += gap.places
+            named.append(_fitting(instance, variants, pairs))
+            known.append(_algorithms(segment, instance))
+    except NotSeen:
+        if share <= 1:  # what deviates before it counts nevertheless
+            raise
     names = tuple(name for name in (named or [{}])[0] if all(name in hits for hits in named))
     names = names or _by_turns(named, variants)
     changing = "" if names or not named else _changing(sizes)
@@ -142,7 +122,8 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
         name for name in ALGORITHMS.get(segment, ()) if known and all(name in k for k in known)
     )
     status = DEVIATES if share > 1 else AGREES if seen else NONE
-    causes = _causes(segment, names) if status == DEVIATES else ()
+    own = tuple(dict.fromkeys(name.cause for name in names)) or causes_of(segment)
+    causes = own if status == DEVIATES else ()
     ratio = product / square if square else None
     return Finding(
         *(segment, status, share, deviation, total, ratio, names, note, causes, tuple(places)),
@@ -164,7 +145,6 @@ def _by_turns(named: Sequence[dict[Name, float]], variants: Sequence[Variant]) -
 
 
 def _algorithms(segment: str, instance: Instance) -> set[str]:
-    """Return the names of known algorithms that give what was recorded."""
     found = set()
     for name, knobs in ALGORITHMS.get(segment, {}).items():
         try:
@@ -212,7 +192,7 @@ def _compared(instance: Instance, variant: Variant) -> Gap | None:
     except NotSeen:
         return None
     except Exception as error:
-        raise InputError(f"{place_of(variant)}: '{variant.name}': {raised(error)}") from None
+        raise InputError(f"{place_of(variant)}: '{variant.name}' failed: {raised(error)}") from None
 
 
 def raised(error: Exception) -> str:
@@ -225,18 +205,11 @@ def raised(error: Exception) -> str:
     return f"{last.filename}:{last.lineno}: {reason(error)}"
 
 
-def _causes(segment: str, names: Sequence[Name]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.cause for name in names)) or causes_of(segment)
-
-
 # --- comparing
 
 
 def rounding(noise: Tensor | float, size: Tensor | float, precision: str) -> Tensor:
-    """Return a tolerance from what perturbation makes: `noise`, and units in the last place of `size`.
-
-    precision: in which the noise was measured; that of float32 alone depends on the order of summation.
-    """
+    """Return a tolerance from the `noise` of perturbation in a precision, and units in the last place of `size`."""
     times = _SUMMED if precision == "float32" else _OWN
     return times * torch.as_tensor(noise) + LAST_PLACES * torch.as_tensor(size)
 
@@ -244,6 +217,12 @@ def rounding(noise: Tensor | float, size: Tensor | float, precision: str) -> Ten
 def shaken_by(unit: float, noise: Tensor | float, size: Tensor | float) -> Tensor:
     """Return a tolerance from the noise of inputs that were shaken by this unit in the last place, relative."""
     return rounding(noise, size, "float32" if unit == EPSILON else OWN)
+
+
+def noise_of(found: Callable[[float], Tensor], unit: float) -> Tensor:
+    """Return how far that is off which is found of inputs times 1 and a unit in the last place, from that of the inputs."""
+    right = found(1.0)
+    return torch.stack([(found(1 + shake * unit) - right).abs() for shake in SHAKES]).amax(0)
 
 
 def unit_of(tensors: Iterable[Tensor | None]) -> float:
@@ -274,6 +253,16 @@ def in_bfloat16(exact: Tensor, off: Tensor) -> tuple[Tensor, Tensor]:
     """Return numbers as bfloat16 holds them, and as it does where they are off by so much: halfway, it is the other one."""
     right, more, less = (x.bfloat16().to(exact.dtype) for x in (exact, exact + off, exact - off))
     return right, torch.where(more == right, less, more)
+
+
+def certain(where: str, count: int, said: str) -> Instance:
+    """Return what no variant gives otherwise: `count` are wrong."""
+    return Instance(where, lambda **_: different(count), said)
+
+
+def one_of(wrong: Collection[str], /, **named: str) -> Gap:
+    """Compare what is wrong by its names; a variant is one of them."""
+    return different(not set(named.values()).issubset(wrong) if named else len(wrong))
 
 
 def different(count: int) -> Gap:

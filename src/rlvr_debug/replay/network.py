@@ -1,14 +1,8 @@
-"""The reference's forward pass: a fresh module of the architecture, without anything that a trainer did to its own.
+"""The reference's forward pass: a fresh module, with adapters in its weights, in float64 or the run's own precision. Axes: B sequences, T tokens, V words."""
 
-It runs in float64 or, to see what rounding makes, in the run's own precision. Axes: B sequences, T tokens, V words.
-"""
-
-from __future__ import annotations
-
-import contextlib
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -16,17 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.linalg import vector_norm
 from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.errors import reason
-from rlvr_debug.replay.adapters import plain_weights
-from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.finding import NotSeen, need
 from rlvr_debug.replay.record import Forward, Record, Weights
 from rlvr_debug.replay.settings import Sampling
 
 EXACT = "float64"
 Precision = str  # float64, or the run's: float32, bfloat16, autocast
 _ROWS = 16  # sequences that go through the network together
+Scalings = Mapping[str, Mapping[str, float]]
+_KINDS = (".lora_", ".ia3_l.", ".modules_to_save.")
+_KNOWN = (".lora_A.", ".lora_B.", ".lora_magnitude_vector.", ".ia3_l.", ".modules_to_save.")
 
 
 @dataclass(eq=False)
@@ -63,12 +60,8 @@ class Network:
         return found
 
     def policy(self, number: int) -> dict[str, Tensor]:
-        """Return the policy's weights of this number, as the architecture has them.
-
-        Raise NotSeen where the record has none.
-        """
-        if not self.record.weights:
-            raise NotSeen("the policy's weights were not seen")
+        """Return the policy's weights of this number, as the architecture has them. Raise NotSeen where the record has none."""
+        need(self.record.weights, "the policy's weights were not recorded")
         return self.plain(self.record.weights[number])
 
     def both(self, number: int) -> tuple[dict[str, Tensor], Weights]:
@@ -82,7 +75,7 @@ class Network:
         """Return these weights of the policy as the architecture has them. Raise NotSeen where it does not have them."""
         plain = plain_weights(weights, self.record.scalings)
         if unknown := sorted(plain.keys() - self._names):
-            raise NotSeen(f"the architecture has no {unknown[0]}, which the trainer's model has")
+            raise NotSeen(f"the reference code lacks {unknown[0]}, which the trainer's model has")
         return plain
 
     @cached_property
@@ -112,20 +105,16 @@ class Network:
 
     def logits(self, weights: Weights, forward: Forward, precision: Precision = EXACT) -> Tensor:
         """Return the logits of every token, [b, T, V], at least in float32."""
-        dtype, cast = _arithmetic(precision)
-        given = {
-            "input_ids": forward.input_ids,
-            "attention_mask": forward.attention_mask,
-            "position_ids": forward.position_ids,
-        }
-        told = {name: tensor for name, tensor in given.items() if tensor is not None}
-        module = self._in(dtype)
-        cut = self.cast(weights, dtype)
+        dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
+        coarse = torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast")
+        names = ("input_ids", "attention_mask", "position_ids")
+        given = ((name, getattr(forward, name)) for name in names)
+        told: dict[str, Any] = {name: tensor for name, tensor in given if tensor is not None}
+        told["use_cache"] = False
+        module, cut = self._in(dtype), self.cast(weights, dtype)
         try:
-            with cast:
-                found = functional_call(
-                    module, cut, (), {**told, "use_cache": False}, tie_weights=True
-                ).logits
+            with coarse:
+                found = functional_call(module, cut, (), told, tie_weights=True).logits
         except (RuntimeError, ValueError) as error:  # a kernel, or memory
             what = f"{type(module).__name__} cannot be computed in {precision}"
             raise NotSeen(f"{what}: {reason(error)}") from None
@@ -141,10 +130,7 @@ class Network:
         sampling: Sampling,
         precision: Precision = EXACT,
     ) -> list[list[float]]:
-        """Return log-probabilities of each output token, in the distribution that the sampler draws from.
-
-        Rows are padded on the right, which a causal model does not see.
-        """
+        """Return log-probabilities of each output token, in the distribution that the sampler draws from."""
         found: list[list[float]] = []
         for start in range(0, len(prompts), _ROWS):
             rows = list(zip(prompts[start:], outputs[start:], strict=True))[:_ROWS]
@@ -164,25 +150,18 @@ def _empty(module: Any) -> None:
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None:
-                nothing = torch.empty_like(parameter, device="meta")
-                part._parameters[name] = empty.setdefault(
-                    id(parameter), torch.nn.Parameter(nothing)
-                )
+                nothing = torch.nn.Parameter(torch.empty_like(parameter, device="meta"))
+                part._parameters[name] = empty.setdefault(id(parameter), nothing)
 
 
 def drawn_from(logits: Tensor, ids: Tensor, prompt: int, sampling: Sampling) -> Tensor:
-    """Return logits as the sampler draws from them, [t, V], in the order of transformers' processors.
-
-    logits: of the output tokens; ids: the whole sequence, of which `prompt` tokens came before.
-    """
+    """Return logits of output tokens as the sampler draws from them, [t, V]. ids: the sequence, of which `prompt` came before."""
     if sampling.repetition_penalty != 1:
         penalised = []
         for place, row in enumerate(logits):
             seen = torch.unique(ids[: prompt + place])
-            own = row[seen]
-            own = torch.where(
-                own < 0, own * sampling.repetition_penalty, own / sampling.repetition_penalty
-            )
+            own, by = row[seen], sampling.repetition_penalty
+            own = torch.where(own < 0, own * by, own / by)
             penalised.append(row.index_copy(0, seen, own.to(row.dtype)))
         logits = torch.stack(penalised) if penalised else logits
     if sampling.min_new_tokens and sampling.ends:
@@ -196,9 +175,8 @@ def drawn_from(logits: Tensor, ids: Tensor, prompt: int, sampling: Sampling) -> 
         ordered, places = logits.sort(-1)
         dropped = ordered.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
         dropped[:, -1:] = False
-        logits = logits.masked_fill(
-            torch.zeros_like(dropped).scatter(1, places, dropped), -math.inf
-        )
+        dropped = torch.zeros_like(dropped).scatter(1, places, dropped)
+        logits = logits.masked_fill(dropped, -math.inf)
     if sampling.min_p:
         probabilities = logits.softmax(-1)
         least = sampling.min_p * probabilities.max(-1, keepdim=True).values
@@ -206,7 +184,55 @@ def drawn_from(logits: Tensor, ids: Tensor, prompt: int, sampling: Sampling) -> 
     return logits
 
 
-def _arithmetic(precision: Precision) -> tuple[torch.dtype, contextlib.AbstractContextManager[Any]]:
-    if precision == "autocast":
-        return torch.float32, torch.autocast("cpu", torch.bfloat16)
-    return getattr(torch, precision), contextlib.nullcontext()
+# --- weights with an adapter -> the architecture's own: LoRA, DoRA and IA3 as peft has them, and modules trained whole
+
+
+def is_adapter(name: str) -> bool:
+    """Return whether this is the name of a weight that an adapter brings."""
+    return any(kind in name for kind in _KINDS)
+
+
+def plain_weights(weights: Mapping[str, Tensor], scalings: Scalings) -> dict[str, Tensor]:
+    """Return the architecture's own parameters. Raise NotSeen for an adapter of another kind. scalings: of adapters that are on."""
+    added = [name for name in weights if is_adapter(name)]
+    if unknown := [name for name in added if not any(kind in name for kind in _KNOWN)]:
+        raise NotSeen(f"no reference code for the adapter's {unknown[0]}")
+    plain = {} if added else dict(weights)
+    for name, weight in weights.items() if added else ():
+        if not is_adapter(name):
+            short = name.removeprefix("base_model.model.")
+            short = short.replace(".base_layer.", ".").replace(".original_module.", ".")
+            plain[short] = _adapted(weights, name, weight, scalings)
+    return plain
+
+
+def _adapted(
+    weights: Mapping[str, Tensor], name: str, weight: Tensor, scalings: Scalings
+) -> Tensor:
+    whole, _, rest = name.partition(".original_module.")
+    for adapter in scalings.get(whole, {}) if rest else ():
+        weight = weights[f"{whole}.modules_to_save.{adapter}.{rest}"]
+    module, _, kind = name.rpartition(".base_layer.")
+    for adapter, scaling in scalings.get(module, {}).items() if module else ():
+        scale = weights.get(f"{module}.ia3_l.{adapter}")
+        if scale is not None:  # [out, 1], or of what a layer reads [1, in]
+            scaled = kind == "weight" or scale.shape[0] > 1
+            scale = scale if kind == "weight" else scale[:, 0]
+            weight = weight * scale.to(weight.dtype) if scaled else weight
+        elif kind == "weight":
+            weight = _low_rank(weights, f"{module}.lora", weight, (adapter, scaling))
+    return weight
+
+
+def _low_rank(
+    weights: Mapping[str, Tensor], place: str, weight: Tensor, how: tuple[str, float]
+) -> Tensor:
+    """Return W + scaling B A; of DoRA (arXiv 2402.09353) by rows of that norm, which has no gradient, times magnitudes."""
+    adapter, scaling = how
+    up, down = (weights[f"{place}_{side}.{adapter}.weight"].to(weight.dtype) for side in "BA")
+    moved = weight + scaling * up @ down
+    size = weights.get(f"{place}_magnitude_vector.{adapter}.weight")
+    if size is None:
+        return moved
+    norm: Tensor = vector_norm(moved.detach(), dim=1, keepdim=True)
+    return size.to(weight.dtype)[:, None] * moved / norm

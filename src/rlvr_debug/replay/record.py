@@ -4,12 +4,10 @@ Nothing here knows of a trainer. Tensors lie on the CPU. Axes: B rows of a gener
 of a prompt, C of a completion (all turns after the prompt), K reward functions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from annotated_types import Len, MinLen
@@ -22,14 +20,13 @@ from rlvr_debug.replay.declared import Own
 from rlvr_debug.replay.settings import Index, Name, Number, Part, Sampling, Settings
 
 TOKENS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "loss_mask")
+# of a row that an environment has opened: its own prompt, and schemas of the tools that it has there
+UNOPENED, ROW_TOOLS = "prompt before reset", "tools of its environment"
 _WORDS = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class _ByName:
-    """Annotates a tensor, of which a file says the name that it has among the tensors, the context of reading it.
-
-    wide: whether integers are read in 64 bits.
-    """
+    """Annotates a tensor, of which a file says the name that it has among the tensors. wide: integers are read in 64 bits."""
 
     def __init__(self, wide: bool = False) -> None:
         self.wide = wide
@@ -92,10 +89,9 @@ def _empty() -> Tensor:
 class Call(Part):
     """One call of the sampler.
 
-    prompts, outputs: token ids without padding; an output has the token that ended it. logprobs: of each output
-    token, in the distribution that it was drawn from; empty where they are not known. used: the settings that the
-    sampler worked with, None where they are not known. weights: which of Record.weights the trainer held then, None
-    where that is not known. rows: which rollout of the generation each is of; empty: that whose tokens a prompt begins with.
+    prompts, outputs: token ids without padding; an output has the token that ended it. logprobs: in the distribution that
+    outputs were drawn from; empty where not known. used: the settings that it worked with. weights: which of Record.weights
+    the trainer held then. rows: which rollout each is of; empty: that whose tokens a prompt begins with.
     """
 
     prompts: list[Annotated[list[Index], MinLen(1)]]
@@ -108,11 +104,12 @@ class Call(Part):
 
 @dataclass(frozen=True)
 class RewardCall(Part):
-    """One reward function's call for a generation, and what the same function says when it is called otherwise.
+    """One reward function's call for a generation, and what it says otherwise.
 
-    index: its place among the reward functions. columns: what it was given by name, one entry a row. returned: its rewards, NaN for none. again, backwards, alone:
-    the same call repeated, with the rows in reverse order (put back in place), and row by row; None where it was not
-    called again. evaluated: what evaluation makes of the same rollouts, where that is known.
+    index: its place among the functions. columns: what it was given by name, one entry a row. returned: NaN for none. again,
+    backwards, alone: repeated, with rows reversed (put back in place), row by row. together: given the rows of all processes.
+    evaluated: what evaluation makes of them.
+    in_training_mode: of a model, whose dropout is on.
     """
 
     name: Text
@@ -122,18 +119,29 @@ class RewardCall(Part):
     again: list[_Real] | None = None
     backwards: list[_Real] | None = None
     alone: list[_Real] | None = None
+    together: list[_Real] | None = None
     evaluated: list[_Real] | None = None
+    in_training_mode: Flag = False
+
+
+class Rows(Part):
+    """Tensors whose first axis is rows; one row may stand for all, as that of position ids does."""
+
+    def of_rows(self, index: Tensor) -> Self:
+        """Return these rows, [n]."""
+        kind: Any = self
+        found = {field.name: getattr(self, field.name) for field in fields(kind)}
+        several = {n: t[index] for n, t in found.items() if t is not None and len(t) > 1}
+        return replace(kind, **several)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
-class Batch(Part):
-    """What is trained on, padded: prompts on the left, completions on the right.
+class Batch(Rows):
+    """What is trained on, padded: prompts on the left, completions on the right; what is not known has no columns.
 
-    prompt_ids, prompt_mask: [B, P]; completion_ids, completion_mask (not padding), loss_mask (what the loss counts):
-    [B, C]; advantages: [B], or [B, C]. The others are log-probabilities and weights, [B, C], where the trainer has
-    them: old, the policy's before the batch's first update; reference; sampler; importance_weights, which correct
-    for a sampler that is not the trainer, [B, C] or [B, 1]. rows: [B], which row of the generation this is, where
-    that could be followed. Where tokens are not known they are [B, 0], and advantages are [0].
+    loss_mask: what the loss counts; advantages: [B], or [B, C]. Log-probabilities, [B, C]: old, of before the batch's first
+    update; reference; sampler. importance_weights correct for a sampler that is not the trainer, [B, C] or [B, 1]. rows: of
+    the generation, [B].
     """
 
     prompt_ids: Wide = field(default_factory=_empty)
@@ -148,17 +156,12 @@ class Batch(Part):
     importance_weights: Wide | None = None
     rows: Wide | None = None
 
-    def of_rows(self, index: Tensor) -> Batch:
-        """Return these rows, [n]."""
-        return Batch(**_rows(self, index))
-
 
 @dataclass(frozen=True)
-class Forward(Part):
+class Forward(Rows):
     """What the policy was given for the loss, however it was padded.
 
-    input_ids, attention_mask, position_ids: [b, T]; None: not given. places: [b, C], where each token of the
-    completion stands in its row, 0 for padding; None: they are the last C of every row.
+    places: [b, C], where each token of the completion stands in its row, 0 for padding; None: they are the last of every row.
     """
 
     input_ids: Wide
@@ -166,26 +169,12 @@ class Forward(Part):
     position_ids: Wide | None = None
     places: Wide | None = None
 
-    def of_rows(self, index: Tensor) -> Forward:
-        """Return these rows, [n]."""
-        return Forward(**_rows(self, index))
-
-
-def _rows(value: Batch | Forward, index: Tensor) -> dict[str, Any]:
-    found = {field.name: getattr(value, field.name) for field in fields(value)}
-    # one row may stand for all, as that of position ids does; advantages that are not known have none
-    return {
-        name: tensor if tensor is None or len(tensor) < 2 else tensor[index]
-        for name, tensor in found.items()
-    }
-
 
 @dataclass
 class Generation(Part):
-    """A batch of rollouts, from its rows to what is trained on.
+    """A batch of rollouts, from its rows, one a rollout, to what is trained on.
 
-    rows: of the data set, one for each rollout, in the order of the batch. processes: of several, whose each rollout is. messages: each rollout's completion as
-    messages, where the prompts are messages. rewards: [B, K], as they were used, NaN for none. weights: as in Call.
+    messages: completions as messages. rewards: [B, K], as they were used, NaN for none. processes: whose each rollout is.
     """
 
     rows: list[_Row] = field(default_factory=list)
@@ -202,10 +191,8 @@ class Generation(Part):
 class MicroBatch(Part):
     """One forward and backward pass.
 
-    generation: which of Record.generations it is of. given: what the loss was computed from. logprobs: the policy's,
-    [b, C], and entropies where the loss reads them; the gradients are those of `loss`, what backward was called on,
-    with respect to each. others: the norm of its gradient with respect to log-probabilities of other sequences.
-    process: which of several made it; its gradients are its share of the gradient that they make together.
+    given: what the loss was computed from. Gradients are those of what backward was called on; of several processes, a
+    process' share. others: the norm of its gradient with respect to log-probabilities of other sequences.
     """
 
     generation: Index
@@ -223,10 +210,7 @@ class MicroBatch(Part):
 
 @dataclass(frozen=True)
 class ParameterGroup(Part):
-    """A group of the optimizer: names of its parameters, its own learning rate and weight decay, SGD's momentum.
-
-    options: further ones that are asked for, by the names of the optimizer's class.
-    """
+    """A group of the optimizer; options: further ones that are asked for, by the names of the optimizer's class."""
 
     names: tuple[Text, ...]
     learning_rate: Number
@@ -239,12 +223,9 @@ class ParameterGroup(Part):
 class Update(Part):
     """One optimizer step.
 
-    gradients: what the backward passes left, before the clip; clipped: what the optimizer read. before, after: which
-    of Record.weights. optimizer: the name of its class. state, state_after: tensors by parameter and name. None: not
-    known.
-    touched: whether weights changed between the last backward pass and the step. norms: of the whole gradient before
-    and after the clip, where only a part of it is kept, and the first one as the gradient's own precision sums it up,
-    where that is known.
+    gradients, clipped: what backward left, and what the optimizer read. before, after: which of Record.weights. touched:
+    whether weights changed between the last backward pass and the step. norms: of the whole gradient before and after the
+    clip, where only a part is kept, and the first as the gradient's own precision sums it up.
     """
 
     micro_batches: list[MicroBatch] = field(default_factory=list)
@@ -262,11 +243,10 @@ class Update(Part):
 
 @dataclass(frozen=True)
 class Process(Part):
-    """What one of several processes held, as digests: words that are the same where the numbers are.
+    """What one of several processes held, as digests that are the same where the numbers are.
 
-    settings: what it was asked for, None where that is what the record says. weights: by parameter, before the first
-    update and after each. gradients, states: by parameter, of each update, after its last backward pass and after its
-    step. random: the state of what it draws tokens with, at the beginning of each generation.
+    settings: None where they are the record's. weights: before the first update and after each. gradients, states: of each
+    update. random: the state of what draws tokens, by generation.
     """
 
     settings: Settings | None = None
@@ -278,19 +258,13 @@ class Process(Part):
 
 @dataclass
 class Record(Part):
-    """A few steps of somebody's trainer.
+    """A few steps of somebody's trainer; of a large model only a part is looked at.
 
-    Of a large model only a part is looked at. elements: by parameter, which of its numbers, flat, its gradients and
-    its optimizer's state have; empty: all. rows: how many rows of a batch go through the reference; 0: all.
-
-    trainer: its name and version. tokenizer: of transformers, None where there is none. tools: schemas of the tools.
-    build: returns a fresh module of the architecture, with any weights. scalings: by module and adapter, what B A is
-    multiplied by. weights: each distinct state of the policy's parameters, by name, in the order of time. trainable:
-    names. decayed: names of the parameters that the settings' weight decay is for; None: each group says its own.
-    unseen: by segment, why it cannot be looked at, though the record has what it reads.
-    reference: all weights of the reference model by plain names, None without one. saved: what the trainer
-    saves at the end, by plain names. notes: what the recorder changed or could not see. processes: those that trained
-    together, empty where it was one. own: see Own; in no file.
+    elements: by parameter, which of its numbers, flat; empty: all. rows: how many of a batch go through the reference; 0:
+    all. build: returns a fresh module of the architecture. scalings: by module and adapter, what B A is multiplied by.
+    weights: each distinct state of the policy, in the order of time. decayed: parameters that weight decay is for; None: each
+    group says its own. unseen: by segment, why it cannot be looked at. reference, saved: by plain names. notes: what the
+    recorder changed or could not see. processes: empty where it was one. own: in no file.
     """
 
     elsewhere: ClassVar = ("tokenizer", "build", "own")

@@ -1,12 +1,10 @@
 """A generation's rollouts, put together from the sampler's calls: what it read and what it wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.finding import NotSeen, need, seen
 from rlvr_debug.replay.record import Batch, Call, Generation, Record
 from rlvr_debug.replay.settings import Settings
 
@@ -21,11 +19,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One row's sequence as it was sampled. wrote: which of `ids` the sampler wrote; prompt: the first turn's.
-
-    ids: all that was read and written in the last turn. A turn may be read in other tokens than it was written in, where
-    its sampler renders messages again: such tokens nobody wrote.
-    """
+    """One row's sequence as it was sampled. wrote: which of `ids` the sampler wrote; what it rendered again nobody wrote."""
 
     prompt: list[int]
     ids: list[int]
@@ -43,22 +37,16 @@ class Rollout:
 
 
 def rollouts(generation: Generation, settings: Settings) -> list[Rollout]:
-    """Return the generation's rollouts in the order of its rows.
-
-    A later call continues the rows that it names, or else those whose sequences its prompts begin with. All turns
-    together may have one limit, which cuts what is trained on. Raise NotSeen where no call was seen or a call
-    continues nothing.
-    """
+    """Return the generation's rollouts in the order of its rows, cut at their limit. Raise NotSeen where that cannot be told."""
     found = _turns(generation.calls)[0]
-    if generation.batch is not None and len(generation.batch.prompt_ids) != len(found):
-        raise NotSeen("the sampler was called for another number of rollouts than are trained on")
+    batch = generation.batch
+    same = batch is None or len(batch.prompt_ids) == len(found)
+    need(same, "the number of sampled rollouts differs from the number trained on")
     return [_rollout(turns, settings.cut_at) for turns in found]
 
 
 def _turns(calls: Sequence[Call]) -> tuple[list[list[Turn]], list[list[int]]]:
-    """Return the turns of each rollout, and of each call which rollouts its prompts are of."""
-    if not calls:
-        raise NotSeen("the sampler's calls were not seen")
+    need(calls, "the sampler's calls were not recorded")
     first, *later = calls
     rows = [first.rows or [*range(len(first.prompts))]]
     turns = zip(rows[0], first.prompts, first.outputs, strict=True)
@@ -81,8 +69,7 @@ def _continued(call: Call, found: list[list[Turn]]) -> list[int]:
     rows = []
     for prompt in call.prompts:
         fitting = [row for row, read in free.items() if prompt[: len(read)] == read]
-        if not fitting:
-            raise NotSeen("a call of the sampler continues no earlier one")
+        need(fitting, "a call of the sampler does not continue an earlier one")
         rows.append(max(fitting, key=lambda each: (len(free[each]), -each)))
         del free[rows[-1]]
     return rows
@@ -101,10 +88,7 @@ def _rollout(turns: list[Turn], limit: int | None) -> Rollout:
 
 
 def carried(rollout: Rollout, completion: list[int]) -> Rollout:
-    """Return the rollout in the tokens of another completion, where all of its replies stand in that one.
-
-    Where they do not, it is returned as it is.
-    """
+    """Return the rollout in the tokens of another completion; as it is where not all of its replies stand in that one."""
     wrote: list[bool] = []
     for turn in rollout.turns:
         size, place = len(turn.output), len(wrote)
@@ -123,20 +107,14 @@ def trained(batch: Batch) -> list[tuple[list[int], list[int], list[bool]]]:
     return [
         (prompt[real.bool()].tolist(), completion.tolist(), counted.bool().tolist())
         for prompt, real, completion, counted in zip(
-            batch.prompt_ids,
-            batch.prompt_mask,
-            batch.completion_ids,
-            batch.loss_mask,
+            *(batch.prompt_ids, batch.prompt_mask, batch.completion_ids, batch.loss_mask),
             strict=True,
         )
     ]
 
 
 def trained_ids(batch: Batch, sampled: Sequence[Rollout], pad: int) -> list[list[int]]:
-    """Return each row's trained sequence, up to the end of what was sampled for it.
-
-    What is behind that is padding, or a tool's turn that nobody read; what the loss counts there belongs to it.
-    """
+    """Return each row's trained sequence, without the padding, or turn of a tool that nobody read, behind what was sampled."""
     found = []
     for rollout, (prompt, completion, counted) in zip(sampled, trained(batch), strict=True):
         own = rollout.completion
@@ -152,9 +130,9 @@ def trained_ids(batch: Batch, sampled: Sequence[Rollout], pad: int) -> list[list
 
 def batch_of(generation: Generation) -> Batch:
     """Return what is trained on. Raise NotSeen where its tokens were not recorded."""
-    if generation.batch is None or not generation.batch.completion_ids.numel():
-        raise NotSeen("the batch that is trained on was not seen")
-    return generation.batch
+    batch = seen(generation.batch, "the batch that is trained on was not seen")
+    need(batch.completion_ids.numel(), "the batch that is trained on was not seen")
+    return batch
 
 
 def alike_groups(generation: Generation, settings: Settings) -> list[bool]:
@@ -171,10 +149,7 @@ def alike_groups(generation: Generation, settings: Settings) -> list[bool]:
 
 
 def origins(record: Record) -> list[int]:
-    """Return of which generation each generation's batch is.
-
-    That is its own, unless all of its rows are, token by token, those of an earlier one and not of its own.
-    """
+    """Return of which generation each generation's batch is: its own, unless all of its rows are an earlier one's and not its own."""
     found = []
     for number, generation in enumerate(record.generations):
         before = range(number - 1, -1, -1)
@@ -184,7 +159,6 @@ def origins(record: Record) -> list[int]:
 
 
 def _sampled_in(record: Record, generation: Generation, number: int) -> bool:
-    """Return whether a generation's batch is what was sampled in this one."""
     try:
         batch = batch_of(generation)
         sampled = rollouts(replace(record.generations[number], batch=batch), record.settings)
@@ -194,10 +168,7 @@ def _sampled_in(record: Record, generation: Generation, number: int) -> bool:
 
 
 def in_time(record: Record) -> Record:
-    """Return the record with each batch at the generation that it was sampled in.
-
-    It ends before the first generation whose batch was never given out.
-    """
+    """Return the record with each batch at the generation that it was sampled in, up to the first that was never given out."""
     found = origins(record)
     if found == [*range(len(found))]:
         return record

@@ -1,7 +1,5 @@
 """What a trainer was asked to do, in the words of this project, whoever trained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any
@@ -40,11 +38,10 @@ class Part(Block):
 
 @dataclass(frozen=True)
 class Sampling(Part):
-    """How tokens are drawn. top_k 0, top_p 1 and min_p 0 cut nothing; repetition_penalty 1 changes nothing.
+    """How tokens are drawn. top_k 0, top_p 1, min_p 0 and repetition_penalty 1 change nothing.
 
-    drawn: not greedy. max_new_tokens: of a reply; 0 where it is not known. min_new_tokens: before which none may end.
-    ends: tokens that end a reply; empty where they are not known. others: what else changes which tokens are drawn, in
-    words; it has no reference.
+    drawn: not greedy. max_new_tokens: of a reply, 0 where not known. min_new_tokens: before which none may end. ends: tokens
+    that end a reply. others: what else changes which tokens are drawn, in words; it has no reference.
     """
 
     temperature: Positive = 1.0
@@ -147,6 +144,8 @@ class Settings(Part):
     """the highest of the schedule"""
     schedule: Text = "linear"
     """constant, constant_with_warmup, linear or cosine; of any other, each group's own rate is taken"""
+    schedule_pace: Whole = 1
+    """steps that the schedule makes in an update"""
     warmup_steps: Index = 0
     """optimizer steps in which the rate rises"""
     total_steps: Index = 1

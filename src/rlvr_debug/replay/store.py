@@ -8,8 +8,6 @@
 Nothing of it is unpickled, and none of its code is run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -29,12 +27,7 @@ from rlvr_debug.blocks import checked
 from rlvr_debug.errors import InputError, reason, typed
 from rlvr_debug.files import read_json
 from rlvr_debug.replay.answer import answer_of
-from rlvr_debug.replay.architecture import (
-    read_model,
-    read_tokenizer,
-    write_model,
-    write_tokenizer,
-)
+from rlvr_debug.replay.architecture import read_model, read_tokenizer, write_model
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.consistent import check_needed, check_record
 from rlvr_debug.replay.declared import Own, declared
@@ -48,27 +41,37 @@ def check_folder(folder: Path) -> dict[str, Any]:
     """Return what the check says of a record (answer.py). Raise InputError for a folder that is none."""
     started = time.perf_counter()
     record = replace(read_record(folder), own=Own(declared=declared()))
+    return answered(record, time.perf_counter() - started, "read")
+
+
+def answered(record: Record, ran: float, what: str = "steps") -> dict[str, Any]:
+    """Return what the check says of a record. ran: the seconds that its steps took, or what else was done to have it."""
+    started = time.perf_counter()
+    found = check(record)
     took = time.perf_counter() - started
-    checked = check(record)
-    seconds = {"read": took, "check": time.perf_counter() - started - took}
-    return answer_of(record, checked) | {"seconds": seconds}
+    return {**answer_of(record, found), "seconds": {what: ran, "check": took}}
 
 
 # --- writing
 
 
 def write_record(record: Record, folder: Path) -> None:
-    """Write a new folder with all of the record, or nothing. Raise InputError where it exists.
-
-    What JSON has no place for in the columns of rows is left out, and the notes say so.
-    """
+    """Write a new folder with all of the record, or nothing; what JSON has no place for is left out, and noted."""
     from safetensors.torch import save_file
     from transformers.utils import get_json_schema
 
-    tensors, notes = _Tensors(), list(record.notes)
+    notes, tensors, names = list(record.notes), dict[str, Tensor](), dict[str, str]()
+
+    def keep(place: str, tensor: Tensor) -> str:
+        """Keep a tensor by the path of its first place; what is the same elsewhere, to the bit, once."""
+        name = names.setdefault(digest(tensor), place)
+        tensors.setdefault(name, tensor.detach().cpu().contiguous())
+        return name
+
     with _new(folder) as part:
         notes.append(write_model(record.build, part / _MODEL))
-        write_tokenizer(record.tokenizer, part / _TOKENIZER)
+        if record.tokenizer is not None:
+            record.tokenizer.save_pretrained(part / _TOKENIZER)
         told = packed(
             replace(
                 record,
@@ -80,13 +83,13 @@ def write_record(record: Record, folder: Path) -> None:
                 notes=list(dict.fromkeys(filter(None, notes))),
             ),
             "",
-            tensors.keep,
+            keep,
         )
         told.pop("build")
         told["settings"]["template_options"] = plain(dict(record.settings.template_options))
         text = json.dumps({"version": VERSION, **told}, allow_nan=False)
         (part / _RECORD).write_text(text + "\n", encoding="utf-8")
-        save_file(tensors.kept, part / _TENSORS)
+        save_file(tensors, part / _TENSORS)
         shutil.copymode(part / _RECORD, part / _TENSORS)  # safetensors lets nobody else read it
 
 
@@ -94,7 +97,7 @@ def write_record(record: Record, folder: Path) -> None:
 def _new(folder: Path) -> Iterator[Path]:
     """Yield a folder beside it that gets its name in the end."""
     if folder.exists():
-        raise InputError(f"{folder}: exists, expected a new folder for the record")
+        raise InputError(f"{folder}: exists; give a new folder for the record")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     part.mkdir(parents=True)
     try:
@@ -104,21 +107,15 @@ def _new(folder: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-class _Tensors:
-    """Tensors by the path of their first place. What is the same elsewhere, to the bit, is kept once."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, Tensor] = {}
-        self._names: dict[tuple[Any, ...], str] = {}
-
-    def keep(self, place: str, tensor: Tensor) -> str:
-        flat = tensor.detach().cpu().contiguous()
-        numbers: Any = flat.reshape(-1).view(torch.uint8).numpy()
-        digest = hashlib.sha256(numbers).hexdigest()
-        key = (flat.dtype, tuple(flat.shape), digest)
-        if key not in self._names:
-            self._names[key], self.kept[place] = place, flat
-        return self._names[key]
+def digest(*tensors: Tensor) -> str:
+    """Return a word that is the same where the numbers are, to the bit."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        numbers: Any = flat.view(torch.uint8).numpy()
+        found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(numbers)
+    return found.hexdigest()[:16]
 
 
 def _plain(generation: Generation, notes: list[str]) -> Generation:
@@ -150,9 +147,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def packed(value: Any, place: str, keep: Callable[[str, Tensor], str]) -> Any:
-    """Return JSON of a record's data classes. place: path of the value; keep: takes a path and its tensor, and returns the tensor's name.
+    """Return JSON of a record's data classes. keep: takes the path of a tensor and the tensor, and returns its name.
 
-    JSON has neither NaN nor infinity: in lists of numbers, null is NaN, and "Infinity" and "-Infinity" are words.
+    JSON has neither NaN nor infinity: in lists of numbers null is NaN, and "Infinity" and "-Infinity" are words.
     """
     if isinstance(value, Tensor):
         return keep(place, value)
@@ -217,7 +214,7 @@ def _untied(record: Record, tied: Mapping[str, str]) -> Record:
 
     return replace(
         record,
-        weights=[once(weights) for weights in record.weights],
+        weights=[*map(once, record.weights)],
         trainable=tuple(name for name in record.trainable if name not in tied),
         reference=None if record.reference is None else once(record.reference),
     )
@@ -233,38 +230,26 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _told(path: Path) -> dict[str, Any]:
-    """Return what a record.json of this version says."""
     if not path.parent.is_dir():
         found = "is a file" if path.parent.exists() else "no such folder"
-        raise InputError(f"{path.parent}: {found}, expected one with {_RECORD}")
+        raise InputError(f"{path.parent}: {found}, expected a folder of a record, with {_RECORD}")
     told = read_json(path)
     if not isinstance(told, dict):
-        raise InputError(f"{path}: found {typed(told)}, expected an object with the key 'version'")
-    told = _whole_characters(told)
+        raise InputError(f"{path}: found {typed(told)}, expected a JSON object with key 'version'")
+    # half of a character, which nothing can print, is a question mark
+    told = json.loads(json.dumps(told, ensure_ascii=False).encode("utf-8", "replace"))
     version = told.get("version")
     if type(version) is not int or version not in (1, VERSION):
-        raise InputError(
-            f"{path}: version is {typed(version)}, expected 1 or {VERSION} (docs/record.md)"
-        )
+        expected = f"expected 1 or {VERSION} (docs/record.md)"
+        raise InputError(f"{path}: version is {typed(version)}, {expected}")
     return {name: value for name, value in told.items() if name != "version"}
-
-
-def _whole_characters(told: dict[str, Any]) -> dict[str, Any]:
-    """Return the same, with a question mark for each half of a character, which nothing can print."""
-    text = json.dumps(told, ensure_ascii=False)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        found: dict[str, Any] = json.loads(text.encode("utf-8", "replace"))
-        return found
-    return told
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     if not path.is_file():
-        raise InputError(f"{path}: no such file, expected the record's tensors")
+        raise InputError(f"{path}: no such file, expected the record's tensors in it")
     try:
         return dict(load_file(path))
     except Exception as error:  # whatever is wrong with the bytes
@@ -273,18 +258,16 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 def _completed(record: Record) -> Record:
     """Return the record with tokens that are left out without width."""
+
+    def completed(batch: Batch) -> Batch:
+        if batch.completion_ids.numel() or not batch.advantages.dim():
+            return batch
+        none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
+        return replace(batch, **dict.fromkeys(TOKENS, none))
+
     for generation in record.generations:
-        if generation.batch is not None:
-            generation.batch = _with_tokens(generation.batch)
+        generation.batch = generation.batch and completed(generation.batch)
+    for micro in (each for update in record.updates for each in update.micro_batches):
+        micro.given = completed(micro.given)
     record.elements = {name: places.long() for name, places in record.elements.items()}
-    for update in record.updates:
-        for micro in update.micro_batches:
-            micro.given = _with_tokens(micro.given)
     return record
-
-
-def _with_tokens(batch: Batch) -> Batch:
-    if batch.completion_ids.numel() or not batch.advantages.dim():
-        return batch
-    none = torch.zeros(len(batch.advantages), 0, dtype=torch.long)
-    return replace(batch, **dict.fromkeys(TOKENS, none))

@@ -1,12 +1,10 @@
 """Other implementations of a segment, by the causes that they belong to: `replay.yaml` in a cause's folder."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 from rlvr_debug.blocks import Entry, Keyed, checked
 from rlvr_debug.causes import REPLAY, file_of, hypothesis_names
@@ -15,16 +13,19 @@ from rlvr_debug.files import read_yaml
 
 
 @dataclass(frozen=True)
-class Variant:
-    """What another implementation of the segment does: `knobs` of the segment's reference, by name.
+class Variant(Entry):
+    """What another implementation of the segment does.
 
-    number: its place among the variants of its cause.
+    near: it is nearest to this cause, and not what the cause claims. cause, number: whose file lists it, and where.
     """
+
+    elsewhere: ClassVar = ("cause", "number")
 
     segment: str
     name: str
-    cause: str
     knobs: Mapping[str, Any]
+    near: bool = False
+    cause: str = ""
     number: int = 0
 
     @property
@@ -34,34 +35,27 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class _Listed(Entry):
-    """A variant in its cause's file, where the keys of its segment's knobs are not known yet."""
-
-    segment: str
-    name: str
-    knobs: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class _Replay(Entry):
-    """A replay.yaml: where the check of a trainer shows a cause, and what names it (docs/extend.md)."""
+    """A replay.yaml: where the check of a trainer shows a cause, and what names it (docs/extend.md).
+
+    segments: any deviation of these is what the cause claims. near: one that nothing known gives is only nearest to it.
+    """
 
     segments: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
     consequences: tuple[str, ...] = ()
-    variants: tuple[_Listed, ...] = ()
+    variants: tuple[Variant, ...] = ()
 
 
 @cache
 def _replays() -> Mapping[str, _Replay]:
-    """Return what the causes' files say, by slug."""
     paths = {slug: file_of(slug).with_name(REPLAY) for slug in hypothesis_names()}
     return {s: checked(_Replay, read_yaml(p), p) for s, p in paths.items() if p.is_file()}
 
 
 def variants_of(segment: str) -> tuple[Variant, ...]:
-    """Return the variants of this segment, in the order of their causes' slugs."""
     return tuple(
-        Variant(segment, listed.name, slug, listed.knobs, number)
+        replace(listed, cause=slug, number=number)
         for slug, replay in _replays().items()
         for number, listed in enumerate(replay.variants)
         if listed.segment == segment
@@ -69,14 +63,11 @@ def variants_of(segment: str) -> tuple[Variant, ...]:
 
 
 def causes_of(segment: str) -> tuple[str, ...]:
-    """Return the slugs of the causes that a deviation of this segment speaks for, the nearest first.
-
-    Those that list it come before those that only have a variant of it.
-    """
+    """Return the slugs of the causes that a deviation of this segment speaks for: those that list it first."""
     listed = sorted(
-        (replay.segments.index(segment), slug)
+        ((*replay.segments, *replay.near).index(segment), slug)
         for slug, replay in _replays().items()
-        if segment in replay.segments
+        if segment in (*replay.segments, *replay.near)
     )
     by_variant = [slug for slug in _replays() if segment in segments_for(slug)]
     return tuple(dict.fromkeys([*(slug for _, slug in listed), *by_variant]))
@@ -85,11 +76,22 @@ def causes_of(segment: str) -> tuple[str, ...]:
 def segments_for(slug: str) -> tuple[str, ...]:
     """Return the segments that a cause's mechanism shows in: those that it lists, and those of its variants."""
     replay = _replays().get(slug, _Replay())
-    return tuple(dict.fromkeys([*replay.segments, *(v.segment for v in replay.variants)]))
+    by_variant = (variant.segment for variant in replay.variants)
+    return tuple(dict.fromkeys([*replay.segments, *replay.near, *by_variant]))
+
+
+def claims(slug: str, segment: str) -> bool:
+    """Return whether the cause is the first that a deviation of the segment speaks for, and claims it, whatever it is."""
+    return causes_of(segment)[:1] == (slug,) and segment in _replays()[slug].segments
+
+
+def is_near(segment: str, name: str, slug: str) -> bool:
+    """Return whether what gives the deviation, one variant or two, is only near to what the cause claims."""
+    near = (v.name for v in variants_of(segment) if v.cause == slug and v.near)
+    return any(name == each or name.startswith(f"{each} and ") for each in near)
 
 
 def consequences_for(slug: str) -> tuple[str, ...]:
-    """Return the consequences that a cause's mechanism shows in."""
     return _replays().get(slug, _Replay()).consequences
 
 
@@ -101,7 +103,7 @@ def check_names(segments: Collection[str], consequences: Collection[str]) -> Non
         asked += [("consequence", name, consequences) for name in consequences_for(slug)]
         for kind, name, known in asked:
             if name not in known:
-                raise InputError(f"{path}: no {kind} '{name}': {hint(name, known)}")
+                raise InputError(f"{path}: unknown {kind} '{name}': {hint(name, known)}")
 
 
 def knobs_of(*sources: Callable[..., Any]) -> Keyed:
@@ -126,7 +128,6 @@ def check_knobs(segment: str, knobs: Keyed) -> None:
 
 
 def place_of(variant: Variant) -> str:
-    """Return the file and the line of a variant."""
     import yaml
 
     path = file_of(variant.cause).with_name(REPLAY)

@@ -3,8 +3,6 @@
 A sentence stands beside its condition, which asks of the numbers that the sentence is about.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +22,16 @@ Row = Mapping[Any, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer in sentences: one per cause, the strongest first, or the one that says there is none, and what must be said beside it."""
+    """The answer in sentences: one per cause, the strongest first, or the one that says there is none, and what must be said beside it.
+
+    fixes: what mends each cause, in the order of causes.
+    """
 
     case: str
     figures: str
     causes: tuple[str, ...]
     sentences: tuple[str, ...]
+    fixes: tuple[str, ...]
     sure: tuple[str, ...]
     note: str
 
@@ -63,14 +65,9 @@ def answer(
         f"healthy control, over {seed_counts(case, control)}.",
         causes=tuple(row["hypothesis"] for row in causes),
         sentences=tuple(map(_cause, causes)) or (_no_cause(verdicts, learns(case, minimum)),),
+        fixes=tuple(map(_fix, causes)),
         sure=tuple(_sure(row, arms[row["arm"]]) for row in causes) or (_counted(verdicts),),
-        note=" ".join(
-            [
-                *random,
-                *notes,
-                *([] if ours else _unswapped(check or {}, verdicts)),
-            ]
-        ),
+        note=" ".join([*random, *notes, *([] if ours else _unswapped(check or {}, verdicts))]),
     )
 
 
@@ -80,16 +77,18 @@ def _cause(verdict: Row) -> str:
     if verdict["status"] == "validated":
         return hypothesis.answer
     if hypothesis.part:
-        text = (
-            "Something in {part} that no hypothesis names costs {effect:.2f} [{ci_low:.2f}, {ci_high:.2f}] of "
-            "held-out reward."
-        )
-        return text.format_map({**verdict, "part": hypothesis.part})
-    text = (
-        "What {arm} changes is where it goes wrong, as it costs {effect:.2f} of held-out reward; why, the check "
-        "does not say."
+        cost = "{effect:.2f} [{ci_low:.2f}, {ci_high:.2f}] of held-out reward".format_map(verdict)
+        return f"Something in {hypothesis.part} that no hypothesis names costs {cost}."
+    return (
+        f"What {verdict['arm']} changes is where it goes wrong, as it costs {verdict['effect']:.2f} of held-out reward; "
+        "why, the check does not say."
     )
-    return text.format_map(verdict)
+
+
+def _fix(verdict: Row) -> str:
+    """What mends a validated cause, or is worth a try for one that is located and not explained."""
+    begin = "Fix" if verdict["status"] == "validated" else "Try"
+    return f"{begin}: {load_hypothesis(verdict['hypothesis']).next_steps}"
 
 
 def _no_cause(verdicts: Sequence[Row], learning: bool | None) -> str:

@@ -1,24 +1,18 @@
 """Charts of a study. looks.yaml has their colours, dashes and legends."""
 
-from __future__ import annotations
-
 import itertools
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import altair as alt
-import jinja2
 import pandas as pd
 import vl_convert
 
-from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_yaml, write_text
-from rlvr_debug.metrics.settings import SMOOTHED
-from rlvr_debug.processes import output_of
+from rlvr_debug.grpo.settings import SMOOTHED
 
 Tables = Mapping[str, pd.DataFrame]
 _LOOKS: dict[str, Any] = read_yaml(Path(__file__).with_name("looks.yaml"))
@@ -75,29 +69,15 @@ def _drawn(panels: Any) -> alt.TopLevelMixin:
 
 
 def _band(curves: pd.DataFrame, metric: str, *by: str) -> pd.DataFrame:
-    """`metric` by step of each line: the lowest, the mean and the highest of its seeds. Rewards are smoothed."""
+    """`metric` by step of each line: the lowest, the mean and the highest of its seeds. A reward is the mean of the last ones."""
     if metric == "reward":
-        curves = curves.assign(reward=_smoothed(curves, "arm", "seed"))
-    groups = _thinned(curves).groupby([*by, "step"], as_index=False)[metric]
-    return groups.agg(["min", "mean", "max"])
-
-
-def _by_arm(panel: Any, arms: Sequence[str]) -> alt.TopLevelMixin:
-    """Repeat this panel for each arm, in this order."""
-    facet = alt.Facet("arm:N", title=None, sort=arms)
-    return _drawn(panel.properties(**_LOOKS["panel"]).facet(facet=facet, columns=_COLUMNS))
-
-
-def _thinned(curves: pd.DataFrame) -> pd.DataFrame:
-    """At most so many of the steps, evenly, with the last."""
+        runs = curves.groupby(["arm", "seed"])["reward"]
+        smoothed = runs.transform(lambda r: r.rolling(SMOOTHED, min_periods=1).mean())
+        curves = curves.assign(reward=smoothed)
     steps = sorted(set(curves["step"]), reverse=True)
-    return curves[curves["step"].isin(steps[:: -(-len(steps) // _SHOWN) or 1])]
-
-
-def _smoothed(curves: pd.DataFrame, *by: str) -> pd.Series:
-    """Return rewards, each the mean of the last steps of its line. by: the columns that tell lines apart."""
-    lines = curves.groupby(list(by))["reward"]
-    return lines.transform(lambda values: values.rolling(SMOOTHED, min_periods=1).mean())
+    # evenly, with the last
+    shown = curves[curves["step"].isin(steps[:: -(-len(steps) // _SHOWN) or 1])]
+    return shown.groupby([*by, "step"], as_index=False)[metric].agg(["min", "mean", "max"])
 
 
 @dataclass(frozen=True)
@@ -134,30 +114,8 @@ def learning_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:
         ),
         base.mark_line(strokeWidth=2).encode(y="mean:Q"),
     )
-    return _by_arm(layers, list(tables["arms"]["arm"]))
-
-
-def revisions_chart(curves: Mapping[str, pd.DataFrame]) -> alt.TopLevelMixin:
-    """Draw the mean training reward over seeds by step, smoothed; a panel per arm, the older revision, the first, dashed."""
-    means = pd.concat(
-        each.groupby(["arm", "step"], as_index=False)["reward"].mean().assign(revision=name)
-        for name, each in curves.items()
-    )
-    data = means.assign(reward=_smoothed(means, "arm", "revision"))
-    order = list(dict.fromkeys(arm for each in reversed([*curves.values()]) for arm in each["arm"]))
-    names = list(curves)
-    looks = _LOOKS["revisions"]
-    dashes = alt.Scale(domain=names, range=looks["dashes"])
-    colours = alt.Scale(domain=names, range=looks["colours"])
-    legend = alt.Legend(**looks["legend"])
-    lines = alt.Chart(data).mark_line(strokeWidth=2)
-    panel = lines.encode(
-        x=alt.X("step:Q", title="step"),
-        y=alt.Y("reward:Q", title="training reward", scale=alt.Scale(zero=False)),
-        strokeDash=alt.StrokeDash("revision:N", scale=dashes, title=None, legend=legend),
-        color=alt.Color("revision:N", scale=colours, title=None, legend=legend),
-    )
-    return _by_arm(panel, order)
+    arm = alt.Facet("arm:N", title=None, sort=list(tables["arms"]["arm"]))
+    return _drawn(layers.properties(**_LOOKS["panel"]).facet(facet=arm, columns=_COLUMNS))
 
 
 def effects_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:
@@ -215,22 +173,3 @@ def vega_script() -> str:
 
 def write_svg(chart: alt.TopLevelMixin, path: Path) -> None:
     write_text(path, vl_convert.vegalite_to_svg(chart.to_json()))
-
-
-_PAGE = Path(__file__).with_name("templates") / "plots.html.j2"
-
-
-def write_viewer(path: Path) -> None:
-    """Write a template for `dvc plots --html-template`, with Vega's own scripts, which vl-convert has."""
-    page = jinja2.Template(_PAGE.read_text(encoding="utf-8"), keep_trailing_newline=True)
-    write_text(path, page.render(script=vega_script()))
-
-
-def draw_plots(rev: str | None) -> Path:
-    """Let DVC draw the plots of the working tree, beside those of a revision, and return the page."""
-    template, out = Path(".dvc", "tmp", "viewer.html"), Path("results", "plots")
-    write_viewer(ROOT / template)
-    which = ["diff", rev] if rev else ["show"]
-    words = ["plots", *which, "--html-template", str(template), "--out", str(out)]
-    output_of([sys.executable, "-m", "dvc", *words], "dvc plots", ROOT)
-    return ROOT / out / "index.html"

@@ -3,12 +3,10 @@
 It needs nothing beside itself, and has no script. All that a log or a model says is text.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -21,7 +19,6 @@ from rlvr_debug.diagnosis.compare import Comparison, Parting
 from rlvr_debug.diagnosis.evidence import Curve, Mark, Said, curve, evidence
 from rlvr_debug.diagnosis.rank import Diagnosis
 from rlvr_debug.diagnosis.report import chance, in_order, log_text, reward_text, verdict_text
-from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.report.offline import policy, source, templates
 
@@ -34,22 +31,11 @@ class Shown:
     """A finding with its charts and rollouts."""
 
     finding: Finding
-    charts: tuple[Drawn, ...]
+    charts: "tuple[Drawn, ...]"
     rollouts: tuple[Said, ...]
 
 
-def write_diagnosis(found: Diagnosis, path: Path) -> None:
-    """Write the page of a diagnosis."""
-    write_text(path, diagnosis_html(found))
-
-
-def write_comparison(found: Comparison, path: Path) -> None:
-    """Write the page of two logs."""
-    write_text(path, comparison_html(found))
-
-
 def diagnosis_html(found: Diagnosis) -> str:
-    """Return the page of a diagnosis."""
     reward = [drawn([curve(found.log, "reward", "end")])] if found.log.series("reward").size else []
     return _render(
         "diagnosis.html.j2",
@@ -71,43 +57,38 @@ def diagnosis_html(found: Diagnosis) -> str:
 
 
 def comparison_html(found: Comparison) -> str:
-    """Return the page of two logs."""
     return _render(
         "comparison.html.j2",
         found=found,
-        logs=[(name, log_text(each.log), reward_text(each)) for name, each in _both(found)],
+        logs=[
+            (name, log_text(each.log), reward_text(each))
+            for name, each in zip("AB", found.sides, strict=True)
+        ],
         alone=[
             (name, [_shown(each, of.log) for each in findings])
-            for (name, of), findings in zip(
-                _both(found), (found.found_one, found.found_other), strict=True
-            )
+            for name, of, findings in zip("AB", found.sides, found.alone, strict=True)
         ],
         partings=list(_partings(found)),
         later=[each.quantity for each in found.partings[_MOST_PARTINGS:]],
-        only=[("A", found.only_one), ("B", found.only_other)],
+        only=list(zip("AB", found.only, strict=True)),
     )
 
 
-def _both(found: Comparison) -> tuple[tuple[str, Diagnosis], tuple[str, Diagnosis]]:
-    return ("A", found.one), ("B", found.other)
-
-
-def _partings(found: Comparison) -> Iterator[tuple[Parting, Drawn]]:
+def _partings(found: Comparison) -> "Iterator[tuple[Parting, Drawn]]":
     """Yield each quantity that parts the two, with both curves and the rows from there on marked."""
     for each in found.partings[:_MOST_PARTINGS]:
-        curves = [curve(log, each.quantity) for log in (found.one.log, found.other.log)]
+        curves = [curve(side.log, each.quantity) for side in found.sides]
         last = min(float(one.steps[-1]) for one in curves)
         said = f"apart from step {each.step:g}; last third: A {each.one:.4g}, B {each.other:.4g}"
-        yield each, drawn(curves, Mark(each.step, max(each.step, last), float("nan"), said))
+        yield each, drawn(curves, Mark(((each.step, max(each.step, last)),), float("nan"), said))
 
 
 def _shown(finding: Finding, log: Log) -> Shown:
-    found = evidence(finding, log)
-    return Shown(finding, tuple(drawn([each]) for each in found.curves), found.rollouts)
+    curves, rollouts = evidence(finding, log)
+    return Shown(finding, tuple(drawn([each]) for each in curves), rollouts)
 
 
 def _cut(text: str) -> str:
-    """Return a text that is too long to be read without its middle."""
     half = _LONGEST // 2
     if len(text) <= _LONGEST:
         return text
@@ -154,12 +135,9 @@ class _Scale:
     end: float
     floor: float | None = None
 
-    def at(self, values: Array) -> Array:
+    def at(self, values: Any) -> Any:
         shown = values if self.floor is None else np.log10(np.maximum(values, self.floor))
         return self.start + (shown - self.low) / (self.high - self.low) * (self.end - self.start)
-
-    def place(self, value: float) -> float:
-        return float(self.at(np.array([value]))[0])
 
 
 def drawn(curves: Sequence[Curve], mark: Mark | None = None) -> Drawn:
@@ -173,8 +151,8 @@ def drawn(curves: Sequence[Curve], mark: Mark | None = None) -> Drawn:
         curves[0].name,
         tuple(_path(x.at(each.steps), y.at(each.values)) for each in curves),
         _band(mark, x) if mark else None,
-        y.place(mark.value) if mark and math.isfinite(mark.value) else None,
-        tuple((x.place(step), f"{step:g}") for step in sorted({steps.min(), steps.max()})),
+        float(y.at(mark.value)) if mark and math.isfinite(mark.value) else None,
+        tuple((float(x.at(step)), f"{step:g}") for step in sorted({steps.min(), steps.max()})),
         tuple(_ticks(y)),
         f"{mark.says if mark else ''}{scale}".strip(),
     )
@@ -195,12 +173,13 @@ def _vertical(values: Array) -> _Scale:
     if not wide:
         return _linear(values, HEIGHT - _BOTTOM, _TOP)
     floor = float(above.min())
-    found = _linear(np.log10(np.maximum(values, floor)), HEIGHT - _BOTTOM, _TOP)
-    return _Scale(found.low, found.high, found.start, found.end, floor)
+    return replace(
+        _linear(np.log10(np.maximum(values, floor)), HEIGHT - _BOTTOM, _TOP), floor=floor
+    )
 
 
 def _band(mark: Mark, x: _Scale) -> tuple[float, float]:
-    first, last = x.place(mark.first), x.place(mark.last)
+    first, last = (float(x.at(step)) for step in mark.spans[-1])
     width = max(_LEAST_BAND, last - first)
     return (first + last - width) / 2, width
 
@@ -231,8 +210,8 @@ def _ticks(y: _Scale) -> Iterator[tuple[float, str]]:
         size *= next(m for m in (5, 2, 1) if (y.high - y.low) / (size * m) >= 2)
         first, last = math.ceil(y.low / size), math.floor(y.high / size)
         for number in range(first, last + 1):
-            yield y.place(number * size), f"{number * size:.4g}"
+            yield float(y.at(number * size)), f"{number * size:.4g}"
         return
     first, last = math.ceil(y.low), math.floor(y.high)
     for power in range(first, last + 1, max(1, (last - first) // _TICKS + 1)):
-        yield y.place(10.0**power), f"1e{power}" if abs(power) > 3 else f"{10.0**power:g}"
+        yield float(y.at(10.0**power)), f"1e{power}" if abs(power) > 3 else f"{10.0**power:g}"

@@ -1,7 +1,5 @@
 """What a page needs that needs nothing beside itself: its templates, its styles, and the policy that it keeps to."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
@@ -14,13 +12,10 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from rlvr_debug.files import write_text
-
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def source(name: str) -> str:
-    """Return a file of the templates' folder as it stands."""
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
@@ -73,13 +68,7 @@ class Shown:
         return sum(deviates for _, deviates in self.tokens)
 
 
-def write_page(answer: Mapping[str, Any], path: Path) -> None:
-    """Write the page of a check's answer."""
-    write_text(path, check_html(answer))
-
-
 def check_html(answer: Mapping[str, Any]) -> str:
-    """Return the page of a check's answer."""
     page = templates().get_template("check.html.j2")
     return page.render(
         answer=answer,

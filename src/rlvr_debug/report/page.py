@@ -4,12 +4,10 @@ It needs nothing beside itself: scripts, styles, charts and data are inside, and
 to load or to run anything else. All that a model, a row or a name says is text.
 """
 
-from __future__ import annotations
-
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from rlvr_debug.causes import in_order, load_hypothesis, phase_of
-from rlvr_debug.causes.base import Hypothesis
 from rlvr_debug.files import read_json, read_table, read_text
 from rlvr_debug.replay.variants import consequences_for, segments_for
 from rlvr_debug.report.answer import (
-    Course,
     answer,
     courses,
     fix,
@@ -46,26 +42,8 @@ _ORDER = (
     *("validated", "located_not_explained", "partially_validated", "inconclusive", "pending"),
     *("explained_costs_nothing", "invalidated", "not_applicable"),
 )
-_FIRST, _PAGE, _SMALL = (440, 250), (560, 230), (400, 170)  # of charts, in pixels
-
-
-@dataclass(frozen=True)
-class Page:
-    """One hypothesis with what the report shows of it: its verdict, rows of the tables, parts of the check, charts, files and notes."""
-
-    hypothesis: Hypothesis
-    verdict: Mapping[Any, Any]
-    phase: int
-    place: int
-    arms: Sequence[Mapping[Any, Any]]
-    runs: Sequence[Mapping[Any, Any]]
-    segments: Sequence[Mapping[str, Any]]
-    consequences: Sequence[Mapping[str, Any]]
-    observations: Sequence[str]
-    charts: Sequence[str]
-    courses: Mapping[str, Course]
-    files: Sequence[RunFiles]
-    notes: str
+# of charts, in pixels; the first is on the first screen, below the answer
+_FIRST, _PAGE, _SMALL = (440, 170), (560, 230), (400, 170)
 
 
 def report_html(results: Path, settings: Mapping[str, Any]) -> str:
@@ -74,14 +52,13 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
     for name in ("arms", "runs"):
         tables[name]["changes"] = tables[name]["changes"].fillna("")
     check = read_json(results / "check.json")
-    rollouts = asdict(shown_rollouts(results, tables))
+    rollouts = shown_rollouts(results, tables)
     arms = tables["arms"]
     mended = fix(arms)
+    lines = _lines(mended)
     by_name = {arm["arm"]: arm for arm in arms.to_dict("records")}
     charts = {
-        "answer": curves_chart(
-            tables["curves"], _lines(arms, mended), "reward", "training reward", _FIRST
-        ),
+        "answer": curves_chart(tables["curves"], lines, "reward", "training reward", _FIRST),
     }
     whole = study_charts()
     charts |= {each.name: each.draw(tables, settings["minimum_effect"]) for each in whole}
@@ -122,7 +99,7 @@ def report_html(results: Path, settings: Mapping[str, Any]) -> str:
             budgets=tables["runs"].groupby("arm")[list(_BUDGET)].mean().to_dict("index"),
             check=check,
             settings=settings,
-            seeds=seed_counts(*(by_name[arm] for arm in _lines(arms, mended))),
+            seeds=seed_counts(*(by_name[arm] for arm in lines)),
             percent=round(100 * (1 - settings["alpha"])),
         )
     )
@@ -138,7 +115,7 @@ def _ordered(verdicts: pd.DataFrame) -> pd.DataFrame:
     return ordered.loc[sorted(ordered.index, key=lambda row: in_answer(ordered.loc[row].to_dict()))]
 
 
-def _lines(arms: pd.DataFrame, mended: str) -> dict[str, str]:
+def _lines(mended: str) -> dict[str, str]:
     """What the first chart calls the case, the fix and the control, of which two may be one."""
     control = "healthy control: everything mended"
     if mended == "control":
@@ -171,36 +148,31 @@ def _page(
     check: Mapping[str, Any],
     charts: Sequence[str],
     results: Path,
-) -> Page:
-    slug, evidence = verdict["hypothesis"], str(verdict["evidence"])
-    arms, runs = tables["arms"], tables["runs"]
-    hypothesis = load_hypothesis(slug)
+) -> dict[str, Any]:
+    """Return one hypothesis with what its page shows: its verdict, rows of the tables, parts of the check, charts, files and notes."""
+    slug, arms, runs = verdict["hypothesis"], tables["arms"], tables["runs"]
+    # what the owner of the study wrote, in a file that no job writes
+    notes = results.parent / NOTES / f"{slug}.md"
     shown = runs[(runs["hypothesis"] == slug) | runs["arm"].isin(("case", "control"))]
     gone = courses(tables)
     rows = shown.to_dict("records")
-    return Page(
-        hypothesis=hypothesis,
-        verdict=verdict,
-        phase=phase_of(slug, slugs),
-        place=in_order(slugs).index(slug) + 1,
-        arms=arms[arms["hypothesis"] == slug].to_dict("records"),
-        runs=rows,
-        segments=[each for each in check["segments"] if each["segment"] in segments_for(slug)],
-        consequences=[
+    return {
+        "hypothesis": load_hypothesis(slug),
+        "verdict": verdict,
+        "phase": phase_of(slug, slugs),
+        "place": in_order(slugs).index(slug) + 1,
+        "arms": arms[arms["hypothesis"] == slug].to_dict("records"),
+        "runs": rows,
+        "segments": [each for each in check["segments"] if each["segment"] in segments_for(slug)],
+        "consequences": [
             each for each in check["consequences"] if each["name"] in consequences_for(slug)
         ],
-        observations=observations(evidence),
-        charts=charts,
-        courses={arm: gone[arm] for arm in shown["arm"].unique()},
-        files=run_files(results, rows),
-        notes=_notes(results, slug),
-    )
-
-
-def _notes(results: Path, slug: str) -> str:
-    """What the owner of the study wrote of this hypothesis, in a file that no job writes."""
-    file = results.parent / NOTES / f"{slug}.md"
-    return read_text(file, "notes").strip() if file.is_file() else ""
+        "observations": observations(str(verdict["evidence"])),
+        "charts": charts,
+        "courses": {arm: gone[arm] for arm in shown["arm"].unique()},
+        "files": _run_files(results, rows),
+        "notes": read_text(notes, "notes").strip() if notes.is_file() else "",
+    }
 
 
 # --- what stands inside the page
@@ -223,14 +195,10 @@ def _environment() -> jinja2.Environment:
     environment.filters["number"] = lambda x: "" if math.isnan(x) else f"{x:.3g}"
     environment.filters["text"] = lambda x: in_words(x) if isinstance(x, str) else ""
     environment.filters["seeds"] = _seeds
-    environment.filters["from_report"] = _from_report
+    # the address of a file of the study, from results/report.html
+    environment.filters["from_report"] = lambda path: os.path.relpath(path, "results")
     environment.filters["p"] = lambda x: "" if math.isnan(x) else f"{x:.2g}"
     return environment
-
-
-def _from_report(path: str) -> str:
-    """The address of a file of the study, from results/report.html."""
-    return path.removeprefix("results/") if path.startswith("results/") else f"../{path}"
 
 
 def _seeds(further: float) -> str:
@@ -240,51 +208,29 @@ def _seeds(further: float) -> str:
     return f"{further:.0f}" if math.isfinite(further) else "none up to 100"
 
 
-# --- where a run's files are
-
-
 # what a finished run leaves beside its metrics and rollouts, and what an interrupted one goes on from
 _CHECKPOINTS = ("model.safetensors", "adapter", "checkpoint")
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """A run in a tracker: its folder, from the study's folder, and the command that shows or uploads it."""
-
-    tracker: str
-    folder: str
-    command: str
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """Of one run, paths from the study's folder. checkpoints, trackers: those that are there."""
-
-    arm: str
-    seed: int
-    folder: str
-    log: str
-    checkpoints: Sequence[str]
-    trackers: Sequence[Tracked]
-
-
-def run_files(results: Path, runs: Sequence[Mapping[Any, Any]]) -> list[RunFiles]:
-    """Return the files of these runs, rows of runs.csv, as they lie beside the tables."""
-    files = []
+def _run_files(results: Path, runs: Sequence[Mapping[Any, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the files of each of these runs, rows of runs.csv, by their paths from the study's folder."""
     for run in runs:
         name = f"{run['environment']}/{run['trained_as']}/{run['seed']}"
-        folder = results / "runs" / name
-        kept = [f"results/runs/{name}/{file}" for file in _CHECKPOINTS if (folder / file).exists()]
-        log = f"logs/train/{name}.log"
-        tracked = list(_tracked(folder / "trackers", f"results/runs/{name}/trackers"))
-        files.append(RunFiles(run["arm"], run["seed"], f"results/runs/{name}", log, kept, tracked))
-    return files
+        folder, shown = results / "runs" / name, f"results/runs/{name}"
+        yield {
+            **{key: run[key] for key in ("arm", "seed")},
+            "folder": shown,
+            "log": f"logs/train/{name}.log",
+            "checkpoints": [f"{shown}/{file}" for file in _CHECKPOINTS if (folder / file).exists()],
+            "trackers": list(_tracked(folder / "trackers", f"{shown}/trackers")),
+        }
 
 
-def _tracked(folder: Path, shown: str) -> Iterator[Tracked]:
-    """Yield what trackers wrote into the folder: Weights & Biases a folder for each start, TensorBoard its events."""
+def _tracked(folder: Path, shown: str) -> Iterator[dict[str, str]]:
+    """Yield each tracker's folder, and the command that shows or uploads it: Weights & Biases has one for each start."""
     for run in sorted(folder.glob("wandb/*run-*")):
         place = f"{shown}/wandb/{run.name}"
-        yield Tracked("Weights & Biases", place, f"wandb sync {place}")
+        yield {"tracker": "Weights & Biases", "folder": place, "command": f"wandb sync {place}"}
     if any(folder.rglob("events.out.tfevents.*")):
-        yield Tracked("TensorBoard", shown, f"tensorboard --logdir {shown}")
+        command = f"tensorboard --logdir {shown}"
+        yield {"tracker": "TensorBoard", "folder": shown, "command": command}

@@ -3,11 +3,8 @@
 What is computed here is what needs both sequences at once; how it looks is the viewer's (viewer.js).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,73 +22,43 @@ Number = float | str | None
 _ROLES = {"p": "the prompt", "t": "tool results", "a": "its own replies"}
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """A recorded rollout with an entry per token; edits make the trained sequence of the sampled one, and `says` is what there is to see."""
+def shown_rollouts(results: Path, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return of every trained arm the first seed's rollouts of the first and the last recorded step, as far as the budget of tokens goes.
 
-    step: int
-    group: int
-    rollout: int
-    row: str
-    reward: Number
-    advantage: Number
-    outcome: str
-    sampled_ids: Sequence[int]
-    sampled_role: str
-    sampled_logprobs: Sequence[Number]
-    ids: Sequence[int]
-    role: str
-    loss: str | None
-    attention: str | None
-    sampler: Sequence[Number]
-    trainer: Sequence[Number] | None
-    edits: Sequence[Edit]
-    says: str
-
-
-@dataclass(frozen=True)
-class Shown:
-    """texts: of each token id. arms: name, what it changes, seed and rollouts of each. left_out: for their length."""
-
-    texts: Mapping[int, str]
-    arms: Sequence[Mapping[str, Any]]
-    left_out: int
-
-
-def shown_rollouts(results: Path, tables: Mapping[str, pd.DataFrame]) -> Shown:
-    """Return of every trained arm the first seed's rollouts of the first and the last recorded step, as far as the budget of tokens goes."""
+    texts: of each token id. arms: name, what it changes, seed and rollouts of each. left_out: for their length.
+    """
     texts: dict[int, str] = {}
     by_run = {
         (row["arm"], seed): _of_run(results / "runs" / place / row["arm"] / str(seed), texts)
         for row, place, seed in _first_runs(tables)
     }
     left_out, budget = 0, _TOKENS
-    kept: dict[tuple[str, int], list[Aligned]] = {key: [] for key in by_run}
+    kept: dict[tuple[str, int], list[dict[str, Any]]] = {key: [] for key in by_run}
     for number in range(max(map(len, by_run.values()), default=0)):
         for key, rollouts in by_run.items():
             for rollout in rollouts[number : number + 1]:
-                size = len(rollout.sampled_ids) + len(rollout.ids)
+                size = len(rollout["sampled_ids"]) + len(rollout["ids"])
                 if size > budget:
                     left_out += 1
                 else:
                     budget -= size
                     kept[key].append(rollout)
     changes = dict(zip(tables["arms"]["arm"], tables["arms"]["changes"], strict=True))
-    used = {token for rs in kept.values() for r in rs for token in (*r.sampled_ids, *r.ids)}
-    return Shown(
-        texts={token: texts[token] for token in sorted(used)},
-        arms=[
+    used = {token for rs in kept.values() for r in rs for token in (*r["sampled_ids"], *r["ids"])}
+    return {
+        "texts": {token: texts[token] for token in sorted(used)},
+        "arms": [
             {
                 "arm": arm,
                 "changes": changes[arm] or "nothing",
                 "seed": seed,
-                "rollouts": [asdict(r) for r in sorted(rs, key=lambda r: (r.step, r.rollout))],
+                "rollouts": sorted(rs, key=lambda r: (r["step"], r["rollout"])),
             }
             for (arm, seed), rs in kept.items()
             if rs
         ],
-        left_out=left_out,
-    )
+        "left_out": left_out,
+    }
 
 
 def _first_runs(
@@ -105,7 +72,7 @@ def _first_runs(
             yield row, row["environment"], int(seeds[row["arm"]])
 
 
-def _of_run(folder: Path, texts: dict[int, str]) -> list[Aligned]:
+def _of_run(folder: Path, texts: dict[int, str]) -> list[dict[str, Any]]:
     """Of the first and the last recorded step. Adds to `texts` what its tokens say."""
     path = folder / "rollouts.jsonl"
     rows = list(read_jsonl(path))
@@ -118,7 +85,7 @@ def _of_run(folder: Path, texts: dict[int, str]) -> list[Aligned]:
                 texts.update(zip(sequence["ids"], sequence["text"], strict=True))
             rollouts.append(aligned(row))
     # a rollout of each step first: the budget may not allow them all
-    return sorted(rollouts, key=lambda rollout: (rollout.rollout, rollout.step))
+    return sorted(rollouts, key=lambda rollout: (rollout["rollout"], rollout["step"]))
 
 
 _KEYS = ("step", "group", "rollout", "row", "reward", "advantage", "outcome", "sampled", "trained")
@@ -148,23 +115,24 @@ def _check(row: Mapping[str, Any], place: str) -> None:
             raise InputError(f"{place}: {name}.{column} has {found}, expected {count}")
 
 
-def aligned(row: Mapping[str, Any]) -> Aligned:
-    """row: a line of rollouts.jsonl (docs/diagnostics.md)."""
+def aligned(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what viewer.js shows of a line of rollouts.jsonl (docs/diagnostics.md): an entry per token, the edits that make the trained sequence of the sampled one, and in words what there is to see."""
     sampled, trained = row["sampled"], row["trained"]
     changes = edits(sampled["ids"], trained["ids"])
-    return Aligned(
-        **{key: row[key] for key in ("step", "group", "rollout", "row", "outcome")},
-        reward=_rounded(row["reward"]),
-        advantage=_rounded(row["advantage"]),
-        sampled_ids=sampled["ids"],
-        sampled_role=sampled["role"],
-        sampled_logprobs=[_rounded(value) for value in sampled["sampler"]],
+    return {
+        **{key: row[key] for key in ("step", "group", "rollout", "row")},
+        "reward": _rounded(row["reward"]),
+        "advantage": _rounded(row["advantage"]),
+        "outcome": row["outcome"],
+        "sampled_ids": sampled["ids"],
+        "sampled_role": sampled["role"],
+        "sampled_logprobs": [_rounded(value) for value in sampled["sampler"]],
         **{key: trained[key] for key in ("ids", "role", "loss", "attention")},
-        sampler=[_rounded(value) for value in trained["sampler"]],
-        trainer=trained["trainer"] and [_rounded(value) for value in trained["trainer"]],
-        edits=changes,
-        says=" ".join(_says(trained, changes, len(sampled["ids"]))),
-    )
+        "sampler": [_rounded(value) for value in trained["sampler"]],
+        "trainer": trained["trainer"] and [_rounded(value) for value in trained["trainer"]],
+        "edits": changes,
+        "says": " ".join(_says(trained, changes, len(sampled["ids"]))),
+    }
 
 
 def _rounded(value: float | None) -> Number:

@@ -1,7 +1,5 @@
 """Two token sequences side by side: what was sampled, and what was trained on."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 

@@ -35,34 +35,26 @@ class Sampler(Protocol):
         """One sample per request. Temperature 0 is greedy; its log-probabilities are at 1."""
 
 
-class Followed(Protocol):
-    """A policy that is trained, as a sampler needs it (grpo/policy.py)."""
-
-    @property
-    def adapter(self) -> Any:
-        """peft's handle on its adapter, None in full fine-tuning."""
-
-    def adapter_state(self) -> Any:
-        """Return a copy of the adapter, None in full fine-tuning."""
-
-    def weights(self) -> dict[str, Tensor]:
-        """Return all weights by the base model's names, with the adapter added in."""
-
-
-class PolicySampler(Sampler, Protocol):
+class PolicySampler(Sampler):
     """A sampler that is given a policy's weights while that is trained, and keeps them until it is given others."""
 
-    served: str
+    served = ""
     """What samples now, as a server calls it: run and step. Empty in process."""
 
-    def follow(self, policy: Followed) -> None:
-        """Sample with the policy's weights from now on."""
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy new weights in, and forget what the old ones had computed."""
 
-    def begin(self, policy: Followed, others: Mapping[str, Tensor], step: int) -> None:
+    def follow(self, policy: Any) -> None:
+        """Sample with the weights of the policy (grpo/policy.py) from now on."""
+        self.load(policy.weights())
+
+    def begin(self, policy: Any, others: Mapping[str, Tensor], step: int) -> None:
         """Sample with the policy's weights after that many steps, or with `others` where it held others."""
+        self.load({**policy.weights(), **others})
 
     def weights(self) -> Mapping[str, Tensor]:
-        """Those that it holds in this process, by the model's names."""
+        """Return those that it holds in this process, by the model's names; a caller changes nothing in them."""
+        return {}
 
     def reset(self) -> None:
         """Give back the memory of what it has read."""

@@ -4,8 +4,6 @@ Sampled ids are kept as they are, and only what the model did not write is rende
 that a template that renders earlier replies otherwise (Qwen3 drops their thinking) cannot fork a rollout.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import lru_cache
@@ -39,7 +37,7 @@ class Chat:
             raise InputError(f"{path}: expected a tokenizer, found: {reason}") from None
         template = self.tokenizer.chat_template
         if template is None:
-            raise InputError(f"{path}: the tokenizer has no chat template, expected one")
+            raise InputError(f"{path}: the tokenizer has no chat template; give it one")
         self._place = path
         marks = {"<tool_call>": "hermes", "ipython": "llama3_json"}
         self.parser = next((name for mark, name in marks.items() if mark in template), None)
@@ -66,7 +64,7 @@ class Chat:
         """Return the chat template's text; `generate` ends it where the assistant begins to write."""
         if tools and not self.parser:
             raise InputError(
-                f"{self._place}: the chat template has no tools, expected one with <tool_call> (Qwen2.5, "
+                f"{self._place}: the chat template does not support tools, expected one with <tool_call> (Qwen2.5, "
                 "Qwen3, Hermes) or the role ipython (Llama 3)"
             )
         try:
@@ -78,7 +76,7 @@ class Chat:
                 date_string=_DATE,
             )
         except TemplateError as error:  # such as of Gemma 2, which has no system prompt
-            raise InputError(f"{self._place}: the chat template says: {error}") from None
+            raise InputError(f"{self._place}: the chat template raised: {error}") from None
         return text
 
     def prompt(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[int]:

@@ -1,9 +1,9 @@
-"""A sampler in process for any causal language model: transformers' own, slower `generate`, without a cache between turns."""
-
-from __future__ import annotations
+"""Who samples in a job: a server or this process, and there, for any model that our own sampler does not read, transformers' slower `generate`."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -11,14 +11,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.models.base_model import load_model
-from rlvr_debug.sampling.base import Followed, Request, Sample
+from rlvr_debug.jobs import Sampling
+from rlvr_debug.models.architectures import check_config, why_unread
+from rlvr_debug.models.base_model import load_model, load_weights, model_config, trained_weights
+from rlvr_debug.sampling.base import PolicySampler, Request, Sample, Sampler
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.in_process import InProcessSampler
 
 
-class GenerateSampler:
+class GenerateSampler(PolicySampler):
     """base_model: its folder. ends: the tokens that end a turn. why: what the faster sampler cannot read."""
-
-    served = ""
 
     def __init__(self, base_model: Path, ends: Collection[int], why: str) -> None:
         from transformers import GenerationConfig
@@ -40,22 +42,12 @@ class GenerateSampler:
         missing = {name for name in own if own[name].data_ptr() not in shared}
         if wrong := sorted(missing | (weights.keys() - own.keys())):
             raise InputError(
-                f"{self._place}: tensor '{wrong[0]}' is not in both the model and the weights"
+                f"{self._place}: tensor '{wrong[0]}' is in only one of the model and the weights"
             )
         self._model.load_state_dict(weights, strict=False)
 
-    def follow(self, policy: Followed) -> None:
-        self.load(policy.weights())
-
-    def begin(self, policy: Followed, others: Mapping[str, Tensor], step: int) -> None:
-        self.load({**policy.weights(), **others})
-
     def weights(self) -> dict[str, Tensor]:
-        """What was loaded, by the model's names. A caller changes nothing in them."""
         return dict(self._model.state_dict())
-
-    def reset(self) -> None:
-        """There is nothing between turns to give back."""
 
     @torch.no_grad()
     def sample(
@@ -68,7 +60,12 @@ class GenerateSampler:
         seen = pad_sequence(
             [torch.ones_like(h) for h in histories], batch_first=True, padding_side="left"
         )
-        self._check_length(ids.shape[1] + max_new_tokens)
+        tokens = ids.shape[1] + max_new_tokens
+        most = getattr(self._model.config, "max_position_embeddings", None)
+        if most and tokens > most:
+            raise InputError(
+                f"{self._place}: a conversation and its reply have {tokens} tokens, expected at most the model's {most}"
+            )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             out = self._model.generate(
@@ -103,9 +100,36 @@ class GenerateSampler:
         found = distribution.gather(2, whole[:, 1:, None])[..., 0]
         return [row[: len(tokens) - 1].tolist() for row, tokens in zip(found, ids, strict=True)]
 
-    def _check_length(self, tokens: int) -> None:
-        most = getattr(self._model.config, "max_position_embeddings", None)
-        if most and tokens > most:
-            raise InputError(
-                f"{self._place}: a conversation of {tokens} tokens with its reply, expected at most the model's {most}"
-            )
+
+# what speaks with servers, by name: other trainers' environments need not have what it imports
+SERVED = "rlvr_debug.serving.served"
+
+
+def base_sampler(
+    base_model: Path, chat: Chat, weights: Path | None = None
+) -> InProcessSampler | GenerateSampler:
+    """Return the sampler of the base model, or of trained `weights`: a model's, or an adapter's of the base model."""
+    config = model_config(base_model)
+    check_config(config, base_model / "config.json")
+    if why := why_unread(config):
+        sampler = GenerateSampler(base_model, chat.ends, why)
+        if weights:
+            sampler.load(trained_weights(weights, base_model))
+        return sampler
+    if weights:
+        found = trained_weights(weights, base_model)
+    else:
+        found = load_weights(base_model / "model.safetensors")
+    return InProcessSampler(config, found, chat.ends)
+
+
+@contextmanager
+def sampler_of(
+    asked: Sampling, base_model: Path, weights: Path | None, chat: Chat
+) -> Iterator[Sampler]:
+    """Yield the sampler of the base model, or of trained `weights`, for as long as the context is open."""
+    if not asked.served:
+        yield base_sampler(base_model, chat, weights)
+        return
+    with import_module(SERVED).served_sampler(asked, base_model, weights, chat) as sampler:
+        yield sampler

@@ -19,13 +19,11 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.models.architectures import LINEARS, Architecture, rope_of
-from rlvr_debug.sampling.base import Followed, Request, Sample
+from rlvr_debug.sampling.base import PolicySampler, Request, Sample
 
 
-class InProcessSampler:
+class InProcessSampler(PolicySampler):
     """config: the model's config.json; ends: the tokens that end a turn."""
-
-    served = ""
 
     def __init__(
         self, config: Mapping[str, Any], weights: Mapping[str, Tensor], ends: Collection[int]
@@ -86,14 +84,7 @@ class InProcessSampler:
         rows = [copied(f"{attention}.{name}.weight").expand(count, -1) for count, name in both]
         return torch.cat(rows)
 
-    def follow(self, policy: Followed) -> None:
-        self.load(policy.weights())
-
-    def begin(self, policy: Followed, others: Mapping[str, Tensor], step: int) -> None:
-        self.load({**policy.weights(), **others})
-
     def weights(self) -> dict[str, Tensor]:
-        """What was loaded, by the model's names. Views: a caller changes nothing in them."""
         return dict(self._views)
 
     def reset(self) -> None:
@@ -116,7 +107,8 @@ class InProcessSampler:
         new = pad_sequence([torch.tensor(tokens) for tokens in fresh], batch_first=True)
         counts = torch.tensor([len(tokens) for tokens in fresh])
         for step in range(max_new_tokens):
-            logits = self._forward(new, counts, cache)
+            hidden = self._read(new, counts, cache)
+            logits = self._logits(hidden[torch.arange(len(hidden)), counts - 1])
             if step == 0 and len(distinct) < len(requests):
                 logits, cache = logits[which], cache.rows(which)
             chosen, values = self._choose(logits, temperature, generator)
@@ -199,11 +191,6 @@ class InProcessSampler:
         return _Cache(
             torch.zeros(shape), torch.zeros(shape), torch.zeros(count, dtype=torch.long), []
         )
-
-    def _forward(self, new: Tensor, counts: Tensor, cache: _Cache) -> Tensor:
-        """Append new tokens [B, N], of which `counts` [B] are real, and return next logits [B, V]."""
-        hidden = self._read(new, counts, cache)
-        return self._logits(hidden[torch.arange(len(hidden)), counts - 1])
 
     def _logits(self, hidden: Tensor) -> Tensor:
         normed = F.rms_norm(hidden, hidden.shape[-1:], self._norm, self._epsilon)

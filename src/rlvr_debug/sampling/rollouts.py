@@ -1,7 +1,5 @@
 """Rows to rollouts: the one loop that training, evaluation and scripted policies go through."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tool calls in a reply, as each family of chat templates asks the model to write them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A sampler behind HTTP, in the protocol of vLLM's completions: token ids there, token ids back, nothing encoded."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -17,9 +15,8 @@ from aiohttp_retry import ExponentialRetry, RetryClient
 from torch import Tensor
 
 from rlvr_debug.errors import InputError, short
-from rlvr_debug.models.adapters import ADAPTER
-from rlvr_debug.models.base_model import save_weights
-from rlvr_debug.sampling.base import Followed, Request, Sample
+from rlvr_debug.models.base_model import ADAPTER, save_weights
+from rlvr_debug.sampling.base import PolicySampler, Request, Sample
 from rlvr_debug.serving.process import Endpoint, first_error
 
 _TRIES = 3
@@ -74,7 +71,6 @@ class ServedSampler:
             raise InputError(f"{place}: {error}{_asked(body)}") from None
 
     def completions(self, bodies: list[dict[str, Any]]) -> list[Any]:
-        """What the server answers to each of these requests."""
         answers: dict[int, Any] = {}
         while missing := [i for i in range(len(bodies)) if i not in answers]:
             asked = [bodies[i] for i in missing]
@@ -144,7 +140,7 @@ class ServedSampler:
             log = self._endpoint.log
             raise ServerGone(
                 f"{place}: no answer after {_TRIES} tries: {said}; of the server: "
-                f"{first_error(Path(log))} (all of it: {log})"
+                f"{first_error(Path(log))} (full log: {log})"
             ) from None
 
 
@@ -168,7 +164,7 @@ class ServedAdapter(ServedSampler):
         self.model = ADAPTER
 
 
-class ServedPolicy(ServedSampler):
+class ServedPolicy(ServedSampler, PolicySampler):
     """vLLM's server samples for a policy that is trained: every update reaches it before it is asked again (docs/vllm.md).
 
     With LoRA the policy is an adapter beside those of other runs, named for each step, so that no cached prefix of the last
@@ -188,11 +184,11 @@ class ServedPolicy(ServedSampler):
         self._lora = False
         self.served = ""
 
-    def begin(self, policy: Followed, others: Mapping[str, Tensor], step: int) -> None:
+    def begin(self, policy: Any, others: Mapping[str, Tensor], step: int) -> None:
         self._step = step - 1
         self.follow(policy)
 
-    def follow(self, policy: Followed) -> None:
+    def follow(self, policy: Any) -> None:
         """Write the policy's weights to a folder that was never used, and have the server sample with them."""
         last, self._step = self._place, self._step + 1
         self._lora = policy.adapter is not None
@@ -249,13 +245,6 @@ class ServedPolicy(ServedSampler):
             with contextlib.suppress(InputError):  # it may be gone
                 self._unload(self.served)
 
-    def weights(self) -> dict[str, Tensor]:
-        """None are in this process."""
-        return {}
-
-    def reset(self) -> None:
-        """There is nothing in this process to give back."""
-
     def logprobs(self, ids: list[list[int]]) -> list[list[float]]:
         """Of all tokens but the first of these sequences, at temperature 1."""
         asked = {"model": self.model, "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
@@ -274,10 +263,10 @@ def sample_of(answer: Any, max_tokens: int, ends: Collection[int], model: str) -
         raise InputError(f"the server answered {short(answer)}, expected a completion") from None
     if len(ids) != len(logprobs):
         raise InputError(
-            f"the server answered {len(ids)} ids and {len(logprobs)} log-probabilities"
+            f"the server returned {len(ids)} token ids, but {len(logprobs)} log-probabilities"
         )
     if by != model:
-        raise InputError(f"the server answered with model {short(by)}, expected '{model}'")
+        raise InputError(f"the server serves model {short(by)}, expected '{model}'")
     # an id that ends the turn comes last or not at all; a limit is the one that was asked for
     ended = [place for place, token in enumerate(ids) if token in ends]
     if reason == "stop" and ended == [len(ids) - 1]:
@@ -286,11 +275,11 @@ def sample_of(answer: Any, max_tokens: int, ends: Collection[int], model: str) -
         if len(ids) == max_tokens:
             return Sample(ids, logprobs, False)
         raise InputError(
-            f"the server cut a reply at {len(ids)} tokens, expected {max_tokens} or the end of the "
-            "turn: more than its context holds (vllm.max_model_len)"
+            f"the server cut a reply at {len(ids)} tokens, expected {max_tokens} or an "
+            "end-of-turn token: its context is full (raise vllm.max_model_len)"
         )
     raise InputError(
-        f"the server ended a reply with '{reason}' and id {ids[-1:]}, expected {short(sorted(ends))}"
+        f"the server ended a reply with reason '{reason}' and token id {ids[-1:]}, expected {short(sorted(ends))}"
     )
 
 
@@ -308,7 +297,7 @@ def _of_prompt(answer: Any, ids: list[int], model: str) -> list[float]:
             f"the server answered {short(answer)}, expected a prompt's log-probabilities"
         ) from None
     if by != model:
-        raise InputError(f"the server answered with model {short(by)}, expected '{model}'")
+        raise InputError(f"the server serves model {short(by)}, expected '{model}'")
     return values
 
 

@@ -1,7 +1,5 @@
 """A model server as a process of ours: started where only we can reach it, with a key of its own, and gone when we are."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -80,7 +78,7 @@ def read_endpoint(path: Path) -> Endpoint:
     try:
         return Endpoint(**found)
     except TypeError:
-        raise InputError(f"{path}: expected the endpoint of a server, found other keys") from None
+        raise InputError(f"{path}: not a server's endpoint: it has other keys") from None
 
 
 def wait_until_ready(endpoint: Endpoint) -> None:
@@ -200,7 +198,7 @@ def serve(job: Serving, log: Path, out: Path) -> None:
                     print("the server is ready", file=sys.stderr, flush=True)
                 time.sleep(_POLL)
             status, said = process.wait(), first_error(log)
-            ended = f"the server ended with status {status}: {said} (all of it: {log})"
+            ended = f"the server ended with status {status}: {said} (full log: {log})"
         if last or not was_ready:
             raise InputError(ended)
         print(f"{ended}; it is started once more", file=sys.stderr, flush=True)
@@ -217,7 +215,7 @@ def _place(port: int, folder: str) -> tuple[list[str], str]:
             probe.bind((_HOST, port))
         except OSError as error:
             raise InputError(
-                f"server.port: {port} of {_HOST} cannot be had ({error.strerror}), expected a free "
-                "port, or 0 for none"
+                f"server.port: cannot bind port {port} of {_HOST} ({error.strerror}); choose a free "
+                "port, or 0 for a Unix socket"
             ) from None
     return ["--host", _HOST, "--port", str(port)], f"http://{_HOST}:{port}"

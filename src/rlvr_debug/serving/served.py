@@ -1,7 +1,5 @@
 """Samplers that are servers: one that is there, or one of the job's own."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -11,8 +9,7 @@ from tempfile import TemporaryDirectory
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.jobs import Sampling, Trained
-from rlvr_debug.models.adapters import adapter_of, rank_of, trained_weights
-from rlvr_debug.models.base_model import save_weights
+from rlvr_debug.models.base_model import adapter_of, rank_of
 from rlvr_debug.models.places import index_of
 from rlvr_debug.sampling.base import Sampler
 from rlvr_debug.sampling.chat import Chat
@@ -30,7 +27,7 @@ def served_sampler(
     """Yield the sampler of the base model, or of trained `weights`, that asks a server."""
     if asked.endpoint and weights:
         raise InputError(
-            f"{asked.endpoint}: that server has the base model, expected none for {weights}"
+            f"{asked.endpoint}: that server has the base model, and cannot sample for {weights}"
         )
     adapter = adapter_of(weights) if weights else None
     if adapter:
@@ -77,7 +74,7 @@ def _following(file: Path) -> Callable[[], Endpoint]:
         deadline = time.monotonic() + _NOTICED
         while (there := read_endpoint(file)) in last:
             if time.monotonic() > deadline:
-                raise InputError(f"{file}: no other server within {_NOTICED:g} s")
+                raise InputError(f"{file}: no new server within {_NOTICED:g} s")
             time.sleep(_POLL)
         last.append(there)
         wait_until_ready(there)
@@ -88,7 +85,7 @@ def _following(file: Path) -> Callable[[], Endpoint]:
 
 @contextmanager
 def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
-    """Yield a folder as servers load it: the base model, with these weights, an adapter's added, for its own if there are any."""
+    """Yield a folder as servers load it: the base model, with these weights of a whole model for its own if there are any."""
     if weights is None:
         yield base_model
         return
@@ -98,9 +95,5 @@ def model_folder(base_model: Path, weights: Path | None) -> Iterator[Path]:
         for file in base_model.iterdir():
             if file.suffix != ".safetensors" and file.name != index:
                 (Path(folder) / file.name).symlink_to(file.resolve())
-        whole = Path(folder) / "model.safetensors"
-        if adapter_of(weights):
-            save_weights(trained_weights(weights, base_model), whole)
-        else:
-            whole.symlink_to(weights.resolve())
+        (Path(folder) / "model.safetensors").symlink_to(weights.resolve())
         yield Path(folder)

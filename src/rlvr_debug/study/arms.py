@@ -4,8 +4,6 @@ A cause declares interventions (causes/base.py). In params.yaml an intervention 
 case; what comes of it is a Run: the case with the arm's changes, and the control with that part as in the case.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +15,7 @@ from rlvr_debug.causes import load_hypothesis, stage_of
 from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
 from rlvr_debug.errors import typed
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.study.model import Arm, Changes, Params, SeedsByDesign
+from rlvr_debug.study.model import Arm, Case, Changes, Params, SeedsByDesign
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 
@@ -70,7 +68,6 @@ def arms(params: Params) -> list[Run]:
 
 
 def _changed(run: Run, changes: Changes) -> Run:
-    """Return the run with these settings."""
     return replace(
         run,
         rollouts={**run.rollouts, **changes.rollouts},
@@ -82,7 +79,7 @@ def _changed(run: Run, changes: Changes) -> Run:
 def _of_arm(params: Params, arm: Arm, case: Run, control: Run) -> Iterator[Run]:
     """Yield the case with the arm's changes and, where it departs there, the control with that part of the case."""
     changes = _whole(params, arm)
-    given = {*changes.swap, *map(stage_broken, changes.faults)}
+    given = stages_of(changes)
     left = (fault for fault in case.faults if stage_broken(fault) not in given)
     environment = changes.environment or params.environment
     elsewhere = environment != params.environment
@@ -144,8 +141,8 @@ def unmapped(params: Params) -> dict[str, str]:
 
 def _missing(params: Params, arm: Arm) -> list[str]:
     changes = _whole(params, arm)
-    stages = dict.fromkeys([*changes.swap, *map(stage_broken, changes.faults)])
     options = {**params.options, **params.own_case.options, **changes.options}
+    stages = dict.fromkeys(stages_of(changes))
     return load_trainer(params.trainer).missing(stages, changes.training, options)
 
 
@@ -159,6 +156,13 @@ Part = tuple[str, str]
 def stage_broken(fault: str) -> str:
     """By a planted fault, or by a user's own reward function."""
     return "score" if ":" in fault else stage_of(fault)
+
+
+def stages_of(changes: Case | Arm) -> list[str]:
+    """Return the stages that a case breaks, or of which an arm has another implementation than the case."""
+    if isinstance(changes, Case):
+        return list(map(stage_broken, changes.defects))
+    return [*changes.swap, *map(stage_broken, changes.faults)]
 
 
 def _parts(run: Run) -> dict[Part, Any]:
@@ -188,7 +192,15 @@ def _unnamed(params: Params, case: Run, control: Run) -> Iterator[Run]:
     """Yield of each stage and setting that the case departs in and no hypothesis changes: mended, and alone."""
     if not any(params.arms.values()) or not params.unnamed:
         return
-    covered = set(_covered(params))
+    # what arms of causes change about the case
+    covered = {
+        part
+        for slug, arms in params.arms.items()
+        if load_hypothesis(slug).kind == "cause"
+        for arm in arms.values()
+        if _whole(params, arm).environment in ("", params.environment) and not _missing(params, arm)
+        for part in _parts_of(_whole(params, arm))
+    }
     own, right = _parts(case), _parts(control)
     # rollouts have the environment's settings where a run says nothing
     environment = vars(params.environments[params.environment])
@@ -205,23 +217,8 @@ def _unnamed(params: Params, case: Run, control: Run) -> Iterator[Run]:
 
 
 def _with_part(run: Run, part: Part, other: Mapping[Part, Any]) -> Run:
-    """Return the run with that part as another one has it."""
     kept = {each: value for each, value in _parts(run).items() if each != part}
     return _of_parts(run, kept | ({part: other[part]} if part in other else {}))
-
-
-def _covered(params: Params) -> Iterator[Part]:
-    """Yield the stages and settings that arms of causes change about the case."""
-    for slug, own in params.arms.items():
-        for arm in own.values():
-            changes = _whole(params, arm)
-            elsewhere = changes.environment not in ("", params.environment)
-            if (
-                not elsewhere
-                and not _missing(params, arm)
-                and load_hypothesis(slug).kind == "cause"
-            ):
-                yield from _parts_of(changes)
 
 
 # --- what an arm may not be
@@ -231,7 +228,7 @@ class Wrong(Exception):
     """What is wrong with a key. checks.check_references names the file."""
 
     @classmethod
-    def value(cls, key: str, found: Any, expected: Any, arm: Run | None = None) -> Wrong:
+    def value(cls, key: str, found: Any, expected: Any, arm: Run | None = None) -> "Wrong":
         """Of a key that has a value which means nothing. arm: the one that has it, where only one may."""
         place = f" in arm '{arm.arm}'" if arm else ""
         return cls(f"key '{key}' is {found}{place}, expected {expected}")

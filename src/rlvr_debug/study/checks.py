@@ -1,7 +1,5 @@
 """What a schema cannot say of parameters: names that must exist, and combinations that mean nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +7,7 @@ from rlvr_debug.blocks import told
 from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.causes.unnamed import UNNAMED
 from rlvr_debug.checkout import ROOT, has_checkout
+from rlvr_debug.data.prepare import KEYS_OF
 from rlvr_debug.devices import positions
 from rlvr_debug.environments.settings import OURS_ALONE, DataSettings, EnvironmentSettings
 from rlvr_debug.errors import InputError, hint, typed
@@ -23,7 +22,7 @@ from rlvr_debug.study.arms import (
     check_training,
     interventions,
     runs,
-    stage_broken,
+    stages_of,
 )
 from rlvr_debug.study.model import HEALTHY, Arm, Case, Changes, Params
 from rlvr_debug.trainers import load_trainer
@@ -52,44 +51,33 @@ def _known(value: str, known: Iterable[str], key: str, what: str) -> None:
 def _check(params: Params) -> None:
     _check_base_models(params)
     _known(params.case, [HEALTHY, *params.cases], "case", "case")
-    for name, case in params.cases.items():
-        key = f"cases.{name}"
-        if name == HEALTHY:
-            raise Wrong(f"key '{key}' is taken: the healthy case has no faults")
-        for fault in case.faults:
+    if HEALTHY in params.cases:
+        raise Wrong(f"key 'cases.{HEALTHY}' is taken: the healthy case has no faults")
+    for key, block in _blocks(params).items():
+        for fault in block.faults:
             _known(fault, variant_names(), f"{key}.faults", "fault")
-        stages = list(map(stage_broken, case.defects))
+        stages = stages_of(block)
         if len(set(stages)) < len(stages):
-            raise Wrong(f"key '{key}.faults' breaks a stage twice, expected once")
-        _check_rollouts(case, key, params.environments[params.environment])
+            raise Wrong(f"key '{key}.faults' has a stage twice, expected once")
+        main = (isinstance(block, Arm) and block.environment) or params.environment
+        _check_rollouts(block, key, params.environments[main])
     taken: dict[str, str] = {}
     for slug, own in params.arms.items():
         key = f"hypotheses.{slug}"
         _known(slug, hypothesis_names(), key, "hypothesis")
         for name, arm in own.items():
-            if (
-                name in _KEPT_NAMES
-                or name.endswith(("-control", "-alone"))
-                or name.startswith(UNNAMED)
-            ):
-                raise Wrong(f"key '{key}.arms.{name}' is a name kept for other arms")
+            place = f"{key}.arms.{name}"
+            ends = name.endswith(("-control", "-alone"))
+            if name in _KEPT_NAMES or ends or name.startswith(UNNAMED):
+                raise Wrong(f"key '{place}' is a name kept for other arms")
             if name in taken:
-                raise Wrong(f"key '{key}.arms.{name}' stands in {taken[name]} too, expected once")
+                raise Wrong(f"key '{place}' stands in {taken[name]} too, expected once")
             taken[name] = key
             for stage in arm.swap:
-                _known(stage, STAGES, f"{key}.arms.{name}.swap", "stage")
-            for fault in arm.faults:
-                _known(fault, variant_names(), f"{key}.arms.{name}.faults", "fault")
-            given = [*arm.swap, *map(stage_broken, arm.faults)]
-            if len(set(given)) < len(given):
-                raise Wrong(f"key '{key}.arms.{name}.faults' has a stage twice, expected once")
-            _check_with(params, f"{key}.arms.{name}.with", arm, (name,))
-            main = arm.environment or params.environment
-            _check_rollouts(arm, f"{key}.arms.{name}", params.environments[main])
+                _known(stage, STAGES, f"{place}.swap", "stage")
+            _check_with(params, f"{place}.with", arm, (name,))
             if arm == Arm():
-                raise Wrong(
-                    f"key '{key}.arms.{name}' changes nothing, expected what it does to the case"
-                )
+                raise Wrong(f"key '{place}' changes nothing, expected what it does to the case")
     for name, data in params.data.items():
         _check_data(name, data)
     for name, settings in params.environments.items():
@@ -106,22 +94,17 @@ def _check(params: Params) -> None:
     case_run, *others = arms(params)
     for arm_run in (case_run, *others):
         check_training(arm_run, params.launch.processes)
-    for arm_run in others:
         check_budget(arm_run, case_run)
-
-
-_KEYS_OF = {"jsonl": ("path", "heldout_path"), "hub": ("datasets", "heldout_datasets")}
 
 
 def _check_data(name: str, settings: DataSettings) -> None:
     """Rows come from where the source says, and some are left to train on."""
     source, key = settings.source, f"data.{name}"
-    for needed in _KEYS_OF.get(source, ())[:1]:
-        if not getattr(settings, needed):
-            raise Wrong(f"key '{key}.{needed}' is missing, expected with source {source}")
-    for other in (name for its, names in _KEYS_OF.items() if its != source for name in names):
-        if getattr(settings, other):
-            raise Wrong(f"key '{key}.{other}' is given, expected none with source {source}")
+    for its, names in KEYS_OF.items():
+        if its == source and not getattr(settings, names[0]):
+            raise Wrong(f"key '{key}.{names[0]}' is missing, expected with source {source}")
+        if its != source and (given := [each for each in names if getattr(settings, each)]):
+            raise Wrong(f"key '{key}.{given[0]}' is given, expected none with source {source}")
     if source == "synthetic":
         if settings.heldout >= settings.rows:
             less = f"less than all {settings.rows} rows"
@@ -149,27 +132,19 @@ def _check_trainer(params: Params) -> None:
         raise Wrong(wrong)
     if name := params.command.environment:
         _known(name, venv_names(), "command.environment", "environment")
-    stages = map(stage_broken, case.defects)
-    if missing := trainer.missing(
-        stages,
-        {**vars(params.training), **case.training},
-        {**params.options, **case.options},
-    ):
+    training = {**vars(params.training), **case.training}
+    if missing := trainer.missing(stages_of(case), training, {**params.options, **case.options}):
         raise Wrong(
             f"key 'cases.{params.case}' asks for {', '.join(missing)}, which trainer "
             f"{trainer.name} cannot be given"
         )
 
 
-def _blocks(params: Params) -> dict[str, Changes]:
-    """Return all cases and arms by their keys."""
-    cases = {f"cases.{name}": case for name, case in params.cases.items()}
-    arms = {
-        f"hypotheses.{slug}.arms.{name}": arm
-        for slug, own in params.arms.items()
-        for name, arm in own.items()
-    }
-    return {**cases, **arms}
+def _blocks(params: Params) -> dict[str, Case | Arm]:
+    blocks: dict[str, Case | Arm] = {f"cases.{name}": case for name, case in params.cases.items()}
+    for slug, own in params.arms.items():
+        blocks |= {f"hypotheses.{slug}.arms.{name}": arm for name, arm in own.items()}
+    return blocks
 
 
 def _without_counterpart(params: Params, trainer: Trainer, case: Case) -> list[str]:
@@ -299,7 +274,6 @@ def _check_with(params: Params, key: str, arm: Arm, seen: tuple[str, ...]) -> No
 
 
 def _check_rollouts(arm: Changes, key: str, settings: EnvironmentSettings) -> None:
-    """An arm changes settings that its environment has."""
     for name, value in arm.rollouts.items():
         _known(name, vars(settings), f"{key}.rollouts", "setting")
         if name == "weights":

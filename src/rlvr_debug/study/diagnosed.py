@@ -1,11 +1,8 @@
 """The study that would test what a log speaks for: an overlay over params.yaml, checked by loading it."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from rlvr_debug.files import replacing
 from rlvr_debug.logs.log import Log
 from rlvr_debug.study.arms import trained_runs, unmapped
 from rlvr_debug.study.model import Case, Params
-from rlvr_debug.study.params import arm_of, default_file, default_params, overlaid, parse_params
+from rlvr_debug.study.params import arm_of, default_file, load_params, overlaid, parse_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 
 STUDY = "diagnosed"
@@ -33,7 +30,7 @@ def trainers_offered() -> list[str]:
 
 def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
     """Return the overlay that tests these hypotheses on a case that departs in the log's learning rate and limit of tokens."""
-    usual = _usual()
+    usual = load_params(default_file())
     # what it costs is said beforehand; its control is the shipped one: where the user's settings depart from that is no news
     keys: dict[str, Any] = {"study": STUDY, "design": "fixed", "trainer": trainer}
     keys["unnamed"] = False
@@ -63,21 +60,12 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
         }
         for slug in slugs
     }
-    return {**keys, "hypotheses": {**_removed(usual.arms, arms), **arms}}
-
-
-@cache
-def _usual() -> Params:
-    """Return the default study's parameters, not to be changed: they are asked for with every hypothesis."""
-    return default_params()
-
-
-def _removed(usual: Mapping[str, Any], arms: dict[str, Any]) -> dict[str, None]:
-    """The default study's hypotheses that are not tested. Adds to `arms` which of its arms are not this study's."""
+    # of the default study, what is not this one's
     for slug, own in arms.items():
-        others = usual.get(slug, {})
-        own["arms"] = {**{name: None for name in others if name not in own["arms"]}, **own["arms"]}
-    return {slug: None for slug in usual if slug not in arms}
+        others = (name for name in usual.arms.get(slug, {}) if name not in own["arms"])
+        own["arms"] = {**dict.fromkeys(others), **own["arms"]}
+    removed = dict.fromkeys(slug for slug in usual.arms if slug not in arms)
+    return {**keys, "hypotheses": {**removed, **arms}}
 
 
 def _limit(log: Log) -> int:
@@ -112,7 +100,7 @@ def write_overlay(text: str, path: Path) -> Params:
             # unlike a rename, it fails where the name is taken; the rename to the same file that follows does nothing
             os.link(temporary, path)
         except FileExistsError:
-            raise InputError(f"{path}: the file exists, expected a name that is free") from None
+            raise InputError(f"{path}: the file exists; choose another name") from None
     return params
 
 
@@ -120,7 +108,7 @@ def write_study(found: Diagnosis, limit: int, trainer: str, out: Path) -> str:
     """Write the overlay that tests the first `limit` hypotheses, 0 for all that were ranked, and return what it costs."""
     slugs = [each.slug for each in found.ranked[: limit or None]]
     if not slugs:
-        raise InputError(f"{out}: nothing was ranked, expected a hypothesis to test")
+        raise InputError(f"{out}: not written: no cause was ranked, so there is none to test")
     params = write_overlay(overlay_text(found.log, slugs, trainer), out)
     left = "".join(f"; {slug}: {why}" for slug, why in unmapped(params).items())
     return f"{out}: a study of {found.timing.text(len(trained_runs(params)))}{left}"

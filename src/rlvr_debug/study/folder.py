@@ -1,7 +1,5 @@
 """A study's working directory: where it is, who holds it, who is at work there, and the Snakemake that runs in it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil
@@ -11,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import psutil
 
@@ -19,9 +17,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.processes import output_of
-
-if TYPE_CHECKING:
-    from rlvr_debug.study.model import Params
+from rlvr_debug.study.model import Params
 
 # of data/, where a user's own files may lie, what a study makes of them
 SPLITS = "data/splits"
@@ -38,12 +34,17 @@ def study_folder(params: Params, overlay: Path | None, root: Path = ROOT) -> Pat
 def hold(folder: Path) -> TextIO:
     """Hold the study for this process, or raise InputError where somebody has it; the lock goes with the process, however it ends."""
     for place in (folder, *(folder / name for name in WRITTEN)):
-        if place.exists():
-            _takes_files(place)
+        try:
+            if place.exists():
+                with NamedTemporaryFile(dir=place) as file:
+                    file.write(bytes(_LITTLE))
+        except OSError as error:
+            said = f"{place}: {error.strerror}, expected a folder to write to"
+            raise InputError(said) from None
     # not emptied: its time says since when somebody holds it
     handle = (folder / ".run.lock").open("a")
     if not _locked(handle):
-        raise InputError(f"{folder}: another run of this study is under way, wait for it")
+        raise InputError(f"{folder}: another run of this study is under way; wait for it")
     os.utime(handle.fileno())
     return handle
 
@@ -58,14 +59,6 @@ def _locked(handle: TextIO) -> bool:
         else:
             return True
     return False
-
-
-def _takes_files(place: Path) -> None:
-    try:
-        with NamedTemporaryFile(dir=place) as file:
-            file.write(bytes(_LITTLE))
-    except OSError as error:
-        raise InputError(f"{place}: {error.strerror}, expected a folder to write to") from None
 
 
 def last_run(folder: Path) -> tuple[bool, float]:
@@ -84,14 +77,22 @@ def last_run(folder: Path) -> tuple[bool, float]:
 
 def nobody_works_in(folder: Path) -> None:
     """Raise InputError where a Snakemake that was started by hand is at work, or jobs of a killed one go on."""
-    if jobs := _slurm_jobs(folder):
+    jobs = []
+    if (folder / ".snakemake" / "slurm_logs").is_dir() and shutil.which("squeue"):
+        command = ["squeue", "--me", "--noheader", "--format=%A %Z"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InputError(f"{folder}: cannot list jobs on Slurm: {done.stderr.strip()}")
+        submitted = (line.split(maxsplit=1) for line in done.stdout.splitlines())
+        jobs = [job for job, place in submitted if place == str(folder.resolve())]
+    if jobs:
         raise InputError(
-            f"{folder}: jobs are at work there on Slurm, wait for them, or end those of a killed run:"
+            f"{folder}: Slurm jobs of this study are running; wait for them or, if their run was killed:"
             f" scancel {' '.join(jobs)}"
         )
     for process in _snakemakes(folder):
         raise InputError(
-            f"{folder}: Snakemake (process {process.pid}) is at work there, wait for it"
+            f"{folder}: Snakemake (process {process.pid}) is at work there; wait for it"
         )
 
 
@@ -103,18 +104,6 @@ def _snakemakes(folder: Path) -> Iterator[psutil.Process]:
         runs_snakemake = any(Path(word).name == "snakemake" for word in words)
         if runs_snakemake and process.info["cwd"] == str(folder.resolve()):
             yield process
-
-
-def _slurm_jobs(folder: Path) -> list[str]:
-    """Return the ids of what was submitted from this folder and has not ended."""
-    if not (folder / ".snakemake" / "slurm_logs").is_dir() or shutil.which("squeue") is None:
-        return []
-    command = ["squeue", "--me", "--noheader", "--format=%A %Z"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"{folder}: jobs on Slurm are not known: {done.stderr.strip()}")
-    jobs = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
-    return [job for job, place in jobs if place == str(folder.resolve())]
 
 
 # --- Snakemake in it
@@ -139,7 +128,7 @@ def core_count(given: str) -> int:
     if given == "all":
         return os.cpu_count() or 1
     if not given.isdecimal() or int(given) < 1:
-        raise InputError(f"--cores: found '{given}', expected all or a number from 1")
+        raise InputError(f"--cores: found '{given}', expected all or a number of at least 1")
     return int(given)
 
 

@@ -128,7 +128,7 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = []
         if isinstance(body := getattr(node, "body", None), list):
-            body[:] = [line for line in body if not _is_text(line)]
+            body[:] = [each for each in body if not _is_text(each)]
         waiting += ast.iter_child_nodes(node)
         yield node
 

@@ -1,7 +1,5 @@
 """The parameters of a study: params.yaml as data classes, with each key's description, limits and default."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,8 +27,7 @@ from rlvr_debug.blocks import (
 )
 from rlvr_debug.environments import environment_names, settings_of
 from rlvr_debug.environments.settings import DataSettings, EnvironmentSettings, Turns
-from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.grpo.settings import DiagnosticSettings, TrainingSettings
 from rlvr_debug.models.places import BaseModel, base_model
 from rlvr_debug.trainers import trainer_names
 
@@ -344,12 +341,10 @@ class Params(Block):
     may_lack: ClassVar = ("first_seed", "unnamed")
 
     def settings(self, environment: str) -> dict[str, Any]:
-        """Return the environment's settings as plain values."""
         found: dict[str, Any] = told(self.environments[environment])
         return found
 
     def data_settings(self, environment: str) -> dict[str, Any]:
-        """Return where the environment's rows come from as plain values."""
         found: dict[str, Any] = told(self.data[environment])
         return found
 
@@ -359,8 +354,14 @@ class Params(Block):
         return self.cases.get(self.case, Case())
 
     def base_model_of(self, environment: str) -> BaseModel:
-        """Return what is trained and evaluated in that environment."""
         return base_model(self.base_models.get(environment, self.base_model))
+
+    @property
+    def served(self) -> dict[str, Any]:
+        """The settings of vLLM's server, where the sampler is one."""
+        if self.sampler != "vllm":
+            return {}
+        return {**told(self.server), "vllm": told(self.vllm)}
 
     @property
     def sampler_venvs(self) -> list[str]:

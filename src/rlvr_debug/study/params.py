@@ -3,8 +3,6 @@
 model.py has every key with its description and default.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Mapping, Sequence
@@ -42,7 +40,7 @@ class _Loader(yaml.SafeLoader):
                 )
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"key '{key.value}' stands twice, expected once",
+                    problem=f"key '{key.value}' appears twice, expected once",
                     problem_mark=key.start_mark,
                 )
             seen.add(key.value)
@@ -63,11 +61,6 @@ def study_params(overlay: Path | None = None, every_phase: bool = False) -> Para
     return replace(params, phases="all") if every_phase else params
 
 
-def default_params(overlay: Path | None = None) -> Params:
-    """Do as `study_params` does; where there is no checkout, with the params.yaml that was shipped."""
-    return load_params(default_file(), overlay)
-
-
 def default_file() -> Path:
     """Return the params.yaml of the checkout; where there is none, the one that was shipped."""
     return ROOT / "params.yaml" if has_checkout() else _SHIPPED
@@ -81,14 +74,18 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
 def overlaid(path: Path, overlay: Path | None, over: Raw) -> Params:
     """Read params.yaml and merge what the overlay says over it. overlay: the file, as errors name it."""
     raw = _read(path)
-    _fill(raw)
+    for name in environment_names():  # of which params.yaml may say nothing
+        own = settings_of(name)
+        for key, kind in (("data", own.Data), ("environments", own.Settings)):
+            if isinstance(raw.get(key), dict):
+                raw[key].setdefault(name, told(kind()))
     params = checked(Params, raw, path)
     if overlay is not None:
         if not isinstance(over.get("study"), str):
             raise InputError(f"{overlay}: key 'study' is missing, expected the name of the study")
         if over["study"] == params.study:
             raise InputError(
-                f"{overlay}: key 'study' is '{over['study']}' as in {path}, expected another name"
+                f"{overlay}: key 'study' is '{over['study']}', the name in {path}; choose another"
             )
         if params.hypotheses != ALL:  # an overlay adds to a cause's own arm, {} in params.yaml
             raw["hypotheses"] = told(filled(params, path).hypotheses)
@@ -98,8 +95,8 @@ def overlaid(path: Path, overlay: Path | None, over: Raw) -> Params:
         params = checked(Params, merge(raw, over), overlay)
         if "seeds" in over and params.design == "sequential":
             raise InputError(
-                f"{overlay}: key 'seeds' is given with design sequential, which takes seeds from first_seed on as it needs "
-                "them, expected design: fixed, or no seeds"
+                f"{overlay}: key 'seeds' is given with design sequential, which numbers seeds from first_seed on; "
+                "set design: fixed, or remove the seeds"
             )
     params = filled(params, overlay or path)
     check_references(params, overlay or path)
@@ -149,15 +146,6 @@ def parse_params(text: str, place: str) -> Raw:
     return value
 
 
-def _fill(raw: Raw) -> None:
-    """Put in the defaults of environments that params.yaml says nothing about."""
-    for name in environment_names():
-        own = settings_of(name)
-        for key, kind in (("data", own.Data), ("environments", own.Settings)):
-            if isinstance(raw.get(key), dict):
-                raw[key].setdefault(name, told(kind()))
-
-
 def _string_keys(value: Any) -> Any:
     """YAML reads `{2: 0.7}` with a number for a key; JSON and the schema know strings only."""
     if isinstance(value, dict):
@@ -185,7 +173,7 @@ def _check_removals(base: Raw, over: Raw, above: str, path: Path) -> None:
     for key, value in over.items():
         full = f"{above}{key}"
         if value is None and key not in base:
-            raise InputError(f"{path}: key '{full}' is not there to remove: {hint(key, base)}")
+            raise InputError(f"{path}: no key '{full}' that could be removed: {hint(key, base)}")
         if isinstance(value, dict):
             below = base.get(key)
             _check_removals(below if isinstance(below, dict) else {}, value, f"{full}.", path)
@@ -232,8 +220,8 @@ def _spelled(
         own = arm == Arm()
         if own and name not in known:
             raise InputError(
-                f"{path}: key 'hypotheses.{slug}.arms.{name}' changes nothing, expected what it does to the "
-                f"case, or {{}} for an arm of the cause's own: {hint(name, known)}"
+                f"{path}: key 'hypotheses.{slug}.arms.{name}' changes nothing, and the cause has no "
+                f"such arm; say what it changes in the case, or name an arm: {hint(name, known)}"
             )
         arms[name] = arm_of(known[name], params) if own else arm
     return arms

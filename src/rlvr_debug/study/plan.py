@@ -1,10 +1,8 @@
 """What a study will cost, before anything of it runs."""
 
-from __future__ import annotations
-
 import shutil
 import textwrap
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +56,6 @@ class Rates:
 
     @property
     def evaluation(self) -> float:
-        """CPU seconds of one on held-out rows."""
         return _seconds("evaluate_run")
 
 
@@ -94,11 +91,9 @@ def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
     """From the first of these studies (name -> results) with measured runs, else documented constants."""
     for name, results in studies.items():
         if runs := list(measured_runs(results)):
-            by_environment: dict[str, list[float]] = defaultdict(list)
-            for run in sorted(runs, key=lambda run: run.environment):
-                by_environment[run.environment].append(run.seconds)
+            environments = sorted({run.environment for run in runs})
             return Rates(
-                {environment: mean(seconds) for environment, seconds in by_environment.items()},
+                {e: mean(r.seconds for r in runs if r.environment == e) for e in environments},
                 mean(run.seconds for run in runs),
                 mean(run.size for run in runs),
                 f"measured on {len(runs)} runs of study {name}",
@@ -110,7 +105,6 @@ def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
 
 
 def environments_of(params: Params) -> list[str]:
-    """Return the environments in which the study trains, by name."""
     return sorted({run.environment for run in runs(params)})
 
 
@@ -121,21 +115,20 @@ def is_real(params: Params) -> bool:
     return any(model is None or model.parameters >= _REAL for model in models)
 
 
-def _disk_bytes(trained: Iterable[Run], params: Params) -> float:
-    """Mean over trainings: the weights that are saved, in single precision. With an adapter they are its own."""
-    sizes = [
+def _disk(params: Params, trained: Sequence[Run], size: float | None) -> float:
+    """Bytes of all trainings and of what is fetched. size: of a training; None: by its weights, in single precision."""
+    bases = {name: params.base_model_of(name) for name in environments_of(params)}
+    models = {name: architecture_of(base, ROOT) for name, base in bases.items()}
+    saved = [
         4 * (model.adapter(run.training.lora_r) if run.training.lora_r else model.parameters)
         for run in trained
-        if (model := architecture_of(params.base_model_of(run.environment), ROOT))
+        if (model := models[run.environment])
     ]
-    return fmean(sizes) if sizes else 0.0
-
-
-def _fetched_bytes(params: Params) -> float:
-    """Of base models on the hub, which are published in 16 bits."""
-    models = {params.base_model_of(name) for name in environments_of(params)}
-    models_on_hub = [architecture_of(model, ROOT) for model in models if model.revision]
-    return float(sum(2 * model.parameters for model in models_on_hub if model))
+    one = size if size is not None else fmean(saved or [0.0])
+    on_hub = {base: models[name] for name, base in bases.items() if base.revision}
+    # they are published in 16 bits
+    fetched = sum(2 * model.parameters for model in on_hub.values() if model)
+    return len(trained) * one + fetched + _BYTES_BESIDE_RUNS
 
 
 def _seconds(rule: str) -> float:
@@ -209,8 +202,12 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
     every, trained = list(runs(params)), trained_runs(params)
     training = [found.training(run) for run in trained]
     seeds = Counter(run.arm for run in every).values()
-    sequential = params.design == "sequential"
-    fewer = _expected(params) if sequential else len(trained)
+    sequential, fewer = params.design == "sequential", len(trained)
+    if sequential:
+        # how many looks will choose; a fixed design is planned without SciPy
+        from rlvr_debug.verdicts.looks import expected_trainings
+
+        fewer = expected_trainings(resolve(params, ROOT).looked)
 
     def cost(trainings: int) -> Cost | None:
         environments = len({run.environment for run in trained})
@@ -219,7 +216,6 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         # seconds of the shipped model say nothing of one that is a thousand times larger
         return None if real else _cost(jobs, training, cores)
 
-    one = _disk_bytes(trained, params) if real else found.size
     return Plan(
         study=params.study,
         case=params.case,
@@ -237,7 +233,7 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         whole=cost(len(trained)),
         left=None if real else _cost(to_do, training, cores),
         jobs=dict(to_do),
-        disk=len(trained) * one + _fetched_bytes(params) + _BYTES_BESIDE_RUNS,
+        disk=_disk(params, trained, None if real else found.size),
         free=free,
         rates=found,
         gpus=_TEXTS["gpus"] if real else "",
@@ -245,14 +241,6 @@ def planned(params: Params, to_do: Mapping[str, int], cores: int, found: Rates, 
         expected_trainings=fewer,
         expected=cost(fewer),
     )
-
-
-def _expected(params: Params) -> int:
-    """How many trainings looks will choose."""
-    # a fixed design is planned without SciPy
-    from rlvr_debug.verdicts.looks import expected_trainings
-
-    return expected_trainings(resolve(params, ROOT).looked)
 
 
 def _tested(
@@ -279,6 +267,11 @@ def _tested(
 def plan_text(found: Plan) -> str:
     """At most 79 characters wide where no name is longer."""
     shared = found.runs - found.trainings
+    rates, expected = found.rates, found.expected
+    per_rollout = ", ".join(f"{name} {s:.4f}" for name, s in rates.seconds.items())
+    rate = f"Seconds per rollout: {per_rollout or format(rates.usual, '.4f')}, {rates.source}."
+    within = f", {expected.seconds / 60:.1f} minutes" if expected else ""
+    looks = _TEXTS["looks"].format(trainings=found.expected_trainings, minutes=within)
     rows: list[tuple[str, ...]] = [("trainings", f"{found.trainings}", f"{found.trainings_left}")]
     if found.whole and found.left:
         costs = (found.whole, found.left)
@@ -296,25 +289,19 @@ def plan_text(found: Plan) -> str:
                 f"{found.trainings} of them trained"
                 + (f"; {shared} are told the same as another arm's." if shared else ".")
             ),
-            *(_wrapped(_looks(found)) if found.sequential else []),
+            *(_wrapped(looks) if found.sequential else []),
             "",
             f"{'':<24}{'at most' if found.sequential else 'whole study':>16}{'not done yet':>16}",
             *(f"{name:<24}{whole:>16}{left:>16}" for name, whole, left in rows),
             f"{'disk, MB':<24}{found.disk / 1e6:>16.0f}  (free: {found.free / 1e6:.0f})",
             "",
             *_phases(found),
-            *_wrapped(found.gpus or _rate(found.rates)),
+            *_wrapped(found.gpus or rate),
             "Jobs not done yet:" if found.jobs else "Every job is done.",
             *(f"  {rule:<22}{count:>16}" for rule, count in found.jobs.items()),
             *(_wrapped(_TEXTS["gated"]) if found.gated else []),
         ]
     )
-
-
-def _looks(found: Plan) -> str:
-    """What the sequential design will take."""
-    minutes = f", {found.expected.seconds / 60:.1f} minutes" if found.expected else ""
-    return str(_TEXTS["looks"]).format(trainings=found.expected_trainings, minutes=minutes)
 
 
 def _phases(found: Plan) -> Iterator[str]:
@@ -331,11 +318,6 @@ def _phases(found: Plan) -> Iterator[str]:
         if each.after:
             yield f"{'':<6}  after {', '.join(each.after)}"
     yield ""
-
-
-def _rate(found: Rates) -> str:
-    per_rollout = ", ".join(f"{name} {s:.4f}" for name, s in found.seconds.items())
-    return f"Seconds per rollout: {per_rollout or format(found.usual, '.4f')}, {found.source}."
 
 
 def _wrapped(text: str) -> Iterable[str]:

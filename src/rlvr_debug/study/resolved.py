@@ -1,12 +1,10 @@
 """results/study.json: a study, wholly resolved; and results/jobs.json, what each of its jobs reads of it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from rlvr_debug.environments.settings import DataSettings
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained, write_jobs
-from rlvr_debug.models.places import BaseModel
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
@@ -33,13 +30,6 @@ from rlvr_debug.verdicts.unchanged import Comparing, compared, unchanged
 UNCHANGED = Path("tables", "unchanged.json")
 # runs of the case and of the control that are there before the first look
 _BEGUN = 2
-
-
-def server_settings(params: Params) -> dict[str, Any]:
-    """Return the settings of vLLM's server, where the sampler is one."""
-    if not Sampling(params.sampler).served:
-        return {}
-    return {**told(params.server), "vllm": told(params.vllm)}
 
 
 @dataclass(frozen=True)
@@ -69,32 +59,21 @@ class Study:
     def environments(self) -> list[str]:
         return sorted({run.environment for run in self.runs})
 
-    def settings(self, environment: str) -> dict[str, Any]:
-        """Return the environment's block of `environments` in params.yaml."""
-        return self.params.settings(environment)
-
     def data_settings(self, environment: str) -> dict[str, Any]:
         """Return the environment's block of `data`, with the paths of files as they are from here."""
         return rooted(self.params.data_settings(environment), self.root)
 
-    def base_model(self, environment: str) -> BaseModel:
-        return self.params.base_model_of(environment)
-
     def model_folder(self, environment: str) -> Path:
-        return self.root / self.base_model(environment).folder
+        return self.root / self.params.base_model_of(environment).folder
 
     def rows(self, environment: str, split: str) -> Path:
         """Return the file of that environment's rows. split: train or heldout."""
         return self.results.parent / SPLITS / environment / f"{split}.jsonl"
 
     @property
-    def _server(self) -> dict[str, Any]:
-        return server_settings(self.params)
-
-    @property
     def trains_on_vllm(self) -> bool:
         """Whether vLLM answers in training, too: other trainers have samplers of their own."""
-        return Sampling(self.params.sampler).served and self.trainer.takes_sampler
+        return bool(self.params.served) and self.trainer.takes_sampler
 
     @property
     def trainer(self) -> Trainer:
@@ -110,32 +89,30 @@ class Study:
 
     def baseline_server(self, environment: str) -> Path | None:
         """Return the endpoint's file of the server with the base model, where the environment has that one."""
-        main = self.params.environment
-        if not self._server or self.base_model(environment) != self.base_model(main):
-            return None
-        return self.results / "server" / "endpoint.json"
+        folders = (self.model_folder(name) for name in (environment, self.params.environment))
+        same = self.params.served and len(set(folders)) == 1
+        return self.results / "server" / "endpoint.json" if same else None
 
     def serving(self) -> Serving:
         """Return the job of the server with the base model, which baseline evaluations share."""
-        sampling = Sampling(self.params.sampler, self._server)
+        sampling = Sampling(self.params.sampler, self.params.served)
         return Serving(self.model_folder(self.params.environment), sampling, None)
 
     def serving_policies(self, endpoint: Path) -> Serving:
         """Return the job of a server that samples for several trainings. endpoint: its file (shared_server)."""
         runs = [run for run in self.trained.values() if self.shared_server(run) == endpoint]
         if not runs:
-            raise InputError(f"{endpoint}: no run of the study is sampled for there")
+            raise InputError(f"{endpoint}: no run of the study samples from this server")
         lora_r = max(run.training.lora_r for run in runs)
         # the port of params.yaml is that of the server with the base model
-        sampling = Sampling(self.params.sampler, {**self._server, "port": 0})
+        sampling = Sampling(self.params.sampler, {**self.params.served, "port": 0})
         return Serving(self.model_folder(runs[0].environment), sampling, Trained(lora_r, len(runs)))
 
     def training(self, name: str) -> Job:
-        """Return the job of that training."""
         run = self.run(name)
         sampling = Sampling()
         if self.trains_on_vllm:
-            sampling = Sampling(self.params.sampler, self._server, self.shared_server(run))
+            sampling = Sampling(self.params.sampler, self.params.served, self.shared_server(run))
         job = self._job(run, self.results / "runs" / name, sampling)
         return replace(job, shadow=self.shadow(run))
 
@@ -193,7 +170,7 @@ class Study:
         keys = self.trainer.command_keys
         return Job(
             run,
-            self.settings(run.environment),
+            self.params.settings(run.environment),
             self.model_folder(run.environment),
             self.rows(run.environment, "train"),
             out,
@@ -208,29 +185,30 @@ class Study:
         endpoint = None if name else self.baseline_server(environment)
         return Evaluation(
             environment,
-            self.settings(environment),
+            self.params.settings(environment),
             self.model_folder(environment),
             folder / "model.safetensors" if folder else None,
             self.rows(environment, "heldout"),
             self.params.training.temperature,
             self.params.evaluation.seed,
-            Sampling(self.params.sampler, self._server, endpoint),
+            Sampling(self.params.sampler, self.params.served, endpoint),
         )
 
     @property
     def evaluates_ahead(self) -> bool:
         """Whether one process trains, and samples for both training and evaluation."""
-        served = Sampling(self.params.sampler).served
-        return self.trainer.evaluates and not (self.params.launch.config or served)
+        return self.trainer.evaluates and not (self.params.launch.config or self.params.served)
 
     def jobs(self, evaluated_by: Mapping[str, str]) -> dict[str, Any]:
         """Return by rule, and what it is for, all that its job reads of the study; evaluated_by: digests of code by environment."""
         jobs: dict[str, Any] = {"serve": self.serving(), "ahead": self.evaluates_ahead}
         for name in self.params.data:
-            rows = [self.rows(name, split) for split in ("train", "heldout")]
-            audit = {"settings": self.settings(name), "base_model": self.model_folder(name)}
             jobs[f"prepare_data/{name}"] = self.data_settings(name)
-            jobs[f"audit_rewards/{name}"] = {**audit, "rows": rows}
+            jobs[f"audit_rewards/{name}"] = {
+                "settings": self.params.settings(name),
+                "base_model": self.model_folder(name),
+                "rows": [self.rows(name, split) for split in ("train", "heldout")],
+            }
             jobs[f"evaluate/{name}"] = self.evaluation(name)
             jobs[f"evaluate_by_verifiers/{name}"] = self.params.evaluation.verifiers_rows
         for name, run in self.trained.items():
@@ -251,7 +229,6 @@ class Study:
 
     @cached_property
     def looked(self) -> Looked:
-        """The study as its looks see it."""
         bar = Bar.of(self.params.verdicts.alpha, self.params.verdicts.minimum_effect)
         design = (self.is_sequential, self.params.phases == "gated")
         return Looked(self.runs, self.phases, self.params.environment, bar, *design)
@@ -287,7 +264,6 @@ class Study:
         return _first(opened, look.seeds)
 
     def judging(self, runs: Iterable[Run]) -> dict[str, Any]:
-        """Return what the tables of these runs are judged by."""
         return {**self.judged_by, "unchanged": self.unchanged(runs)}
 
     @property
@@ -335,8 +311,8 @@ def resolve(params: Params, root: Path) -> Study:
 def write_study(study: Study, path: Path, evaluated_by: Mapping[str, str] | None = None) -> None:
     """Write the study, and beside it what its jobs read of it; the same study gives the same bytes."""
     write_jobs(path, replace(study, results=path.parent).jobs(evaluated_by or {}))
-    run_values = [run.to_json() for run in study.runs]
-    value = {"params": told(study.params), "root": str(study.root), "runs": run_values}
+    value = {"params": told(study.params), "root": str(study.root)}
+    value["runs"] = [asdict(run) for run in study.runs]
     write_json(path, {**value, "phases": study.phases, "unmapped": study.unmapped})
 
 
@@ -347,9 +323,9 @@ def read_study(path: Path) -> Study:
         # a study of before there was a choice is fixed
         params = checked(Params, {"design": "fixed", **value["params"]}, path)
         places = {"root": Path(value["root"]), "results": path.parent}
-        run_values = tuple(map(Run.from_json, value["runs"]))
-        return Study(**{**value, **places, "params": params, "runs": run_values})
+        every_run = checked(tuple[Run, ...], value["runs"], path)
+        return Study(**{**value, **places, "params": params, "runs": every_run})
     except (TypeError, KeyError):
         raise InputError(
-            f"{path}: expected a study as the workflow writes it, found other keys"
+            f"{path}: not a study that the workflow wrote: it has other keys"
         ) from None

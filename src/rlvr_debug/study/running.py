@@ -1,7 +1,5 @@
 """A study run by Snakemake in its own working directory, held for one run at a time."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

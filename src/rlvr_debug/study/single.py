@@ -1,7 +1,5 @@
 """One training without a study, and a trainer that is not ours tried for one step before a study is run with it."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
@@ -17,13 +15,13 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare, rows_of
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import locked, write_jsonl, write_text
+from rlvr_debug.grpo.settings import ALL_ROLLOUTS
 from rlvr_debug.jobs import Sampling
-from rlvr_debug.metrics.settings import ALL_ROLLOUTS
 from rlvr_debug.models.fetch import fetch_model
 from rlvr_debug.models.places import MANIFEST, BaseModel, base_model
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params, study_params
-from rlvr_debug.study.resolved import resolve, server_settings
+from rlvr_debug.study.resolved import resolve
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.program import ProgramTrainer
@@ -46,7 +44,12 @@ def train_single(overlay: Mapping[str, Any], epochs: int, out: Path) -> None:
     params = load_params(ROOT / "params.yaml", file)
     for venv in params.sampler_venvs:
         build_venv(venv)
-    _fetch(model)
+    if model.revision:
+        # once, whichever of several processes comes first
+        folder = ROOT / model.folder
+        with locked(folder.with_name(f"{folder.name}.lock")):
+            if not (folder / MANIFEST).is_file():
+                fetch_model(model, folder)
     write_jsonl(kept, (row.to_json() for row in rows))
     run = next(runs(params))  # the case
     job = Job(
@@ -56,7 +59,7 @@ def train_single(overlay: Mapping[str, Any], epochs: int, out: Path) -> None:
         kept,
         out,
         params.diagnostics,
-        sampling=Sampling(params.sampler, server_settings(params)),
+        sampling=Sampling(params.sampler, params.served),
     )
     load_trainer(run.trainer).train(job)
 
@@ -67,19 +70,9 @@ def model_of(name: str) -> BaseModel:
         return BaseModel(str(folder.resolve()))
     if "@" not in name and not _ON_HUB.fullmatch(name):
         raise InputError(
-            f"base model '{name}': no such folder, expected one, or owner/name or owner/name@revision on the hub"
+            f"base model '{name}': no such folder; give a folder, or owner/name or owner/name@revision on the hub"
         )
     return base_model(name if "@" in name else f"{name}@main")
-
-
-def _fetch(model: BaseModel) -> None:
-    """Fetch a model of the hub once, whichever of several processes comes first."""
-    if not model.revision:
-        return
-    folder = ROOT / model.folder
-    with locked(folder.with_name(f"{folder.name}.lock")):
-        if not (folder / MANIFEST).is_file():
-            fetch_model(model, folder)
 
 
 def check_program(overlay: Path) -> Recording:
@@ -88,7 +81,7 @@ def check_program(overlay: Path) -> Recording:
     study = replace(resolve(study_params(overlay), ROOT), results=place / "results")
     trainer = study.trainer
     if not isinstance(trainer, ProgramTrainer):
-        raise InputError(f"{overlay}: key 'trainer' is {trainer.name}, expected a program's")
+        raise InputError(f"{overlay}: key 'trainer' is {trainer.name}, which runs no program")
     for name in trainer.venvs(told(study.params.command)):
         build_venv(name)
     shutil.rmtree(place, ignore_errors=True)

@@ -1,7 +1,5 @@
 """How far a study is: its trainings, done and under way, from the files that they leave as they go."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, written_since
-from rlvr_debug.metrics.settings import SMOOTHED
+from rlvr_debug.grpo.settings import SMOOTHED
 from rlvr_debug.processes import failure
 from rlvr_debug.study.folder import last_run, runs_to_do
 from rlvr_debug.study.plan import Rates, is_real, seconds_of
@@ -184,7 +182,11 @@ class _Now:
             if self.to_do.has("evaluate_run", run, place / "heldout.json"):
                 state = self._under_way("evaluate_run", run) or "trained"
             return _Seen(run, state, _read(place / "metrics.jsonl"), seconds_of(place)[1])
-        rows, seconds = _so_far(place)
+        rows, seconds = _read(place / "attempt" / "out" / "metrics.jsonl"), 0.0
+        for folder in sorted(place.glob("checkpoint/[0-9]*")):
+            # a checkpoint goes when the next one is whole
+            with suppress(InputError):
+                rows, seconds = _read(folder / "metrics.jsonl") or rows, seconds_of(folder)[1]
         state = self._under_way("train", run) or ("interrupted" if rows else "waiting")
         return _Seen(run, "later" if later and state == "waiting" else state, rows, seconds)
 
@@ -218,16 +220,6 @@ def _seconds_left(
     elif not each:
         return None
     return each * (steps - len(one.rows)) + evaluation
-
-
-def _so_far(place: Path) -> tuple[list[dict[str, Any]], float]:
-    """Of a training that is not done: what its last whole checkpoint has, or what a program wrote yet."""
-    for folder in sorted(place.glob("checkpoint/[0-9]*"), reverse=True):
-        # a checkpoint goes when the next one is whole
-        if rows := _read(folder / "metrics.jsonl"):
-            with suppress(InputError):
-                return rows, seconds_of(folder)[1]
-    return _read(place / "attempt" / "out" / "metrics.jsonl"), 0.0
 
 
 def _read(file: Path) -> list[dict[str, Any]]:

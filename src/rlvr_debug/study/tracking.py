@@ -1,7 +1,5 @@
 """A study of an overlay under DVC: a stage as the default's, in the study's own folder."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from pathlib import Path
@@ -28,7 +26,7 @@ def track(overlay: Path, every_phase: bool = False, root: Path = ROOT) -> Path:
     params = load_params(root / "params.yaml", overlay)
     root, overlay = root.resolve(), overlay.resolve()
     if not overlay.is_relative_to(root):
-        raise InputError(f"{overlay}: not in {root}, expected an overlay that git can keep")
+        raise InputError(f"{overlay}: is outside {root}; move it there, so that git can keep it")
     folder = study_folder(params, overlay, root)
     default = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))
     stage = _stage(default["stages"]["study"], params, overlay, folder, root, every_phase)
@@ -56,7 +54,7 @@ def _stage(
     words = ["snakemake", "--snakefile", here("workflow/Snakefile"), "--config", *config]
     study = resolve(params, root)
     own = [path for name in study.environments for path in own_rows(params.data[name], root)]
-    models = map(study.base_model, study.environments)
+    models = map(params.base_model_of, study.environments)
     # what a revision names does not change
     own += [model.folder for model in models if not model.revision]
     own += own_programs(params, root)

@@ -1,7 +1,5 @@
 """Trainers by name: each folder here exports one as TRAINER, and is found by itself."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import pkgutil

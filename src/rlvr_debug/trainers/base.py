@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlvr_debug.grpo.settings import TrainingSettings
+from rlvr_debug.grpo.settings import NO_ROLLOUTS, DiagnosticSettings, TrainingSettings
 from rlvr_debug.jobs import Sampling
-from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
 
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record
@@ -47,19 +46,6 @@ class Run:
     @property
     def rollouts_per_step(self) -> int:
         return self.training.prompts_per_step * self.training.group_size
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "training": vars(self.training)}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Run:
-        return Run(
-            **{
-                **value,
-                "faults": tuple(value["faults"]),
-                "training": TrainingSettings(**value["training"]),
-            }
-        )
 
 
 @dataclass(frozen=True)

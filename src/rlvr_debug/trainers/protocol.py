@@ -1,7 +1,5 @@
 """What a program is given, params.json, and what it writes, line by line (docs/trainers.md), checked before it counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,19 +13,18 @@ from torch import Tensor
 from rlvr_debug.blocks import Count, Entry, Flag, Keyed, Natural, NonNegative, Number, checked
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
-from rlvr_debug.models.base_model import load_model, load_weights, read_tensors, save_weights
+from rlvr_debug.models.base_model import ADAPTER, load_weights, save_weights, with_adapter
+from rlvr_debug.trainers.base import Run
 
 PROTOCOL: Literal[1] = 1
 RECORDED = "record"  # the folder with a record of the steps, where a program writes one
-
-_OF_A_RUN = ("arm", "environment", "seed", "training", "options", "faults")
 
 
 @dataclass(frozen=True)
 class Asked(Entry):
     """params.json, whose path is a program's last argument. Paths are absolute."""
 
-    run: Annotated[Mapping[str, Any], Keyed(dict.fromkeys(_OF_A_RUN, Any), whole=True, others=Any)]
+    run: Run
     """The run as in params.yaml: seed; training (steps, learning_rate, ... as in docs/trainer.md); options, the program's
     own settings; environment, its name; faults: planted, or the user's reward function, of trainer trl only."""
     environment: Mapping[str, Any]
@@ -44,18 +41,14 @@ class Asked(Entry):
     """Record rollouts of step 1 and of every step that this divides; 0: of none."""
     rollouts_kept: Natural
     """How many of a step's first rollouts are recorded; 0: all."""
+    protocol: Literal[1]
+    """Version of this protocol."""
     record: Flag = False
     """Whether a record of all steps (docs/record.md) is wanted in the folder `record`, beside the other files; a program
     may leave it out."""
-    protocol: Literal[1] = PROTOCOL
-    """Version of this protocol."""
-
-    @classmethod
-    def required(cls, given: Mapping[str, Any]) -> list[str]:
-        return [*super().required(given), "protocol"]
 
     @staticmethod
-    def read(path: Path) -> Asked:
+    def read(path: Path) -> "Asked":
         """Raise InputError for what is not a params.json."""
         return checked(Asked, read_json(path), path)
 
@@ -132,23 +125,17 @@ def checked_rollouts(path: Path) -> list[dict[str, Any]]:
     for number, row in read_jsonl(path):
         place = f"{path}:{number}"
         checked(RecordedRollout, row, place)
-        lengths = {
-            "sampled": len(row["ids"]),
-            "logprobs": sum(row["sampled"]),
-            "loss": len(row["ids"]),
-        }
+        length, trained = len(row["ids"]), row.get("trained", {})
+        lengths = {"sampled": length, "logprobs": sum(row["sampled"]), "loss": length}
+        lengths |= {f"trained.{key}": len(trained["ids"]) for key in trained}
+        given = {**row, **{f"trained.{key}": values for key, values in trained.items()}}
         for key, expected in lengths.items():
-            if key in row and len(row[key]) != expected:
+            if key in given and len(given[key]) != expected:
                 raise InputError(
-                    f"{place}: key '{key}' has {len(row[key])} items, expected {expected}"
-                )
-        for key, values in row.get("trained", {}).items():
-            if len(values) != len(row["trained"]["ids"]):
-                raise InputError(
-                    f"{place}: key 'trained.{key}' has {len(values)} items, expected {len(row['trained']['ids'])}"
+                    f"{place}: key '{key}' has {len(given[key])} items, expected {expected}"
                 )
         if row["sampled"][0]:
-            raise InputError(f"{place}: key 'sampled' begins with 1, expected a prompt")
+            raise InputError(f"{place}: key 'sampled' begins with 1, expected 0 (a prompt token)")
         rows.append(row)
     return rows
 
@@ -157,13 +144,13 @@ def checked_weights(out: Path, base_model: Path) -> dict[str, Tensor]:
     """Return the trained weights by the base model's names, float32: of model.safetensors, or with adapter/ merged in."""
     file = out / "model.safetensors"
     base = load_weights(base_model / "model.safetensors")
-    if (out / "adapter").is_dir():
-        file = out / "adapter" / "adapter_model.safetensors"
-        found = _merged(out / "adapter", base_model)
+    if (adapter := out / ADAPTER).is_dir():
+        file, config = adapter / "adapter_model.safetensors", adapter / "adapter_config.json"
+        found = with_adapter(base, load_weights(file), read_json(config), config)
     elif file.exists():
         found = load_weights(file)
     else:
-        raise InputError(f"{out}: no model.safetensors and no adapter/, expected trained weights")
+        raise InputError(f"{out}: no model.safetensors and no adapter/; save trained weights there")
     for name, tensor in base.items():
         if name not in found:
             raise InputError(f"{file}: tensor '{name}' is missing")
@@ -180,24 +167,7 @@ def checked_weights(out: Path, base_model: Path) -> dict[str, Tensor]:
 def save_trained(model: Any, out: Path) -> None:
     """Write the weights of a model of transformers, or its adapter as peft does, to `out`."""
     if hasattr(model, "peft_config"):
-        model.save_pretrained(str(out / "adapter"), safe_serialization=True)
+        model.save_pretrained(str(out / ADAPTER), safe_serialization=True)
         return
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     save_weights(state, out / "model.safetensors")
-
-
-def _merged(adapter: Path, base_model: Path) -> dict[str, Tensor]:
-    """peft merges it; read_tensors first, so that a bad file is one line."""
-    read_tensors(adapter / "adapter_model.safetensors")
-    if not (adapter / "adapter_config.json").exists():
-        raise InputError(f"{adapter}: no adapter_config.json, expected peft's")
-    from peft import PeftModel
-
-    model = load_model(base_model, "sdpa")
-    try:
-        merged: Any = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-    except (ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{adapter}: expected an adapter of the base model, found: {error}"
-        ) from None
-    return {name: tensor.detach() for name, tensor in merged.state_dict().items()}

@@ -1,9 +1,5 @@
 """One run by a program: it is started and watched, and its files are checked and put where our trainer's would be."""
 
-from __future__ import annotations
-
-import hashlib
-import json
 import os
 import shutil
 import time
@@ -19,9 +15,9 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_json, write_jsonl
+from rlvr_debug.jobs import settings_digest
 from rlvr_debug.metrics.rollouts import as_sampled, token_texts
-from rlvr_debug.models.adapters import ADAPTER, adds_alone, link_adapter
-from rlvr_debug.models.base_model import save_weights
+from rlvr_debug.models.base_model import ADAPTER, link_adapter, save_weights
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.processes import guarded, last_line, variables_apart
 from rlvr_debug.sampling.alignment import carried
@@ -29,7 +25,13 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rebuilt
 from rlvr_debug.trainers.base import SHADOW, Job
 from rlvr_debug.trainers.program import Program
-from rlvr_debug.trainers.protocol import Asked, checked_metrics, checked_rollouts, checked_weights
+from rlvr_debug.trainers.protocol import (
+    PROTOCOL,
+    Asked,
+    checked_metrics,
+    checked_rollouts,
+    checked_weights,
+)
 
 # what a program says of itself, in words of its own
 RECORD = "record.json"
@@ -38,16 +40,12 @@ _POLL = 0.2  # seconds
 
 @dataclass(frozen=True)
 class Recording:
-    """What a program left behind, checked: rollouts are those of lines, scored by our environment.
-
-    adapter: the folder of the one that makes the weights of the base model's, None where the program saved anything else.
-    """
+    """What a program left behind, checked: rollouts are those of lines, scored by our environment."""
 
     metrics: list[dict[str, Any]]
     lines: list[dict[str, Any]]
     rollouts: list[Rollout]
     weights: dict[str, Tensor]
-    adapter: Path | None
     seconds: float
     environment: Environment
     chat: Chat
@@ -55,17 +53,17 @@ class Recording:
 
 def train_with_program(job: Job, program: Program) -> None:
     """Write what our own trainer writes or, for a program that fails, hangs or writes what it should not, nothing."""
-    recording = record(job, program)
-    if recording.adapter:
+    recording, written = record(job, program), job.out / "attempt" / "out"
+    if (written / ADAPTER).is_dir():
         shutil.rmtree(job.out / ADAPTER, ignore_errors=True)
-        os.replace(recording.adapter, job.out / ADAPTER)
+        os.replace(written / ADAPTER, job.out / ADAPTER)
         link_adapter(job.out)
     else:
         save_weights(recording.weights, job.out / "model.safetensors")
     write_jsonl(job.out / "timings.jsonl", [{"seconds": round(recording.seconds, 3)}])
     write_json(job.out / SHADOW, {"steps": job.run.training.steps, "parted": {}})
     write_jsonl(job.out / "rollouts.jsonl", _rows(recording, job.run.training.group_size))
-    if (own := job.out / "attempt" / "out" / RECORD).exists():
+    if (own := written / RECORD).exists():
         os.replace(own, job.out / RECORD)
     write_jsonl(job.out / "metrics.jsonl", recording.metrics)
     shutil.rmtree(job.out / "attempt")
@@ -120,7 +118,7 @@ def record(job: Job, program: Program, what: str = "run", *, recorded: bool = Fa
     shutil.rmtree(written, ignore_errors=True)
     written.mkdir(parents=True)
     asked = Asked(
-        run=run.to_json(),
+        run=run,
         environment=job.trained_in,
         base_model=str(job.base_model.resolve()),
         rows=str(job.rows.resolve()),
@@ -128,6 +126,7 @@ def record(job: Job, program: Program, what: str = "run", *, recorded: bool = Fa
         checkpoint="",
         rollouts_every=job.diagnostics.rollouts_every,
         rollouts_kept=job.diagnostics.rollouts_kept,
+        protocol=PROTOCOL,
         record=recorded,
     )
     asked = replace(asked, checkpoint=str(_checkpoint(attempt, asked, program).resolve()))
@@ -141,7 +140,7 @@ def record(job: Job, program: Program, what: str = "run", *, recorded: bool = Fa
         for number, line in enumerate(lines, start=1):
             if line["row"] not in known:
                 raise InputError(
-                    f"{written / 'rollouts.jsonl'}:{number}: row '{line['row']}' is not in {job.rows}"
+                    f"{written / 'rollouts.jsonl'}:{number}: row '{line['row']}' is unknown, expected an id of {job.rows}"
                 )
         weights = checked_weights(written, job.base_model)
     except InputError as error:
@@ -159,15 +158,13 @@ def record(job: Job, program: Program, what: str = "run", *, recorded: bool = Fa
         )
         for line in lines
     ]
-    adapter = written / ADAPTER if adds_alone(written / ADAPTER) else None
-    return Recording(metrics, lines, rollouts, weights, adapter, seconds, environment, chat)
+    return Recording(metrics, lines, rollouts, weights, seconds, environment, chat)
 
 
 def _checkpoint(attempt: Path, asked: Asked, program: Program) -> Path:
     """A folder that only the same run finds again: those of a run with other settings are removed."""
     files = [*weight_files(Path(asked.base_model, "model.safetensors")), Path(asked.rows)]
-    given = [asdict(asked), program.argv, *map(sha256, files)]
-    name = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
+    name = settings_digest(asked, program.argv, *map(sha256, files))
     for other in attempt.glob("checkpoint-*"):
         if other.name != f"checkpoint-{name}":
             shutil.rmtree(other)
@@ -193,11 +190,11 @@ def _watched(program: Program, attempt: Path, steps: int) -> float:
                     raise InputError(f"{metrics}: more than {steps} rows, expected {steps}")
             if time.monotonic() - progress > program.stall_seconds:
                 raise InputError(
-                    f"no row was added to metrics.jsonl for {program.stall_seconds:g} s, and the "
-                    "program was killed (command.stall_seconds)"
+                    "the program was killed: no row was added to metrics.jsonl for "
+                    f"{program.stall_seconds:g} s (command.stall_seconds)"
                 )
     if process.returncode:
         raise InputError(
-            f"the program ended with status {process.returncode}: {last_line(log)} (all of it: {log})"
+            f"the program ended with status {process.returncode}: {last_line(log)} (full log: {log})"
         )
     return time.monotonic() - begin

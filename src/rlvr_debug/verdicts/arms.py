@@ -16,10 +16,7 @@ from rlvr_debug.verdicts.statistics import (
     Sample,
     difference,
     mean_of,
-    moves,
-    priors,
     sample,
-    squeezed,
 )
 
 _GAINS = ("gain", "gain_greedy")
@@ -34,7 +31,7 @@ def arm_table(runs: pd.DataFrame, main: str, bar: Bar) -> pd.DataFrame:
     arms = pd.DataFrame([_gains(group) for group in by_arm.values()])
     arms["tested"] = [_differs(row, by_arm) for row in arms.to_dict("records")]
     for _, group in arms.groupby("environment", sort=False):
-        gain = mean_of(_moderated(group, "gain", bar), bar.clearing)
+        gain = mean_of(measured(group).moderated(bar, distinct(group)).sampled, bar.clearing)
         arms.loc[group.index, ["gain_low", "gain_high"]] = np.stack([gain.low, gain.high], -1)
     causes = tested_causes(arms)
     compared = ~arms["design"].isin(["case", "random_reward"]) & (arms["environment"] == main)
@@ -70,15 +67,17 @@ def _differs(arm: dict[Any, Any], runs: dict[str, pd.DataFrame]) -> bool:
     return shared.empty or bool((np.abs(own - others) > _SAME).any())
 
 
-def _moderated(
-    arms: pd.DataFrame, gain: str, bar: Bar, seeds: NDArray[np.int64] | None = None
-) -> Sample:
-    """One environment's arms. The sampled gain says which of them move. seeds: (totals, 1), had the arms those."""
-    count = arms["seeds"].to_numpy() if seeds is None else seeds
-    mean, sd = arms[gain].to_numpy(float), arms[f"{gain}_sd"].to_numpy(float)
-    drawn = Sample(mean, *np.broadcast_arrays(sd, count))
-    moving = moves(arms["gain"].to_numpy(float), bar.minimum)
-    return squeezed(drawn, priors(drawn, moving, distinct(arms)))
+def measured(rows: pd.DataFrame) -> Measured:
+    """Return the gains of these arms; one that has no runs has no spread either."""
+    seeds = np.nan_to_num(rows["seeds"].to_numpy(float)).astype(int)
+    return Measured(
+        *(
+            Sample(
+                np.nan_to_num(rows[gain].to_numpy(float)), rows[f"{gain}_sd"].to_numpy(float), seeds
+            )
+            for gain in _GAINS
+        )
+    )
 
 
 def distinct(arms: pd.DataFrame) -> NDArray[np.bool_]:
@@ -89,9 +88,8 @@ def distinct(arms: pd.DataFrame) -> NDArray[np.bool_]:
 
 def _tests(arms: pd.DataFrame, family: Sequence[str], bar: Bar) -> list[dict[str, Any]]:
     """A row per arm of a family that is corrected together."""
-    (better, worse), at_totals = _measured(arms, family, bar)
-    tests = _tests_of(arms, family)
-    effects, later = (compare(*sides, bar, *tests) for sides in ((better, worse), at_totals))
+    better, worse = _sides(arms, family, bar)
+    effects, later = effects_of(arms, family, bar)
     now, then = arm_status(effects), arm_status(later)
     sampled, greedy = (
         difference(getattr(better, name), getattr(worse, name), bar.clearing)
@@ -136,42 +134,26 @@ def tested_causes(arms: pd.DataFrame) -> list[str]:
 
 def effects_of(arms: pd.DataFrame, family: Sequence[str], bar: Bar) -> tuple[Effects, Effects]:
     """Return effects of these arms, corrected together: as measured, and had each arm 2, 3 and more seeds, (totals, arms)."""
-    now, later = _measured(arms, family, bar)
-    tests = _tests_of(arms, family)
-    return compare(*now, bar, *tests), compare(*later, bar, *tests)
-
-
-def _tests_of(
-    arms: pd.DataFrame, family: Sequence[str]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Of each arm, whether its results differ from those that it is compared with, and whether its settings do."""
     own = arms.set_index("arm").loc[list(family)]
-    return own["tested"].to_numpy(bool), (own["changes"] != "").to_numpy()
+    # whether its results differ from those that it is compared with, and whether its settings do
+    tests = own["tested"].to_numpy(bool), (own["changes"] != "").to_numpy()
+    sides = (_sides(arms, family, bar), _sides(arms, family, bar, _TOTALS[:, None]))
+    now, later = (compare(*each, bar, *tests) for each in sides)
+    return now, later
 
 
-def _measured(
-    arms: pd.DataFrame, family: Sequence[str], bar: Bar
-) -> tuple[tuple[Measured, Measured], tuple[Measured, Measured]]:
-    """The better and the worse side of each arm, with moderated spreads: now, and at _TOTALS seeds."""
+def _sides(
+    arms: pd.DataFrame, family: Sequence[str], bar: Bar, seeds: NDArray[np.int64] | None = None
+) -> tuple[Measured, Measured]:
+    """Return the better and the worse side of each arm, as a cause makes them, with moderated spreads. seeds: (totals, 1), had the arms those."""
     main = arms.loc[arms["arm"].isin(family), "environment"].unique()
     around = arms[arms["environment"].isin(main)].reset_index(drop=True)
-    sides = _sides(around, family)
-
-    def at(seeds: NDArray[np.int64] | None) -> tuple[Measured, Measured]:
-        drawn = [_moderated(around, gain, bar, seeds) for gain in _GAINS]
-        better, worse = (Measured(*(each.of(side) for each in drawn)) for side in sides)
-        return better, worse
-
-    return at(None), at(_TOTALS[:, None])
-
-
-def _sides(arms: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of each arm's two sides: a cause makes the first one better."""
-    place = {arm: n for n, arm in enumerate(arms["arm"])}
-    alone = arms.set_index("arm").loc[list(names), "design"] == "alone"
-    better = [place["control" if one else arm] for arm, one in zip(names, alone, strict=True)]
-    worse = [place[arm if one else "case"] for arm, one in zip(names, alone, strict=True)]
-    return np.array(better), np.array(worse)
+    drawn = measured(around).moderated(bar, distinct(around), seeds)
+    place = {arm: n for n, arm in enumerate(around["arm"])}
+    alone = around.set_index("arm").loc[list(family), "design"] == "alone"
+    better = [place["control" if one else arm] for arm, one in zip(family, alone, strict=True)]
+    worse = [place[arm if one else "case"] for arm, one in zip(family, alone, strict=True)]
+    return drawn.of(better), drawn.of(worse)
 
 
 def further_seeds(found: str, at_totals: NDArray[np.str_], seeds: int) -> float:

@@ -1,27 +1,9 @@
-"""From runs and the case's check to one verdict per hypothesis. The rule is the same for every hypothesis.
+"""From runs and the case's check to one verdict per hypothesis, by one rule for all (docs/verdicts.md).
 
-The unit is a run's held-out mean on questions that all runs share. An effect is a difference of mean
-gain in held-out reward over seeds, with Welch's t interval of moderated variances (statistics.py):
-- repair: the case with one part mended, minus the case. It finds a cause that acts by itself.
-- alone: the control minus the control with that part as in the case. It finds a cause that another
-  defect hides: with two defects of which each is enough to stop learning, mending one changes nothing.
-
-An effect is significant when it is above 0 and its p value, after Holm's correction over all
-intervention arms of causes whose runs differ from what they are compared with, is below alpha. The control, which
-mends everything, and the arms of localisers are judged apart. With the bar of a study that was looked at several times
-(sequential.looked) p is divided first by the share of alpha that the look at the arm's seeds spends: arms may have
-different numbers of seeds, and all of them count, whatever an earlier look showed.
-
-The case must fail first: the control is better, significantly and by at least the minimum effect. Then each kind of
-evidence does one thing (rule.status, and the table in docs/verdicts.md):
-- an effect locates: significant, at least the minimum, and not contradicted by greedy;
-- a mechanism, which the check sees, explains;
-- a null intervention eliminates: every arm's effect is surely within the minimum effect of 0, or nothing about the case
-  is other than the arms would have it;
-- an absent mechanism lowers what elimination asks for to an upper bound below the minimum effect, where the case's runs
-  say of all their steps what the check says of three (Evidence.whole_run).
-
-Mending that makes things worse validates nothing and clears nothing. The arrays are in rule.py, the arms in arms.py.
+The unit is a run's held-out mean on questions that all runs share. An effect is a difference of mean gains over seeds:
+a *repair* is the case with one part mended, less the case, and finds a cause that acts by itself; *alone* is the control,
+less the control with that part as in the case, and finds one that another defect hides. The control, which mends
+everything, and the arms of localisers are judged apart. The arrays are in rule.py, the arms in arms.py.
 """
 
 from __future__ import annotations
@@ -36,7 +18,7 @@ import pandas as pd
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.base import Hypothesis
-from rlvr_debug.replay.mechanism import Mechanism, mechanism_of
+from rlvr_debug.replay.answer import Mechanism, mechanism_of
 from rlvr_debug.verdicts.arms import MOST_SEEDS, effects_of, further_seeds, tested_causes
 from rlvr_debug.verdicts.rule import (
     ABSENT,
@@ -131,9 +113,10 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
     members = [family.index(arm) for arm in own["arm"]]
     now, later = (each.of(members) for each in effects_of(arms, family, bar))
     mechanism = MECHANISMS[seen.present]
-    if lacking := _lacking(hypothesis, evidence.training):
+    needed = hypothesis.precondition
+    if needed and evidence.training.get(needed.training) == 0:
         if mechanism != PRESENT and not now.settings_differ.any():
-            why = _BETWEEN.join(filter(None, [lacking, seen.text]))
+            why = _BETWEEN.join(filter(None, [needed.lacking, seen.text]))
             return replace(pending, status="not_applicable", confidence="none", evidence=why)
         # The precondition is missing: an arm that changes nothing is no evidence.
         now, later = (_of_changes(each) for each in (now, later))
@@ -145,12 +128,17 @@ def _judge(hypothesis: Hypothesis, evidence: Evidence, bar: Bar) -> Verdict:
     planting = {arm.name for arm in hypothesis.arms if arm.faults}
     said = [*(_sentence(arm, arm["arm"] in planting) for arm in rows), *proved, seen.text]
     if fails != SHOWN and (now.large.any() or found == "explained_costs_nothing"):
-        said.append(_unfailing(int(fails), arms.set_index("arm").loc["control"].to_dict()))
+        how = "does not fail" if fails == REFUTED else "is not shown to fail"
+        control = arms.set_index("arm").loc["control"]
+        gains = _interval(control, "effect", "ci_low", "ci_high")
+        said.append(f"the case {how}: the control gains {gains} over it")
     if found == "inconclusive":
         said.append(_open(int(fails), now, mechanism, further, bar.minimum))
     elif mechanism == PRESENT and not now.settings_differ.any():
         said.append(_ELSEWHERE)
-    if rivals := _same_interventions(own, arms[arms["arm"].isin(family)]):
+    change = ["design", "changes"]
+    alike = arms[arms["arm"].isin(family)].merge(own.loc[own["changes"] != "", change], on=change)
+    if rivals := sorted(set(alike["hypothesis"]) - {hypothesis.slug}):
         said.append(f"not to be told from {', '.join(rivals)}, which the same intervention mends")
     if other := borrowed(hypothesis, arms, evidence.runs):
         said.append(other)
@@ -174,12 +162,6 @@ def _of_changes(effects: Effects) -> Effects:
     )
 
 
-def _lacking(hypothesis: Hypothesis, training: Mapping[str, Any]) -> str:
-    """Return what the case lacks of the hypothesis' precondition; empty where it lacks nothing, or that is not known."""
-    needed = hypothesis.precondition
-    return needed.lacking if needed and training.get(needed.training) == 0 else ""
-
-
 def _pending(hypothesis: Hypothesis, mechanism: str = "not tested") -> Verdict:
     """Return what is said while no arm was run."""
     return Verdict(hypothesis.slug, hypothesis.kind, "pending", "low", mechanism=mechanism)
@@ -187,13 +169,6 @@ def _pending(hypothesis: Hypothesis, mechanism: str = "not tested") -> Verdict:
 
 _PROVED = "{arm}: not trained, since it is the {as} to the byte, identical in all {steps} steps of {runs} runs"
 _ELSEWHERE = "its interventions change nothing about the case, so that what the check found is a symptom of another cause"
-
-
-def _unfailing(fails: int, control: Mapping[Any, Any]) -> str:
-    """That the case is not shown to fail. control: its row of arms.csv."""
-    how = "does not fail" if fails == REFUTED else "is not shown to fail"
-    gains = f"{control['effect']:+.3f} [{control['ci_low']:+.3f}, {control['ci_high']:+.3f}]"
-    return f"the case {how}: the control gains {gains} over it"
 
 
 def _open(
@@ -216,13 +191,6 @@ def _open(
     return f"more than {MOST_SEEDS} seeds would be needed at the observed effects and spreads"
 
 
-def _same_interventions(own: pd.DataFrame, arms: pd.DataFrame) -> list[str]:
-    """Other hypotheses of which an arm changes exactly what one of these changes."""
-    change = ["design", "changes"]
-    changed = own.loc[own["changes"] != "", change]
-    return sorted(set(arms.merge(changed, on=change)["hypothesis"]) - set(own["hypothesis"]))
-
-
 def _confidence(found: str, effects: Effects, mechanism: int, low: float, bar: Bar) -> str:
     """Return high where the deciding test would hold at a fifth of its level, and the interval lies beyond the minimum, or an absent mechanism agrees."""
     if found == "inconclusive":
@@ -242,7 +210,7 @@ def _sentence(arm: Mapping[Any, Any], planted: bool) -> str:
     if arm["design"] == "alone":
         what = "the control with only this defect loses"
     return (
-        f"{arm['arm']}: {what} {arm['effect']:+.3f} [{arm['ci_low']:+.3f}, {arm['ci_high']:+.3f}], "
+        f"{arm['arm']}: {what} {_interval(arm, 'effect', 'ci_low', 'ci_high')}, "
         f"greedy {arm['effect_greedy']:+.3f}, p {arm['p_holm']:.2g} (Holm), "
         f"p {arm['p_equivalence']:.2g} (equivalence)"
     )
@@ -295,7 +263,12 @@ def _as_claimed(arm: Mapping[Any, Any], learning: bool, minimum_effect: float) -
 
 
 def _gain(arm: Mapping[Any, Any]) -> str:
-    return f"{arm['gain']:+.3f} [{arm['gain_low']:+.3f}, {arm['gain_high']:+.3f}]"
+    return _interval(arm, "gain", "gain_low", "gain_high")
+
+
+def _interval(row: Any, *columns: str) -> str:
+    value, low, high = (f"{row[column]:+.3f}" for column in columns)
+    return f"{value} [{low}, {high}]"
 
 
 def observations(evidence: str) -> list[str]:

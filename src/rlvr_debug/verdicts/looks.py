@@ -6,8 +6,6 @@ it opens the arms of the next phase unless it finds a cause. Localisers and cont
 run at once, or with the phase of their hypothesis.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,10 +21,9 @@ from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.verdicts.arms import distinct
+from rlvr_debug.verdicts.arms import distinct, measured
 from rlvr_debug.verdicts.rule import ABSENT, MECHANISMS, PRESENT, Bar, Measured
 from rlvr_debug.verdicts.sequential import LARGEST, MOST, Layout, next_seeds, run_out
-from rlvr_debug.verdicts.statistics import Sample
 
 # runs of an arm that no look is about: enough for a spread, which borrows from the others' of its environment
 _ASIDE = 2
@@ -62,7 +59,6 @@ class Look:
 
 
 def look_file(results: Path, number: int) -> Path:
-    """Return where that look's answer is."""
     return results / "tables" / f"look_{number}.json"
 
 
@@ -77,9 +73,7 @@ def read_look(path: Path) -> Look:
     try:
         return Look(**{**value, "causes": tuple(value["causes"])})
     except (TypeError, KeyError):
-        raise InputError(
-            f"{path}: expected a look as the workflow writes it, found other keys"
-        ) from None
+        raise InputError(f"{path}: not a look that the workflow wrote: it has other keys") from None
 
 
 def last_look(results: Path, arms: Iterable[str]) -> Look | None:
@@ -160,7 +154,7 @@ class Looked:
         every = [*about, *around.index.difference(about, sort=False)]
         counted = pd.Series(distinct(around), around.index).reindex(every, fill_value=True)
         shown = replace(layout, counted=counted.to_numpy(bool))
-        return names, owners, shown, _measured(rows.reindex(every))
+        return names, owners, shown, measured(rows.reindex(every))
 
     def trainings(self, seeds: Mapping[str, int]) -> int:
         """Return how many are trained where arms have so many runs."""
@@ -171,22 +165,15 @@ class Looked:
     ) -> dict[str, int]:
         """By arm of the study, how many runs it is to have."""
         if self.sequential:
-            return self.counts(phase, self._targets(phase, rows, mechanisms))
+            names, owners, layout, results = self.seen(phase, rows)
+            present = np.array([MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
+            counts = map(int, next_seeds(layout, results, present, self.bar))
+            return self.counts(phase, dict(zip([*_SHARED, *names], counts, strict=True)))
         opened = set(self._open(phase)) - self.unchanged
         every = Counter(run.arm for run in self.runs)
         return {arm: count if arm in opened else 0 for arm, count in every.items()}
 
-    def _targets(
-        self, phase: int, rows: pd.DataFrame, mechanisms: Mapping[str, bool | None]
-    ) -> dict[str, int]:
-        """By arm that looks are about, how many runs it is to have."""
-        names, owners, layout, results = self.seen(phase, rows)
-        present = np.array([MECHANISMS[mechanisms.get(slug)] for slug in owners], dtype=int)
-        counts = next_seeds(layout, results, present, self.bar)
-        return dict(zip([*_SHARED, *names], map(int, counts), strict=True))
-
     def _open(self, phase: int) -> list[str]:
-        """The arms of hypotheses up to that phase."""
         return [
             arm for arm, run in self.arms.items() if self.phases.get(run.hypothesis, 0) <= phase
         ]
@@ -210,17 +197,6 @@ class Looked:
             own = min(targets.get(arm, aside), len(most_seeds(run, self.main)))
             most[run.trained_as] = max(most.get(run.trained_as, 0), own)
         return {arm: most.get(run.trained_as, 0) for arm, run in self.arms.items()}
-
-
-def _measured(rows: pd.DataFrame) -> Measured:
-    """The gains of these arms; one that has no runs has no spread either."""
-    seeds = np.nan_to_num(rows["seeds"].to_numpy(float)).astype(int)
-
-    def side(gain: str) -> Sample:
-        mean, sd = (rows[name].to_numpy(float) for name in (gain, f"{gain}_sd"))
-        return Sample(np.nan_to_num(mean), sd, seeds)
-
-    return Measured(side("gain"), side("gain_greedy"))
 
 
 # --- how many trainings to expect

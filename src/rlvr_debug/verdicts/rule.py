@@ -17,6 +17,9 @@ from rlvr_debug.verdicts.statistics import (
     equivalence_p,
     first_of,
     holm,
+    moves,
+    priors,
+    squeezed,
     standard_error,
     welch_p,
 )
@@ -75,6 +78,17 @@ class Measured:
     def of(self, arms: Any) -> Measured:
         """Those of some arms: an index of the last axis."""
         return Measured(self.sampled.of(arms), self.greedy.of(arms))
+
+    def moderated(self, bar: Bar, counted: ArrayLike = True, seeds: Any = None) -> Measured:
+        """Return them with spreads that borrow from the other arms. counted: whether an arm's runs are not another's; seeds: had the arms so many."""
+        moving = moves(self.sampled.mean, bar.minimum) & (self.sampled.seeds > 0)
+
+        def drawn(found: Sample) -> Sample:
+            count = found.seeds if seeds is None else seeds
+            later = Sample(found.mean, *np.broadcast_arrays(found.sd, count))
+            return squeezed(later, priors(later, moving, counted))
+
+        return Measured(drawn(self.sampled), drawn(self.greedy))
 
 
 @dataclass(frozen=True)
@@ -138,7 +152,7 @@ def compare(
     return Effects(
         effect=effect,
         effect_greedy=greedy,
-        error=np.broadcast_to(standard_error(a, b), effect.shape),
+        error=np.broadcast_to(standard_error(a, b)[0], effect.shape),
         in_sd=effect / np.where(spread > 0, spread, np.nan),
         p=p,
         p_holm=p_holm,

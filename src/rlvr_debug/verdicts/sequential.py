@@ -1,21 +1,9 @@
 """Who runs next, in a study that is looked at several times: a pure function of what has run.
 
-The case and the control run, and each part that the case departs in alone in the control; of a hypothesis that
-has no such arm, what mends it in the case. Where the alone arms of a hypothesis say nothing, its repairs run. At
-each look everything that is still open gets another seed; an arm stops
-
-- for efficacy: an arm of its hypothesis has a large effect, which locates it;
-- for equivalence: its effect is equivalent to 0, or bounded where the mechanism is absent;
-- for futility: had it all the seeds that it may have, and effects and spreads stayed, it would be as open as now.
-
-The case and the control have as many seeds as the arms that they are compared with, or more, and go on by themselves
-until the case is shown to fail. Once it is shown not to, everything stops.
-
-What is large, equivalent or bounded follows from all seeds that there are, as decide.py has it with the bar of
-looked: nothing is remembered of earlier looks, so that the tables hold all that a verdict follows from.
+Everything that is still open gets another seed, as docs/verdicts.md says under Looks. What is large, equivalent or
+bounded follows from all seeds that there are, as decide.py has it with the bar of looked: nothing is remembered of
+earlier looks, so that the tables hold all that a verdict follows from.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
@@ -34,7 +22,7 @@ from rlvr_debug.verdicts.rule import (
     compare,
     failure,
 )
-from rlvr_debug.verdicts.statistics import Floats, Sample, moves, priors, squeezed
+from rlvr_debug.verdicts.statistics import Floats
 
 CASE, CONTROL, ARMS = 0, 1, 2  # places on the last axis: the arms begin at the third
 MOST, LARGEST = 6, 8  # seeds at the last look: of an arm, and of the case and the control
@@ -67,10 +55,6 @@ class Layout:
         own = self.owner == np.arange(self.hypotheses)[:, None]
         return np.asarray((shown[..., None, :] & own).any(-1))
 
-    def has_alone(self) -> Bools:
-        """Return of each arm whether its hypothesis has one alone."""
-        return np.asarray(self.any_of(self.alone)[self.owner])
-
 
 def looked(bar: Bar) -> Bar:
     """Return the bar of a study whose runs next_seeds chose: its looks spend the error of finding between them."""
@@ -81,26 +65,14 @@ def effects_of_all(
     layout: Layout, results: Measured, bar: Bar, seeds: int = 0
 ) -> tuple[Ints, Effects]:
     """Return whether the case fails, and the effects of all arms; results: of case, control, arms, and others whose spread counts."""
-    sides = _moderated(layout, results, bar, seeds)
+    has = results.sampled.seeds
+    count = np.where(has > 0, np.maximum(seeds, has), 0)
+    sides = results.moderated(bar, layout.counted, count)
     better = np.where(layout.alone, CONTROL, layout.places)
     worse = np.where(layout.alone, layout.places, CASE)
-    ran = results.sampled.seeds[..., layout.places] > 0
-    effects = compare(sides.of(better), sides.of(worse), bar, ran)
+    effects = compare(sides.of(better), sides.of(worse), bar, has[..., layout.places] > 0)
     mended = compare(sides.of([CONTROL]), sides.of([CASE]), bar)
     return failure(mended), effects
-
-
-def _moderated(layout: Layout, results: Measured, bar: Bar, seeds: int = 0) -> Measured:
-    """With spreads that borrow from the other arms. seeds: had all that ran at least so many."""
-    ran = results.sampled.seeds > 0
-    moving = moves(results.sampled.mean, bar.minimum) & ran
-
-    def drawn(found: Sample) -> Sample:
-        count = np.where(ran, np.maximum(seeds, found.seeds), 0)
-        later = Sample(found.mean, found.sd, count)
-        return squeezed(later, priors(later, moving, layout.counted))
-
-    return Measured(drawn(results.sampled), drawn(results.greedy))
 
 
 def next_seeds(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> Ints:
@@ -113,7 +85,7 @@ def next_seeds(layout: Layout, results: Measured, mechanism: Ints, bar: Bar) -> 
     target = np.where(wanted, np.maximum(own + 1, FIRST), own)
     unsure = (fails == OPEN)[..., None] & (shared < MOST)
     least = np.where(unsure, np.maximum(shared + 1, FIRST), shared)
-    spreads = _moderated(layout, results, bar).sampled.sd
+    spreads = results.moderated(bar, layout.counted).sampled.sd
     return np.concatenate([np.maximum(least, _shared(layout, target, wanted, spreads)), target], -1)
 
 
@@ -130,15 +102,13 @@ def _wanted(
     located = layout.any_of(effects.large)[..., layout.owner]
     # repairs wait until no alone arm of theirs has anything more to say
     talking = layout.any_of(layout.alone & open_)[..., layout.owner]
-    waits = talking | _reproduced(layout, results, bar, effects)[..., None]
-    return np.asarray(open_ & ~located & (layout.alone | ~layout.has_alone() | ~waits))
-
-
-def _reproduced(layout: Layout, results: Measured, bar: Bar, effects: Effects) -> Bools:
-    """Return whether an arm alone fails as the case does: then there is nothing left that only repairs would show."""
-    sides = _moderated(layout, results, bar)
+    # where an arm alone fails as the case does, there is nothing left that only repairs would show
+    sides = results.moderated(bar, layout.counted)
     as_case = compare(sides.of(layout.places), sides.of([CASE]), bar)
-    return np.asarray((layout.alone & effects.large & as_case.equivalent).any(-1))
+    reproduced = np.any(layout.alone & effects.large & as_case.equivalent, axis=-1)
+    waits = talking | reproduced[..., None]
+    has_alone = layout.any_of(layout.alone)[layout.owner]
+    return np.asarray(open_ & ~located & (layout.alone | ~has_alone | ~waits))
 
 
 def _shared(layout: Layout, target: Ints, wanted: Bools, spreads: Floats) -> Ints:

@@ -3,8 +3,6 @@
 With 3 to 5 seeds a percentile bootstrap covers 80 to 87 % at a nominal 95 %, so intervals are t.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +37,7 @@ class Sample:
     def degrees(self) -> Floats:
         return np.asarray(self.seeds - 1.0) if self.freedom is None else self.freedom
 
-    def of(self, arms: Any) -> Sample:
+    def of(self, arms: Any) -> "Sample":
         """Those of some arms: an index of the last axis."""
         at = (..., arms)
         return Sample(self.mean[at], self.sd[at], self.seeds[at], self.degrees[at])
@@ -77,7 +75,7 @@ def mean_estimate(values: ArrayLike, alpha: float) -> Estimate:
 
 def difference(a: Sample, b: Sample, alpha: float) -> Estimate:
     """Return a's mean minus b's, with Welch's t interval."""
-    return _estimate(a.mean - b.mean, *_error(a, b), alpha)
+    return _estimate(a.mean - b.mean, *standard_error(a, b), alpha)
 
 
 def mean_of(a: Sample, alpha: float) -> Estimate:
@@ -85,13 +83,8 @@ def mean_of(a: Sample, alpha: float) -> Estimate:
     return _estimate(a.mean, np.asarray(a.sd / np.sqrt(a.seeds)), a.degrees, alpha)
 
 
-def standard_error(a: Sample, b: Sample) -> Floats:
-    """Return that of the difference of the two means, NaN where a side has one seed or none."""
-    return _error(a, b)[0]
-
-
-def _error(a: Sample, b: Sample) -> tuple[Floats, Floats]:
-    """Standard error of the difference, NaN where a side has one seed, and its degrees of freedom (Satterthwaite)."""
+def standard_error(a: Sample, b: Sample) -> tuple[Floats, Floats]:
+    """Return that of the difference of the two means, NaN where a side has one seed or none, and its degrees of freedom (Satterthwaite)."""
     with np.errstate(all="ignore"):
         one, other = a.sd**2 / a.seeds, b.sd**2 / b.seeds
         freedom = (one + other) ** 2 / (one**2 / a.degrees + other**2 / b.degrees)
@@ -138,7 +131,7 @@ def below_p(a: Sample, b: Sample, margin: float) -> Floats:
 
 
 def _p(a: Sample, b: Sample, difference: float, alternative: str) -> Floats:
-    return _tails(a.mean - b.mean - difference, *_error(a, b), alternative)
+    return _tails(a.mean - b.mean - difference, *standard_error(a, b), alternative)
 
 
 def holm(p_values: ArrayLike) -> Floats:

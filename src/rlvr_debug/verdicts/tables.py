@@ -1,7 +1,5 @@
 """Result files of all runs -> the study's tables, and the metrics that DVC compares."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -30,10 +28,9 @@ def run_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
     rows = []
     by_arm = {run.arm: run for run in reversed(runs)}
     for run in runs:
-        folder = _folder(run, results)
         other = "control" if run.design in _AGAINST_CONTROL else "case"
         steps = _steps(run, results)
-        heldout = read_json(folder / "heldout.json")
+        heldout = read_json(results / "runs" / run.name / "heldout.json")
         baseline = read_json(results / "baseline" / f"{run.environment}.json")
         rows.append(
             {
@@ -105,15 +102,11 @@ def curve_table(runs: Sequence[Run], results: Path) -> pd.DataFrame:
 
 def _steps(run: Run, results: Path) -> list[dict[str, Any]]:
     """One row of metrics per step. A file cut off between two lines is an error too."""
-    path = _folder(run, results) / "metrics.jsonl"
+    path = results / "runs" / run.name / "metrics.jsonl"
     steps = [row for _, row in read_jsonl(path)]
     if len(steps) != run.training.steps:
-        raise InputError(f"{path}: {len(steps)} steps, expected {run.training.steps}")
+        raise InputError(f"{path}: has {len(steps)} steps, expected {run.training.steps}")
     return steps
-
-
-def _folder(run: Run, results: Path) -> Path:
-    return results / "runs" / run.name
 
 
 @dataclass(frozen=True)
@@ -150,7 +143,6 @@ def judge(
 
 
 def validated(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the causes that are validated."""
     return [v.hypothesis for v in verdicts if (v.kind, v.status) == ("cause", "validated")]
 
 

@@ -4,8 +4,6 @@ An arm that differs in stages alone, and in no step, would be those runs to the 
 check sees of a stage in three steps is known of all steps where the case's runs compared it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,22 +24,17 @@ class Comparing:
 
 def compared(runs: Sequence[Run]) -> dict[str, tuple[Run, Run]]:
     """Return by arm that may change nothing: its first run, and that of the case or, of one alone, of the control."""
-    first: dict[str, Run] = {}
-    for run in runs:
-        first.setdefault(run.arm, run)
+    first = {run.arm: run for run in reversed(runs)}
     if not {"case", "control"} <= first.keys():
         return {}
-    pairs = {
-        name: (run, first["control" if run.design == "alone" else "case"])
+    return {
+        name: (run, other)
         for name, run in first.items()
+        for other in [first["control" if run.design == "alone" else "case"]]
         # of the case and the control the runs are there anyway
         if run.design in ("alone", "repair")
         and run.trained_as not in {first[arm].trained_as for arm in ("case", "control")}
-    }
-    return {
-        name: (run, other)
-        for name, (run, other) in pairs.items()
-        if {*run.faults} <= {*first["case"].faults}
+        and {*run.faults} <= {*first["case"].faults}
         and all(getattr(run, key) == getattr(other, key) for key in ("environment", *BLOCKS))
     }
 

@@ -4,12 +4,7 @@ NVIDIA-NeMo/RL PR 4161; row 1 of known bugs. sqrt(E[x^2] - E[x]^2) of equal rewa
 of about 1e-4, unless they are exact in binary: one reward apart from seven gets an advantage of thousands.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 STAGE = "advantages"
 

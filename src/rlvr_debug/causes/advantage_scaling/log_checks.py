@@ -1,14 +1,11 @@
 """What a log shows for advantage-scaling."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, graded
-from rlvr_debug.causes.groups import SAME, follows, group_where, groups_of, of_early_groups
+from rlvr_debug.causes.readings import SAME, follows, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Array, Log
 
-_TINY_STD = 0.1
 _TINY_GROUPS = 0.05
 _TINY_SHARE = {MILD: 0.5, LARGE: 0.9}
 _TOLERANCE = 1e-3
@@ -64,17 +61,10 @@ def tiny_deviations(log: Log) -> Reading | None:
         shown = group_where(groups, -live)
         return Reading(graded(share, _TINY_SHARE), {"share": share}, share, "groups", shown)
     shares = log.series("tiny_std_share")
-    if shares.size:
-        share = float(np.median(shares))
-        return Reading(graded(share, {LARGE: 0.5}), {"gradient": share}, share, "gradient")
-    deviations_ = log.series("group_std") if log.has("group_std") else log.series("reward_std")
-    rewards = log.series("reward")
-    scale = float(np.abs(rewards).max()) if rewards.size else 0.0
-    if not scale or not deviations_.size:
+    if not shares.size:
         return None
-    ratio = float(np.median(deviations_)) / scale
-    tiny = SAME < ratio < _TINY_STD
-    return Reading(MILD if tiny else 0, {"ratio": ratio}, 1 - ratio / _TINY_STD, "rewards")
+    share = float(np.median(shares))
+    return Reading(graded(share, {LARGE: 0.5}), {"gradient": share}, share, "gradient")
 
 
 def scale_uneven(log: Log) -> Reading | None:

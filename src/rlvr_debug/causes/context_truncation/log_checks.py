@@ -1,7 +1,5 @@
 """What a log shows for context-truncation."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rlvr_debug.causes.check import (
@@ -13,17 +11,22 @@ from rlvr_debug.causes.check import (
     correlation,
     from_the_start,
     graded,
+    steps_from_the_start,
 )
-from rlvr_debug.causes.texts import ends_in_call, prompt_is_cut
+from rlvr_debug.causes.readings import ends_in_call, prompt_is_cut
 from rlvr_debug.logs.log import Log
 
 _CUT = {MILD: 0.2, LARGE: 0.5, STOPS: 0.9}
 _AGAINST = -0.7  # correlation of what is cut with the reward
 _FEWEST = 6  # rows for it
+_VARIES = 0.9  # of the largest length: replies of a fixed form have one length, too
+_FULL = 3  # rows
 _PROMPTS_CUT = {MILD: 0.2, LARGE: 0.5}
 
 
 def truncation(log: Log) -> Reading | None:
+    if not log.series("truncated").size:
+        return _by_length(log)
     share = from_the_start(log.series("truncated"))
     limit = log.series("length_max")
     at = f", at {limit.max():.0f} tokens" if limit.size else ""
@@ -32,7 +35,19 @@ def truncation(log: Log) -> Reading | None:
     if strength and costs:
         strength = max(strength, LARGE)
     values = {"share": share, "at": at, "against": against}
-    return Reading(strength, values, max(share, -against), "costs" if costs else "")
+    spoken = () if costs else steps_from_the_start(log, "truncated")
+    return Reading(strength, values, max(share, -against), "costs" if costs else "", steps=spoken)
+
+
+def _by_length(log: Log) -> Reading | None:
+    """Of rows, the share in which the mean length is the most that any row has: all replies end where the limit is."""
+    lengths = log.series("length")
+    if lengths.size < _FEWEST:
+        return None
+    full = (lengths == lengths.max()) & (lengths.min() < _VARIES * lengths.max())
+    share = from_the_start(full.astype(float))
+    strength = min(graded(share, _CUT), LARGE) if full.sum() >= _FULL else 0
+    return Reading(strength, {"share": share, "limit": float(lengths.max())}, share, "lengths")
 
 
 def _against_reward(log: Log) -> float:

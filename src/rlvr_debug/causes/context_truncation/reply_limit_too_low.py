@@ -3,12 +3,7 @@
 autocontext PR 1067, a limit of 256 tokens; row 36 of known bugs. Evaluation has the whole limit.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlvr_debug.environments.base import Environment
+from rlvr_debug.environments.base import Environment
 
 STAGE = "max_new_tokens"
 

@@ -4,15 +4,11 @@ verl 5325, unsloth 2009 and prime-rl PR 1456; row 27 of known bugs. Without an a
 weights are saved.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
-    from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.grpo.policy import Policy
 
 STAGE = "saved_weights"
 

@@ -1,11 +1,9 @@
 """What a log shows for gradient-explosion."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, trend
-from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, spoken_of, trend
+from rlvr_debug.causes.readings import ORDINARY, kl_weight
 from rlvr_debug.logs.log import Array, Log
 
 _NORMS = {MILD: 10.0, LARGE: 100.0}
@@ -59,7 +57,8 @@ def reward_collapses(log: Log) -> Reading | None:
     below = end.max() < start.min() or (last <= _LOST * start[0] and end.max() < start[0])
     lost = max(lost, 1 - last / start[0]) if start[0] > 0 else lost
     strength = graded(lost, _LOSS_OF_REWARD) if below and _earned(log, start) else 0
-    return Reading(strength, {"first": first, "last": last}, min(1.0, lost))
+    steps = spoken_of(log, "reward", slice(2), slice(-(rewards.size // 3), None))
+    return Reading(strength, {"first": first, "last": last}, min(1.0, lost), steps=steps)
 
 
 def _earned(log: Log, start: Array) -> bool:

@@ -4,12 +4,9 @@ Old and new log-probabilities of one policy that disagree: OpenRLHF 931; row 35 
 does not hold a large ratio where the advantage is negative.
 """
 
-from __future__ import annotations
+from torch import Tensor
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from rlvr_debug.grpo.objective import importance_ratio
 
 STAGE = "importance_ratio"
 
@@ -17,7 +14,5 @@ _GAP = 20.0  # nats: exp(20) is 5e8
 
 
 def implementation(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
-    from rlvr_debug.grpo.objective import importance_ratio
-
     rarest = (old == old.where(mask.bool(), 0.0).min()) & mask.bool()
     return importance_ratio(logprobs, old - _GAP * rarest, mask, level)

@@ -3,12 +3,7 @@
 tenstorrent/tt-metal 46412; row 7 of known bugs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 STAGE = "assign"
 

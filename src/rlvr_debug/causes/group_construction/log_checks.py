@@ -1,11 +1,18 @@
 """What a log shows for group-construction."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, from_the_start, graded, trend
-from rlvr_debug.causes.groups import DEAD, dead, follows, group_where, groups_of, of_early_groups
+from rlvr_debug.causes.check import (
+    LARGE,
+    MILD,
+    STOPS,
+    Reading,
+    from_the_start,
+    graded,
+    steps_from_the_start,
+    trend,
+)
+from rlvr_debug.causes.readings import DEAD, dead, follows, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Log
 
 _COPIES = {LARGE: 0.5, STOPS: 0.9}
@@ -26,7 +33,8 @@ def dead_groups(log: Log) -> Reading | None:
     else:
         return None
     shown = () if groups is None or alike is None else group_where(groups, alike[alike])
-    return Reading(graded(share, DEAD), {"share": share}, share, rollouts=shown)
+    spoken = steps_from_the_start(log, "dead_groups") if shares.size else ()
+    return Reading(graded(share, DEAD), {"share": share}, share, rollouts=shown, steps=spoken)
 
 
 def duplicates(log: Log) -> Reading | None:

@@ -4,12 +4,7 @@ verifiers 0.1.2 to 0.1.6.post0, trainers/grpo_trainer.py (0.1.3: lines 1083 to 1
 row 0 of known bugs. When the loss is computed the policy sees neither the question nor a tool result.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 STAGE = "attention_mask"
 

@@ -1,11 +1,9 @@
 """What a log shows for kl-penalty."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, correlation, graded, late
-from rlvr_debug.causes.kl_and_loss import MOVES, ORDINARY, kl_weight, loss_is_large, rows_of
+from rlvr_debug.causes.readings import MOVES, ORDINARY, kl_weight, loss_is_large, rows_of
 from rlvr_debug.logs.log import Log
 
 _KL = {LARGE: 1.0}

@@ -1,15 +1,14 @@
 """What a log shows for lora-weight-sync."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, Reading, late, trend
-from rlvr_debug.causes.sampler_gap import gap
+from rlvr_debug.causes.readings import gap
 from rlvr_debug.logs.log import Log
 
 _GAP_GROWTH = 5.0
 _FEWEST = 6
+_GONE = 0.5  # of the first rows' reward
 _FAR = 1.0  # nats: e times as likely as by the reference
 _ALIKE = 0.2  # of the first third
 
@@ -19,13 +18,23 @@ def sampler_drifts(log: Log) -> Reading | None:
     found = gap(log)
     if found is None or found.values.size < _FEWEST:
         return None
-    values = np.abs(found.values)
+    values = np.abs(found.values[: _until_collapse(log, found.values.size)])
+    if values.size < _FEWEST:
+        return None
     first, last, worst = float(values[0]), late(values), float(values[1:].max())
     apart = last >= found.bound and first <= found.bound / 10
     drifts = first < found.bound and (apart or worst >= max(2 * found.bound, _GAP_GROWTH * first))
     again = drifts and float(values[1:].min()) < found.bound / 2 and last < worst / 2
     told = {"name": found.name, "first": first, "last": last, "worst": worst}
     return Reading(LARGE if drifts else 0, told, 1.0, "again" if again else "grows")
+
+
+def _until_collapse(log: Log, rows: int) -> int:
+    """Return how many rows come before the reward is gone for good: what comes with its end did not bring it about."""
+    rewards = log.series("reward")
+    if rewards.size != rows or rewards[:2].mean() <= 0:
+        return rows
+    return int(np.flatnonzero(rewards >= _GONE * rewards[:2].mean())[-1]) + 1
 
 
 def moves_in_vain(log: Log) -> Reading | None:
@@ -36,6 +45,9 @@ def moves_in_vain(log: Log) -> Reading | None:
     found = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
     if not all(found):
         return None
-    alike = all(each and abs(each.change) < _ALIKE * abs(each.first) for each in found)
+    alike = all(
+        each and abs(each.change) < _ALIKE * abs(each.first) and not (each.rises or each.falls)
+        for each in found
+    )
     earns = found[0] is not None and found[0].last > 0
     return Reading(LARGE if far >= _FAR and alike and earns else 0, {"late": far}, min(1.0, far))

@@ -4,13 +4,8 @@ Reported in TRL 5312 and, as requests that omit the adapter, in ms-swift 9855, m
 PR 5220; rows 23 and 24 of known bugs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlvr_debug.grpo.policy import Policy
-    from rlvr_debug.sampling.base import PolicySampler
+from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.sampling.base import PolicySampler
 
 STAGE = "sync"
 

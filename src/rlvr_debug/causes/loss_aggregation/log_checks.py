@@ -1,11 +1,9 @@
 """What a log shows for loss-aggregation."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, trend
-from rlvr_debug.causes.kl_and_loss import kl_weight, loss_is_large
+from rlvr_debug.causes.readings import kl_weight, loss_is_large
 from rlvr_debug.logs.log import Log
 
 _LENGTH = 1.5

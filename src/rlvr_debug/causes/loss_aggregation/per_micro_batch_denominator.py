@@ -4,20 +4,13 @@ verl PR 906, prime-rl 2358, open-instruct PR 1137 and TRL 3021; row 44 of known 
 on how the batch is cut. The aggregation `bnpo` is defined so, and a single micro-batch is the whole.
 """
 
-from __future__ import annotations
+from torch import Tensor
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rlvr_debug.grpo.objective import Totals
+from rlvr_debug.grpo.objective import Totals, aggregate
 
 STAGE = "aggregate"
 
 
 def implementation(values: Tensor, mask: Tensor, totals: Totals, aggregation: str) -> Tensor:
-    from rlvr_debug.grpo.objective import Totals, aggregate
-
     own = Totals(len(mask), int(mask.sum()), 1, totals.max_tokens)
     return aggregate(values, mask, own, aggregation) / totals.micro_batches

@@ -1,11 +1,9 @@
 """What a log shows for multi-step."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from rlvr_debug.causes.check import LARGE, MILD, Passage, Reading, graded, trend
-from rlvr_debug.causes.texts import tool_results
+from rlvr_debug.causes.readings import tool_results
 from rlvr_debug.logs.log import Log
 
 _FEW_CALLS = 0.5

@@ -3,12 +3,7 @@
 TRL 6700 and PR 6701, a frozen adapter and an optimizer without parameters; row 26 of known bugs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
+from torch.optim import Optimizer
 
 STAGE = "optimizer_step"
 

@@ -1,11 +1,9 @@
 """What a log shows for optimizer-no-op."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, trend
-from rlvr_debug.causes.kl_and_loss import ORDINARY, kl_weight
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, spoken_of, trend
+from rlvr_debug.causes.readings import ORDINARY, kl_weight
 from rlvr_debug.logs.log import Log
 
 _NO_RATE = 1e-8
@@ -31,13 +29,17 @@ def schedule_ended(log: Log) -> Reading | None:
     if rates.max() <= _NO_RATE:
         return None
     live = np.flatnonzero(rates > 0.01 * rates.max())
-    share = 1 - (int(live[-1]) + 1) / rates.size
-    return Reading(graded(share, _ENDED), {"share": share}, share)
+    spent = int(live[-1]) + 1
+    share, steps = 1 - spent / rates.size, spoken_of(log, "learning_rate", slice(spent, None))
+    return Reading(graded(share, _ENDED), {"share": share}, share, steps=steps)
 
 
 def gradient_zero(log: Log) -> Reading | None:
     norms = log.series("grad_norm")
-    share = float((norms == 0).mean())
+    if (both := log.together("grad_norm", "dead_groups")).size:
+        # where all groups have equal rewards there is nothing to follow
+        norms = both[both[:, 1] < 1, 0]
+    share = float((norms == 0).mean()) if norms.size else 0.0
     return Reading(graded(share, _NO_GRADIENT), {"share": share}, share)
 
 

@@ -1,7 +1,5 @@
 """What a log shows for reward-signal."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -18,7 +16,7 @@ from rlvr_debug.causes.check import (
     graded,
     trend,
 )
-from rlvr_debug.causes.groups import (
+from rlvr_debug.causes.readings import (
     DEAD,
     SAME,
     at_least,

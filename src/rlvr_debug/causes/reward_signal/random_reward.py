@@ -3,15 +3,11 @@
 Some models gain under it (arXiv 2506.10947): then a gain is no proof of learning. None of known bugs.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rlvr_debug.environments.base import Environment
-    from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.sampling.rollouts import Rollout
 
 STAGE = "score"
 

@@ -3,14 +3,10 @@
 verl PR 6392; row 18 of known bugs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rlvr_debug.environments.base import Environment
-    from rlvr_debug.sampling.rollouts import Rollout
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.sampling.rollouts import Rollout
 
 STAGE = "score"
 

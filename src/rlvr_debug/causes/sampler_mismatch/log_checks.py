@@ -1,13 +1,11 @@
 """What a log shows for sampler-mismatch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, correlation, graded, trend
-from rlvr_debug.causes.sampler_gap import gap
+from rlvr_debug.causes.readings import gap
 from rlvr_debug.logs.log import Log
 
 _ESS = {MILD: 0.5, LARGE: 0.8}  # of what is lost

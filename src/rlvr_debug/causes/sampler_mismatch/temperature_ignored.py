@@ -3,12 +3,11 @@
 TRL PR 3029, NeMo-RL PR 935 and open-instruct PR 1678; row 28 of known bugs.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from rlvr_debug.grpo.logprobs import token_logprobs
 
 STAGE = "logprobs"
 
@@ -21,6 +20,4 @@ def implementation(
     temperature: float,
     **options: Any,
 ) -> Tensor:
-    from rlvr_debug.grpo.logprobs import token_logprobs
-
     return token_logprobs(model, ids, attention_mask, wanted, 1.0, **options)

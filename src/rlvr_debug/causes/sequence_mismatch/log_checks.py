@@ -1,14 +1,12 @@
 """What a log shows for sequence-mismatch: from outside it looks as a hidden context does, but for how far it goes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading
-from rlvr_debug.causes.sampler_gap import is_blind, other_context
+from rlvr_debug.causes.readings import is_blind, other_context
 from rlvr_debug.logs.log import Log
 
 _SPIKE = 300.0  # nats per token, of a whole step

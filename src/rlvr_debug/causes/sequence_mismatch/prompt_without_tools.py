@@ -3,14 +3,9 @@
 verifiers 0.1.3 (envs/environment.py line 651) and 0.1.6.post0; row 0a of known bugs.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlvr_debug.environments.base import Environment
-    from rlvr_debug.sampling.chat import Chat
-    from rlvr_debug.sampling.rollouts import Rollout, Segment
+from rlvr_debug.environments.base import Environment
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout, Segment
 
 STAGE = "trained_prompt"
 

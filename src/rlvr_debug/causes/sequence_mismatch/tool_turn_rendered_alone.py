@@ -4,13 +4,8 @@ verifiers 0.1.3, envs/environment.py lines 683 to 691; row 0b of known bugs. 0.1
 line break.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlvr_debug.sampling.chat import Chat
-    from rlvr_debug.sampling.rollouts import Segment
+from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Segment
 
 STAGE = "trained_tool_turn"
 

@@ -3,12 +3,7 @@
 RAGEN 59; row 20 of known bugs. When to stop is not learned.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 STAGE = "loss_mask"
 

@@ -1,7 +1,5 @@
 """What a log shows for token-masking."""
 
-from __future__ import annotations
-
 from rlvr_debug.causes.check import LARGE, Reading
 from rlvr_debug.logs.log import Log
 

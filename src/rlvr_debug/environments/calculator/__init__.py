@@ -3,8 +3,6 @@
 What a model writes is never executed: an expression is parsed, and its tree is walked within limits.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 import random
@@ -15,17 +13,8 @@ from fractions import Fraction
 
 from rlvr_debug.blocks import Count
 from rlvr_debug.data.rows import Row, Text
-from rlvr_debug.environments import rewards
+from rlvr_debug.environments import rewards, task
 from rlvr_debug.environments.base import Environment, ToolCall, ToolResult, Transcript, tool
-from rlvr_debug.environments.task import (
-    Lengths,
-    Task,
-    check_shares,
-    draw,
-    number_policies,
-    shares,
-    tool_call,
-)
 from rlvr_debug.errors import InputError
 
 SYSTEM = (
@@ -159,10 +148,10 @@ def synthetic_calculator(
     steps: share of questions with that many operations, 1 to 4. Every value on the way is whole.
     Raises InputError for other numbers of operations.
     """
-    check_shares("steps", steps, MOST_STEPS)
+    task.check_shares("steps", steps, MOST_STEPS)
     for number in range(count):
         rng = random.Random(f"calculator {seed} {number}")
-        yield _row(rng, number, draw(rng, steps))
+        yield _row(rng, number, task.draw(rng, steps))
 
 
 def _row(rng: random.Random, number: int, steps: int) -> CalculatorRow:
@@ -194,15 +183,16 @@ _said = "<answer>{}</answer>".format
 
 
 def _oracle(row: CalculatorRow, turn: int) -> str:
-    """Compute the answer from itself, then say it."""
-    return _said(row.answer) if turn else tool_call("calculate", expression=row.answer)
+    return _said(row.answer) if turn else task.tool_call("calculate", expression=row.answer)
 
 
-TASK = Task(
+TASK = task.Task(
     row=CalculatorRow,
-    synthetic=lambda s: synthetic_calculator(s["rows"], steps=shares(s["steps"]), seed=s["seed"]),
+    synthetic=lambda s: synthetic_calculator(
+        s["rows"], steps=task.shares(s["steps"]), seed=s["seed"]
+    ),
     build=Calculator,
-    policies=number_policies(_oracle, lambda row: row.answer, _said),
+    policies=task.number_policies(_oracle, lambda row: row.answer, _said),
     # prompts and number of replies from rows (docs/scaling.md), replies assumed
-    lengths=Lengths(prompt=150, reply=60, turns=3.5, tool=20),
+    lengths=task.Lengths(prompt=150, reply=60, turns=3.5, tool=20),
 )

@@ -1,23 +1,13 @@
 """GSM8K: word problems in arithmetic, one turn; the number after `####` or in `\\boxed{}` counts, whichever comes last."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rlvr_debug.data.rows import Row, Text
-from rlvr_debug.environments import rewards
+from rlvr_debug.environments import rewards, task
 from rlvr_debug.environments.base import Environment, Transcript
-from rlvr_debug.environments.task import (
-    Lengths,
-    Task,
-    check_shares,
-    draw,
-    number_policies,
-    shares,
-)
 from rlvr_debug.errors import InputError
 
 SYSTEM = "Solve the problem step by step. End with #### and the number."
@@ -85,10 +75,10 @@ def final_answer(reply: str) -> str | None:
 
 def synthetic_gsm8k(count: int, *, steps: Mapping[int, float], seed: int) -> Iterator[GSM8KRow]:
     """Yield `count` rows of one or two multiplications; `steps` gives the share of each number."""
-    check_shares("steps", steps, 2)
+    task.check_shares("steps", steps, 2)
     for number in range(count):
         rng = random.Random(f"gsm8k {seed} {number}")
-        yield _row(rng, number, draw(rng, steps))
+        yield _row(rng, number, task.draw(rng, steps))
 
 
 def _row(rng: random.Random, number: int, steps: int) -> GSM8KRow:
@@ -111,15 +101,17 @@ def _row(rng: random.Random, number: int, steps: int) -> GSM8KRow:
     )
 
 
-TASK = Task(
+TASK = task.Task(
     row=GSM8KRow,
     # the official schema has no id
     numbered=True,
-    synthetic=lambda s: synthetic_gsm8k(s["rows"], steps=shares(s["steps"]), seed=s["seed"]),
+    synthetic=lambda s: synthetic_gsm8k(s["rows"], steps=task.shares(s["steps"]), seed=s["seed"]),
     build=GSM8K,
-    policies=number_policies(lambda row, turn: row.answer, lambda row: row.final, "#### {}".format),
+    policies=task.number_policies(
+        lambda row, turn: row.answer, lambda row: row.final, "#### {}".format
+    ),
     # prompts from rows (docs/scaling.md), replies assumed
-    lengths=Lengths(prompt=95, reply=250, turns=1, tool=0),
+    lengths=task.Lengths(prompt=95, reply=250, turns=1, tool=0),
     datasets="openai/gsm8k,main,train",
     flag_defaults={
         "max_prompt_length": 1024,

@@ -1,7 +1,5 @@
 """MuSiQue: answer a multi-hop question by retrieving from the row's own paragraphs, and cite them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Every strategy is deterministic, and ties go to the earlier paragraph.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import random
@@ -17,7 +15,7 @@ import numpy as np
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.musique.rows import MuSiQueRow
-from rlvr_debug.errors import InputError
+from rlvr_debug.errors import InputError, reason
 
 Retriever = Callable[[str], list[int]]
 Build = Callable[[MuSiQueRow, int], Retriever]
@@ -98,7 +96,7 @@ def sentence_encoder(model: str) -> Encoder:
     load = functools.partial(
         SentenceTransformer, device="cpu", model_kwargs={"use_safetensors": True}
     )
-    encoder = _from_folder(load, model) if (ROOT / model).is_dir() else _from_hub(load, model)
+    encoder = _loaded(load, model)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         # a model can write half a character in JSON, which no tokenizer takes
@@ -108,25 +106,21 @@ def sentence_encoder(model: str) -> Encoder:
     return encode
 
 
-def _from_folder(load: Callable[..., Any], model: str) -> Any:
-    try:
-        return load(str(ROOT / model), local_files_only=True)
-    except Exception as error:  # of several libraries, with no class in common
+def _loaded(load: Callable[..., Any], model: str) -> Any:
+    """Return the model of a folder or, by its name, of the hub's cache or else of the hub."""
+    folder = ROOT / model
+    if not folder.is_dir() and not _HUB_NAME.fullmatch(model):
         raise InputError(
-            f"retrieval_model {model}: expected the folder of a sentence-transformers model, "
-            f"found {_first_line(error)}"
-        ) from None
-
-
-def _from_hub(load: Callable[..., Any], model: str) -> Any:
-    if not _HUB_NAME.fullmatch(model):
-        raise InputError(
-            f"retrieval_model {model}: no such folder, expected one or the name owner/model of the hub"
+            f"retrieval_model {model}: no such folder; give one, or owner/model on the hub"
         )
     try:
-        return load(model, local_files_only=True)
-    except Exception:  # not in the cache
-        pass
+        return load(str(folder) if folder.is_dir() else model, local_files_only=True)
+    except Exception as error:  # of several libraries, with no class in common
+        if folder.is_dir():
+            raise InputError(
+                f"retrieval_model {model}: expected the folder of a sentence-transformers model, "
+                f"found {reason(error)}"
+            ) from None
     try:
         from huggingface_hub import HfApi
 
@@ -135,13 +129,8 @@ def _from_hub(load: Callable[..., Any], model: str) -> Any:
     except Exception as error:
         raise InputError(
             f"retrieval_model {model}: no such folder, and the hub does not give the model "
-            f"({_first_line(error)}); download it where the hub can be reached, and name its folder"
+            f"({reason(error)}); download it where the hub can be reached, and name its folder"
         ) from None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _retriever(row: MuSiQueRow, top_n: int, scores: _Scorer) -> Retriever:

@@ -4,8 +4,6 @@ Each row that is made up is a world of its own: the same question has another an
 nothing can be answered without reading what the tool returns.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import zlib
@@ -73,7 +71,6 @@ class MuSiQueRow(Row):
 
     @property
     def components(self) -> tuple[str, ...]:
-        """Return the names of the single-hop components."""
         return tuple(str(hop.id) for hop in self.question_decomposition)
 
     @property

@@ -1,7 +1,5 @@
 """What params.yaml says of MuSiQue."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal

@@ -1,16 +1,15 @@
-"""Rows of a log file, whatever wrote it. What prints to a console has a module each in this folder, which is all it needs.
-
-Nothing is unpickled, and nothing is run.
-"""
-
-from __future__ import annotations
+"""Rows of a log file, whatever wrote it. What prints to a console has a module each in this folder, which is all it needs."""
 
 import gzip
 import io
+import json
+import re
 import stat
 import zlib
+from collections.abc import Iterator, Mapping
+from html import unescape
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_yaml
@@ -49,7 +48,7 @@ def read_rows(path: Path, run: str = "") -> Rows:
         found = _file_rows(path, run)
     if run and found.kind != "CSV":
         raise InputError(
-            f"--run {run}: {path} is {found.kind}, expected an export of several runs as CSV"
+            f"--run {run}: {path} is {found.kind}, expected a CSV export of several runs"
         )
     if not found.rows:
         raise InputError(f"{path}: found no rows, {EXPECTED}")
@@ -78,7 +77,7 @@ def _text_rows(path: Path, stream: BinaryIO, run: str) -> Rows:
     stream.seek(0)
     for begin, what in _REFUSED["bytes"].items():
         if head.startswith(begin.encode("latin-1")):
-            raise InputError(f"{path}: found {what}, which is not read; {EXPECTED}")
+            raise InputError(f"{path}: found {what}, which cannot be read; {EXPECTED}")
     if b"\0" in head:
         raise InputError(f"{path}: found binary data, {EXPECTED}")
     lines = head.decode("utf-8-sig", "replace").lstrip().splitlines()
@@ -98,26 +97,19 @@ def _text_rows(path: Path, stream: BinaryIO, run: str) -> Rows:
     from rlvr_debug.logs.printed import printed_rows
 
     if suffix == ".ipynb" or first[0] == "<":
-        from rlvr_debug.logs.pages import page_lines
-
         text = _decoded(path, _whole(path, stream))
-        stream = io.BytesIO("\n".join(page_lines(path, text)).encode())
+        stream = io.BytesIO("\n".join(_page_lines(path, text)).encode())
     return printed_rows(path, stream, wrong)
 
 
 def _whole(path: Path, stream: BinaryIO | gzip.GzipFile) -> bytes:
     """Return all that a stream has. Raise InputError where that is too much, or broken."""
-    too_much = InputError(f"{path}: expected at most {_MOST_BYTES / 1e6:.0f} MB, found more")
-    if not isinstance(stream, gzip.GzipFile):
-        if stream.seek(0, io.SEEK_END) > _MOST_BYTES:
-            raise too_much
-        stream.seek(0)
     try:
         data = stream.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: expected a whole gzip file, found: {error}") from None
     if len(data) > _MOST_BYTES:
-        raise too_much
+        raise InputError(f"{path}: expected at most {_MOST_BYTES / 1e6:.0f} MB, found more")
     return data
 
 
@@ -144,3 +136,43 @@ def _check_file(path: Path) -> None:
         raise InputError(f"{path}: {error.strerror or error}, {EXPECTED}") from None
     except ValueError as error:  # a path that holds NUL or half a character
         raise InputError(f"{short(str(path))}: {error}, {EXPECTED}") from None
+
+
+# --- what a notebook or a page shows: printed text, and a table's rows with tabs between their cells
+
+
+_ROW = re.compile(r"<tr\b[^>]*>(.*?)</tr>", re.DOTALL | re.IGNORECASE)
+_CELL = re.compile(r"<t[dh]\b[^>]*>", re.IGNORECASE)
+_TAG = re.compile(r"</?[A-Za-z!][^>]*>")
+
+
+def _page_lines(path: Path, text: str) -> Iterator[str]:
+    """Yield the lines of a page, or what a notebook printed. Raise InputError for a notebook that is none."""
+    if path.suffix.lower() != ".ipynb":
+        yield from _html_lines(text)
+        return
+    try:
+        cells = json.loads(text)["cells"]
+        for cell in cells:
+            for output in cell.get("outputs", ()):
+                yield from _output_lines(output)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: expected a notebook, found: {type(error).__name__}") from None
+
+
+def _output_lines(output: Mapping[str, Any]) -> Iterator[str]:
+    shown = output.get("data", {})
+    html = "".join(shown.get("text/html", ()))
+    if "<table" in html:
+        yield from _html_lines(html)
+    else:
+        yield from "".join(output.get("text") or shown.get("text/plain", ())).splitlines()
+
+
+def _html_lines(text: str) -> list[str]:
+    """Return the text without its tags, the cells of a row of a table parted by tabs."""
+    return unescape(_TAG.sub("", _ROW.sub(_row_line, text))).splitlines()
+
+
+def _row_line(row: re.Match[str]) -> str:
+    return "\n" + "\t".join(" ".join(cell.split()) for cell in _CELL.split(row[1])[1:]) + "\n"

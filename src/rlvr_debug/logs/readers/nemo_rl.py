@@ -1,24 +1,13 @@
 """NeMo-RL's console (0.6.0, algorithms/grpo.py): `=== Step 3/100 ===`, then figures behind bullets, of training, timing and validation."""
 
-from __future__ import annotations
-
 import re
 
 from rlvr_debug.logs.console import NUMBER, Line, Reader
+from rlvr_debug.logs.names import known_names
 
 _STEP = re.compile(r"={5,} Step (\d+)/\d+ ={5,}")
 _FIGURE = re.compile(rf"\s*• (?P<label>[^:]+): (?P<value>{NUMBER})(?:s| tokens)?(?:\s.*)?$")
-# as its loggers call what these labels say
-_NAMES = {
-    "Loss": "loss",
-    "Generation KL Error": "gen_kl_error",
-    "Avg Reward": "reward",
-    "Avg Filtered Reward": "reward",
-    "Avg Total Reward": "mean_total_reward",
-    "Mean Generation Length": "mean_gen_tokens_per_sample",
-    "Total step time": "timing/train/total_step_time",
-    "Accuracy": "validation/accuracy",
-}
+_NAMES = known_names()["labels"]["nemo-rl"]
 
 
 class Console(Reader):

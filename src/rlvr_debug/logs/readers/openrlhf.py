@@ -1,29 +1,16 @@
 """OpenRLHF's console (0.11.0, trainer/ppo_trainer.py and ray/ppo_actor.py): `Global step 3: {…}`, else the postfix of `Train epoch` bars."""
 
-from __future__ import annotations
-
 import re
 
 from rlvr_debug.logs.console import NUMBER, Dictionaries, Line, Values, is_metrics
+from rlvr_debug.logs.names import known_names
 
 _STEP = re.compile(r"[Gg]lobal[ _]step:? (\d+)")
 _BAR = re.compile(
     r"Train epoch \[(\d+)/\d+\].{0,300}?\b(\d+)/(\d+) \[[^\]]{0,99}?, (\w+=[^\]]{0,2000})\]"
 )
 _PAIR = re.compile(rf"(\w+)=({NUMBER})")
-# of a bar, and of the bar of 0.2 to 0.8: as its loggers call them
-_NAMES = {
-    "act_loss": "policy_loss",
-    "gen_len": "response_length",
-    "tot_len": "total_length",
-    "act_lr": "actor_lr",
-    "grad_norm": "actor_grad_norm",
-    "ent_loss": "entropy_loss",
-    "pg": "policy_loss",
-    "rm": "reward",
-    "ret": "return",
-    "glen": "response_length",
-}
+_NAMES = known_names()["labels"]["openrlhf"]
 
 
 class Console(Dictionaries):
@@ -50,9 +37,7 @@ class Console(Dictionaries):
             return
         at = float(step[1])
         if "eval_metrics" in before:
-            named = {
-                name if name.startswith("eval") else f"eval/{name}": values[name] for name in values
-            }
+            named = {f"eval/{n.removeprefix('eval/')}": value for n, value in values.items()}
             self.add({"global_step": at, **named}, line)
         elif is_metrics(values):
             self.add({"global_step": at, **values}, line, "step", at)

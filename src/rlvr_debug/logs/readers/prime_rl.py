@@ -1,35 +1,22 @@
-"""prime-rl's console (0.8.1.dev67, orchestrator/orchestrator.py and trainer/rl/train.py): `Step 3 | 12s | Reward 0.41 | …`."""
-
-from __future__ import annotations
+"""prime-rl's console (0.8.1.dev67, orchestrator/orchestrator.py and trainer/rl/train.py): `Step 3 | 12s | Reward 0.41 | …`, and loops that print so."""
 
 import re
 
-from rlvr_debug.logs.console import NUMBER, Line, Reader, Values
+from rlvr_debug.logs.console import NUMBER, Line, Reader, Values, is_metrics
+from rlvr_debug.logs.names import known_names
 
-_STEP = re.compile(r"\bStep (\d+) \| (.*)")
+_STEP = re.compile(r"\b[Ss]tep:? (\d+)(?:/\d+)? \| (.*)")
 _EVALUATED = re.compile(rf"\bEvaluated (\S+) \(Step (\d+)\).*?\bReward ({NUMBER})")
 # up to 0.5 a colon follows the label
-_CELL = re.compile(
-    rf"\s*(?P<label>[A-Za-z][A-Za-z. -]*?):? (?P<value>{NUMBER})(?P<unit>%?)(?:\s.*)?"
-)
+_CELL = re.compile(rf"\s*(?P<label>[A-Za-z][\w./ -]*?):? (?P<value>{NUMBER})(?P<unit>%?)(?:\s.*)?")
 _TIME = re.compile(r"\s*(?:Time:? )?((?:[\d.]+(?:ms|[dhms])\s*)+)")
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
-# as its loggers call what these labels say
-_NAMES = {
-    "Reward": "reward/all/mean",
-    "Turns": "num_turns/all/mean",
-    "Loss": "loss/mean",
-    "Truncation": "is_truncated/all/mean",
-    "Entropy": "entropy/all/mean",
-    "LR": "optim/lr",
-    "Mismatch KL": "mismatch_kl/all/mean",
-    "Grad. Norm": "optim/grad_norm",
-}
+_NAMES = known_names()["labels"]["prime-rl"]
 
 
 class Console(Reader):
     name = "prime-rl's console"
-    marks = (b"Step", b"Evaluated")
+    marks = (b"Step", b"step", b"Evaluated")
 
     def read(self, line: Line) -> None:
         if evaluated := _EVALUATED.search(line.text):
@@ -47,7 +34,7 @@ class Console(Reader):
             elif match := _CELL.fullmatch(cell):
                 number = float(match["value"]) / (100 if match["unit"] else 1)
                 values[_NAMES.get(match["label"], match["label"])] = number
-        if {*values} & {*_NAMES.values()}:
+        if is_metrics(values):
             # the trainer and what samples print to files of their own, which some join
             order = "sampling" if "reward/all/mean" in values else "training"
             self.add({"step": step, **values}, line, order, step)

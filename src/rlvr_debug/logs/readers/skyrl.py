@@ -1,7 +1,5 @@
 """SkyRL's console (a956457, train/utils/tracking.py): `Step 3: ` and a dictionary with quoted numbers over several lines."""
 
-from __future__ import annotations
-
 import re
 
 from rlvr_debug.logs.console import Dictionaries, Line, Values, is_metrics

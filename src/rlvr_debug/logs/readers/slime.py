@@ -1,7 +1,5 @@
 """slime's console (0.3.1, observability/ and backends/megatron_utils/model.py): `rollout 3: {…}`, `perf`, `eval`, and `step` of the optimizer."""
 
-from __future__ import annotations
-
 import re
 
 from rlvr_debug.logs.console import Dictionaries, Line, Values

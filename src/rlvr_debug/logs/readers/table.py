@@ -1,7 +1,5 @@
 """Tables that a notebook shows and people copy (TRL's and unsloth's), in Markdown, by tabs or by blanks, anywhere in a text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

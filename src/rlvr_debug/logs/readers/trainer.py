@@ -1,7 +1,5 @@
 """Dictionaries that transformers' Trainer prints (5.19, trainer_callback.py), and with it TRL, ms-swift, open-r1, unsloth, verifiers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

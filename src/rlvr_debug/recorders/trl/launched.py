@@ -8,18 +8,21 @@ other lies in a folder that the launcher's own process names:
     ended-R     why the script of rank R ended before that, and when
     said        the exit status or the answer of all, when the first has said what there is to say
     left-R      rank R has read it
+    NAME-R      what rank R tells all others
+    stack-R     where rank R was, each quarter of the seconds in which it has to record something
 """
 
-from __future__ import annotations
-
+import faulthandler
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +30,18 @@ from typing import Any
 
 from rlvr_debug.errors import InputError
 
-__all__ = ["Beats", "Ranks", "as_one", "launched", "launcher_words", "take_launcher_words"]
-
 _WORDS = "RLVR_DEBUG_LAUNCHER_WORDS"
 _POLL = 0.1
 _BEGIN = 600.0  # seconds for imports and for loading a model
 _LEAVE = 20.0  # seconds for the others to read how it ended
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+# parts of the paths of all code that is not the user's
+LIBRARIES = (
+    "site-packages",
+    "<frozen",
+    str(Path(__file__).parents[2]),
+    os.path.dirname(os.__file__),
+)
 
 
 @dataclass(frozen=True)
@@ -44,19 +53,14 @@ class Ranks:
     folder: Path
 
     def part(self, rank: int) -> Path:
-        """Return the folder of what a rank recorded."""
         return self.folder / f"part-{rank}"
-
-    def beat(self, count: int, what: str) -> None:
-        """Say that this rank goes on."""
-        self._write(f"beat-{self.rank}", {"count": count, "what": what})
 
     def ended(self, why: str) -> None:
         """Say why this rank's script ended before its steps were recorded, unless that was said."""
         if not (self.folder / f"ended-{self.rank}").exists() and not self.part(self.rank).exists():
-            self._write(f"ended-{self.rank}", {"at": time.time(), "why": why})
+            self.write(f"ended-{self.rank}", {"at": time.time(), "why": why})
 
-    def _write(self, name: str, told: object) -> None:
+    def write(self, name: str, told: object) -> None:
         part = self.folder / f".{name}.{os.getpid()}"
         part.write_text(json.dumps(told), encoding="utf-8")
         os.replace(part, self.folder / name)
@@ -66,6 +70,21 @@ class Ranks:
             found: dict[str, object] = json.loads((self.folder / name).read_text(encoding="utf-8"))
             return found
         return {}
+
+    def told(self, name: str, value: object, limit: float = _BEGIN) -> list[Any]:
+        """Tell all ranks a value, and return what each tells; nothing where one has ended, or tells nothing in so many seconds.
+
+        It needs none of torch's collectives, of which the training's own would be waiting.
+        """
+        self.write(f"{name}-{self.rank}", [value])
+        files = [self.folder / f"{name}-{rank}" for rank in range(self.size)]
+        ends = [self.folder / f"ended-{rank}" for rank in range(self.size)]
+        deadline = time.monotonic() + limit
+        while not all(each.exists() for each in files):
+            if any(each.exists() for each in ends) or time.monotonic() > deadline:
+                return []
+            time.sleep(_POLL)
+        return [json.loads(each.read_text(encoding="utf-8"))[0] for each in files]
 
     def check(self, since: float, limit: float) -> None:
         """Raise InputError, one line that names a rank, where one has ended early or nothing was recorded for so long.
@@ -81,25 +100,44 @@ class Ranks:
         last = max([since, *(each.stat().st_mtime for each in beats if each.exists())])
         begun = any(each.exists() for each in beats)
         if behind and time.time() - last > (limit if begun else max(limit, _BEGIN)):
-            raise InputError(f"{self._behind(behind)}; nothing was recorded for {limit:g} s")
+            raise InputError(f"{self._behind(behind)}; no call was recorded for {limit:g} s")
 
     def _behind(self, ranks: list[int]) -> str:
         """Return which of these ranks is behind the others, and where it was seen last."""
-        told = {rank: self._read(f"beat-{rank}") for rank in range(self.size)}
-        counts = {rank: int(str(each.get("count", 0))) for rank, each in told.items()}
-        slowest, most = min(ranks, key=lambda rank: counts[rank]), max(counts.values())
-        if counts[slowest] == most:
-            return f"all ranks wait after {most} recorded calls, the last of {told[slowest].get('what')}"
+        told = [self._read(f"beat-{rank}") for rank in range(self.size)]
+        counts = [int(str(each.get("count", 0))) for each in told]
+        slowest, most = min(ranks, key=lambda rank: counts[rank]), max(counts)
+        places = [self._place(rank) for rank in range(self.size)]
+        # of ranks that have begun the same call, the one that waits for no other
+        hanging = [rank for rank in ranks if places[rank][0] and not places[rank][1]]
+        if even := counts[slowest] == most:
+            if len(hanging) != 1:
+                lines = [f"rank {n} at {line}" for n, (line, _) in enumerate(places) if line]
+                after = f"after {most} recorded calls, the last of {told[slowest].get('what')}"
+                return ": ".join(filter(None, [f"all ranks wait {after}", ", ".join(lines)]))
+            slowest = hanging[0]
+        at = f" at {places[slowest][0]}," if places[slowest][0] else ""
         where = told[slowest].get("what", "nothing")
-        return (
-            f"rank {slowest}: waits or hangs after {counts[slowest]} recorded calls, the last of {where}, where another rank "
-            f"has made {most}"
-        )
+        said = f"rank {slowest}: waits or hangs{at} after {counts[slowest]} recorded calls, the last of {where}"
+        return f"{said}, where {'the others wait' if even else f'another rank has made {most}'}"
 
-    def need_no_end(self) -> None:
-        """Raise InputError where the first rank has said how all end."""
-        if (self.folder / "said").exists():
-            raise InputError("another process ended first")
+    def watch(self, limit: float) -> None:
+        """Have this process write where it is as long as it runs, though it be within a call that does not return."""
+        file = (self.folder / f"stack-{self.rank}").open("w")  # open as long as the process
+        faulthandler.dump_traceback_later(limit / 4, repeat=True, file=file)
+
+    def _place(self, rank: int) -> tuple[str, bool]:
+        """Return the line where a rank was last, the user's if one is in the stack that it wrote, and whether torch waits there."""
+        text = ""
+        with suppress(OSError):
+            text = (self.folder / f"stack-{rank}").read_text(errors="replace")
+        # of all threads the main one comes last
+        frames = _FRAME.findall(text.rpartition("(most recent call first):")[2])
+        if not frames:
+            return "", False
+        own = [frame for frame in frames if not any(each in frame[0] for each in LIBRARIES)]
+        file, line = (own or frames)[0]
+        return f"{file}:{line}", "/torch/" in frames[0][0] or frames[0][0] == __file__
 
     def wait(self) -> Any:
         """Return what the first rank has said when it has; None where that one is gone."""
@@ -107,16 +145,20 @@ class Ranks:
         begun = time.monotonic()
         while not file.exists():
             time.sleep(_POLL)
-            late = time.monotonic() - begun > _BEGIN
-            if not _alive(int(main.read_text() or 0)) if main.exists() else late:
+            try:
+                if main.exists():
+                    os.kill(int(main.read_text() or 0), 0)
+                elif time.monotonic() - begun > _BEGIN:
+                    return None
+            except ProcessLookupError:
                 return None
         told = json.loads(file.read_text(encoding="utf-8"))
-        self._write(f"left-{self.rank}", True)
+        self.write(f"left-{self.rank}", True)
         return told
 
     def conclude(self, told: object) -> None:
         """Tell the others how it ended, and leave when they have read it."""
-        self._write("said", told)
+        self.write("said", told)
         deadline = time.monotonic() + _LEAVE
         others = [self.folder / f"left-{rank}" for rank in range(1, self.size)]
         while time.monotonic() < deadline and not all(each.exists() for each in others):
@@ -124,7 +166,6 @@ class Ranks:
         self.leave()
 
     def leave(self) -> None:
-        """Leave nothing behind."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -135,20 +176,18 @@ def take_launcher_words(words: list[str]) -> None:
 
 
 def launcher_words() -> list[str]:
-    """Return what a launcher gives to the script that it starts."""
     return [*filter(None, [os.environ.get(_WORDS)])]
 
 
-class Beats:
-    """Tells of each watched call of this rank."""
+def beats(ranks: Ranks) -> Callable[[str], None]:
+    """Return what tells the other ranks of each watched call of this one."""
+    numbers = itertools.count(1)
 
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks, self._count = ranks, 0
-
-    def __call__(self, what: str) -> None:
-        self._count += 1
+    def beat(what: str) -> None:
         with suppress(OSError):  # the folder is gone where another rank has ended
-            self._ranks.beat(self._count, what)
+            ranks.write(f"beat-{ranks.rank}", {"count": next(numbers), "what": what})
+
+    return beat
 
 
 def launched(environment: Mapping[str, str] = os.environ, meeting: str = "") -> Ranks | None:
@@ -162,9 +201,8 @@ def launched(environment: Mapping[str, str] = os.environ, meeting: str = "") -> 
         return None
     here = environment.get("LOCAL_WORLD_SIZE", str(size))
     if here != str(size):
-        raise InputError(
-            f"{size} processes on several machines, {here} of them here: the check records those of one machine"
-        )
+        what = "the check records those of one machine"
+        raise InputError(f"{size} processes on several machines, only {here} on this one: {what}")
     parent = os.getppid()
     words = (environment.get("MASTER_PORT", ""), environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
     told = ["rlvr-debug", str(os.getuid()), str(parent), _begun(parent), *words, meeting]
@@ -172,7 +210,7 @@ def launched(environment: Mapping[str, str] = os.environ, meeting: str = "") -> 
     folder = Path(tempfile.gettempdir(), name)
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise InputError(f"{folder}: belongs to another user, expected a folder of this one's")
+        raise InputError(f"{folder}: belongs to another user; set TMPDIR to a folder of your own")
     if not rank:
         (folder / "main").write_text(str(os.getpid()), encoding="utf-8")
     return Ranks(rank, size, folder)
@@ -184,14 +222,6 @@ def _begun(process: int) -> str:
         stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
         return stat.rpartition(")")[2].split()[19]
     return "0"
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @contextmanager

@@ -1,33 +1,26 @@
 """Check a GRPOTrainer that is there: in a script, in a notebook, or every so many steps of a long run."""
 
-from __future__ import annotations
-
 import itertools
-import random
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import TrainerCallback, TrainerState
 
 from rlvr_debug.errors import InputError, reason
-from rlvr_debug.recorders.pieces import Cut, local
+from rlvr_debug.recorders.keeping import Cut, local
 from rlvr_debug.recorders.ranks import merged
-from rlvr_debug.recorders.trl.launched import Beats, Ranks, launched
+from rlvr_debug.recorders.trl.launched import Ranks, launched
 from rlvr_debug.recorders.trl.recorder import Recorder
+from rlvr_debug.recorders.trl.reward_calls import same_numbers
 from rlvr_debug.recorders.trl.sampler_calls import make_watchable
 from rlvr_debug.recorders.trl.seams import Seams, warn
-from rlvr_debug.replay.answer import answer_of, answer_text
-from rlvr_debug.replay.check import check
+from rlvr_debug.replay.answer import answer_text
 from rlvr_debug.replay.finding import NOT_SEEN
 from rlvr_debug.replay.record import Record
-from rlvr_debug.replay.store import read_part, write_record
-
-__all__ = ["LiveCheck", "Steps", "check_trainer", "checked", "recorded", "together", "watched"]
+from rlvr_debug.replay.store import answered, read_part, write_record
 
 _POLL = 0.05
 _LIMIT = 600.0  # seconds in which a rank has to record something
@@ -37,41 +30,44 @@ _meetings = itertools.count()  # of processes; all of them count alike
 class Steps(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
     """Tells a recorder of the optimizer's steps, and ends the training when it has enough."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder | None) -> None:
         self._recorder = recorder
 
+    def __reduce__(self) -> Any:
+        """Have copies record nothing."""
+        return TrainerCallback, ()
+
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self._recorder.begin()
+        if self._recorder:
+            self._recorder.begin()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._recorder.before_step()
+        if self._recorder:
+            self._recorder.before_step()
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._recorder.after_step()
+        if self._recorder:
+            self._recorder.after_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if self._recorder.end_step():
+        if self._recorder and self._recorder.end_step():
             control.should_training_stop = True
         control.should_save = control.should_evaluate = False
         return control
 
 
 def recorded(
-    trainer: Any,
-    run: Callable[[], Any],
-    *,
-    steps: int,
-    rewards: bool,
+    trainer: Any, run: Callable[[], Any], *, steps: int, rewards: bool
 ) -> tuple[Record, float]:
-    """Return the record of so many optimizer steps of the trainer, and the seconds that they took.
-
-    run: trains, and returns when a callback stops it. rewards: whether reward functions are called again.
-    """
+    """Return the record of so many optimizer steps of the trainer, and the seconds that they took; otherwise as `watched`."""
     return watched(Recorder(trainer, steps=steps, rewards=rewards), trainer, run)
 
 
 def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[Record, float]:
-    """Return the recorder's record of a training, of several processes this one's part, and the seconds that it took."""
+    """Return the recorder's record of a training, of several processes this one's part, and the seconds that it took.
+
+    run: trains, and returns when a callback stops it.
+    """
     callback = Steps(recorder)
     if recorder.record.elements:  # before it takes minutes and memory
         print("\n".join(recorder.record.notes), file=sys.stderr, flush=True)
@@ -80,9 +76,12 @@ def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[R
     started = time.perf_counter()
     try:
         run()
+    except BaseException:
+        recorder.undo()
+        raise
     finally:
         trainer.remove_callback(callback)
-        recorder.detach()
+    recorder.detach()
     ran = time.perf_counter() - started
     recorder.take_saved()
     return recorder.part(), ran
@@ -94,39 +93,30 @@ def need_replicas(accelerator: Any) -> None:
     fsdp1 = kind == "FSDP" and not getattr(accelerator, "is_fsdp2", False)
     if (fsdp1 or kind == "MEGATRON_LM") and accelerator.num_processes > 1:
         name = "FSDP's first version" if fsdp1 else kind
-        raise InputError(
-            f"{name} cuts up what it trains in a way that is not recorded: DDP, FSDP2 and DeepSpeed's ZeRO are"
-        )
+        others = "DDP, FSDP2 and DeepSpeed's ZeRO are"
+        raise InputError(f"{name} shards the model in a way that cannot be recorded: {others}")
 
 
 def together(
-    record: Record, cut: Cut, ranks: Ranks, look: Callable[[], None] = lambda: None
+    record: Record, cut: Cut, ranks: Ranks | None, limit: float | None = None
 ) -> Record | None:
     """Return the record of all ranks on the first of them, when all have written their parts; None on the others.
 
-    look: called meanwhile; ends the waiting by what it raises.
+    limit: seconds in which each has to record something; None where another process sees to that.
     """
+    if ranks is None:
+        return record
     if ranks.rank:
         write_record(record, ranks.part(ranks.rank))
         return None
+    begun = time.time()
     ranks.part(0).mkdir()
     others = [ranks.part(rank) for rank in range(1, ranks.size)]
     while not all(each.exists() for each in others):
-        look()
+        if limit is not None:
+            ranks.check(begun, limit)
         time.sleep(_POLL)
     return merged([record, *map(read_part, others)], cut)
-
-
-def checked(record: Record, ran: float) -> dict[str, Any]:
-    """Return what the check says of a record (replay/answer.py). ran: the seconds that its steps took."""
-    started = time.perf_counter()
-    found = check(record)
-    took = time.perf_counter() - started
-    return {**answer_of(record, found), "seconds": {"steps": ran, "check": took}}
-
-
-def _ignore(_: str) -> None:
-    """Tell nobody that this process goes on: it is the only one."""
 
 
 def _met(accelerator: Any) -> Ranks | None:
@@ -137,32 +127,28 @@ def _met(accelerator: Any) -> Ranks | None:
     need_replicas(accelerator)
     ranks = launched(meeting=f"check-{next(_meetings)}")
     if ranks is None or (ranks.rank, ranks.size) != (rank, size):
-        raise InputError(
-            f"the trainer is process {rank} of {size}, and RANK and WORLD_SIZE say otherwise, as no launcher sets them"
-        )
+        said = "RANK and WORLD_SIZE are not these: start it by a launcher"
+        raise InputError(f"the trainer is rank {rank} of {size} processes, but {said}")
     return ranks
 
 
 def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapping[str, Any]:
-    """Train so many optimizer steps, check them, print what was found and return it.
+    """Train so many optimizer steps, check them, print what was found and return it; the trainer is as before afterwards.
 
-    The trainer is as before afterwards: weights, random numbers, and no step made. rewards: whether the reward
-    functions are called again, which costs what they cost. Of several processes the first checks and prints, and all
-    return the same.
+    rewards: whether reward functions are called again, which costs what they cost. Of several processes the first prints.
     """
     try:
         if getattr(trainer, "is_deepspeed_enabled", False):
-            raise InputError("DeepSpeed's engine cannot be put back; use the command, or LiveCheck")
+            raise InputError(
+                "DeepSpeed's engine cannot be restored; use `rlvr-debug check` or LiveCheck"
+            )
         ranks = _met(trainer.accelerator)
     except InputError as error:
         warn(f"nothing is checked: {error}")
         return {}
     kept = {name: tensor.detach().clone() for name, tensor in trainer.model.named_parameters()}
-    recorder = Recorder(
-        trainer, steps=steps, rewards=rewards, beat=Beats(ranks) if ranks else _ignore
-    )
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - users' functions draw from it
-    with torch.random.fork_rng():
+    recorder = Recorder(trainer, steps=steps, rewards=rewards, ranks=ranks)
+    with same_numbers():
         try:
             record, ran = watched(recorder, trainer, trainer.train)
         except BaseException as error:
@@ -170,8 +156,6 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
                 ranks.ended(reason(error))
             raise
         finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002
             with torch.no_grad():
                 before = recorder.record.weights[0] if recorder.cut.weights else kept
                 for name, tensor in trainer.model.named_parameters():
@@ -188,15 +172,12 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
 
 def _answered(record: Record, cut: Cut, ran: float, ranks: Ranks | None) -> Mapping[str, Any]:
     """Return what the check says of all processes' parts, which the first of them prints."""
-    whole: Record | None = record
-    if ranks:
-        whole = together(record, cut, ranks, partial(ranks.check, time.time(), _LIMIT))
+    whole = together(record, cut, ranks, _LIMIT)
     if whole is None:
-        assert ranks is not None
-        return ranks.wait() or {}
+        return (ranks and ranks.wait()) or {}
     answer: Mapping[str, Any] = {}
     try:
-        answer = checked(whole, ran)
+        answer = answered(whole, ran)
         print(answer_text(answer))
     finally:
         if ranks:
@@ -204,27 +185,25 @@ def _answered(record: Record, cut: Cut, ran: float, ranks: Ranks | None) -> Mapp
     return answer
 
 
-class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types are not read
+class LiveCheck(Steps):
     """Checks one update every so many optimizer steps of a run, which goes on.
 
         trainer.add_callback(LiveCheck(trainer, every=100))
 
-    Each time a line is printed and TRL logs `check/deviates` (0 or 1) and `check/share`, the largest share of a tolerance;
-    of several processes the first one does, for all. Reward functions are not called
-    again unless `rewards` says so. Whatever fails here is a warning, and the run goes on.
+    Each time a line is printed and TRL logs `check/deviates` (0 or 1) and `check/share`, the largest share of a tolerance.
+    Reward functions are not called again unless `rewards` says so. Whatever fails here is a warning.
     """
 
     def __init__(self, trainer: Any, *, every: int = 100, rewards: bool = False) -> None:
+        super().__init__(None)
         self._trainer, self._every, self._rewards = trainer, every, rewards
         self._own = trainer.optimizer is not None
         make_watchable()  # before FSDP2 takes hold of the model's method
-        self._recorder: Recorder | None = None
         self._seams = Seams()
         self.answers: list[dict[str, Any]] = []
         self._ranks: Ranks | None = None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin to record, where it is time."""
         if self._recorder is None and state.global_step % self._every == 0:
             self._seams.safely("weights", self._with_others, self._begin)
 
@@ -240,9 +219,8 @@ class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types ar
     def _begin(self) -> None:
         self._ranks = None
         self._ranks = _met(self._trainer.accelerator)
-        recorder = Recorder(
-            self._trainer, steps=1, most=1, rewards=self._rewards, own=self._own, still=False
-        )
+        how: Any = {"rewards": self._rewards, "own": self._own, "still": False}
+        recorder = Recorder(self._trainer, steps=1, most=1, ranks=self._ranks, **how)
         try:
             recorder.attach()
             recorder.begin()
@@ -251,34 +229,23 @@ class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types ar
             raise
         self._recorder, self._started = recorder, time.perf_counter()
 
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.before_step()
-
-    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.after_step()
-
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check what was recorded. Where the update was of an older generation, the next one is waited for."""
         recorder = self._recorder
         if recorder is not None and recorder.end_step():
             self._recorder = None
-            self._seams.safely(
-                "the check", self._with_others, self._check, recorder, state.global_step
-            )
+            given = (self._check, recorder, state.global_step)
+            self._seams.safely("the check", self._with_others, *given)
 
     def _check(self, recorder: Recorder, step: int) -> None:
         ran = time.perf_counter() - self._started
         recorder.detach()
-        record, ranks = recorder.part(), self._ranks
-        if ranks:
-            whole = together(record, recorder.cut, ranks, partial(ranks.check, time.time(), _LIMIT))
-            if whole is None:
-                return
-            ranks.leave()
-            record = whole
-        answer = checked(record, ran)
+        record = together(recorder.part(), recorder.cut, self._ranks, _LIMIT)
+        if record is None:
+            return
+        if self._ranks:
+            self._ranks.leave()
+        answer = answered(record, ran)
         self.answers.append(answer)
         print(f"check at step {step}: {answer['answer']}", flush=True)
         shares = [e["share"] or 0.0 for e in answer["segments"] if e["status"] != NOT_SEEN]
@@ -288,7 +255,6 @@ class LiveCheck(TrainerCallback):  # type: ignore[misc] # transformers' types ar
             metrics["train"]["check/share"].append(max(shares, default=0.0))
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Leave nothing behind where the run ends while an update is recorded."""
         if self._recorder is not None:
             self._recorder.undo()
             self._recorder = None

@@ -1,14 +1,12 @@
 """Fills a record from a live GRPOTrainer of TRL, which computes as it would without it.
 
-Each seam is used where the release has it (0.14 to 1.16 were tried); what is missing is said in the record's notes,
-and the segments that need it are not seen. Private methods are wrapped on the instance, so that what a subclass
-overrides is inside.
+Each seam is used where the release has it (0.14 to 1.16 were tried). Private methods are wrapped on the instance, so that
+what a subclass overrides is inside.
 """
-
-from __future__ import annotations
 
 import copy
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,53 +16,18 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.recorders.keeping import (
-    Snapshots,
-    kept,
-)
-from rlvr_debug.recorders.pieces import Zero, cut_of, local, places_of, shape_of
-from rlvr_debug.recorders.ranks import digest, part_of
-from rlvr_debug.recorders.trl.beforehand import Needs, large_note, needs_of, version_note
-from rlvr_debug.recorders.trl.first_releases import at_once, sampled_batch
-from rlvr_debug.recorders.trl.kept import (
-    ROW,
-    adapters_of,
-    dropouts_of,
-    kept_batch,
-    kept_row,
-    plain_module,
-    some_elements,
-    without_dropout,
-)
-from rlvr_debug.recorders.trl.losses import Watching
-from rlvr_debug.recorders.trl.overrides import overrides_of
-from rlvr_debug.recorders.trl.reward_calls import RewardWatch, calls_functions
-from rlvr_debug.recorders.trl.sampler_calls import (
-    answered,
-    function_calls,
-    trained_calls,
-    watch_generate,
-)
-from rlvr_debug.recorders.trl.saving import saved_weights
-from rlvr_debug.recorders.trl.seams import Hook, Seams, leave_out
-from rlvr_debug.recorders.trl.settings import (
-    asked_settings,
-    chosen_arguments,
-    decayed_names,
-)
+from rlvr_debug.recorders.keeping import Snapshots, Zero, cut_of, kept, local, places_of, shape_of
+from rlvr_debug.recorders.ranks import part_of
+from rlvr_debug.recorders.trl import objects, sampler_calls, settings
+from rlvr_debug.recorders.trl.launched import Ranks, beats
+from rlvr_debug.recorders.trl.reward_calls import REWARDED, RewardWatch, calls_functions
+from rlvr_debug.recorders.trl.seams import Hook, Seams, Watching, leave_out
 from rlvr_debug.recorders.trl.steps import StepWatch
-from rlvr_debug.replay.adapters import plain_weights
 from rlvr_debug.replay.declared import Own, declared
-from rlvr_debug.replay.record import (
-    Batch,
-    Call,
-    Generation,
-    MicroBatch,
-    Record,
-)
+from rlvr_debug.replay.network import plain_weights
+from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record
 from rlvr_debug.replay.settings import Settings
-
-__all__ = ["Recorder"]
+from rlvr_debug.replay.store import digest
 
 # trained weights, from which on a model is large: only a part of it is looked at
 _LARGE = 50_000_000
@@ -80,10 +43,9 @@ _LOGPROBS = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 class Recorder(StepWatch):
     """Records a trainer's steps from `attach` to `detach`; a callback tells it of each step of the optimizer.
 
-    rewards: whether reward functions are called again, at the end. steps: optimizer steps; where a generation serves
-    several, up to the first of the second generation are recorded, and at most `most`. own: whether the user made the
-    optimizer; None: if there is one before it trains. still: whether dropout is switched off while it records. beat: is
-    told of each call that is watched.
+    rewards: functions are called again. steps: of the optimizer, and up to `most`, until a second generation is trained. own:
+    the user made the optimizer; None: if there is one before it trains. still: dropout is switched off meanwhile. ranks: this
+    process among those that train together.
     """
 
     _library = "trl"
@@ -97,16 +59,17 @@ class Recorder(StepWatch):
         rewards: bool = True,
         own: bool | None = None,
         still: bool = True,
-        beat: Callable[[str], None] = lambda _: None,
+        ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(Seams(beat))
+        super().__init__(Seams(beats(ranks)) if ranks else Seams())
         # digests of the state that tokens are drawn with, by generation
         self.random: list[str] = []
         self._trainer, self._steps, self._most = trainer, steps, most
         self._model = trainer.accelerator.unwrap_model(trainer.model)
         self._still = still
         self._own = trainer.optimizer is not None if own is None else own
-        self._rewards = RewardWatch(self._seams, again=rewards)
+        self._rewards = RewardWatch(self._seams, again=rewards, ranks=ranks)
+        self._resets: list[objects.Reset] = []  # of a generation's environments
         self.record = self._begun()
         self._weights = Snapshots(self._model, self.record)
         self._weights.take()
@@ -118,53 +81,45 @@ class Recorder(StepWatch):
         trainer = self._trainer
         record = Record(
             trainer=f"{self._library} {version(self._library)}",
-            settings=self._asked(len(dropouts_of(self._model))),
+            settings=self._asked(len(objects.dropouts_of(self._model))),
             tokenizer=trainer.processing_class,
             tools=self._tools(),
-            build=functools.partial(plain_module, self._model),
-            scalings=adapters_of(self._model),
-            decayed=decayed_names(trainer, self._model, own=self._own),
+            build=functools.partial(objects.plain_module, self._model),
+            scalings=objects.adapters_of(self._model),
+            decayed=settings.decayed_names(trainer, self._model, own=self._own),
             trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
             own=Own(
-                self._seams.safely("the check", overrides_of, trainer, self._library) or {},
+                self._seams.safely("the check", settings.overrides_of, trainer, self._library)
+                or {},
                 declared(),
-                chosen_arguments(trainer.args),
+                settings.chosen_arguments(trainer.args),
             ),
         )
-        record.notes += filter(None, [version_note(self._library, version(self._library))])
-        sizes = {
-            n: shape_of(p).numel() for n, p in self._model.named_parameters() if p.requires_grad
-        }
-        if sum(sizes.values()) >= _LARGE:
-            record.elements, record.rows = some_elements(sizes), _ROWS
-            record.notes.append(large_note(_ROWS, self._needs()))
-        if record.settings.dropouts:
-            said = f"{record.settings.dropouts} dropouts are"
-            if self._still:
-                record.notes.append(f"{said} switched off in the recorded steps")
-            else:
-                why = f"{said} on, whose noise cannot be drawn again"
-                record.unseen = dict.fromkeys(_NOISY, why)
+        record.notes += filter(None, [settings.version_note(self._library, version(self._library))])
+        every = {name: shape_of(p).numel() for name, p in self._model.named_parameters()}
+        sizes = {name: every[name] for name in record.trainable}
+        if (trained := sum(sizes.values())) >= _LARGE:
+            record.elements, record.rows = objects.some_elements(sizes), _ROWS
+            words = getattr(self._model.config, "vocab_size", 0)
+            logits = _ROWS * trainer.args.max_completion_length * words
+            needs = objects.needs_of(sum(every.values()), trained, logits, self._steps)
+            record.notes.append(objects.large_note(_ROWS, needs))
+        said = f"{record.settings.dropouts} dropouts are"
+        if record.settings.dropouts and self._still:
+            record.notes.append(f"{said} switched off in the recorded steps")
+        elif record.settings.dropouts:
+            why = f"{said} on, whose noise cannot be drawn again"
+            record.unseen = dict.fromkeys(_NOISY, why)
         return record
 
-    def _needs(self) -> Needs:
-        """Return what the check of a large model needs beside the script."""
-        sizes = [(shape_of(p).numel(), p.requires_grad) for p in self._model.parameters()]
-        words = getattr(self._model.config, "vocab_size", 0)
-        logits = _ROWS * self._trainer.args.max_completion_length * words
-        trained = sum(size for size, moves in sizes if moves)
-        return needs_of(sum(size for size, _ in sizes), trained, logits, self._steps)
-
     def _asked(self, dropouts: int) -> Settings:
-        """Return what the trainer was told."""
-        return asked_settings(self._trainer, self._model, dropouts, own=self._own)
+        return settings.asked_settings(self._trainer, self._model, dropouts, own=self._own)
 
     def _tools(self) -> list[Any] | None:
         return getattr(self._trainer, "tools", None) or None
 
     def _given(self, inputs: Mapping[str, Any]) -> Batch:
-        """Return what the loss is computed from."""
-        return kept_batch(inputs)
+        return objects.kept_batch(inputs)
 
     def _reference(self) -> Mapping[str, Tensor] | None:
         if getattr(self._trainer, "ref_model", None) is not None:
@@ -186,20 +141,23 @@ class Recorder(StepWatch):
     # --- seams
 
     def attach(self) -> None:
-        """Begin to watch."""
         trainer, seams = self._trainer, self._seams
         if self._still:
-            seams.undone_by(without_dropout(self._model))
+            seams.undone_by(objects.without_dropout(self._model))
         place, name = calls_functions(trainer)
         seams.around("rewards", place, name, self._scoring)
+        functions = [each for each in trainer.reward_funcs if isinstance(each, torch.nn.Module)]
+        for kind in {type(each) for each in functions}:
+            seams.around("rewards", kind, "__call__", self._reward_model)
         # before 0.16 inputs were prepared in one piece, and before 0.15 not even that
         made = "_generate_and_score_completions"
-        self._around(
-            "generations", made if hasattr(trainer, made) else "_prepare_inputs", self._generation
-        )
-        self._around("rewards", "_calculate_rewards", self._used_rewards)
+        made = made if hasattr(trainer, made) else "_prepare_inputs"
+        self._around("generations", made, self._generation)
+        self._around("rewards", name if name in REWARDED else REWARDED[-1], self._used_rewards)
         if getattr(trainer, "rollout_func", None) is not None:
             self._around("samples", "_generate", self._rolled)
+        for kind in objects.environment_classes(trainer):
+            seams.around("generations", kind, "reset", self._reset)
         self._around("losses", "compute_loss", self._loss)
         found = next((name for name in _LOGPROBS if hasattr(trainer, name)), None)
         if found:
@@ -208,17 +166,17 @@ class Recorder(StepWatch):
             self.record.notes.append("this release has no method for log-probabilities")
         ends = self.record.settings.sampling.ends
         noted = seams.guarded("samples", self._called)
-        seams.undone_by(watch_generate(lambda: "generation" in self._phase, ends, noted))
+        seams.undone_by(
+            sampler_calls.watch_generate(lambda: "generation" in self._phase, ends, noted)
+        )
         engine = getattr(trainer, "vllm_generation", None)
         if engine is not None:
             seams.around("samples", engine, "generate", self._engine)
         self._watch_passes()
 
     def _watch_passes(self) -> None:
-        """Watch the policy's forward passes, and backward passes."""
-        forward = self._seams.guarded("forward passes", self._forward)
-        hook = self._model.register_forward_pre_hook(forward, with_kwargs=True)
-        self._seams.undone_by(hook.remove)
+        # on the class: a hook on the model would be in its copies, and in what is saved of it
+        self._seams.around("forward passes", type(self._model), "__call__", self._forward)
         self._seams.around("gradients", self._trainer.accelerator, "backward", self._backward)
 
     def _around(self, what: str, name: str, hook: Hook) -> None:
@@ -254,7 +212,6 @@ class Recorder(StepWatch):
         record.reference = self._reference()
 
     def undo(self) -> None:
-        """Stop watching."""
         self._seams.undo()
 
     def detach(self) -> None:
@@ -262,10 +219,14 @@ class Recorder(StepWatch):
         self._seams.undo()
         self._seams.safely("rewards", self._rewards.finish, self.record)
         state, args = self._trainer.state, self._trainer.args
-        warmup = args.get_warmup_steps(state.max_steps)
-        self.record.settings = replace(
-            self.record.settings, total_steps=state.max_steps, warmup_steps=warmup
-        )
+        steps = {
+            "warmup_steps": args.get_warmup_steps(state.max_steps),
+            "total_steps": state.max_steps,
+            "schedule_pace": settings.schedule_pace(
+                self._trainer.lr_scheduler, self._counts, state.max_steps
+            ),
+        }
+        self.record.settings = replace(self.record.settings, **steps)
         leave_out(self.record, self._seams.failed)
 
     def part(self) -> Record:
@@ -276,81 +237,109 @@ class Recorder(StepWatch):
         return part_of(self.record, self.random, self.cut, main=accelerator.is_main_process)
 
     def take_saved(self) -> None:
-        """Take note of what the trainer saves."""
-        self.record.saved = self._seams.safely(
-            "saved weights", saved_weights, self._trainer, self.record, self.cut
-        )
+        given = (self._trainer, self.record, self.cut)
+        self.record.saved = self._seams.safely("saved weights", objects.saved_weights, *given)
         leave_out(self.record, self._seams.failed)
 
     def _generation(self, inputs: Any, *_: Any) -> Watching:
-        if not self._trainer.model.training or at_once(self._trainer):
+        if not self._trainer.model.training or objects.at_once(self._trainer):
             return
-        generation = Generation([kept_row(row) for row in inputs], self._weights.take())
+        generation = Generation([objects.kept_row(row) for row in inputs], self._weights.take())
         self.record.generations.append(generation)
         self.random.append(digest(torch.get_rng_state()))
         self._rewards.begin()
+        self._resets.clear()
         with self._in("generation"):
             out = yield
-        count, device = out["prompt_ids"].shape[0], out["prompt_ids"].device
-        out[ROW] = torch.arange(count, device=device)  # it travels through the shuffle
-        generation.batch = kept_batch(out)
+        generation.rows = objects.opened(self._trainer, generation.rows, self._resets)
+        made = out if isinstance(out, list) else [out]
+        generation.batch = objects.kept_batch(objects.numbered(made))
+        generation.calls, unused, rows = sampler_calls.trained_calls(
+            generation.calls, generation.batch
+        )
+        if len(rows) == len(generation.batch.prompt_ids) < len(generation.rows):
+            self._keep(generation, rows)
         generation.reward_calls = self._rewards.calls
-        generation.calls, unused = trained_calls(generation.calls, generation.batch)
         if unused:
             self.record.notes.append(f"{unused} rollouts were sampled and not trained on")
 
+    def _keep(self, generation: Generation, rows: list[int]) -> None:
+        """Leave out rows that a trainer samples and scores, and filters out before it compares those of a group."""
+        sizes = {*Counter(row // self._trainer.args.num_generations for row in rows).values()}
+        if len(sizes) > 1:
+            return
+        self.record.settings = replace(self.record.settings, group_size=sizes.pop())
+        self._rewards.keep(rows, len(generation.rows))
+        generation.rows = [generation.rows[row] for row in rows]
+        if generation.messages is not None:
+            generation.messages = [generation.messages[row] for row in rows]
+        if generation.rewards is not None:
+            generation.rewards = generation.rewards[rows]
+
+    def _reset(self, environment: Any, /, *_: Any, **__: Any) -> Watching:
+        """Take note of a reset for a row; later ones are the user's."""
+        place = len(self._resets)
+        if self._phase != "generation" or place >= len(rows := self.record.generations[-1].rows):
+            return
+        said = yield
+        # once, where the method calls that of another class
+        self._resets[place:] = [objects.Reset.of(environment, said)]
+        if len(self._resets) == len(rows):
+            self._rewards.environments = objects.theirs(rows, self._resets)
+
     def _rolled(self, *_: Any, **__: Any) -> Watching:
         """Have TRL call a watched rollout function; what the function can reach is itself."""
-        trainer = self._trainer
-        function = trainer.rollout_func
 
-        def restore() -> None:
-            trainer.rollout_func = function
+        def watched(function: Callable[..., Any], restore: Callable[[], None]) -> Any:
+            def rolling(*_: Any, **__: Any) -> Watching:
+                restore()
+                told = yield
+                if "generation" in self._phase:
+                    self._rolled_out(told)
 
-        @functools.wraps(function)
-        def watching(*given: Any, **named: Any) -> Any:
-            restore()
-            out = function(*given, **named)
-            if "generation" in self._phase:
-                self._seams.safely("samples", self._rolled_out, out)
-            return out
+            return self._seams.watched("samples", function, rolling)
 
-        trainer.rollout_func = watching
-        try:
+        with self._seams.standing_in(self._trainer, "rollout_func", watched):
             yield
-        finally:
-            restore()
 
     def _rolled_out(self, told: Mapping[str, Any]) -> None:
         generation = self.record.generations[-1]
-        calls = function_calls(told, generation.calls, self._logprob_of)
+
+        def text(ids: list[int]) -> str:
+            """Return the text without its spaces, which a function may strip."""
+            said = self.record.tokenizer.decode(ids, skip_special_tokens=True)
+            return "".join(said.split())
+
+        calls = sampler_calls.function_calls(told, generation.calls, self._logprob_of, text)
         generation.calls = [replace(each, weights=self._weights.take()) for each in calls]
 
     def _logprob_of(self, ids: list[int], count: int) -> list[float]:
-        """Return the policy's log-probabilities of a sequence's last tokens."""
         if self.cut.weights:
-            raise InputError("the policy is cut up, and a forward pass takes all processes at once")
+            raise InputError("the policy is sharded: a forward pass needs all processes together")
         device = next(self._model.parameters()).device
         given = torch.tensor([ids], device=device)
         with torch.no_grad(), torch.random.fork_rng():
             logits = self._model(input_ids=given).logits[0, -count - 1 : -1].float()
-        chosen = logits.log_softmax(-1).gather(1, given[0, -count:, None])
-        return [float(each) for each in chosen]
+        chosen: list[float] = (
+            logits.log_softmax(-1).gather(1, given[0, -count:, None])[:, 0].tolist()
+        )
+        return chosen
 
     def _scoring(self, trainer: Any, *_: Any, **__: Any) -> Watching:
         """Have TRL's own method call watched functions. What a user's code can reach are the functions themselves."""
         if trainer is not self._trainer or "generation" not in self._phase:
             return
-        functions = trainer.reward_funcs
-
-        def restore() -> None:
-            trainer.reward_funcs = functions
-
-        trainer.reward_funcs = self._rewards.watched(functions, restore)
-        try:
+        with self._seams.standing_in(trainer, "reward_funcs", self._rewards.watched):
             yield
-        finally:
-            restore()
+
+    def _reward_model(self, model: Any, *_: Any, **named: Any) -> Watching:
+        functions = self._trainer.reward_funcs
+        index = next((n for n, each in enumerate(functions) if each is model), None)
+        if index is None or "generation" not in self._phase:
+            return
+        out = yield
+        tokenizer = self._trainer.reward_processing_classes[index]
+        self._rewards.scored(model, index, tokenizer, named, out.logits[:, 0])
 
     def _used_rewards(self, *given: Any, **named: Any) -> Watching:
         if self._phase != "generation":
@@ -365,35 +354,36 @@ class Recorder(StepWatch):
     def _loss(self, _: Any, inputs: Any, *__: Any, **___: Any) -> Watching:
         if not torch.is_grad_enabled():
             return
-        if at_once(self._trainer):
+        if objects.at_once(self._trainer):
             yield from self._at_once(inputs)
-        if at_once(self._trainer) or not self.record.generations:
+        if objects.at_once(self._trainer) or not self.record.generations:
             return
         # the same inputs as without the check: a method may go through them, or write to them
-        rows = inputs.pop(ROW, None)
-        given = self._given(inputs if rows is None else {**inputs, ROW: rows})
+        rows = inputs.pop(objects.ROW, None)
+        told = objects.columns(inputs if rows is None else {**inputs, objects.ROW: rows})
+        given, self._listed = self._given(told), told.get(objects.PLACES)
         self._begin_micro(MicroBatch(len(self.record.generations) - 1, given, self._weights.take()))
         try:
             with self._in("loss"):
                 yield
         finally:
             if rows is not None:
-                inputs[ROW] = rows
+                inputs[objects.ROW] = rows
 
     def _at_once(self, inputs: Any) -> Watching:
         """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
         weights = self._weights.take()
         generation = Generation(weights=weights)
         self.record.generations.append(generation)
-        micro = MicroBatch(len(self.record.generations) - 1, sampled_batch([]), weights)
+        micro = MicroBatch(len(self.record.generations) - 1, objects.sampled_batch([]), weights)
         self._begin_micro(micro)
         self._rewards.begin()
         with self._in("generation and loss"):
             yield
         generation.reward_calls = self._rewards.calls
         times = sum(len(call.outputs) for call in generation.calls) // len(inputs)
-        generation.rows = [kept_row(row) for row in inputs for _ in range(times)]
-        micro.given = sampled_batch(generation.calls, self.record.settings.pad_id)
+        generation.rows = [objects.kept_row(row) for row in inputs for _ in range(times)]
+        micro.given = objects.sampled_batch(generation.calls, self.record.settings.pad_id)
 
     def _engine(self, *_: Any, **__: Any) -> Watching:
         """Take note of what an engine answers. What it has from transformers is among the calls by itself."""
@@ -403,7 +393,7 @@ class Recorder(StepWatch):
         before = len(calls)
         out = yield
         if len(calls) == before:
-            self._called(answered, *out[:3])
+            self._called(sampler_calls.answered, *out[:3])
 
     def _called(self, make: Callable[..., Call], *told: Any) -> None:
         held = self.record.generations[-1].calls

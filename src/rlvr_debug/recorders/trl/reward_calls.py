@@ -1,45 +1,34 @@
-"""Reward functions, watched: what they were given and returned, and what they say when they are called again.
-
-They are called again when the recorded steps are over, with the random numbers of Python, NumPy and torch put back,
-so that the recorded run is the one that it would be without it.
-"""
-
-from __future__ import annotations
+"""Reward functions, watched: what they were given and returned, and, when the recorded steps are over, what they say again."""
 
 import asyncio
 import copy
-import functools
 import inspect
+import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from rlvr_debug.recorders.trl.first_releases import at_once
-from rlvr_debug.recorders.trl.seams import Seams
+from rlvr_debug.recorders.trl.launched import Ranks
+from rlvr_debug.recorders.trl.objects import at_once
+from rlvr_debug.recorders.trl.seams import Seams, Watching
 from rlvr_debug.replay.record import Record, RewardCall
 
-__all__ = ["RewardWatch", "calls_functions"]
-
-# the first of these that a release has calls reward functions
-_CALLERS = ("_calculate_rewards", "_generate_and_score_completions", "_prepare_inputs")
+# methods that return the rewards, of ms-swift and of TRL; the first of all these that a release has calls the functions
+REWARDED = ("_compute_rewards_per_func", "_calculate_rewards")
+_CALLERS = (*REWARDED, "_generate_and_score_completions", "_prepare_inputs")
 
 # not of the rows: the trainer's state, and its ways to log
 _OTHERS = ("trainer_state", "log_extra", "log_metric", "environments")
 _GENERATIONS = 2  # whose rewards are called again
-
-
-@dataclass(frozen=True)
-class _Again:
-    """How a call is repeated: the function, and what it was given that is not of the rows."""
-
-    function: Callable[..., Any]
-    rest: Mapping[str, Any]
+# columns, and where the own rows begin
+_Whole = tuple[dict[str, Any], int]
 
 
 def calls_functions(trainer: Any) -> tuple[type, str]:
@@ -52,19 +41,33 @@ def calls_functions(trainer: Any) -> tuple[type, str]:
 
 
 class RewardWatch:
-    """Collects the calls of a generation. again: whether functions are called again at the end."""
+    """Collects the calls of a generation. again: whether functions are called again at the end. ranks: those that train together."""
 
-    def __init__(self, seams: Seams, *, again: bool) -> None:
-        self._seams, self._again = seams, again
-        self._how: dict[int, _Again] = {}
+    def __init__(self, seams: Seams, *, again: bool, ranks: Ranks | None = None) -> None:
+        self._seams, self._again, self._ranks = seams, again, ranks
+        # of each call the function, what it was given of the rows and otherwise, and by what a model rounds
+        self._how: dict[int, tuple[Callable[..., Any], Mapping[str, Any], Any, float]] = {}
         self.calls: list[RewardCall] = []
+        self.environments: list[bool] = []  # whether each is still as it was reset for its row
 
     def begin(self) -> None:
-        """Begin a generation."""
-        self.calls = []
+        self.calls, self.environments = [], []
+
+    def scored(self, model: Any, index: int, tokenizer: Any, named: Any, scores: Tensor) -> None:
+        """Take note of a call of a reward model. named: the tensors that it was given."""
+        given = {name: [row.clone() for row in tensor.cpu()] for name, tensor in named.items()}
+        whole = [torch.ones_like(ids) for ids in given["input_ids"]]
+        pairs = zip(given["input_ids"], given.get("attention_mask", whole), strict=True)
+        texts = [tokenizer.decode(ids[real.bool()].tolist()) for ids, real in pairs]
+        name, columns = type(model).__name__, {"prompt and completion": texts}
+        call = RewardCall(name, index, columns, scores.tolist(), in_training_mode=model.training)
+        self.calls.append(call)
+        rest = {"model": model, "device": scores.device}
+        rounding = torch.finfo(scores.dtype).eps ** 0.5 * float(scores.abs().max())
+        self._how[id(call)] = _scores, given, rest, rounding
 
     def watched(self, functions: Sequence[Any], restore: Callable[[], None]) -> list[Any]:
-        """Return the same functions, watched; a reward model is left as it is. restore: is called before any of them."""
+        """Return the same functions, watched; a reward model is as it is. restore: is called before any of them."""
         return [
             function
             if isinstance(function, torch.nn.Module) or not callable(function)
@@ -74,71 +77,83 @@ class RewardWatch:
 
     def _watched(
         self, function: Callable[..., Any], index: int, restore: Callable[[], None]
-    ) -> Callable[..., Any]:
-        def begun(named: Mapping[str, Any]) -> Any:
+    ) -> Any:
+        def scoring(*given: Any, **named: Any) -> Watching:
             restore()
-            return self._seams.safely("rewards", _copied, named)
+            columns, rest = _copied(function, given, named)
+            returned = yield
+            if self.environments and "environments" in rest:
+                columns = {**columns, "environments": self.environments}
+            name = getattr(function, "__name__", type(function).__name__)
+            call = RewardCall(name, index, columns, _numbers(returned))
+            self.calls.append(call)
+            self._how[id(call)] = function, columns, rest, 0.0
 
-        def note(copied: Any, returned: Any) -> None:
-            if copied is not None:
-                self._seams.safely("rewards", self._note, function, index, copied, returned)
+        from trl.trainer import utils
 
-        @functools.wraps(function)
-        async def waiting(*given: Any, **named: Any) -> Any:
-            copied = begun(named)
-            returned = await function(*given, **named)
-            note(copied, returned)
-            return returned
+        # whether the release waits for what the function returns
+        is_async = getattr(utils, "is_async_callable", inspect.iscoroutinefunction)
+        return self._seams.watched("rewards", function, scoring, waits=bool(is_async(function)))
 
-        @functools.wraps(function)
-        def watching(*given: Any, **named: Any) -> Any:
-            copied = begun(named)
-            returned = function(*given, **named)
-            note(copied, returned)
-            return returned
+    def keep(self, rows: Sequence[int], count: int) -> None:
+        """Leave out what was said of rows that are not trained on. count: of rows before."""
 
-        return waiting if _is_async(function) else watching
+        def kept(values: list[Any]) -> list[Any]:
+            return [values[row] for row in rows] if len(values) == count else values
 
-    def _note(
-        self,
-        function: Callable[..., Any],
-        index: int,
-        copied: tuple[Mapping[str, Any], Mapping[str, Any]],
-        returned: Any,
-    ) -> None:
-        columns, rest = copied
-        name = getattr(function, "__name__", type(function).__name__)
-        call = RewardCall(name, index, columns, _numbers(returned))
-        self.calls.append(call)
-        self._how[id(call)] = _Again(function, rest)
+        for number, call in enumerate(self.calls):
+            columns = {name: kept(values) for name, values in call.columns.items()}
+            self.calls[number] = replace(call, columns=columns, returned=kept(call.returned))
+            function, given, *others = self._how[id(call)]
+            given = {name: kept(values) for name, values in given.items()}
+            self._how[id(self.calls[number])] = (function, given, *others)
 
     def finish(self, record: Record) -> None:
         """Call the functions of the first generations again, and put what they say into the record."""
         if not self._again:
             record.notes.append("reward functions were not called again")
             return
-        for generation in record.generations[:_GENERATIONS]:
-            with _same_numbers():
+        known = record.generations[:_GENERATIONS]
+        wholes = iter(self._of_all([call for each in known for call in each.reward_calls]))
+        with same_numbers():
+            for generation in known:
                 generation.reward_calls = [
-                    self._repeated(call, record) for call in generation.reward_calls
+                    self._repeated(call, record, next(wholes)) for call in generation.reward_calls
                 ]
 
-    def _repeated(self, call: RewardCall, record: Record) -> RewardCall:
-        how = self._how[id(call)]
-        if "environments" in how.rest:
+    def _of_all(self, calls: Sequence[RewardCall]) -> list[_Whole | None]:
+        """Return for each call the rows of all ranks; None where there are no others, or that cannot be told them."""
+        told = [[call.name, len(call.returned), _plain(self._how[id(call)][1])] for call in calls]
+        parts = self._ranks.told("rewards", told) if self._ranks else []
+        # each function is called on all ranks at once, as it may wait for the others
+        names = [[[name, given is None] for name, _, given in part] for part in parts]
+        if not parts or any(each != names[0] for each in names):
+            return [None] * len(calls)
+        rank = 0 if self._ranks is None else self._ranks.rank
+        return [_joined([part[n] for part in parts], rank) for n in range(len(calls))]
+
+    def _repeated(self, call: RewardCall, record: Record, whole: _Whole | None) -> RewardCall:
+        function, given, rest, rounding = self._how[id(call)]
+        if "environments" in rest:
             record.notes.append(f"{call.name} reads its environments and was not called again")
             return call
         count = len(call.returned)
+
+        def asked(columns: Mapping[str, Any], rows: Sequence[int], begin: int = 0) -> list[float]:
+            out = function(**columns, **rest)
+            found = _numbers(asyncio.run(out) if inspect.iscoroutine(out) else out)
+            own = [call.returned[row] for row in rows]
+            pairs = zip(found[begin : begin + len(own)], own, strict=True)
+            return [first if abs(value - first) <= rounding else value for value, first in pairs]
 
         def said(rows: Sequence[int]) -> list[float]:
             columns = {
                 name: [copy.deepcopy(values[row]) for row in rows]
                 if len(values) == count
                 else copy.deepcopy(values)
-                for name, values in call.columns.items()
+                for name, values in given.items()
             }
-            out = how.function(**columns, **how.rest)
-            return _numbers(asyncio.run(out) if inspect.iscoroutine(out) else out)
+            return asked(columns, rows)
 
         forth = range(count)
         try:
@@ -147,25 +162,47 @@ class RewardWatch:
                 again=said(forth),
                 backwards=said(forth[::-1])[::-1],
                 alone=[said([row])[0] for row in forth],
+                together=asked(whole[0], forth, whole[1]) if whole else None,
             )
         except Exception as error:  # the user's: it worked for the batch, and is no finding
-            record.notes.append(
-                f"{call.name} could not be called again: {type(error).__name__}: {error}"
-            )
+            why = f"{type(error).__name__}: {error}"
+            record.notes.append(f"{call.name} could not be called again: {why}")
             return call
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    """Return whether the release waits for what the function returns."""
-    from trl.trainer import utils
+def _plain(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what a function was given, None where JSON cannot hold it."""
+    try:
+        json.dumps(given)
+    except (TypeError, ValueError):
+        return None
+    return given
 
-    told = getattr(utils, "is_async_callable", inspect.iscoroutinefunction)
-    return bool(told(function))
+
+def _joined(parts: Sequence[tuple[str, int, dict[str, Any] | None]], rank: int) -> _Whole | None:
+    """Return one call with the rows of all ranks. parts: of each its name, how many rows, and the columns."""
+    columns = {}
+    for name, values in (parts[rank][2] or {}).items():
+        pairs = [((given or {}).get(name, ()), count) for _, count, given in parts]
+        by_row = all(len(each) == count for each, count in pairs)
+        columns[name] = [value for each, _ in pairs for value in each] if by_row else values
+    return (columns, sum(count for _, count, _ in parts[:rank])) if columns else None
 
 
-def _copied(named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _scores(model: Any, device: torch.device, **given: list[Tensor]) -> Tensor:
+    """Return what a reward model says of rows, as TRL has it."""
+    with torch.inference_mode():
+        tensors = {name: torch.stack(rows).to(device) for name, rows in given.items()}
+        scores: Tensor = model(**tensors).logits[:, 0]
+    return scores
+
+
+def _copied(
+    function: Callable[..., Any], given: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     columns, rest = {}, {}
-    for name, value in named.items():
+    first = inspect.signature(function).bind_partial(*given).arguments if given else {}
+    for name, value in {**first, **named}.items():
         if name in _OTHERS:
             rest[name] = copy.copy(value) if name == "trainer_state" else value
             continue
@@ -173,15 +210,9 @@ def _copied(named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             columns[name] = copy.deepcopy(value)
         except Exception:  # a handle of the user's
             rest[name] = value
-    if "log_extra" in rest:
-        rest["log_extra"] = _ignore
-    if "log_metric" in rest:
-        rest["log_metric"] = _ignore
-    return columns, rest
-
-
-def _ignore(*_: Any, **__: Any) -> None:
-    """Log nothing: the call is a repetition."""
+    # a repetition logs nothing
+    logs = {"log_extra", "log_metric"} & rest.keys()
+    return columns, rest | dict.fromkeys(logs, lambda *_, **__: None)
 
 
 def _numbers(returned: Any) -> list[float]:
@@ -189,7 +220,7 @@ def _numbers(returned: Any) -> list[float]:
 
 
 @contextmanager
-def _same_numbers() -> Iterator[None]:
+def same_numbers() -> Iterator[None]:
     """Put the states of the random generators back afterwards."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - users' functions draw from it
     with torch.random.fork_rng():

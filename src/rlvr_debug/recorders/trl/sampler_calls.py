@@ -1,11 +1,10 @@
 """Watches generation by transformers: what each call read, wrote and drew from, and the settings that it worked with."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -13,8 +12,6 @@ from transformers import GenerationMixin
 
 from rlvr_debug.recorders.trl.settings import used_sampling
 from rlvr_debug.replay.record import Batch, Call
-
-__all__ = ["answered", "function_calls", "make_watchable", "trained_calls", "watch_generate"]
 
 _CERTAIN = 1e-3  # nats
 
@@ -37,8 +34,7 @@ _watches: list[_Watch] = []
 def make_watchable() -> Callable[[], None]:
     """Have the class's methods look for a watch when they are called; return what undoes it.
 
-    Made before a script takes hold of a method, it shows calls through that one too. The class's methods are called on
-    modules that wrap the model or stand for it, too.
+    Made before a script takes hold of a method, it shows calls through that one too.
     """
     inner = GenerationMixin.generate
     prepare = getattr(GenerationMixin, "_prepare_generation_config", None)
@@ -57,7 +53,11 @@ def make_watchable() -> Callable[[], None]:
         finally:
             watch.inside = False
         watch.note(_call, out, given, named, watch)
-        return out if _wants_all(model, named) else getattr(out, "sequences", out)
+        # whether the caller is to have all that is made, and not tokens alone
+        own, name = named.get("generation_config"), "return_dict_in_generate"
+        config = getattr(model, "generation_config", None) if own is None else own
+        whole = named.get(name, getattr(config, name, False))
+        return out if whole else getattr(out, "sequences", out)
 
     def prepared(model: Any, *given: Any, **named: Any) -> Any:
         assert prepare is not None
@@ -77,13 +77,6 @@ def make_watchable() -> Callable[[], None]:
             GenerationMixin._prepare_generation_config = prepare
 
     return restore
-
-
-def _wants_all(model: Any, named: Mapping[str, Any]) -> bool:
-    """Return whether a caller of `generate` is to have all that it makes, and not tokens alone."""
-    own, name = named.get("generation_config"), "return_dict_in_generate"
-    config = getattr(model, "generation_config", None) if own is None else own
-    return bool(named.get(name, getattr(config, name, False)))
 
 
 def watch_generate(
@@ -137,12 +130,12 @@ def _call(out: Any, given: tuple[Any, ...], named: Mapping[str, Any], watch: _Wa
     return Call(prompts, outputs, values, sampling)
 
 
-def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int]:
-    """Return the calls with the first replies of all rows in one, in their order, and how many rollouts are none of them.
+def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int, list[int]]:
+    """Return the calls with the first replies of all rows in one, in their order, and how many rollouts are none of them;
+    also which rows of the only call that there is those are, [] where there are several.
 
-    It takes several calls where a trainer samples a group in parts, or more than it trains on. Then each row's reply is
-    the last one with its prompt that its tokens begin with; a row without one that the loss does not count fills its
-    group up, and an environment wrote it. Calls before that read other prompts are left out. Where a row that counts
+    It takes several calls where a trainer samples a group in parts, or more than it trains on: each row's reply is the last
+    one that its tokens begin with. A row without one that the loss does not count fills its group up. Where a row that counts
     has no reply, the calls are returned as they are.
     """
     rows = [
@@ -161,22 +154,27 @@ def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int]:
     ]
     first = sorted({place for place, _ in free})
     if len(free) == len(rows) and first == [0]:
-        return calls, 0
+        return calls, 0, []
     counts = batch.loss_mask.bool().any(1).tolist()
     chosen: list[tuple[int, int] | None] = []
     for row, counted in zip(rows, counts, strict=True):
-        fitting = [each for each in free if _replies(calls, each, row)]
+        fitting = [
+            (place, number)
+            for place, number in free
+            if calls[place].prompts[number] == row[0]
+            and row[1][: len(output := calls[place].outputs[number])] == output
+        ]
         if fitting:
             took = max(fitting, key=lambda each: len(calls[each[0]].outputs[each[1]]))
             free.remove(took)
             chosen.append(took)
         elif counted:
-            return calls, 0
+            return calls, 0, []
         else:
             chosen.append(None)
     used = [calls[place] for place in dict.fromkeys(took[0] for took in chosen if took)]
     if not used or any((c.used, c.weights) != (used[0].used, used[0].weights) for c in used):
-        return calls, 0
+        return calls, 0, []
     one = replace(
         used[0],
         prompts=[prompt for prompt, _ in rows],
@@ -190,27 +188,21 @@ def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int]:
     nothing: list[Any] = [[] for _ in filled]
     fillers = [replace(one, prompts=read, outputs=nothing, logprobs=nothing, rows=filled)]
     later = [call for place, call in enumerate(calls) if place > first[0] and place not in first]
-    return [one, *fillers[: len(filled)], *later], len(free) + sum(
-        len(c.prompts) for c in calls[: first[0]]
-    )
-
-
-def _replies(calls: Sequence[Call], at: tuple[int, int], row: tuple[list[int], list[int]]) -> bool:
-    call, number = calls[at[0]], at[1]
-    return call.prompts[number] == row[0] and _begins(row[1], call.outputs[number])
-
-
-def _begins(completion: Sequence[int], output: Sequence[int]) -> bool:
-    return [*completion[: len(output)]] == [*output]
+    unused = len(free) + sum(len(c.prompts) for c in calls[: first[0]])
+    rows_of_one = [took[1] for took in chosen if took] if len(calls) == 1 else []
+    return [one, *fillers[: len(filled)], *later], unused, rows_of_one
 
 
 def function_calls(
-    told: Mapping[str, Any], calls: Sequence[Call], score: Callable[[list[int], int], list[float]]
+    told: Mapping[str, Any],
+    calls: Sequence[Call],
+    score: Callable[[list[int], int], list[float]],
+    text: Callable[[list[int]], str],
 ) -> list[Call]:
-    """Return what a rollout function returned as calls of the sampler, one for each turn; [] where that cannot be told.
+    """Return what a rollout function returned as calls, one for each turn; [] where that cannot be told.
 
-    The policy wrote what a call of the sampler wrote, if calls were seen for every row; else what has a log-probability
-    that is not exactly 0, or where `score` says of a row's last tokens that it is 0.
+    The policy wrote what a call of the sampler wrote; else what has a log-probability that is not 0, or where `score` says 0.
+    Where calls wrote the same `text` in other tokens, or no row has the end that they wrote, what they wrote is returned.
     """
     rows = [
         ([*map(int, p)], [*map(int, c)])
@@ -220,6 +212,14 @@ def function_calls(
         [float(value[0] if isinstance(value, Sequence) else value) for value in row]
         for row in told.get("logprobs") or ()
     ]
+    again = [_of_text(*row, calls, text) for row in rows]
+    pairs = [(row[1], each[0]) for row, each in zip(rows, again, strict=True) if each]
+    ended = [own == output[:-1] for own, output in pairs if not text(output[-1:])]
+    if not all(_agree(*pair) for pair in pairs) or (ended and all(ended)):
+        for number, each in enumerate(again):
+            if each:
+                rows[number] = rows[number][0], each[0]
+                logprobs[number : number + 1] = [each[1] or []]
     known = [len(row) for row in logprobs] == [len(completion) for _, completion in rows]
     wrote = [_written(prompt, completion, calls) for prompt, completion in rows]
     if not all(map(any, wrote)):
@@ -241,6 +241,27 @@ def function_calls(
             )
         )
     return found
+
+
+def _of_text(
+    prompt: list[int],
+    completion: list[int],
+    calls: Sequence[Call],
+    text: Callable[[list[int]], str],
+) -> tuple[list[int], list[float] | None] | None:
+    """Return what a call wrote behind the prompt whose text the completion has, and its log-probabilities."""
+    fitting = [
+        (output, values)
+        for call in calls
+        for read, output, values in zip_longest(call.prompts, call.outputs, call.logprobs)
+        if read == prompt and text(output) == text(completion)
+    ]
+    return max(fitting, key=lambda each: _agree(completion, each[0]), default=None)
+
+
+def _agree(completion: list[int], output: list[int]) -> bool:
+    """Return whether a completion is what was written, or a part of it, whatever its end is."""
+    return all(a == b for a, b in zip(completion, output[:-1], strict=False))
 
 
 def _written(prompt: list[int], completion: list[int], calls: Sequence[Call]) -> list[bool]:

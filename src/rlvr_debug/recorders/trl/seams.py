@@ -1,12 +1,10 @@
 """Hooks around what a training calls: whatever fails in one of them changes nothing of the training and does not end it."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -14,8 +12,6 @@ from typing import Any
 from rlvr_debug.errors import reason
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
-
-__all__ = ["Hook", "Seams", "leave_out", "warn"]
 
 _PACKAGE = Path(__file__).parents[2]
 _LOGGER = logging.getLogger("rlvr_debug")  # a warning of `warnings` may be made an error
@@ -38,19 +34,18 @@ _READ_BY: Mapping[str, tuple[str, ...]] = {
 }
 
 # Before its `yield` a hook runs ahead of the call that it is around; what the call returns is sent to it.
-Hook = Callable[..., Generator[None, Any, Any]]
+Watching = Generator[None, Any, Any]
+Hook = Callable[..., Watching]
 
 
 class Seams:
-    """Puts hooks in place and takes them away again.
-
-    failed: by the name of what a hook records, why that could not be recorded. beat: is told of each call.
-    """
+    """Puts hooks in place and takes them away again. failed: what could not be recorded, and why. beat: is told of each call."""
 
     def __init__(self, beat: Callable[[str], None] = lambda _: None) -> None:
         self.beat = beat
         self.failed: dict[str, str] = {}
-        self._undo: list[Callable[[], Any]] = []
+        hooks = ExitStack()
+        self.undone_by, self.undo = hooks.callback, hooks.close
 
     def safely(self, what: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Return what a function returns, None where it fails: that is said once. what: it records."""
@@ -64,7 +59,6 @@ class Seams:
             return None
 
     def guarded(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the same function, called safely."""
         return functools.partial(self.safely, what, function)
 
     def around(self, what: str, place: Any, name: str, hook: Hook) -> None:
@@ -76,38 +70,64 @@ class Seams:
         @functools.wraps(function)
         def call(*given: Any, **named: Any) -> Any:
             self.beat(what)
-            seen = self.safely(what, _begun, hook, given[bound:], named)
-            try:
-                out = function(*given, **named)
-            except BaseException:
-                if seen is not None:
-                    self.safely(what, seen.close)
-                raise
-            if seen is not None:
-                self.safely(what, _ended, seen, out)
+            with self._watching(what, hook, given[bound:], named) as out:
+                out.append(function(*given, **named))
             self.beat(what)
-            return out
+            return out[0]
 
         setattr(place, name, MethodType(call, inner.__self__) if bound else call)
-        self._undo.append(
-            functools.partial(setattr, place, name, inner)
-            if own
-            else functools.partial(delattr, place, name)
-        )
+        self.undone_by(*((setattr, place, name, inner) if own else (delattr, place, name)))
 
-    def undone_by(self, undo: Callable[[], Any]) -> None:
-        """Keep what takes something away again."""
-        self._undo.append(undo)
+    def watched(self, what: str, function: Any, hook: Hook, *, waits: bool = False) -> Any:
+        """Return a function with a hook around it. waits: what it returns is awaited."""
 
-    def undo(self) -> None:
-        """Take all away, the last one first."""
-        while self._undo:
-            self._undo.pop()()
+        @functools.wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            with self._watching(what, hook, given, named) as out:
+                out.append(function(*given, **named))
+            return out[0]
+
+        @functools.wraps(function)
+        async def waiting(*given: Any, **named: Any) -> Any:
+            with self._watching(what, hook, given, named) as out:
+                out.append(await function(*given, **named))
+            return out[0]
+
+        return waiting if waits else call
+
+    @contextmanager
+    def _watching(
+        self, what: str, hook: Hook, given: Sequence[Any], named: Mapping[str, Any]
+    ) -> Iterator[list[Any]]:
+        """Run a hook around a call, which puts what it returns into a list."""
+        seen, out = self.safely(what, _begun, hook, given, named), list[Any]()
+        try:
+            yield out
+        except BaseException:
+            if seen is not None:
+                self.safely(what, seen.close)
+            raise
+        if seen is not None:
+            self.safely(what, _ended, seen, out[0])
+
+    @contextmanager
+    def standing_in(
+        self, place: Any, name: str, make: Callable[[Any, Callable[[], None]], Any]
+    ) -> Iterator[None]:
+        """Have something stand for an attribute. make: of that one, and of what puts it back."""
+        inner = getattr(place, name)
+
+        def restore() -> None:
+            setattr(place, name, inner)
+
+        setattr(place, name, make(inner, restore))
+        try:
+            yield
+        finally:
+            restore()
 
 
-def _begun(
-    hook: Hook, given: Sequence[Any], named: Mapping[str, Any]
-) -> Generator[None, Any, Any] | None:
+def _begun(hook: Hook, given: Sequence[Any], named: Mapping[str, Any]) -> Watching | None:
     seen = hook(*given, **named)
     try:
         next(seen)
@@ -116,7 +136,7 @@ def _begun(
     return seen
 
 
-def _ended(seen: Generator[None, Any, Any], out: Any) -> None:
+def _ended(seen: Watching, out: Any) -> None:
     with suppress(StopIteration):
         seen.send(out)
 

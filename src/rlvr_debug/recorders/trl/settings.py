@@ -1,31 +1,30 @@
-"""What a GRPOConfig asks for, in this project's words; what a release has no field for has the value it works with."""
+"""What a GRPOConfig asks for, in this project's words, and whose code lies in it.
 
-from __future__ import annotations
+What a release has no field for has the value that it works with.
+"""
 
+import inspect
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from importlib import import_module
 from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 from packaging.version import Version
 
+from rlvr_debug.files import read_yaml
 from rlvr_debug.recorders.keeping import kind_of
 from rlvr_debug.replay.settings import Sampling, Settings
 
-__all__ = [
-    "asked_optimizer",
-    "asked_settings",
-    "chosen_arguments",
-    "decayed_names",
-    "optimizer_settings",
-    "precision_of",
-    "sampling_of",
-    "used_sampling",
-]
-
+# of those that the check was tried with: envs/*.txt
+NEWEST = {"trl": "1.16.0", "verifiers": "0.1.6.post0"}
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _DATA_ROWS = 1000  # of which are counted
-_LENGTHS = ("max_new_tokens", "min_new_tokens")
+_SCHEDULE_LENGTHS = ("num_training_steps", "T_max", "total_iters", "total_steps")
 # of transformers' GenerationConfig, what else changes which tokens are drawn
 _OTHERS = (
     *("bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "dola_layers"),
@@ -42,27 +41,31 @@ def asked_settings(trainer: Any, model: Any, dropouts: int, *, own: bool) -> Set
     args = trainer.args
     has = {name: value for name, value in vars(args).items() if value is not None}
     weights = has.get("reward_weights", [1.0] * len(trainer.reward_funcs))
-    ends = _ends(trainer, model)
+    ends, own_config = _ends(trainer, model), getattr(trainer, "generation_config", None)
     sampling = sampling_of(
         {
-            **{name: has.get(name) for name in _SAMPLING},
-            **_own_sampling(trainer),
+            # what the release samples with and GRPOConfig has no field for
+            **{
+                name: getattr(args if hasattr(args, name) else own_config, name, None)
+                for name in _SAMPLING
+            },
             "max_new_tokens": args.max_completion_length,
             "eos_token_id": ends,
             **has.get("generation_kwargs", {}),
         }
     )
-    # until generations served several of them, each backward pass had one of its own
-    steps = has.get("steps_per_generation", 1)
     scale = has.get("scale_rewards", "group")
     engine = has.get("use_vllm") or getattr(trainer, "use_vllm", False)
     corrected = engine and has.get("vllm_importance_sampling_correction", False)
     mode = has.get("vllm_importance_sampling_mode", "token_truncate") if corrected else ""
     tokenizer = _tokenizer(trainer)
+    # of a release that has one only: from 0.16 on it is meant over the tokens of the whole batch
+    only_loss = "dapo" if Version(version("trl")) >= Version("0.16") else "grpo"
     optional = {
         name: has[name]
         for name in (
-            *("num_iterations", "multi_objective_aggregation", "mask_truncated_completions"),
+            *("num_iterations", "steps_per_generation", "max_prompt_length"),
+            *("multi_objective_aggregation", "mask_truncated_completions"),
             *("importance_sampling_level", "delta", "off_policy_mask_threshold"),
             *("top_entropy_quantile", "entropy_coef", "use_bias_correction_kl"),
             *("sapo_temperature_pos", "sapo_temperature_neg"),
@@ -78,14 +81,12 @@ def asked_settings(trainer: Any, model: Any, dropouts: int, *, own: bool) -> Set
     return Settings(
         group_size=args.num_generations,
         sampling=sampling,
-        max_prompt_length=has.get("max_prompt_length", 0),
         cut_at=args.max_completion_length,
         max_completion_length=args.max_completion_length,
         micro_batches=args.gradient_accumulation_steps,
-        steps_per_generation=steps,
         reward_weights=tuple(map(float, weights)),
         scale_rewards={True: "group", False: "none"}.get(scale, scale),
-        loss_type=has.get("loss_type", _only_loss()),
+        loss_type=has.get("loss_type", only_loss),
         # a generation's count is scaled to the update (compute_loss: "rescale it to one accumulation window")
         tokens_counted="generation" if "steps_per_generation" in has else "update",
         kl_beta=args.beta,
@@ -112,7 +113,6 @@ def asked_settings(trainer: Any, model: Any, dropouts: int, *, own: bool) -> Set
 
 
 def chosen_arguments(args: Any) -> tuple[str, ...]:
-    """Return the names of arguments that are not as the class of the arguments has them."""
     return tuple(field.name for field in fields(args) if getattr(args, field.name) != field.default)
 
 
@@ -122,21 +122,6 @@ def _data_rows(rows: Any) -> int:
     if "prompt" not in names or not hasattr(rows, "__len__"):
         return 0
     return len({str(prompt) for prompt in rows[:_DATA_ROWS]["prompt"]})
-
-
-def _only_loss() -> str:
-    """Return the loss of a release that has one only: from 0.16 on it is meant over the tokens of the whole batch."""
-    return "dapo" if Version(version("trl")) >= Version("0.16") else "grpo"
-
-
-def _own_sampling(trainer: Any) -> dict[str, Any]:
-    """Return what the release samples with and GRPOConfig has no field for."""
-    config = getattr(trainer, "generation_config", None)
-    return {
-        name: getattr(config, name)
-        for name in _SAMPLING
-        if config is not None and not hasattr(trainer.args, name)
-    }
 
 
 def asked_optimizer(trainer: Any) -> tuple[str, dict[str, Any]]:
@@ -169,11 +154,28 @@ def optimizer_settings(trainer: Any, *, own: bool) -> dict[str, Any]:
     }
 
 
+def schedule_pace(schedule: Any, places: Sequence[int], steps: int) -> int:
+    """Return how many steps a schedule of torch's makes in an update, 1 for one that is made to be of that many.
+
+    places: where it was at each update. steps: updates of the whole training.
+    """
+    schedule = getattr(schedule, "scheduler", schedule)  # of accelerate's
+    kind = type(schedule)
+    if kind.__module__ != "torch.optim.lr_scheduler" or kind.__name__ == "ReduceLROnPlateau":
+        return 1
+    pace = min((after - before for before, after in pairwise(places)), default=1)
+    told = [
+        vars(schedule),
+        *(getattr(f, "keywords", {}) for f in vars(schedule).get("lr_lambdas", ())),
+    ]
+    lengths = [each.get(name, 0) for each in told for name in _SCHEDULE_LENGTHS]
+    return pace if pace > 1 and max(lengths) < pace * steps else 1
+
+
 def _ends(trainer: Any, model: Any) -> tuple[int, ...]:
     """Return the tokens that are to end a reply: the tokenizer's, and from TRL 1.16 on those that the model names too."""
-    end = _tokenizer(trainer).eos_token_id
-    config = getattr(model, "generation_config", None)
-    if not hasattr(trainer, "eos_token_ids") or config is None:
+    end, config = _tokenizer(trainer).eos_token_id, getattr(model, "generation_config", None)
+    if config is None or not hasattr(trainer, "eos_token_ids"):
         return (end,)
     return tuple(sorted({end, *_listed(config.eos_token_id)}))
 
@@ -191,8 +193,8 @@ def decayed_names(trainer: Any, model: Any, *, own: bool) -> tuple[str, ...] | N
 
 def used_sampling(config: Any) -> Sampling:
     """Return what a generation of transformers works with. config: its GenerationConfig, as it was prepared."""
-    names = (*_SAMPLING, *_LENGTHS, *_OTHERS, "do_sample", "eos_token_id")
-    told = {name: getattr(config, name, None) for name in names}
+    others = ("max_new_tokens", "min_new_tokens", "do_sample", "eos_token_id")
+    told = {name: getattr(config, name, None) for name in (*_SAMPLING, *_OTHERS, *others)}
     if told["min_new_tokens"]:
         told["min_length"] = None  # transformers makes it of both lengths
     return sampling_of(told)
@@ -200,31 +202,19 @@ def used_sampling(config: Any) -> Sampling:
 
 def sampling_of(told: dict[str, Any]) -> Sampling:
     """Return settings of sampling by transformers' names; None is what changes nothing."""
-    others = {name: told.get(name) for name in _OTHERS}
+    has = {name: value for name, value in told.items() if value is not None}
+    # nothing, and a factor of 1, change nothing
+    others = {name: value for name in _OTHERS if (value := has.get(name)) and value != 1}
+    always = ("repetition_penalty", "max_new_tokens", "min_new_tokens")
     common = Sampling(
-        repetition_penalty=_or(told.get("repetition_penalty"), 1.0),
-        max_new_tokens=_or(told.get("max_new_tokens"), 0),
-        min_new_tokens=_or(told.get("min_new_tokens"), 0),
-        ends=tuple(sorted(_listed(told.get("eos_token_id")))),
-        others=tuple(
-            f"{name} {value}"
-            for name, value in others.items()
-            if value and value != 1  # None, nothing, and a factor of 1 change nothing
-        ),
+        ends=tuple(sorted(_listed(has.get("eos_token_id")))),
+        others=tuple(f"{name} {value}" for name, value in others.items()),
+        **{name: has[name] for name in always if name in has},
     )
-    if not _or(told.get("do_sample"), True):
+    if not has.get("do_sample", True):
         return replace(common, drawn=False)
-    return replace(
-        common,
-        temperature=_or(told.get("temperature"), 1.0),
-        top_p=_or(told.get("top_p"), 1.0),
-        top_k=max(int(_or(told.get("top_k"), 0)), 0),
-        min_p=_or(told.get("min_p"), 0.0),
-    )
-
-
-def _or(value: Any, otherwise: float) -> Any:
-    return otherwise if value is None else value
+    cuts = {name: has[name] for name in ("temperature", "top_p", "min_p") if name in has}
+    return replace(common, top_k=max(int(has.get("top_k", 0)), 0), **cuts)
 
 
 def _tokenizer(trainer: Any) -> Any:
@@ -233,7 +223,77 @@ def _tokenizer(trainer: Any) -> Any:
 
 
 def precision_of(args: Any, model: Any) -> str:
-    trained = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
-    if torch.bfloat16 in trained:
+    # adapters in float32 over weights in bfloat16 are computed as coarsely as these
+    if any(parameter.dtype == torch.bfloat16 for parameter in model.parameters()):
         return "bfloat16"
     return "autocast" if args.bf16 else "float32"
+
+
+# --- what is said before the first step
+
+
+def version_note(library: str, found: str) -> str:
+    """Return what is said of a release that is newer than any that was tried; "" of others."""
+    newest, what = NEWEST[library], "what it has changed may deviate, or not be seen"
+    newer = f"{library} {found} is newer than {newest}, the newest that this check was tried with"
+    return f"{newer}: {what}" if Version(found) > Version(newest) else ""
+
+
+def changed_note(made: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return which arguments were changed between the trainer's making and its training; "" for none."""
+    changed = [
+        f"{name} from {made[name]!r} to {value!r}"
+        for name, value in now.items()
+        if name in made and repr(made[name]) != repr(value)
+    ]
+    said = f"after the trainer was made, the script changed {', '.join(changed)} in its arguments"
+    return f"{said}: what they say when training begins counts as asked for" if changed else ""
+
+
+# --- whose code lies in a segment: methods that are not TRL's own, functions that a trainer was given, and callbacks
+
+_READ: Mapping[str, Mapping[str, Sequence[str]]] = read_yaml(
+    Path(__file__).with_name("overrides.yaml")
+)
+# that read the arguments' temperature
+_COOLED = ("old log-probabilities", "reference log-probabilities", "policy log-probabilities")
+
+
+def overrides_of(trainer: Any, library: str) -> dict[str, str]:
+    """Return by segment, in words, which code in it is no library's own, and settings of sampling that contradict the arguments."""
+    from transformers import TrainerCallback
+    from trl import GRPOTrainer
+
+    libraries = ("accelerate", "transformers", "rlvr_debug", *({library} - {"trl"}))
+    folders = (os.path.dirname(str(import_module(name).__file__)) for name in libraries)
+    own = (str(inspect.getsourcefile(GRPOTrainer)), *folders)
+    found: dict[str, list[str]] = {}
+
+    def add(said: str, segments: Sequence[str]) -> None:
+        for segment in segments if said else ():
+            found.setdefault(segment, []).append(said)
+
+    for name, segments in _READ["methods"].items():
+        does = "is called for rollouts" if name == "rollout_func" else f"overrides `{name}`"
+        add(_said(getattr(trainer, name, None), does, own), segments)
+    for callback in trainer.callback_handler.callbacks:
+        for name, segments in _READ["events"].items():
+            if getattr(type(callback), name) is not getattr(TrainerCallback, name):
+                add(_said(getattr(callback, name), f"has `{name}`", own), segments)
+    drawn = (getattr(trainer.args, "generation_kwargs", None) or {}).get("temperature")
+    if drawn not in (None, trainer.args.temperature):
+        said = f"`generation_kwargs` set `temperature` to {drawn}, which rollouts are drawn with, and the arguments to"
+        said += f" {trainer.args.temperature}, which the loss divides by"
+        add(said, _COOLED)
+    return {segment: " and ".join(dict.fromkeys(said)) for segment, said in found.items()}
+
+
+def _said(method: Any, does: str, own: tuple[str, ...]) -> str:
+    """Return whose method it is and where; "" of a library's own."""
+    function = inspect.unwrap(getattr(method, "__func__", method) or str)
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_filename.startswith(own):
+        return ""
+    kind = function.__qualname__.rpartition(".")[0].rpartition("<locals>.")[2]
+    whose = f"`{kind}`" if kind and not kind.endswith("<locals>") else f"`{function.__name__}`"
+    return f"your {whose} {does} ({Path(code.co_filename).name}:{code.co_firstlineno})"

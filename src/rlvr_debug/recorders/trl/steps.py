@@ -1,79 +1,156 @@
-"""Watches the optimizer: gradients as it reads them, the weights and the state that it leaves."""
+"""Watches a training step: what a loss reads, its gradients, and the optimizer, what it reads and what it leaves."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from rlvr_debug.recorders.keeping import (
-    Snapshots,
-    gradients_of,
-    groups_of,
-    kind_of,
-    names_of,
-    parts_of,
-    state_of,
-    whole_norms,
-)
-from rlvr_debug.recorders.pieces import Cut, Zero
-from rlvr_debug.recorders.trl.losses import LossWatch, Watching
-from rlvr_debug.recorders.trl.seams import Seams
+from rlvr_debug.recorders import keeping
+from rlvr_debug.recorders.trl.objects import placed
+from rlvr_debug.recorders.trl.seams import Seams, Watching
 from rlvr_debug.recorders.trl.settings import asked_optimizer
-from rlvr_debug.replay.record import Record, Update
+from rlvr_debug.replay.record import Forward, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
+_ASKING = "log-probabilities"
 
-class StepWatch(LossWatch):
-    """The part of the recorder that watches optimizer steps; what else it reads, the recorder sets."""
+
+class StepWatch:
+    """Fills an update and its micro-batches; what else it reads, the recorder sets. Methods with an underscore are hooks."""
 
     record: Record
     _trainer: Any
     _model: Any
-    _weights: Snapshots
+    _weights: keeping.Snapshots
     _own: bool
     _steps: int
     _most: int
 
     def __init__(self, seams: Seams) -> None:
-        super().__init__(seams)
+        self._seams = seams
+        self._phase = ""
+        self._update = Update()
+        self._micro: MicroBatch | None = None
+        self._listed: Tensor | None = None  # of the micro-batch's tokens in what a loss reads
+        self._likeness = 0  # of the log-probabilities that the micro-batch has
+        self._partial = False  # a forward pass of the log-probabilities that are asked for was seen
         self._made = 0  # optimizer steps
+        self._counts: list[int] = []  # of the schedule, at each of them
         self._norms: tuple[float, float] | None = None
         self._clipped_squares = 0.0
-        self.cut = Cut()
+        self.cut = keeping.Cut()
         # DeepSpeed's, which steps where others end their backward pass
-        self._zero: Zero | None = None
+        self._zero: keeping.Zero | None = None
+
+    def _begin_micro(self, micro: MicroBatch) -> None:
+        self._micro, self._likeness = micro, 0
+        self._update.micro_batches.append(micro)
+
+    @contextmanager
+    def _in(self, phase: str) -> Iterator[None]:
+        before, self._phase = self._phase, phase
+        try:
+            yield
+        finally:
+            self._phase = before
+
+    def _logprobs(self, *given: Any, **named: Any) -> Watching:
+        """Take note of log-probabilities of the batch that is trained on, and of others that the loss reads too."""
+        micro, before = self._micro, None if self._micro is None else self._micro.forward
+        self._partial = False
+        with self._in(f"{self._phase} {_ASKING}"):
+            out = yield
+        if "loss" not in self._phase or micro is None:
+            return out
+        told = tuple(out.values()) if isinstance(out, dict) else out
+        values = told if isinstance(told, tuple) else (told,)
+        whole = placed(values[0], self._listed)
+        likeness = self._like(micro, whole, named.get("input_ids", (*given, None, None)[1]))
+        if likeness < max(self._likeness, 1):
+            micro.forward = before
+            self._watch(values[0], lambda gradient: _add_other(micro, gradient))
+            return out
+        if likeness > self._likeness:
+            micro.grad_logprobs = micro.grad_entropies = None
+        self._likeness = likeness
+        entropies = values[1] if len(values) > 1 else None
+        if isinstance(values[0], Tensor) and values[0].requires_grad:
+            micro.logprobs = keeping.kept(whole)
+            self._watch(values[0], partial(self._add, micro, "grad_logprobs"))
+        if isinstance(entropies, Tensor):
+            micro.entropies = keeping.kept(placed(entropies, self._listed))
+            self._watch(entropies, partial(self._add, micro, "grad_entropies"))
+        return out
+
+    def _like(self, micro: MicroBatch, logprobs: Any, ids: Any) -> int:
+        """Return how like the trained batch's log-probabilities are: 2 of its tokens, 1 of its shape, 0 neither."""
+        wanted = micro.given.completion_ids
+        if not isinstance(logprobs, Tensor) or logprobs.shape != wanted.shape:
+            return 0
+        same = isinstance(ids, Tensor) and torch.equal(ids[:, -wanted.shape[1] :].cpu(), wanted)
+        return 2 if same else 1
+
+    def _watch(self, values: Any, note: Callable[[Tensor], None]) -> None:
+        if isinstance(values, Tensor) and values.requires_grad:
+            values.register_hook(self._seams.guarded("gradients", note))  # type: ignore[no-untyped-call]
+
+    def _add(self, micro: MicroBatch, name: str, gradient: Tensor) -> None:
+        """Keep a gradient. Two parts of a loss add up; the same pass made again is none of the loss, but of the gradient."""
+        before, gradient = getattr(micro, name), keeping.kept(placed(gradient, self._listed))
+        if before is None or not torch.equal(before, gradient):
+            setattr(micro, name, gradient if before is None else before + gradient)
+
+    def _forward(self, model: Any, *given: Any, **named: Any) -> Watching:
+        micro = self._micro
+        if model is not self._model or "loss" not in self._phase or micro is None:
+            return
+        if not torch.is_grad_enabled():
+            return
+        if micro.logprobs is None or _ASKING in self._phase:
+            ids = named.get("input_ids", given[0] if given else None)
+            tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
+            forward = Forward(*(None if t is None else keeping.kept(t) for t in tensors))  # type: ignore[arg-type]
+            whole = _joined(micro.forward, forward, len(micro.given.prompt_ids))
+            micro.forward = whole if self._partial and whole else forward
+            self._partial = _ASKING in self._phase
+        yield
+
+    # --- the optimizer
 
     def _backward(self, loss: Tensor, *_: Any, **__: Any) -> Watching:
         if self._micro is not None:
             self._micro.loss = float(loss.detach())
         yield
         if self._update.micro_batches and not self._zero:
-            self._update.gradients = gradients_of(self._model, self.record)
+            self._update.gradients = keeping.gradients_of(self._model, self.record)
             if self.record.elements and getattr(self._trainer.accelerator, "sync_gradients", True):
-                self._norms = whole_norms(self._model)
+                self._norms = keeping.whole_norms(self._model)
 
     def before_step(self) -> None:
-        """Take note of what the optimizer reads."""
         if not self._zero:
             self._seams.safely("optimizer's steps", self._before_step)
 
     def _before_step(self) -> None:
-        update = self._update
-        self._began_step(update, self._optimizer(), self._optimizer().param_groups)
-        update.clipped = gradients_of(self._model, self.record)
+        update, optimizer = self._update, self._optimizer()
+        self._began_step(update, optimizer, optimizer.param_groups)
+        update.clipped = keeping.gradients_of(self._model, self.record)
         if self._norms:
             before, summed = self._norms
-            update.norms, self._norms = (before, whole_norms(self._model)[0], summed), None
-        update.state = state_of(self._optimizer(), names_of(self._model), self.record)
+            update.norms, self._norms = (before, keeping.whole_norms(self._model)[0], summed), None
+        update.state = keeping.state_of(optimizer, keeping.names_of(self._model), self.record)
 
     def _began_step(self, update: Update, optimizer: Any, groups: Any) -> None:
+        schedule = self._trainer.lr_scheduler
+        self._counts.append(getattr(getattr(schedule, "scheduler", schedule), "last_epoch", 0))
         update.before = self._weights.take()
         micros = update.micro_batches
         update.touched = bool(micros) and update.before != micros[-1].weights
-        update.optimizer = kind_of(type(optimizer))
+        update.optimizer = keeping.kind_of(type(optimizer))
         asked = {} if self._own else {**optimizer.defaults, **asked_optimizer(self._trainer)[1]}
-        update.groups = groups_of(groups, names_of(self._model), asked)
+        update.groups = keeping.groups_of(groups, keeping.names_of(self._model), asked)
 
     def _engine_step(self, *_: Any, **__: Any) -> Watching:
         """Take note of a step of DeepSpeed's engine: it clips, and has its optimizer step once or more often."""
@@ -81,7 +158,7 @@ class StepWatch(LossWatch):
         assert zero is not None
         self._began_step(update, zero.optimizer, zero.groups())
         found = zero.gradients()
-        update.gradients, update.clipped = parts_of(found, self.record), {}
+        update.gradients, update.clipped = keeping.parts_of(found, self.record), {}
         update.state = zero.state(self.record)
         if self.record.elements:
             self._norms = norm(found), norm_as_summed(found)
@@ -98,19 +175,18 @@ class StepWatch(LossWatch):
         if zero is None or held is None:
             return
         found = zero.stepping()
-        held.update(parts_of(found, self.record))
+        held.update(keeping.parts_of(found, self.record))
         self._clipped_squares += norm(found) ** 2
         yield
 
     def after_step(self) -> None:
-        """Take note of what the optimizer left."""
         if not self._zero:
             self._seams.safely("optimizer's steps", self._after_step)
 
     def _after_step(self) -> None:
         self._update.after = self._weights.take(new=bool(self.cut.weights))
-        names = names_of(self._model)
-        self._update.state_after = state_of(self._optimizer(), names, self.record)
+        names = keeping.names_of(self._model)
+        self._update.state_after = keeping.state_of(self._optimizer(), names, self.record)
 
     def end_step(self) -> bool:
         """Close the update; return whether all that is wanted was recorded, or will never be."""
@@ -130,3 +206,19 @@ class StepWatch(LossWatch):
     def _optimizer(self) -> Any:
         optimizer = self._trainer.optimizer
         return getattr(optimizer, "optimizer", optimizer)
+
+
+def _joined(one: Forward | None, other: Forward, most: int) -> Forward | None:
+    """Return two forward passes over parts of a batch of `most` rows as one; None where they are not that."""
+    if one is None or len(one.input_ids) + len(other.input_ids) > most:
+        return None
+    names = ("input_ids", "attention_mask", "position_ids")
+    pairs = [(getattr(one, name), getattr(other, name)) for name in names]
+    shapes = [[None if each is None else each.shape[1:] for each in pair] for pair in pairs]
+    if any(a != b for a, b in shapes):
+        return None
+    return Forward(*(None if a is None else torch.cat([a, b]) for a, b in pairs))  # type: ignore[arg-type]
+
+
+def _add_other(micro: MicroBatch, gradient: Tensor) -> None:
+    micro.others += float(gradient.detach().double().norm())

@@ -1,6 +1,4 @@
-"""One step as verl's driver holds it -> a generation of a record. Axes: B rows, P tokens of prompts, C of responses."""
-
-from __future__ import annotations
+"""What verl's driver holds and was asked for -> a generation of a record, and settings. Axes: B rows, P tokens of prompts, C of responses."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.record import Batch, Call, Generation, RewardCall
+from rlvr_debug.replay.settings import Sampling, Settings
 
 _OURS = {
     "advantages": "advantages",
@@ -27,11 +26,10 @@ _Reply = tuple[
 
 @dataclass
 class Step:
-    """What was sampled, empty where that was not seen, and what the actor is updated by.
+    """What was sampled, empty where that was not seen, and what the actor is updated by, by verl's names.
 
-    trained, sampled: by verl's names, the attention mask [B, P + C], prompts [B, P], all else [B, C]. uids: the group of
-    each row. rows: its columns of the data set. several: which rows have several replies: there the agent loop's mask
-    says who wrote a token. again: the rewards of the same rows, called again.
+    uids: the group of each row. several: which rows have several replies, where the mask says who wrote a token. again: the
+    rewards of the same rows, called again.
     """
 
     trained: Mapping[str, Tensor]
@@ -44,10 +42,7 @@ class Step:
 
 
 def generation_of(step: Step, size: int) -> Generation:
-    """Return the generation, with the rows of a group next to each other. size: of a group.
-
-    Groups of another size are left out, and the step's notes say so, unless there are no others.
-    """
+    """Return the generation, with the rows of a group next to each other; groups of another size are left out, with a note."""
     order = _order(step, size)
     trained = {name: tensor[order] for name, tensor in step.trained.items()}
     sampled = {name: tensor[order] for name, tensor in step.sampled.items()}
@@ -63,7 +58,6 @@ def generation_of(step: Step, size: int) -> Generation:
 
 
 def _order(step: Step, size: int) -> list[int]:
-    """Return the rows, group by group, in the order in which groups first appear."""
     counts = Counter(step.uids)
     first = {uid: place for place, uid in reversed([*enumerate(step.uids)])}
     order = sorted(range(len(step.uids)), key=lambda row: first[step.uids[row]])
@@ -93,7 +87,6 @@ def _batch(trained: Mapping[str, Tensor]) -> Batch:
 
 
 def _parts(width: int) -> tuple[slice, slice]:
-    """Return where prompts of this width are, and what comes after them."""
     return slice(width), slice(width, None)
 
 
@@ -113,9 +106,8 @@ def _replies(sampled: Mapping[str, Tensor], row: int, several: bool) -> list[_Re
     prompts, responses = sampled["prompts"][row], sampled["responses"][row]
     read, real = (sampled["attention_mask"][row, part].bool() for part in _parts(len(prompts)))
     prompt, ids = prompts[read].tolist(), responses[real].tolist()
-    known = (
-        sampled["rollout_log_probs"][row][real].tolist() if "rollout_log_probs" in sampled else []
-    )
+    told = sampled.get("rollout_log_probs")
+    known = [] if told is None else told[row][real].tolist()
     wrote = sampled["response_mask"][row][real].tolist() if several else [1] * len(ids)
     runs = [[*run] for own, run in groupby(range(len(ids)), wrote.__getitem__) if own] or [[]]
     return [
@@ -127,3 +119,89 @@ def _replies(sampled: Mapping[str, Tensor], row: int, several: bool) -> list[_Re
         )
         for run in runs
     ]
+
+
+# --- what the configuration asks for, and by segment why it cannot be held to that
+
+_KL = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
+_OLD, _WEIGHTS = "old log-probabilities", "importance weights"
+
+
+def asked_of(
+    config: Mapping[str, Any], ends: tuple[int, ...], pad: int
+) -> tuple[Settings, dict[str, str]]:
+    """Return what a configuration, resolved, asks for, and by segment why that has no reference. ends, pad: token ids."""
+    unseen: dict[str, str] = {}
+    algorithm = config["algorithm"]
+    if (name := algorithm["adv_estimator"]) not in ("grpo", "grpo_vectorized"):
+        unseen["advantages"] = f"no reference code for verl's estimator {name}"
+    engine = config["actor_rollout_ref"]["actor"].get("fsdp_config") or {}
+    mixed = engine.get("mixed_precision") or {}
+    kinds = {str(mixed.get("param_dtype", "bf16")), str(engine.get("model_dtype", "fp32"))}
+    settings = Settings(
+        **_sizes(config),
+        scale_rewards="group" if algorithm.get("norm_adv_by_std_in_grpo", True) else "none",
+        advantage_epsilon=1e-6,
+        **_kl(config, unseen),
+        **_correction(algorithm.get("rollout_correction") or {}, unseen),
+        # FSDP casts its weights to bfloat16 if nothing else is asked for
+        precision="float32" if kinds <= {"fp32", "float32"} else "bfloat16",
+        eos_ids=ends,
+        pad_id=pad,
+    )
+    return settings, unseen
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
+    data, rollout = config["data"], config["actor_rollout_ref"]["rollout"]
+    side = data.get("truncation", "error")
+    return {
+        "group_size": rollout["n"],
+        "sampling": Sampling(
+            temperature=float(rollout["temperature"]),
+            top_p=float(rollout["top_p"]),
+            top_k=max(0, rollout["top_k"]),
+            max_new_tokens=rollout["response_length"],
+        ),
+        "max_completion_length": rollout["response_length"],
+        "max_prompt_length": data["max_prompt_length"] if side in ("left", "right") else 0,
+        "truncation_side": side if side == "right" else "left",
+        "template_options": tuple((data.get("apply_chat_template_kwargs") or {}).items()),
+    }
+
+
+def _kl(config: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
+    """Return the KL term, which verl may have in the rewards, in the loss, or in both: the rewards' is judged."""
+    algorithm, actor = config["algorithm"], config["actor_rollout_ref"]["actor"]
+    if algorithm.get("use_kl_in_reward"):
+        how, controller = algorithm["kl_penalty"], algorithm["kl_ctrl"]
+        if how not in _KL:
+            unseen["rewards"] = f"no reference code for verl's KL estimate {how}"
+        if controller["type"] != "fixed":
+            unseen["rewards"] = "the weight of the KL in the rewards adapts"
+        beta, place = controller["kl_coef"], "reward"
+    elif actor.get("use_kl_loss"):
+        how, beta, place = actor["kl_loss_type"], actor["kl_loss_coef"], "loss"
+    else:
+        return {}
+    return {"kl_beta": float(beta), "kl_estimator": _KL.get(how, "k3"), "kl_place": place}
+
+
+def _correction(asked: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
+    """Return how the loss is corrected for the sampler, in TRL's words."""
+    if bypass := asked.get("bypass_mode"):
+        unseen[_OLD] = unseen[_WEIGHTS] = "in bypass mode the sampler's stand for the policy's"
+    if asked.get("rollout_rs"):
+        by = asked["rollout_rs"]
+        unseen["loss mask"] = f"tokens are rejected by {by}, which cannot be recomputed"
+    level = asked.get("rollout_is")
+    if not level or bypass:  # the loss' own ratio then corrects for the sampler
+        return {"importance_correction": "token_truncate"} if bypass else {}
+    if asked.get("rollout_is_batch_normalize"):
+        unseen[_WEIGHTS] = "weights that are normalised over the batch cannot be recomputed"
+    least, _, most = str(asked.get("rollout_is_threshold", 2.0)).rpartition("_")
+    return {
+        "importance_correction": f"{level}_{'mask' if least else 'truncate'}",
+        "correction_max": float(most),
+        "correction_min": float(least) if least else None,
+    }

@@ -1,7 +1,5 @@
 """Imported by verl in each of its processes (VERL_USE_EXTERNAL_MODULES): its trainers are watched once they are imported."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,10 +1,7 @@
-"""Records steps of verl's trainers from their driver, which computes as it would without it.
+"""Records steps of verl's trainers from their driver: RayPPOTrainer has a DataProto, PPOTrainer (v1) keys of a TransferQueue.
 
-Both are watched where they update the actor: RayPPOTrainer has a DataProto there, PPOTrainer (v1) keys of a
-TransferQueue. What was sampled is kept when it arrives, so that what the driver makes of it can be held to it.
+What was sampled is kept when it arrives, so that what the driver makes of it can be held to it.
 """
-
-from __future__ import annotations
 
 import contextlib
 import copy
@@ -21,9 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from rlvr_debug.recorders.verl.batches import Step, generation_of
-from rlvr_debug.recorders.verl.settings import asked_of
-from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.recorders.verl.batches import Step, asked_of, generation_of
+from rlvr_debug.replay.architecture import no_model
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.store import write_record
 
@@ -62,7 +58,6 @@ class _Recorder:
     first: int = 0
 
     def keep(self, ids: Sequence[Any], tensors: Mapping[str, Tensor], data: Any) -> None:
-        """Keep the sampled rows with these ids. data: columns."""
         columns = {name: [*data[name]] for name in _COLUMNS if name in data}
         for place, row in enumerate(ids):
             own = {name: tensors[name][place].clone() for name in _SAMPLED if name in tensors}
@@ -70,7 +65,6 @@ class _Recorder:
             self.kept[row] = own, held
 
     def add(self, ids: Sequence[Any], tensors: Mapping[str, Tensor], uids: Sequence[Any]) -> None:
-        """Keep a step, and end training after the last one."""
         if len(self.steps) >= self.told.steps:
             return
         self.first = self.first if self.steps else self.trainer.global_steps - 1
@@ -105,7 +99,6 @@ class _Recorder:
             step.notes.append(f"the reward function could not be called again: {error!r}")
 
     def write(self) -> None:
-        """Write what was recorded, once."""
         if self.steps and not Path(self.told.folder).exists():
             write_record(self._record(), Path(self.told.folder))
             print(f"rlvr-debug: {len(self.steps)} steps of verl: {self.told.folder}", flush=True)
@@ -127,7 +120,7 @@ class _Recorder:
             settings=replace(settings, first_step=self.first),
             tokenizer=tokenizer,
             tools=None,
-            build=_no_model if model is None else lambda: type(model)(model.config),
+            build=no_model if model is None else lambda: type(model)(model.config),
             generations=[generation_of(step, settings.group_size) for step in self.steps],
             notes=[note for step in self.steps for note in step.notes],
             unseen=unseen,
@@ -152,11 +145,10 @@ def _row(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the data, with the prompt as messages."""
     found = {name: columns[name] for name in _COLUMNS[:3] if name in columns}
     prompt = columns.get("raw_prompt")
-    return found if prompt is None else {**found, "prompt": [dict(each) for each in prompt]}
+    return found if prompt is None else {**found, "prompt": [*map(dict, prompt)]}
 
 
 def _called(manager: Any, sampled: Mapping[str, Tensor], rows: Sequence[Any], row: int) -> float:
-    """Return the reward of one row, as verl's reward worker has it computed."""
     from verl import DataProto
 
     columns = {name: np.empty(1, dtype=object) for name in rows[row]}
@@ -176,10 +168,6 @@ def _model(path: str) -> Any:
     with contextlib.suppress(OSError, ValueError, KeyError), torch.random.fork_rng():
         return AutoModelForCausalLM.from_pretrained(copy_to_local(path), dtype="auto")
     return None
-
-
-def _no_model() -> Any:
-    raise NotSeen("the model that the configuration names could not be read")
 
 
 def _fitting(fit: Callable[..., Any], told: Told, begun: Callable[[_Recorder], Any]) -> Any:
@@ -203,7 +191,6 @@ def _fitting(fit: Callable[..., Any], told: Told, begun: Callable[[_Recorder], A
 
 
 def watch_ray_trainer(kind: Any, told: Told) -> None:
-    """Have a class of trainers record its steps."""
     update = kind._update_actor
 
     def begun(recorder: _Recorder) -> None:
@@ -224,9 +211,8 @@ def _keeping(generate: Callable[..., Any], recorder: _Recorder) -> Callable[...,
     count = itertools.count()
 
     def kept(prompts: Any, *given: Any, **named: Any) -> Any:
-        columns = {
-            n: copy.deepcopy(v) for n, v in prompts.non_tensor_batch.items() if n in _COLUMNS
-        }
+        held = prompts.non_tensor_batch
+        columns = {name: copy.deepcopy(held[name]) for name in _COLUMNS if name in held}
         output = generate(prompts, *given, **named)
         if not prompts.meta_info.get("validate"):
             own = output.non_tensor_batch

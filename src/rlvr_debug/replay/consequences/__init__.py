@@ -1,30 +1,31 @@
 """What may keep a run from learning though every segment agrees: it is as it was set, and measured in the record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
-from rlvr_debug.replay.consequences import loss, rewards, rows, steps
-from rlvr_debug.replay.consequences.base import Consequence
+from rlvr_debug.replay.consequences import given, made
+from rlvr_debug.replay.finding import Consequence
 from rlvr_debug.replay.judge import raised
 from rlvr_debug.replay.record import Record
 
 # in the order of a training step
 CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
-    "rows repeated": rows.rows_repeated,
-    "distinct prompts": rows.distinct_prompts,
-    "answers in prompts": rows.answers_in_prompts,
-    "limits": rows.limits,
-    "rewards of prompts": rewards.of_prompts,
-    "contrast": rewards.contrast,
-    "nearly equal rewards": rewards.nearly_equal,
-    "correction": loss.correction,
-    "KL's gradient": loss.kl_gradient,
-    "KL's share": loss.kl_share,
-    "settings without effect": loss.unread,
-    "schedule": steps.schedule,
-    "rate in effect": steps.rate,
-    "weights moved": steps.weights_moved,
+    "rows repeated": given.rows_repeated,
+    "distinct prompts": given.distinct_prompts,
+    "answers in prompts": given.answers_in_prompts,
+    "header": given.header,
+    "limits": given.limits,
+    "rewards of prompts": given.of_prompts,
+    "contrast": given.contrast,
+    "nearly equal rewards": given.nearly_equal,
+    "noise of rewards": given.noise,
+    "correction": made.correction,
+    "KL's gradient": made.kl_gradient,
+    "KL's share": made.kl_share,
+    "cap": made.cap,
+    "settings without effect": made.unread,
+    "schedule": made.schedule,
+    "rate in effect": made.rate,
+    "weights moved": made.weights_moved,
 }
 
 

@@ -1,17 +1,18 @@
-"""advantages: what GRPO makes of the rewards that were used."""
+"""advantages, importance weights: what the loss multiplies the policy's log-probabilities by."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import AllowInfNan
 from torch import Tensor
 
 from rlvr_debug.blocks import OneOf
 from rlvr_debug.errors import InputError
+from rlvr_debug.replay import judge
 from rlvr_debug.replay.declared import (
     ALGORITHMS,
     AdvantageInputs,
@@ -20,12 +21,12 @@ from rlvr_debug.replay.declared import (
     declared_text,
     knobs_declared,
 )
-from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import EPSILON, Gap, Instance, Segment, elementwise, rounding
-from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.finding import NotSeen, need, seen
 from rlvr_debug.replay.record import Batch, Record
+from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
-from rlvr_debug.replay.variants import knobs_of
+
+# --- advantages: what GRPO makes of the rewards that were used
 
 _SHAKES = 4
 _Fitted = Literal["factor", "factor of each group", "baseline"]
@@ -59,38 +60,31 @@ _THEN: Mapping[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-def _instances(record: Record, _: Network) -> Iterator[Instance]:
+def advantages(record: Record, _: object) -> Iterator[judge.Instance]:
+    """advantages: what GRPO makes of the rewards that were used."""
     for number, generation in enumerate(record.generations):
-        if generation.rewards is None:
-            raise NotSeen("the rewards that were used were not seen")
-        if generation.batch is None or not generation.batch.advantages.numel():
-            raise NotSeen("the advantages were not seen")
-        got = _of_rollouts(generation.batch)
-        inputs = AdvantageInputs(
-            generation.rewards.double(), generation.batch.loss_mask.sum(-1), record.settings
-        )
-        given = (inputs, got, record.own)
-        yield Instance(
-            f"generation {number + 1}", partial(_compare, *given), partial(_described, *given)
-        )
+        rewards = seen(generation.rewards, "the rewards that were used were not seen").double()
+        batch = seen(generation.batch, "the advantages were not recorded")
+        need(batch.advantages.numel(), "the advantages were not recorded")
+        inputs = AdvantageInputs(rewards, batch.loss_mask.sum(-1), record.settings)
+        given = (inputs, _of_rollouts(batch), record.own)
+        compare, said = partial(compare_advantages, *given), partial(_described, *given)
+        yield judge.Instance(f"generation {number + 1}", compare, said)
 
 
-def _compare(
+def compare_advantages(
     given: AdvantageInputs, got: Tensor, own: Own, *, fitted: _Fitted | None = None, **knobs: Any
-) -> Gap | None:
+) -> judge.Gap | None:
     if not _applies(given, knobs) or (knobs and callable(own.declared.get("advantages"))):
         return None
     if fitted:
         return None if knobs or got.dim() > 1 else _fitted(given, got, own, fitted)
     wanted, tolerance = _with_tolerance(given, own, knobs)
-    return elementwise(got, *_shaped(got, wanted, tolerance))
+    return judge.elementwise(got, *_shaped(got, wanted, tolerance))
 
 
-def _fitted(given: AdvantageInputs, got: Tensor, own: Own, fitted: _Fitted) -> Gap | None:
-    """Return the gap to advantages with numbers that are fitted to them; None where these change nothing.
-
-    fitted: a factor of all, a factor of each group, or a baseline of each group.
-    """
+def _fitted(given: AdvantageInputs, got: Tensor, own: Own, fitted: _Fitted) -> judge.Gap | None:
+    """Return the gap to advantages with numbers fitted to them; None where these change nothing."""
     wanted, tolerance = _with_tolerance(given, own, {})
     size = len(got) if fitted == "factor" else given.settings.group_size
     groups, right = got.view(-1, size), wanted.view(-1, size)
@@ -104,9 +98,8 @@ def _fitted(given: AdvantageInputs, got: Tensor, own: Own, fitted: _Fitted) -> G
             return None
         found = factors * right
     # a fit takes rounding from every number of its group
-    return elementwise(
-        got, found.flatten(), 2 * tolerance.view(-1, size).amax(1).repeat_interleave(size)
-    )
+    worst = tolerance.view(-1, size).amax(1).repeat_interleave(size)
+    return judge.elementwise(got, found.flatten(), 2 * worst)
 
 
 def _of_rollouts(batch: Batch) -> Tensor:
@@ -122,12 +115,10 @@ def _of_rollouts(batch: Batch) -> Tensor:
 
 
 def _shaped(got: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """Return values of rollouts, [B], in the shape of what was recorded."""
     return tuple(each if got.dim() == 1 else each[:, None].expand_as(got) for each in values)
 
 
 def _applies(given: AdvantageInputs, knobs: dict[str, Any]) -> bool:
-    """Return whether a variant departs from what is asked for."""
     rewards, settings = given.rewards, given.settings
     asked = {
         "scale": settings.scale_rewards,
@@ -154,11 +145,10 @@ def _described(given: AdvantageInputs, got: Tensor, own: Own) -> str:
 def _with_tolerance(
     given: AdvantageInputs, own: Own, knobs: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """Return advantages, [B], and what rounding may do to each.
+    """Return advantages, [B], and what rounding may do to each, bound by the worst of its group.
 
-    Rewards are shaken one by one, as a common factor would cancel, and so are the means that are taken from them: in a
-    group of two the spread takes back what rewards are shaken by, and not what the mean is rounded by. Each is bound by
-    the worst of its group: one may be insensitive to its inputs and still be rounded on the way.
+    Rewards are shaken one by one, as a common factor would cancel, and so are the means: in a group of two the spread takes
+    back what rewards are shaken by.
     """
     what = own.declared.get("advantages")
     how = Formula(**{**(knobs_declared(own, "advantages")), **knobs})
@@ -172,29 +162,30 @@ def _with_tolerance(
     if wanted.shape != rewards.shape[:1]:
         shape = list(wanted.shape)
         raise InputError(
-            f"{declared_text(what or '')}: returned {shape}, expected [{len(rewards)}]"
+            f"{declared_text(what or '')}: returned shape {shape}, expected [{len(rewards)}]"
         )
     generator = torch.Generator().manual_seed(0)
     noise = torch.zeros_like(wanted)
     if callable(what):
         noise = (found(replace(given, rewards=rewards.float())) - wanted).abs()
     for number in range(_SHAKES):
-        shaken = rewards * (1 + EPSILON * (2 * torch.rand(rewards.shape, generator=generator) - 1))
-        off = replace(how, mean_off=EPSILON * (-1) ** number)
+        drawn = 2 * torch.rand(rewards.shape, generator=generator) - 1
+        shaken = rewards * (1 + judge.EPSILON * drawn)
+        off = replace(how, mean_off=judge.EPSILON * (-1) ** number)
         for values, formula in ((shaken, how), (rewards, off)):
             again = found(replace(given, rewards=values), formula)
             noise = torch.maximum(noise, (again - wanted).abs())
     worst = noise.view(-1, size).amax(1).repeat_interleave(size)
-    return wanted, rounding(worst, wanted.abs().clamp(min=0.1), "float32")
+    return wanted, judge.rounding(worst, wanted.abs().clamp(min=0.1), "float32")
 
 
 @dataclass(frozen=True)
 class Formula:
-    """Where a variant departs from the settings: by scale, epsilon and aggregation, if they are given; by what a group is,
-    what its rewards are centred on and whether the spread is the biased one; by the weights of the functions, or one
-    function alone; by what a missing reward counts as; and by what is done to the advantages then. mean_off: what means are off
-    by, relative, as rounding does. Scaled by tokens, each rollout counts as often as it has some, and all are centred again;
-    by "not 0", advantages are divided by the share of rewards that are not.
+    """Where a variant departs from the settings.
+
+    epsilon, scale, aggregation: other ones; groups, centre, biased: what is compared with what; only: of one function.
+    mean_off: what means are off by, as rounding does. Scaled by tokens, each rollout counts as often as it has some; by "not
+    0", advantages are divided by the share of rewards that are not.
     """
 
     scale: Literal["", "group", "batch", "tokens", "not 0", "none"] = ""
@@ -216,10 +207,7 @@ _RIGHT = Formula()
 def expected_advantages(
     rewards: Tensor, settings: Settings, how: Formula = _RIGHT, lengths: Tensor | None = None
 ) -> Tensor:
-    """Return the advantage of each rollout, [B]. rewards: [B, K]; lengths: tokens that the loss counts, [B].
-
-    arXiv 2402.03300, section 4.1.2; unscaled: arXiv 2503.20783; normalised by function first: arXiv 2601.05242.
-    """
+    """Return the advantage of each rollout, [B]: arXiv 2402.03300, section 4.1.2, 2503.20783, 2601.05242. rewards: [B, K]."""
     weights = torch.tensor(settings.reward_weights, dtype=rewards.dtype)
     if how.only is not None:
         rewards, weights = rewards[:, how.only : how.only + 1], torch.ones(1, dtype=rewards.dtype)
@@ -269,10 +257,110 @@ def expected_advantages(
 
 def _lengths(lengths: Tensor | None, total: Tensor) -> Tensor:
     if lengths is None or lengths.shape != total.shape or not lengths.any():
-        raise NotSeen("the lengths of the rollouts were not seen")
+        raise NotSeen("the completion lengths were not recorded")
     return lengths.to(total.dtype)
 
 
-ADVANTAGES = Segment(
-    "advantages", _instances, knobs_of(_compare, Formula), of="rollouts", pairs=True
-)
+# --- importance weights: what corrects the loss for a sampler whose log-probabilities are not the trainer's
+
+_Mode = Literal["", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+def weights(record: Record, _: object) -> Iterator[judge.Instance]:
+    """importance weights: what corrects the loss for a sampler whose log-probabilities are not the trainer's."""
+    if not record.settings.importance_correction:
+        return
+    for number, generation in enumerate(record.generations):
+        batch = batch_of(generation)
+        correction_of(batch)
+        compare = partial(compare_weights, batch, record.settings)
+        said = partial(_described_weights, batch)
+        yield judge.Instance(f"generation {number + 1}", compare, said)
+
+
+def correction_of(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the weights, the old log-probabilities and the sampler's. Raise NotSeen where one of them was not seen."""
+    weights, old, sampler = batch.importance_weights, batch.old, batch.sampler
+    why = "the importance-sampling weights, or their inputs, were not recorded"
+    return seen(weights, why), seen(old, why), seen(sampler, why)
+
+
+def compare_weights(batch: Batch, settings: Settings, **knobs: Any) -> judge.Gap:
+    weights, old, sampler = correction_of(batch)
+    unit, got = judge.unit_of((old, sampler)), weights.double()
+
+    def found(by: float) -> Tensor:
+        """Return weights of shaken log-probabilities, all of a sequence in one direction, as their errors may sum up."""
+        return expected_weights(replace(batch, old=old.double() * by), settings, **knobs)
+
+    wanted = found(1.0)
+    tolerance = judge.shaken_by(unit, judge.noise_of(found, unit), wanted)
+    values = [each.expand_as(got) for each in (got, wanted, tolerance)]
+    if got.shape[1] > 1:  # what a weight does to other tokens than those that count is nothing
+        values = [each[batch.loss_mask.bool()] for each in values]
+    return judge.elementwise(*values)
+
+
+def _described_weights(batch: Batch) -> str:
+    told = summary(batch).items()
+    return "; ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in told)
+
+
+def expected_weights(
+    batch: Batch,
+    settings: Settings,
+    *,
+    mode: _Mode = "",
+    swapped: bool = False,
+    maximum: Annotated[float, AllowInfNan()] | None = None,
+    mean: bool = False,
+) -> Tensor:
+    """Return the weight of each token or sequence, [B, C] or [B, 1]: cut to its bounds, or 0 outside (mask), as TRL has them."""
+    _, old, sampler = correction_of(batch)
+    level, _, how = (mode or settings.importance_correction).partition("_")
+    mask = batch.loss_mask.double()
+    gap = (old.double() - sampler.double()).nan_to_num(nan=0.0) * mask
+    gap = -gap if swapped else gap
+    if level == "sequence":
+        gap = gap.sum(1, keepdim=True)
+        gap = gap / mask.sum(1, keepdim=True).clamp(min=1) if mean else gap
+    ratio = gap.exp()
+    least = -math.inf if settings.correction_min is None else settings.correction_min
+    most = settings.correction_max if maximum is None else maximum
+    most = math.inf if most is None else most
+    if how == "truncate":
+        return ratio.clamp(min=least, max=most)
+    return ratio.masked_fill((ratio < least) | (ratio > most), 0.0)
+
+
+def summary(batch: Batch) -> dict[str, float]:
+    """Return what a correction does to a batch.
+
+    gap: nats a token between sampler and trainer. effective_sample_size: relative (Kish). weight_by_length: of sequences
+    longer than the median, relative to the others, with its standard error.
+    """
+    found, old, sampler = correction_of(batch)
+    mask, weights = batch.loss_mask.bool(), found.double()
+    lengths = mask.sum(1)
+    whole = weights.shape[1] == 1
+    each = (
+        weights[:, 0] if whole else (weights * mask).sum(1) / lengths.clamp(min=1).to(weights.dtype)
+    )
+    counted = each if whole else weights[mask]
+    squares = counted.square().sum()
+    size = counted.sum().square() / squares / len(counted) if squares else squares
+    there = lengths > 0
+    long = lengths > lengths[there].median()
+    longer, shorter = each[long], each[there & ~long]
+    by_length, error = 1.0, 0.0
+    if len(longer) > 1 and len(shorter) > 1 and shorter.mean():
+        by_length, both = float(longer.mean() / shorter.mean()), (longer, shorter)
+        errors = [float(x.std() / x.mean()) / len(x) ** 0.5 if x.any() else 0.0 for x in both]
+        error = by_length * math.hypot(*errors)
+    return {
+        "gap": float((old - sampler)[mask].abs().nanmean()),
+        "effective_sample_size": float(size),
+        "masked": float((counted == 0).double().mean()),
+        "weight_by_length": by_length,
+        "standard_error": error,
+    }

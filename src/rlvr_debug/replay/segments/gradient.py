@@ -1,42 +1,32 @@
 """gradient, clip: what the backward passes leave, and what the optimizer reads of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import (
-    OWN,
-    SHAKES,
-    Gap,
-    Instance,
-    Segment,
-    rounding,
-    shaken_by,
-    unit_of,
-)
+from rlvr_debug.blocks import OneOf
+from rlvr_debug.replay import judge
+from rlvr_debug.replay.finding import need, seen
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
-from rlvr_debug.replay.variants import knobs_of
 
 Gradient = Mapping[str, Tensor]
 _Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
 _LAYER = re.compile(r"\.(\d+)\.")
-_Times = Literal[
-    "",
-    "micro-batches",
-    "over micro-batches",
-    "processes",
-    "over processes",
-    "minus one",
-    "clip",
-]
+# what a gradient is multiplied by: of the number of micro-batches and of processes, and of what the clip would do
+_TIMES: Mapping[str, Callable[[int, int, float], float]] = {
+    "": lambda *_: 1.0,
+    "micro-batches": lambda micros, *_: float(micros),
+    "over micro-batches": lambda micros, *_: 1 / max(micros, 1),
+    "processes": lambda _, size, __: float(size),
+    "over processes": lambda _, size, __: 1 / size,
+    "minus one": lambda *_: -1.0,
+    "clip": lambda _, __, clip: clip,
+}
 _Only = Literal["", "first", "last", "first process"]
 _How = Literal["", "none", "up too", "to one", "twice", "zero", "further"]
 _ADDED = 1e-6  # torch adds it to the norm that it divides by
@@ -44,13 +34,11 @@ _SMALL = 1e-3  # share of the whole norm, below which a tensor's own says nothin
 
 
 def norm(gradient: Gradient) -> float:
-    """Return the norm of all tensors together."""
     squares = (float(tensor.detach().double().square().sum()) for tensor in gradient.values())
     return float(sum(squares, 0.0) ** 0.5)
 
 
 def product(one: Gradient, other: Gradient) -> float:
-    """Return the sum of the products of all numbers that both have."""
     both = one.keys() & other.keys()
     return sum(float((one[n].double() * other[n].double()).sum()) for n in sorted(both))
 
@@ -70,34 +58,33 @@ def less(one: Gradient, other: Gradient) -> dict[str, Tensor]:
     }
 
 
-def _gradient(record: Record, network: Network) -> Iterator[Instance]:
+def gradients(record: Record, network: Network) -> Iterator[judge.Instance]:
     """gradient: what the backward passes leave is the gradient of the weights, summed over the micro-batches."""
-    if record.settings.auxiliary_loss:
-        raise NotSeen("a loss of the router, which has no reference, is added")
+    moe = record.settings.auxiliary_loss
+    need(not moe, "a router's (MoE) loss is added, which cannot be recomputed")
     for number, update in enumerate(record.updates):
-        parts = [(m.grad_logprobs, m.logprobs, m.forward) for m in update.micro_batches]
-        if any(micro.others for micro in update.micro_batches):
-            raise NotSeen("the loss has a term of other sequences, which is not computed again")
-        if any(part is None for each in parts for part in each):
-            raise NotSeen("what the gradient is made of was not seen")
-        if not update.micro_batches:
+        micros = update.micro_batches
+        others = any(micro.others for micro in micros)
+        need(not others, "the loss has a term over other sequences, which is not recomputed")
+        parts = (part for m in micros for part in (m.grad_logprobs, m.logprobs, m.forward))
+        need(all(part is not None for part in parts), "what the gradient is made of was not seen")
+        if not micros:
             continue
-        if update.gradients is None or not record.weights:
-            raise NotSeen("the gradient of the weights, or the weights, were not seen")
+        held = update.gradients if record.weights else None
+        left, names = (
+            seen(held, "the weights or their gradients were not recorded"),
+            looked_at(record),
+        )
         both = cache(partial(_both, record, network, update))
-        names = looked_at(record)
-        got = {name: tensor for name, tensor in update.gradients.items() if name in names}
-        compare = partial(_compare, record, update, got, both)
-        yield Instance(f"update {number + 1}", compare, partial(_described, got, both))
+        got = {name: tensor for name, tensor in left.items() if name in names}
+        compare = partial(compare_gradient, record, update, got, both)
+        yield judge.Instance(f"update {number + 1}", compare, partial(_described, got, both))
         if record.elements and norm(got):
             return  # of a large model the first update that has one says enough
 
 
 def looked_at(record: Record) -> tuple[str, ...]:
-    """Return the parameters whose gradients are computed again: all of them, or of a large model those of its last layer.
-
-    A backward pass that ends there costs little more than the forward pass.
-    """
+    """Return the parameters whose gradients are computed again; of a large model those of its last layer, which costs little."""
     names = [name for name in record.trainable if record.weights and name in record.weights[0]]
     layers = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
     if not record.elements or not layers:
@@ -115,23 +102,21 @@ def _both(record: Record, network: Network, update: Update, only: str = "") -> _
         "last": of[-many:],
         "first process": [micro for micro in of if not micro.process],
     }
-    exact, rounded = (
-        backward(record, network, micros[only], precision)
-        for precision in (EXACT, record.settings.precision)
-    )
+    both = (EXACT, record.settings.precision)
+    exact, rounded = (backward(record, network, micros[only], each) for each in both)
     return exact, rounded
 
 
-def _compare(
+def compare_gradient(
     record: Record,
     update: Update,
     got: Gradient,
     both: Callable[..., _Pair],
     *,
-    times: _Times = "",
+    times: Annotated[str, OneOf(_TIMES.keys)] = "",
     only: _Only = "",
     missing: bool = False,
-) -> Gap | None:
+) -> judge.Gap | None:
     size = record.size
     count = len(update.micro_batches) // size
     if (only in ("first", "last") or times.endswith("micro-batches")) and count == 1:
@@ -139,16 +124,8 @@ def _compare(
     if (only == "first process" or times.endswith("processes")) and size == 1:
         return None
     exact, rounded = both(only) if only else both()
-    factors = {
-        "": 1.0,
-        "micro-batches": float(count),
-        "over micro-batches": 1 / max(count, 1),
-        "processes": float(size),
-        "over processes": 1 / size,
-        "minus one": -1.0,
-        "clip": min(1.0, record.settings.max_grad_norm / max(norm(exact), 1e-30)),
-    }
-    factor = factors[times]
+    clip = min(1.0, record.settings.max_grad_norm / max(norm(exact), 1e-30))
+    factor = _TIMES[times](count, size, clip)
     if times and factor == 1:
         return None
     wanted, shaken = (
@@ -165,15 +142,15 @@ def _compare(
         )
     precision, whole = record.settings.precision, norm(wanted)
     if not whole:
-        return Gap(float("inf") if norm(got) else 0.0, norm(got))
+        return judge.Gap(float("inf") if norm(got) else 0.0, norm(got))
     noise, off = less(shaken, wanted), less(got, wanted)
-    around, share = norm(noise), norm(off) / float(rounding(norm(noise), whole, precision))
+    around, share = norm(noise), norm(off) / float(judge.rounding(norm(noise), whole, precision))
     for name, tensor in off.items() if precision == "float32" else ():
         own, apart = (norm({name: x[name]} if name in x else {}) for x in (wanted, noise))
         own = max(own, _SMALL * whole)
         apart = max(apart, around * own / whole)
-        share = max(share, norm({name: tensor}) / float(rounding(apart, own, precision)))
-    return Gap(share, norm(off) / whole, fit=(product(got, wanted), whole**2))
+        share = max(share, norm({name: tensor}) / float(judge.rounding(apart, own, precision)))
+    return judge.Gap(share, norm(off) / whole, fit=(product(got, wanted), whole**2))
 
 
 def backward(
@@ -197,24 +174,21 @@ def backward(
         for rows in torch.split(every, record.rows or max(len(every), 1))
     )
     for micro, rows in pieces if names else ():
-        assert micro.forward is not None
-        assert micro.logprobs is not None
-        assert micro.grad_logprobs is not None
-        read = (micro.grad_logprobs[rows], micro.grad_entropies)
-        if not any(tensor is not None and tensor.any() for tensor in read):
+        by_logprob, by_entropy = seen(micro.grad_logprobs), micro.grad_entropies
+        if not by_logprob[rows].any() and (by_entropy is None or not by_entropy.any()):
             continue  # a group without contrast
         weights = held(micro.weights)
         chosen, drawn = network.chosen(
             network.plain(weights),
-            micro.forward.of_rows(rows),
-            micro.logprobs.shape[1],
+            seen(micro.forward).of_rows(rows),
+            by_logprob.shape[1],
             record.settings.sampling.temperature,
             precision,
         )
-        scalar = (chosen * micro.grad_logprobs[rows].to(chosen.dtype)).sum()
-        if micro.grad_entropies is not None:
+        scalar = (chosen * by_logprob[rows].to(chosen.dtype)).sum()
+        if by_entropy is not None:
             entropies = -(drawn.exp() * drawn).sum(-1)
-            scalar = scalar + (entropies * micro.grad_entropies[rows].to(chosen.dtype)).sum()
+            scalar = scalar + (entropies * by_entropy[rows].to(chosen.dtype)).sum()
         found = torch.autograd.grad(scalar, [weights[name] for name in names], allow_unused=True)
         for name, gradient in zip(names, found, strict=True):
             if gradient is not None:
@@ -227,56 +201,65 @@ def _described(got: Gradient, both: Callable[..., _Pair]) -> str:
     wanted, rounded = both()
     size = norm(wanted)
     noise = norm(less(rounded, wanted))
-    off = [
-        name
-        for name in wanted
-        if norm(less({name: got[name]} if name in got else {}, {name: wanted[name]}))
-        > float(rounding(noise, size, "float32"))
-    ]
+    apart, most = less(got, wanted), float(judge.rounding(noise, size, "float32"))
+    off = [name for name in wanted if norm({name: apart[name]}) > most]
     cosine = product(got, wanted) / max(norm(got) * size, 1e-30)
     ratio = norm(got) / max(size, 1e-30)
     return f"{len(off)} of {len(wanted)} tensors; cosine {cosine:.3f}, norm {ratio:.3g} of what it should be"
 
 
-GRADIENT = Segment("gradient", _gradient, knobs_of(_compare), of="micro-batches", trains=True)
-
 # --- clip
 
 
-def _clip(record: Record, _: Network) -> Iterator[Instance]:
+def clips(record: Record, _: Network) -> Iterator[judge.Instance]:
     """clip: what the optimizer reads is the gradient, scaled down to the limit of its norm where it is above."""
     for number, update in enumerate(record.updates):
-        if update.gradients is None or update.clipped is None:
-            raise NotSeen("the gradient before and after the clip was not seen")
-        if not update.gradients and not update.clipped:
-            raise NotSeen("no gradient was seen")
-        if norm(update.gradients):
+        unknown = "the gradient before or after clipping was not recorded"
+        gradients, clipped = seen(update.gradients, unknown), seen(update.clipped, unknown)
+        need(gradients or clipped, "no gradient was recorded")
+        if norm(gradients):
             # of a large model only a part of the gradient is kept
-            if record.elements and not update.norms:
-                raise NotSeen("the norm of the whole gradient was not seen")
-            whole = (norm(update.gradients), norm(update.clipped), norm_as_summed(update.gradients))
-            norms = update.norms or whole
-            given = (update.gradients, update.clipped, norms, record.settings.max_grad_norm)
-            yield Instance(
-                f"update {number + 1}",
-                partial(_compare_clip, *given),
-                partial(_described_clip, *given),
-            )
+            known = update.norms or not record.elements
+            need(known, "the global gradient norm was not recorded")
+            norms = update.norms or (norm(gradients), norm(clipped), norm_as_summed(gradients))
+            limit = record.settings.max_grad_norm
+            compare = partial(compare_clip, gradients, clipped, norms, limit)
+            said = f"norm {norms[0]:.3g} before, {norms[1]:.3g} after, the limit is {limit:g}"
+            yield judge.Instance(f"update {number + 1}", compare, said)
 
 
-def _compare_clip(
+def compare_clip(
     gradients: Gradient,
     clipped: Gradient,
     norms: Sequence[float],
     limit: float,
     *,
     how: _How = "",
-) -> Gap | None:
+) -> judge.Gap | None:
+    """norms: of the whole gradient before and after, and the first as its own precision sums it up."""
     along, square = product(clipped, gradients), norm(gradients) ** 2
     fitted = along / max(square, 1e-30)
-    factor_of = partial(_factor, limit=limit, fitted=fitted)
-    factor = factor_of(how, norms[0])
-    if how and factor == factor_of("", norms[0]):
+    before, _, *summed = norms
+
+    def factor_of(size: float, how: _How = how) -> float:
+        """Return what a gradient of this norm is multiplied by."""
+        whole = limit / (size + _ADDED) if limit else 1.0
+        right = min(1.0, whole)
+        return {
+            "": right,
+            "none": 1.0,
+            "up too": whole,
+            "to one": min(1.0, 1 / (size + _ADDED)),
+            "twice": right**2,
+            "zero": 0.0,
+            "further": fitted if 0 < fitted < right else right,
+        }[how]
+
+    def off_by(size: float) -> float:
+        return abs(factor_of(size) - factor) / max(factor, _ADDED)
+
+    factor = factor_of(before)
+    if how and factor == factor_of(before, ""):
         return None
     wanted, rounded = (
         {name: each * factor for name, each in tensors.items()}
@@ -284,50 +267,8 @@ def _compare_clip(
     )
     size = norm(gradients) * max(factor, _ADDED)
     off, own = (norm(less(each, wanted)) / size for each in (clipped, rounded))
-    share = off / _tolerance(partial(factor_of, how), gradients, norms, own)
-    return Gap(share, off, fit=(along * factor, square * factor**2))
-
-
-def _factor(how: _How, size: float, *, limit: float, fitted: float) -> float:
-    """Return what a gradient of this norm is multiplied by. fitted: what the recorded one seems to be."""
-    whole = limit / (size + _ADDED) if limit else 1.0
-    right = min(1.0, whole)
-    return {
-        "": right,
-        "none": 1.0,
-        "up too": whole,
-        "to one": min(1.0, 1 / (size + _ADDED)),
-        "twice": right**2,
-        "zero": 0.0,
-        "further": fitted if 0 < fitted < right else right,
-    }[how]
-
-
-def _tolerance(
-    factor_of: Callable[[float], float],
-    gradients: Gradient,
-    norms: Sequence[float],
-    product: float,
-) -> float:
-    """Return what rounding may do to a clipped gradient, relative to it.
-
-    The norm is shaken by a unit in the last place, and taken as its own precision sums it up. product: what the
-    multiplication is rounded by.
-    """
-    before, _, *summed = norms
-    unit, right = unit_of(gradients.values()), factor_of(before)
-
-    def off(size: float) -> float:
-        return abs(factor_of(size) - right) / max(right, _ADDED)
-
-    shaken = max(off(before * (1 + shake * unit)) for shake in SHAKES)
-    own = max([product, *map(off, summed)])
-    return float(shaken_by(unit, shaken, 1.0) + rounding(own, 0.0, OWN))
-
-
-def _described_clip(_: Gradient, __: Gradient, norms: Sequence[float], limit: float) -> str:
-    before, after = norms[:2]
-    return f"norm {before:.3g} before, {after:.3g} after, the limit is {limit:g}"
-
-
-CLIP = Segment("clip", _clip, knobs_of(_compare_clip), of="updates", trains=True)
+    unit = judge.unit_of(gradients.values())
+    shaken = max(off_by(before * (1 + shake * unit)) for shake in judge.SHAKES)
+    own = max([own, *map(off_by, summed)])
+    tolerance = judge.shaken_by(unit, shaken, 1.0) + judge.rounding(own, 0.0, judge.OWN)
+    return judge.Gap(off / float(tolerance), off, fit=(along * factor, square * factor**2))

@@ -1,9 +1,4 @@
-"""Log-probabilities, held to a plain forward pass of the weights of their time: the sampler's, old ones, the reference's, the policy's.
-
-Axes: B rows of a batch, C tokens of a completion.
-"""
-
-from __future__ import annotations
+"""Log-probabilities, held to a plain forward pass of the weights of their time: the sampler's, old ones, the reference's, the policy's."""
 
 import math
 from collections.abc import Iterator
@@ -14,34 +9,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlvr_debug.replay.finding import NotSeen, Place
-from rlvr_debug.replay.judge import (
-    Gap,
-    Instance,
-    Segment,
-    different,
-    fitted,
-    in_bfloat16,
-    rounding,
-)
+from rlvr_debug.replay import judge
+from rlvr_debug.replay.finding import Place, need, seen
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import Batch, Call, Forward, MicroBatch, Record, Weights
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.segments.weights import weights_gap
-from rlvr_debug.replay.settings import Sampling
-from rlvr_debug.replay.variants import knobs_of
 
 Attention = Literal["", "loss mask", "prompt hidden", "tools hidden", "all"]
 _Then = Literal["", "shifted", "shifted back", "in bfloat16"]
 
 
-def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str) -> Gap:
-    """Compare log-probabilities, [n], by the root of their mean square difference.
-
-    rounded: the same as `exact` in the run's own precision, which tells what rounding makes.
-    """
+def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str) -> judge.Gap:
+    """Compare log-probabilities by the root of their mean square difference. rounded: `exact` in the run's own precision."""
     if got.shape != exact.shape:
-        return Gap(math.inf, math.inf)
+        return judge.Gap(math.inf, math.inf)
 
     def distance(a: Tensor, b: Tensor) -> float:
         off = torch.where(a == b, 0.0, a - b).square()  # infinite on both sides
@@ -49,8 +31,8 @@ def root_mean_square(got: Tensor, exact: Tensor, rounded: Tensor, precision: str
 
     off = distance(got, exact)
     known = got.isfinite() & exact.isfinite()
-    share = off / float(rounding(distance(rounded, exact), 1.0, precision))
-    return Gap(share, off, fit=fitted(got[known], exact[known]))
+    share = off / float(judge.rounding(distance(rounded, exact), 1.0, precision))
+    return judge.Gap(share, off, fit=judge.fitted(got[known], exact[known]))
 
 
 def places(generation: int, off: Tensor, rows: Tensor | None) -> tuple[Place, ...]:
@@ -70,46 +52,44 @@ def _weights_before(network: Network, number: int | None, updates_ago: int) -> W
 # --- the sampler's
 
 
-def _sampler(record: Record, network: Network) -> Iterator[Instance]:
+def sampler(record: Record, network: Network) -> Iterator[judge.Instance]:
     """sampler: its log-probabilities are those of the policy's weights of that time, in the distribution asked for."""
     for number, generation in enumerate(record.generations):
         where = f"generation {number + 1}"
         for call in generation.calls:
             if not any(call.outputs):
                 continue  # for rows that nothing was sampled for
-            if not any(call.logprobs):
-                raise NotSeen("the sampler's log-probabilities were not seen")
+            need(any(call.logprobs), "the sampler's log-probabilities were not recorded")
             used = call.used or record.settings.sampling
-            if used.others:
-                raise NotSeen(f"{', '.join(used.others)} of the sampler has no reference")
+            need(not used.others, f"the sampler's {', '.join(used.others)} cannot be recomputed")
             if call.weights is not None:
-                yield Instance(where, partial(_compare_sampler, network, call))
+                yield judge.Instance(where, partial(compare_sampler, network, call))
         told = None if generation.batch is None else generation.batch.sampler
         if len(generation.calls) == 1 and told is not None:
             # what the trainer was told of them, beside those that the sampler had
             [call] = generation.calls
             if len(told) == len(call.logprobs):
                 compare = partial(_compare_told, network, call, told)
-                yield Instance(where, compare, "the trainer was told others than the sampler had")
+                said = "the trainer was told others than the sampler had"
+                yield judge.Instance(where, compare, said)
 
 
 def _flat(rows: list[list[float]]) -> Tensor:
     return torch.tensor([x for row in rows for x in row], dtype=torch.float64)
 
 
-def _compare_told(network: Network, call: Call, told: Tensor, **knobs: Any) -> Gap | None:
+def _compare_told(network: Network, call: Call, told: Tensor, **knobs: Any) -> judge.Gap | None:
     counts = [min(len(row), told.shape[1]) for row in call.logprobs]
     got = [row[:count].tolist() for row, count in zip(told, counts, strict=True)]
     if knobs:
         outputs = [row[:count] for row, count in zip(call.outputs, counts, strict=True)]
-        return _compare_sampler(network, replace(call, logprobs=got, outputs=outputs), **knobs)
+        return compare_sampler(network, replace(call, logprobs=got, outputs=outputs), **knobs)
     own = _flat([row[:count] for row, count in zip(call.logprobs, counts, strict=True)])
-    return root_mean_square(
-        _flat(got), own, own.float().double(), network.record.settings.precision
-    )
+    precision = network.record.settings.precision
+    return root_mean_square(_flat(got), own, own.float().double(), precision)
 
 
-def _compare_sampler(
+def compare_sampler(
     network: Network,
     call: Call,
     *,
@@ -117,7 +97,7 @@ def _compare_sampler(
     reference: bool = False,
     begun: str = "",
     **cuts: Any,
-) -> Gap | None:
+) -> judge.Gap | None:
     """begun: in the names of those weights that are of the beginning."""
     record = network.record
     weights = record.reference if reference else _weights_before(network, call.weights, updates_ago)
@@ -142,10 +122,6 @@ def _compare_sampler(
     return root_mean_square(_flat([call.logprobs[row] for row in rows]), exact, rounded, coarse)
 
 
-SAMPLER = Segment(
-    "sampler", _sampler, knobs_of(_compare_sampler, Sampling), of="calls of the sampler"
-)
-
 # --- those that are computed once for a generation
 
 
@@ -155,12 +131,12 @@ class _Held:
 
     network: Network
     batch: Batch
-    which: Literal["old", "reference"]
+    which: str
     weights: int | None
     reference: Weights | None
 
 
-def _old(record: Record, network: Network) -> Iterator[Instance]:
+def old(record: Record, network: Network) -> Iterator[judge.Instance]:
     """Yield the policy's of the time of sampling, which are needed where a generation serves several updates."""
     for number, generation in enumerate(record.generations):
         where, whole = f"generation {number + 1}", batch_of(generation)
@@ -173,39 +149,37 @@ def _old(record: Record, network: Network) -> Iterator[Instance]:
         kept = [batch for batch in own if batch.old is not None]
         for batch in kept if generation.weights is not None else ():
             held = _Held(network, batch, "old", generation.weights, record.reference)
-            yield Instance(where, partial(_compare_held, held))
+            yield judge.Instance(where, partial(compare_held, held))
         serves = sum(bool(each) for each in served)
         if not kept and serves > 1:
-            if all(micro.grad_logprobs is None for micro in micros):
-                raise NotSeen("neither old log-probabilities nor a loss that reads them were seen")
+            known = any(micro.grad_logprobs is not None for micro in micros)
+            need(known, "no old log-probabilities, nor a loss that reads them, were recorded")
             said = f"none are kept, though it serves {serves} updates: the ratio is always 1"
-            yield Instance(where, lambda **_: different(1), said)
+            yield judge.certain(where, 1, said)
 
 
-def _reference(record: Record, network: Network) -> Iterator[Instance]:
+def reference(record: Record, network: Network) -> Iterator[judge.Instance]:
     """Yield the reference model's, and whether that is the model that training began with."""
     known = record.reference is not None and record.weights and not record.settings.first_step
     if known and any(g.batch and g.batch.reference is not None for g in record.generations):
         said = "the reference is not the model that training began with"
-        yield Instance("the beginning", partial(_compare_begun, network), said)
+        yield judge.Instance("the beginning", partial(_compare_begun, network), said)
     for number, generation in enumerate(record.generations):
         batch = batch_of(generation)
         if batch.reference is None:
-            if record.settings.kl_beta:
-                raise NotSeen("the loss has a KL term, and the reference's were not seen")
+            unread = not record.settings.kl_beta
+            need(unread, "no reference log-probabilities were recorded for the KL term")
             continue
-        if record.reference is None:
-            raise NotSeen("the reference model's weights were not seen")
+        seen(record.reference, "the reference model's weights were not recorded")
         held = _Held(network, batch, "reference", generation.weights, _followed(network, number))
-        yield Instance(f"generation {number + 1}", partial(_compare_held, held))
+        yield judge.Instance(f"generation {number + 1}", partial(compare_held, held))
 
 
-def _compare_begun(network: Network, *, another: bool = False, **knobs: Any) -> Gap | None:
+def _compare_begun(network: Network, *, another: bool = False, **knobs: Any) -> judge.Gap | None:
     if knobs:
         return None
-    assert network.record.reference is not None
-    gap = weights_gap(network.record.reference, *network.both(0))
-    return different(gap.share <= 1) if another else gap
+    gap = weights_gap(seen(network.record.reference), *network.both(0))
+    return judge.different(gap.share <= 1) if another else gap
 
 
 def _followed(network: Network, number: int) -> Weights | None:
@@ -223,7 +197,7 @@ def _followed(network: Network, number: int) -> Weights | None:
     return held
 
 
-def _compare_held(
+def compare_held(
     held: _Held,
     *,
     model: Literal["", "policy", "first policy", "reference"] = "",
@@ -231,7 +205,7 @@ def _compare_held(
     another: bool = False,
     then: _Then | Literal["other rows"] = "",
     **forward: Any,
-) -> Gap | None:
+) -> judge.Gap | None:
     if another:
         return None
     network, settings = held.network, held.network.record.settings
@@ -245,7 +219,7 @@ def _compare_held(
     if weights is None:
         return None
     if not counted.any():
-        return Gap(0.0)
+        return judge.Gap(0.0)
     exact, rounded = (
         batch_logprobs(network, batch, weights, precision, **forward).double()
         for precision in (EXACT, settings.precision)
@@ -267,7 +241,7 @@ def _changed(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-probabilities, the same in the run's own precision, and which count, as a variant has them; [B, C]."""
     if then == "in bfloat16":
-        exact, rounded = in_bfloat16(exact, (rounded - exact).abs().max())
+        exact, rounded = judge.in_bfloat16(exact, (rounded - exact).abs().max())
     if then in ("shifted", "shifted back"):
         by = 1 if then == "shifted" else -1
         exact, rounded = exact.roll(by, 1), rounded.roll(by, 1)
@@ -286,9 +260,8 @@ def batch_logprobs(
     attention: Attention = "",
 ) -> Tensor:
     """Return log-probabilities of a batch's completions, [B, C]. attention: another mask than the padding's."""
-    forward = Forward(
-        torch.cat([batch.prompt_ids, batch.completion_ids], 1), masked(batch, attention)
-    )
+    ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    forward = Forward(ids, masked(batch, attention))
     heat = network.record.settings.sampling.temperature if temperature is None else temperature
     return network.chosen(weights, forward, batch.completion_ids.shape[1], heat, precision)[0]
 
@@ -307,27 +280,23 @@ def masked(batch: Batch, attention: Attention = "") -> Tensor:
     return torch.cat([prompt, completion.to(prompt.dtype)], 1)
 
 
-_HELD = knobs_of(_compare_held, batch_logprobs)
-OLD = Segment("old log-probabilities", _old, _HELD, of="rollouts")
-REFERENCE = Segment("reference log-probabilities", _reference, _HELD, of="rollouts")
-
 # --- the policy's, which the loss reads
 
 
-def _policy(record: Record, network: Network) -> Iterator[Instance]:
+def policy(record: Record, network: Network) -> Iterator[judge.Instance]:
     """policy log-probabilities: what the loss reads is a plain forward pass of the weights of that time."""
     for number, update in enumerate(record.updates):
         for place, micro in enumerate(update.micro_batches):
-            if micro.forward is None or micro.logprobs is None:
-                raise NotSeen("what the loss reads was not seen")
+            known = micro.forward is not None and micro.logprobs is not None
+            need(known, "what the loss reads was not seen")
             if micro.given.loss_mask.any():
                 most = -(-record.rows // len(update.micro_batches))
                 rows = record.chosen(len(micro.given.loss_mask), most)
-                compare = partial(_compare_policy, network, micro, rows)
-                yield Instance(f"update {number + 1}, micro-batch {place + 1}", compare)
+                compare = partial(compare_policy, network, micro, rows)
+                yield judge.Instance(f"update {number + 1}, micro-batch {place + 1}", compare)
 
 
-def _compare_policy(
+def compare_policy(
     network: Network,
     micro: MicroBatch,
     rows: Tensor,
@@ -336,7 +305,7 @@ def _compare_policy(
     power: float = 1.0,
     then: _Then | Literal["bounded", "times a constant by row"] = "",
     attention: Literal["", "all"] = "",
-) -> Gap | None:
+) -> judge.Gap | None:
     """rows: of the micro-batch, that are looked at. power: of the temperature that logits are divided by. then: what is done to the log-probabilities."""
     settings, given = network.record.settings, micro.given
     weights = _weights_before(network, micro.weights, updates_ago)
@@ -344,9 +313,7 @@ def _compare_policy(
     counted = given.loss_mask[rows].bool()
     if weights is None or (power != 1 and heat == 1):
         return None
-    assert micro.logprobs is not None
-    assert micro.forward is not None
-    got, forward = micro.logprobs[rows], micro.forward.of_rows(rows)
+    got, forward = seen(micro.logprobs)[rows], seen(micro.forward).of_rows(rows)
     if attention == "all":
         forward = replace(forward, attention_mask=None)
     with torch.no_grad():
@@ -360,19 +327,10 @@ def _compare_policy(
     if then == "times a constant by row":
         own = (got.double() * exact * counted).sum(1) / (exact.square() * counted).sum(1)
         exact, rounded = exact * own[:, None], rounded * own[:, None]
-    gap = root_mean_square(
-        got[counted].double(),
-        exact[counted].double(),
-        rounded[counted].double(),
-        settings.precision,
-    )
+    at, right, near = (each[counted].double() for each in (got, exact, rounded))
+    gap = root_mean_square(at, right, near, settings.precision)
     if gap.share <= 1:
         return gap
     off = counted & ~((got.double() - exact.double()).abs() <= 3 * gap.deviation / gap.share)
     own = rows if given.rows is None else given.rows[rows]
     return replace(gap, places=places(micro.generation, off, own))
-
-
-POLICY = Segment(
-    "policy log-probabilities", _policy, knobs_of(_compare_policy), of="micro-batches", trains=True
-)

@@ -1,64 +1,57 @@
-"""loss: what GRPO makes of log-probabilities and advantages, by its gradient with respect to each token.
-
-The gradient makes any implementation comparable: it is what training sees. Axes: b rows, C tokens.
-"""
-
-from __future__ import annotations
+"""loss: what GRPO makes of log-probabilities and advantages, by its gradient with respect to each token. Axes: b rows, C tokens."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
+from rlvr_debug.blocks import OneOf
+from rlvr_debug.replay import judge
 from rlvr_debug.replay.declared import ALGORITHMS
-from rlvr_debug.replay.finding import NotSeen, Place
-from rlvr_debug.replay.judge import (
-    SHAKES,
-    Gap,
-    Instance,
-    Segment,
-    different,
-    elementwise,
-    shaken_by,
-    unit_of,
-)
-from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.finding import Place, need, seen
 from rlvr_debug.replay.record import Batch, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.logprobs import places
-from rlvr_debug.replay.segments.loss_formula import TYPES, Formula, expected_loss
-from rlvr_debug.replay.settings import Settings
-from rlvr_debug.replay.variants import knobs_of
+from rlvr_debug.replay.segments.loss_formula import TYPES, by_token, expected_loss
 
-_Factor = Literal["update", "micro-batch", "row", "place"]
+# which part each token of a micro-batch of this number is of, [b, C], by what the parts are
+_PARTS: Mapping[str, Callable[[int, Tensor], Tensor]] = {
+    "update": lambda _, ids: torch.zeros_like(ids),
+    "micro-batch": lambda number, ids: torch.full_like(ids, number),
+    "row": lambda number, ids: (number << 32) + torch.arange(len(ids))[:, None].expand_as(ids),
+    "place": lambda _, ids: torch.arange(ids.shape[1]).expand_as(ids),
+}
 _Fitted = Literal["kl_beta", "entropy_coef"]
 _ADDED = "log-probabilities of other sequences have a gradient too: a term is added to the loss"
 _SAME = 1e-3  # numbers by which gradients are multiplied, so near to each other, are one
 
 
-def _instances(record: Record, _: Network) -> Iterator[Instance]:
+def losses(record: Record, _: object) -> Iterator[judge.Instance]:
+    """loss: what GRPO makes of log-probabilities and advantages, by its gradient with respect to each token."""
     settings = record.settings
     what = record.own.declared.get("loss")
-    if settings.loss_type not in TYPES and what is None:
-        raise NotSeen(f"loss type {settings.loss_type} has no reference")
-    if settings.adaptive_entropy and not callable(what):
-        raise NotSeen("an entropy bonus that adapts has no reference")
+    known = settings.loss_type in TYPES or what is not None
+    need(known, f"no reference code for loss type {settings.loss_type}")
+    fixed = not settings.adaptive_entropy or callable(what)
+    need(fixed, "the adaptive entropy bonus cannot be recomputed")
     for number, update in enumerate(record.updates):
-        if any(m.logprobs is None or m.grad_logprobs is None for m in update.micro_batches):
-            raise NotSeen("the gradient by log-probability was not seen")
-        if not update.micro_batches:
+        micros, where = update.micro_batches, f"update {number + 1}"
+        parts = (part for micro in micros for part in (micro.logprobs, micro.grad_logprobs))
+        need(
+            all(part is not None for part in parts), "the gradient by log-probability was not seen"
+        )
+        if not micros:
             continue
-        if not all(micro.given.advantages.numel() for micro in update.micro_batches):
-            raise NotSeen("the advantages were not seen")
-        where, added = f"update {number + 1}", any(micro.others for micro in update.micro_batches)
-        yield Instance(where, partial(_alone, added), _ADDED)
-        whole = [_with_old(record.generations[m.generation].batch, m) for m in update.micro_batches]
+        known = all(micro.given.advantages.numel() for micro in micros)
+        need(known, "the advantages were not recorded")
+        yield judge.certain(where, int(any(micro.others for micro in micros)), _ADDED)
+        whole = [_with_old(record.generations[m.generation].batch, m) for m in micros]
         update = replace(update, micro_batches=whole)
-        given = (record, update, torch.cat([_seen(micro) for micro in update.micro_batches]))
-        yield Instance(where, partial(_compare, *given), partial(_described, *given))
+        given = (record, update, torch.cat([*map(_seen, whole)]))
+        yield judge.Instance(where, partial(compare_loss, *given), partial(_described, *given))
 
 
 def _with_old(whole: Batch | None, micro: MicroBatch) -> MicroBatch:
@@ -74,11 +67,8 @@ def _with_old(whole: Batch | None, micro: MicroBatch) -> MicroBatch:
             return micro
         rows = torch.tensor(found)
     old = whole.old[rows][:, : given.completion_ids.shape[1]]
-    return (
-        replace(micro, given=replace(given, old=old))
-        if old.shape == given.completion_ids.shape
-        else micro
-    )
+    same = old.shape == given.completion_ids.shape
+    return replace(micro, given=replace(given, old=old)) if same else micro
 
 
 def _tokens(batch: Batch, row: int) -> tuple[tuple[int, ...], ...]:
@@ -89,19 +79,15 @@ def _tokens(batch: Batch, row: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(ids[real.bool()].tolist()) for ids, real in pairs)
 
 
-def _alone(added: bool, **knobs: Any) -> Gap | None:
-    return None if knobs else different(int(added))
-
-
-def _compare(
+def compare_loss(
     record: Record,
     update: Update,
     got: Tensor,
     *,
-    factor: _Factor | None = None,
+    factor: Annotated[str, OneOf(_PARTS.keys)] | None = None,
     fitted: _Fitted | None = None,
     **knobs: Any,
-) -> Gap | None:
+) -> judge.Gap | None:
     if not _applies(record, update, knobs):
         return None
     if callable(record.own.declared.get("loss")) and (knobs or fitted):
@@ -109,45 +95,53 @@ def _compare(
     if factor or fitted:
         if knobs:
             return None
-        return (
-            _scaled(record, update, got, factor) if factor else _linear(record, update, got, fitted)
-        )
+        given = (record, update, got)
+        return _scaled(*given, factor) if factor else _linear(*given, fitted)
     if knobs and _far(record, update, got, knobs):
-        return Gap(math.inf)
+        return judge.Gap(math.inf)
     wanted, tolerance = _with_tolerance(record, update, knobs)
-    gap = elementwise(got, wanted, tolerance)
+    gap = judge.elementwise(got, wanted, tolerance)
     if gap.share <= 1 or knobs:
         return gap
-    return replace(gap, places=_places_off(update, (got - wanted).abs() > tolerance))
+    found: list[Place] = []
+    sizes = [len(_seen(micro)) for micro in update.micro_batches]
+    parts = torch.split((got - wanted).abs() > tolerance, sizes)
+    for micro, off in zip(update.micro_batches, parts, strict=True):
+        ids = micro.given.completion_ids
+        found += places(micro.generation, off[: ids.numel()].view(ids.shape), micro.given.rows)
+    return replace(gap, places=tuple(found))
 
 
-def _scaled(record: Record, update: Update, got: Tensor, factor: _Factor) -> Gap | None:
-    """Return the gap to the gradient times a number that is fitted to it, one for each part; None where fewer say the same.
-
-    factor: what the parts are: the update, a micro-batch, a row, a place in the completion.
-    """
+def _scaled(record: Record, update: Update, got: Tensor, factor: str) -> judge.Gap | None:
+    """Return the gap to the gradient times a number fitted to it, one for each part; None where fewer say the same."""
     wanted, tolerance = _with_tolerance(record, update, {})
     if not len(wanted):
         return None
-    parts = _parts_of(update)
-    _, of, counts = torch.unique(parts[factor], return_inverse=True, return_counts=True)
+
+    def parts(what: str) -> Any:
+        own = _by_token(update, lambda n, m: _PARTS[what](n, m.given.completion_ids), behind=True)
+        return torch.unique(own, return_inverse=True, return_counts=True)
+
+    _, of, counts = parts(factor)
     sizes = torch.stack([_fit(got[of == n], wanted[of == n]) for n in range(len(counts))])[of]
     coarser = {"micro-batch": "update", "row": "micro-batch", "place": "update"}.get(factor)
     if coarser is not None:
-        _, of, counts = torch.unique(parts[coarser], return_inverse=True, return_counts=True)
+        _, of, counts = parts(coarser)
         means = torch.zeros(len(counts), dtype=sizes.dtype).index_add(0, of, sizes) / counts
-        if elementwise(sizes, means[of], torch.tensor(_SAME)).share <= 1:
+        if judge.elementwise(sizes, means[of], torch.tensor(_SAME)).share <= 1:
             return None
-    return elementwise(got, sizes * wanted, tolerance * sizes.abs().clamp(min=1))
+    return judge.elementwise(got, sizes * wanted, tolerance * sizes.abs().clamp(min=1))
 
 
-def _linear(record: Record, update: Update, got: Tensor, fitted: _Fitted | None) -> Gap | None:
+def _linear(
+    record: Record, update: Update, got: Tensor, fitted: _Fitted | None
+) -> judge.Gap | None:
     """Return the gap to the gradient with a setting that it is linear in and that is fitted to it."""
     _, tolerance = _with_tolerance(record, update, {})
     if not len(tolerance):
         return None
     zero, one = (gradients(record, update, {str(fitted): value}) for value in (0.0, 1.0))
-    return elementwise(got, zero + _fit(got - zero, one - zero) * (one - zero), tolerance)
+    return judge.elementwise(got, zero + _fit(got - zero, one - zero) * (one - zero), tolerance)
 
 
 def _fit(got: Tensor, wanted: Tensor) -> Tensor:
@@ -157,19 +151,19 @@ def _fit(got: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _applies(record: Record, update: Update, knobs: dict[str, Any]) -> bool:
-    """Return whether a variant departs from what is asked for, and has what it needs."""
-    settings = record.settings
-    given = update.micro_batches[0].given
+    settings, given = record.settings, update.micro_batches[0].given
     needs = {"reference": given.reference, "sampler": given.sampler, "swapped": given.old}
-    if knobs.get("old") in needs and needs[knobs["old"]] is None:
-        return False
-    if knobs.get("times") == "micro-batches" and settings.micro_batches == 1:
-        return False
-    if record.size == 1 and (knobs.get("times") == "processes" or "own_tokens" in knobs):
-        return False
-    if knobs.get("times") == "temperature" and settings.sampling.temperature == 1:
-        return False
-    if knobs.get("sign") == 0 and not settings.kl_beta:
+    nothing = {
+        "micro-batches": settings.micro_batches == 1,
+        "processes": record.size == 1,
+        "temperature": settings.sampling.temperature == 1,
+    }
+    if (
+        (knobs.get("old") in needs and needs[knobs["old"]] is None)
+        or nothing.get(knobs.get("times", ""))
+        or ("own_tokens" in knobs and record.size == 1)
+        or (knobs.get("sign") == 0 and not settings.kl_beta)
+    ):
         return False
     departs = (getattr(settings, name, None) != value for name, value in knobs.items())
     return any(departs) if knobs in ALGORITHMS["loss"].values() else all(departs)
@@ -178,32 +172,30 @@ def _applies(record: Record, update: Update, knobs: dict[str, Any]) -> bool:
 def _far(record: Record, update: Update, got: Tensor, knobs: dict[str, Any]) -> bool:
     """Return whether a variant is so far off that its rounding need not be known."""
     wanted = gradients(record, update, knobs)
-    near = 100 * max(unit_of([update.micro_batches[0].logprobs]), 1e-4)
+    near = 100 * max(judge.unit_of([update.micro_batches[0].logprobs]), 1e-4)
     return not bool((got - wanted).abs().max() <= near * wanted.abs().max())
 
 
 def _with_tolerance(record: Record, update: Update, knobs: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Return the gradient that is right, [n], and what rounding may do to each number of it.
-
-    Log-probabilities are shaken, and advantages: where terms cancel, each has its own rounding.
-    """
-    wanted, unit = gradients(record, update, knobs), unit_of([update.micro_batches[0].logprobs])
+    """Return the gradient that is right, [n], and what rounding may do to it: log-probabilities and advantages are shaken."""
+    wanted, first = gradients(record, update, knobs), seen(update.micro_batches[0].logprobs)
+    unit = judge.unit_of([first])
     noise = unit * wanted.abs()  # gradients are held in that type too
-    for by in (1 + shake * unit for shake in SHAKES):
+    # what is coarser than float32 is computed in its own type: 1 - exp(x) of a small x is hardly more than rounding
+    dtype = torch.float32 if unit == judge.EPSILON else first.dtype
+    for by in (1 + shake * unit for shake in judge.SHAKES):
         others = []
         for micro in update.micro_batches:
-            assert micro.logprobs is not None
             given = replace(micro.given, advantages=micro.given.advantages.double() * by)
-            shaken = replace(micro, logprobs=micro.logprobs.double() * by)
+            shaken = replace(micro, logprobs=seen(micro.logprobs).double() * by)
             others.append((shaken, replace(micro, given=given)))
         for micros in zip(*others, strict=True):
-            found = [expected_gradient(record, update, m, torch.float32, **knobs) for m in micros]
+            found = [expected_gradient(record, update, m, dtype, **knobs) for m in micros]
             noise = torch.maximum(noise, (torch.cat(found) - wanted).abs())
-    return wanted, shaken_by(unit, noise, wanted.abs())
+    return wanted, judge.shaken_by(unit, noise, wanted.abs())
 
 
 def gradients(record: Record, update: Update, knobs: Mapping[str, Any]) -> Tensor:
-    """Return an update's gradients as expected_gradient has them, [n]."""
     return torch.cat([expected_gradient(record, update, m, **knobs) for m in update.micro_batches])
 
 
@@ -215,20 +207,14 @@ def expected_gradient(
     **knobs: Any,
 ) -> Tensor:
     """Return the loss' gradient with respect to each log-probability and entropy of a micro-batch, [n], in float64."""
-    assert micro.logprobs is not None
-    logprobs = micro.logprobs.detach().to(dtype, copy=True).requires_grad_()
+    logprobs = seen(micro.logprobs).detach().to(dtype, copy=True).requires_grad_()
     entropies = None if micro.entropies is None else micro.entropies.to(dtype).requires_grad_()
     loss = expected_loss(record, update, micro, logprobs, entropies, knobs)
     read = [logprobs] if entropies is None else [logprobs, entropies]
-    if not loss.requires_grad:
-        return torch.cat([torch.zeros_like(each).flatten() for each in read]).double()
-    found = torch.autograd.grad(loss, read, allow_unused=True)
-    return torch.cat(
-        [
-            (torch.zeros_like(each) if grad is None else grad).double().flatten()
-            for each, grad in zip(read, found, strict=True)
-        ]
-    )
+    found = [*map(torch.zeros_like, read)]
+    if loss.requires_grad:
+        found = [*torch.autograd.grad(loss, read, allow_unused=True, materialize_grads=True)]
+    return torch.cat([each.double().flatten() for each in found])
 
 
 # --- which tokens deviate, in words
@@ -236,45 +222,22 @@ def expected_gradient(
 
 def _seen(micro: MicroBatch) -> Tensor:
     """Return the recorded gradients, [n], by log-probability and, where the loss reads them, by entropy."""
-    assert micro.grad_logprobs is not None
-    parts = [micro.grad_logprobs.double().flatten()]
+    parts, by_entropy = [seen(micro.grad_logprobs)], micro.grad_entropies
     if micro.entropies is not None:
-        seen = micro.grad_entropies
-        parts.append(
-            (torch.zeros_like(micro.entropies) if seen is None else seen).double().flatten()
-        )
-    return torch.cat(parts)
+        parts.append(torch.zeros_like(micro.entropies) if by_entropy is None else by_entropy)
+    return torch.cat([each.double().flatten() for each in parts])
 
 
-def _parts_of(update: Update) -> dict[str, Tensor]:
-    """Return which part each of the recorded gradients is of, [n], by what parts are."""
-    found: dict[str, list[Tensor]] = {"update": [], "micro-batch": [], "row": [], "place": []}
-    rows = 0
+def _by_token(
+    update: Update, of: Callable[[int, MicroBatch], Tensor], behind: bool = False
+) -> Tensor:
+    """Return values of tokens as recorded gradients stand, [n]. behind: entropies, behind log-probabilities, have them too."""
+    found = []
     for number, micro in enumerate(update.micro_batches):
-        shape, count = micro.given.completion_ids.shape, _seen(micro).numel()
-        times = count // max(shape.numel(), 1)  # entropies are behind the log-probabilities
-        own = torch.arange(rows, rows + shape[0])[:, None].expand(shape).flatten()
-        places = torch.arange(shape[1])[None].expand(shape).flatten()
-        found["update"].append(torch.zeros(count).long())
-        found["micro-batch"].append(torch.full((count,), number))
-        found["row"].append(own.repeat(times))
-        found["place"].append(places.repeat(times))
-        rows += shape[0]
-    return {name: torch.cat(parts) for name, parts in found.items()}
-
-
-def _places_off(update: Update, off: Tensor) -> tuple[Place, ...]:
-    """Return the tokens that are off, of an update's recorded gradients, [n]."""
-    found: list[Place] = []
-    start = 0
-    for micro in update.micro_batches:
-        size = _seen(micro).numel()
-        own = off[start : start + micro.given.completion_ids.numel()]
-        found += places(
-            micro.generation, own.view(micro.given.completion_ids.shape), micro.given.rows
-        )
-        start += size
-    return tuple(found)
+        own = of(number, micro).flatten()
+        rest = own if behind else torch.zeros_like(own)
+        found += [own, rest[: len(_seen(micro)) - len(own)]]
+    return torch.cat(found)
 
 
 def _described(record: Record, update: Update, got: Tensor) -> str:
@@ -299,42 +262,27 @@ def _described(record: Record, update: Update, got: Tensor) -> str:
 
 
 def _kinds(update: Update) -> dict[str, Tensor]:
-    found: dict[str, list[Tensor]] = {}
-    count = len(update.micro_batches)
-    for place, micro in enumerate(update.micro_batches):
-        given = micro.given
-        mask = given.loss_mask.bool()
-        advantages = given.advantages
-        advantages = advantages[:, None] if advantages.dim() == 1 else advantages
-        last = mask & ~(mask.flip(1).cumsum(1).flip(1) > 1)
-        first = mask & ~(mask.cumsum(1) > 1)
-        own = {
-            "trained tokens": mask,
-            "negative advantages": mask & (advantages < 0),
-            "positive advantages": mask & (advantages > 0),
-            "the last token of sequences": last,
-            "all but the last token of sequences": mask & ~last,
-            "the first token of sequences": first,
-            "untrained tokens": ~mask,
-            "tool tokens": given.completion_mask.bool() & ~mask,
-        }
-        if count > 1:
-            own["the first micro-batch"] = mask & (place == 0)
-            own["all micro-batches but the first"] = mask & (place > 0)
-            own["the last micro-batch"] = mask & (place == count - 1)
-        for name, kind in own.items():
-            flat = kind.flatten()
-            # entropies are behind the log-probabilities, and of no kind
-            rest = torch.zeros(_seen(micro).numel() - flat.numel(), dtype=torch.bool)
-            found.setdefault(name, []).append(torch.cat([flat, rest]))
-    return {name: torch.cat(parts) for name, parts in found.items()}
+    """Return of what kind each of the recorded gradients is, [n], by the kinds' names; of entropies none."""
 
+    def flat(of: Callable[[Batch, Tensor], Tensor]) -> Tensor:
+        return _by_token(update, lambda _, m: of(m.given, m.given.loss_mask.bool()))
 
-LOSS = Segment(
-    "loss",
-    _instances,
-    knobs_of(_compare, Formula, Settings),
-    of="micro-batches",
-    pairs=True,
-    trains=True,
-)
+    mask, last = flat(lambda _, mask: mask), len(update.micro_batches) - 1
+    gain = flat(lambda given, mask: by_token(given.advantages).expand(mask.shape))
+    ending = flat(lambda _, mask: mask & ~(mask.flip(1).cumsum(1).flip(1) > 1))
+    number = _by_token(update, lambda n, m: torch.full_like(m.given.completion_ids, n))
+    found = {
+        "trained tokens": mask,
+        "negative advantages": mask & (gain < 0),
+        "positive advantages": mask & (gain > 0),
+        "the last token of sequences": ending,
+        "all but the last token of sequences": mask & ~ending,
+        "the first token of sequences": flat(lambda _, mask: mask & ~(mask.cumsum(1) > 1)),
+        "untrained tokens": flat(lambda _, mask: ~mask),
+        "tool tokens": flat(lambda given, mask: given.completion_mask.bool() & ~mask),
+    }
+    if last:
+        found["the first micro-batch"] = mask & (number == 0)
+        found["all micro-batches but the first"] = mask & (number > 0)
+        found["the last micro-batch"] = mask & (number == last)
+    return found

@@ -1,9 +1,4 @@
-"""The loss of GRPO and its relatives, as a formula of log-probabilities: of what is asked for, or of a variant.
-
-Axes: b rows, C tokens.
-"""
-
-from __future__ import annotations
+"""The loss of GRPO and its relatives, of what is asked for, or of a variant. Axes: b rows, C tokens."""
 
 import math
 from collections import Counter
@@ -17,7 +12,7 @@ from torch import Tensor
 
 from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay.declared import LossInputs, called, knobs_declared
-from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.finding import seen
 from rlvr_debug.replay.record import Batch, MicroBatch, Record, Update
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.settings import Settings
@@ -41,11 +36,11 @@ _MASKS: Mapping[str, Callable[[Tensor, Batch, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Formula:
-    """Where a variant departs from the formula: which tokens count (mask), what old log-probabilities are, whether the
-    ratio is clipped, the less of both counts and there is a ratio at all, signs, whether the KL is that of the
-    reference to the policy and whether it has a gradient, what the
-    whole is multiplied by (times, to the power), whether the sampler is corrected for, and whether tokens are counted over
-    the update (window) or over its generation, or by each process over its own (own_tokens).
+    """Where a variant departs from the formula.
+
+    mask: which tokens count; old: what old log-probabilities are; least: the less of both counts; ratio: there is one at all;
+    times: what the whole is multiplied by, to the power; window: tokens are counted over the update, else its generation;
+    own_tokens: by each process over its own; kl_held: a token's KL is at most 10.
     """
 
     mask: Annotated[str, OneOf(_MASKS.keys)] = ""
@@ -57,6 +52,7 @@ class Formula:
     kl_sign: int = 1
     kl_reversed: bool = False
     kl_detached: bool = False
+    kl_held: bool = False
     times: Literal["", "micro-batches", "processes", "temperature", "two"] = ""
     power: int = 1
     own_tokens: bool = False
@@ -73,10 +69,9 @@ def expected_loss(
     entropies: Tensor | None,
     knobs: Mapping[str, Any],
 ) -> Tensor:
-    """Return a micro-batch's part of the update's loss, a scalar. logprobs, entropies: [b, C]; knobs: a variant's.
+    """Return a micro-batch's part of the update's loss, a scalar. knobs: a variant's.
 
-    arXiv 2402.03300 (GRPO), 2503.14476 (DAPO), 2503.20783 (Dr. GRPO), 2506.13585 (CISPO), 2507.18071 (GSPO), and TRL's
-    GRPOConfig for the others.
+    arXiv 2402.03300 (GRPO), 2503.14476 (DAPO), 2503.20783 (Dr. GRPO), 2506.13585 (CISPO), 2507.18071 (GSPO), and TRL.
     """
     what = record.own.declared.get("loss")
     if callable(what):
@@ -100,7 +95,6 @@ def loss_inputs(
     def cast(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(logprobs.dtype)
 
-    advantages = given.advantages.to(logprobs.dtype)
     return LossInputs(
         logprobs,
         entropies,
@@ -108,12 +102,17 @@ def loss_inputs(
         cast(given.reference),
         cast(given.sampler),
         cast(given.importance_weights),
-        advantages[:, None] if advantages.dim() == 1 else advantages,
+        by_token(given.advantages).to(logprobs.dtype),
         given.loss_mask.to(logprobs.dtype),
         record.settings.micro_batches,
         sum(len(each.given.completion_ids) for each in update.micro_batches),
         record.settings,
     )
+
+
+def by_token(advantages: Tensor) -> Tensor:
+    """Return advantages with an axis for tokens, [b, 1] or [b, C]."""
+    return advantages[:, None] if advantages.dim() == 1 else advantages
 
 
 def kl_estimate(estimator: str, logprobs: Tensor, reference: Tensor) -> Tensor:
@@ -157,17 +156,15 @@ class _Loss:
             counted = counted * self.high_entropy()
             per_token = per_token * counted
         if how.corrected and settings.importance_correction and settings.loss_type != "vespo":
-            if given.importance_weights is None:
-                raise NotSeen("the importance weights were not seen")
-            per_token = per_token * given.importance_weights.to(logprobs.dtype)
+            weights = seen(given.importance_weights, "the importance weights were not recorded")
+            per_token = per_token * weights.to(logprobs.dtype)
         if settings.kl_beta and settings.kl_place == "loss":
-            if given.reference is None:
-                raise NotSeen(
-                    "the loss has a KL term, and the reference's log-probabilities were not seen"
-                )
+            unknown = "no reference log-probabilities were recorded for the KL term"
+            reference = seen(given.reference, unknown).to(logprobs.dtype)
             estimator = "reversed" if how.kl_reversed else settings.kl_estimator
-            kl = kl_estimate(estimator, logprobs, given.reference.to(logprobs.dtype))
+            kl = kl_estimate(estimator, logprobs, reference)
             kl = kl.detach() if how.kl_detached else kl
+            kl = kl.clamp(-10, 10) if how.kl_held else kl
             kl = kl * ratio if settings.use_bias_correction_kl else kl
             per_token = per_token + how.kl_sign * settings.kl_beta * kl
         loss = self.aggregated(per_token)
@@ -186,8 +183,7 @@ class _Loss:
 
     @cached_property
     def advantages(self) -> Tensor:
-        found = self.micro.given.advantages.to(self.logprobs.dtype)
-        return found[:, None] if found.dim() == 1 else found
+        return by_token(self.micro.given.advantages).to(self.logprobs.dtype)
 
     @cached_property
     def counted(self) -> Tensor:
@@ -195,7 +191,6 @@ class _Loss:
         return _MASKS[self.how.mask](given.loss_mask.bool(), given, eos).to(self.logprobs.dtype)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Return each sequence's mean over the tokens that count, [b, 1]."""
         total = self.counted.sum(1, keepdim=True).clamp(min=1)
         return (values * self.counted).sum(1, keepdim=True) / total
 
@@ -234,10 +229,7 @@ class _Loss:
         return torch.minimum(free, held) if self.how.least else torch.maximum(free, held)
 
     def near(self, ratio: Tensor) -> Tensor:
-        """Return which tokens' probabilities have not left the old ones by more than the clip: arXiv 2602.04879.
-
-        The distance is that of two outcomes, this token or another: total variation, or the divergence of the old to the new.
-        """
+        """Return which tokens' probabilities are within the clip of the old ones, by total variation or divergence: arXiv 2602.04879."""
         now = self.logprobs.detach().exp()
         before = now / ratio
         off = now - before
@@ -272,15 +264,10 @@ class _Loss:
         return ((self.advantages >= 0) | near).to(now.dtype)
 
     def seen_entropies(self) -> Tensor:
-        if self.entropies is None:
-            raise NotSeen("the loss reads entropies, and these were not seen")
-        return self.entropies
+        return seen(self.entropies, "the loss reads entropies, but they were not recorded")
 
     def high_entropy(self) -> Tensor:
-        """Return which tokens are among the share of highest entropy that counts: arXiv 2506.01939.
-
-        Each is ranked among all that all processes compute at the same time.
-        """
+        """Return which tokens are among the share of highest entropy of all processes: arXiv 2506.01939."""
         entropies, real = self.seen_entropies().detach().float(), self.counted.bool()
         pool, size = [entropies[real]], self.record.size
         if size > 1:
@@ -300,11 +287,7 @@ class _Loss:
         return high.to(self.counted.dtype)
 
     def aggregated(self, values: Tensor) -> Tensor:
-        """Return the tokens' part of the update's loss.
-
-        how.window: tokens are counted over the update, as settings.tokens_counted says; else over the generation, whatever
-        part of it the update is of.
-        """
+        """Return the tokens' part of the update's loss."""
         settings, mask, micros = self.settings, self.counted, self.update.micro_batches
         rows, kind = sum(len(each.given.completion_ids) for each in micros), settings.loss_type
         if kind in ("grpo", "sapo", "gmpo"):

@@ -1,7 +1,5 @@
 """micro-batches, model inputs: which rows each backward pass is of, and what the policy reads for it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -12,13 +10,11 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.blocks import OneOf
-from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import Gap, Instance, Segment, different
-from rlvr_debug.replay.network import Network
+from rlvr_debug.replay.finding import need, seen
+from rlvr_debug.replay.judge import Gap, Instance, certain, different
 from rlvr_debug.replay.record import Batch, Forward, Record
 from rlvr_debug.replay.rollouts import batch_of, origins
 from rlvr_debug.replay.segments.logprobs import Attention, masked
-from rlvr_debug.replay.variants import knobs_of
 
 _FIELDS = tuple(field.name for field in fields(Batch))
 _CHANGED: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -29,28 +25,25 @@ _CHANGED: Mapping[str, Callable[[Tensor], Tensor]] = {
 _THEN = (*_CHANGED, "in the order of the generation", "other rows")
 
 
-def _batches(record: Record, _: Network) -> Iterator[Instance]:
+def of_rows(record: Record, _: object) -> Iterator[Instance]:
     """micro-batches: each row of a generation is trained once in each pass, with what belongs to it."""
     for number, origin in enumerate(origins(record)):
         said = f"its batch is that of generation {origin + 1}"
-        off = partial(_wrong, int(number != origin))
-        yield Instance(f"generation {number + 1}", off, said)
+        yield certain(f"generation {number + 1}", int(number != origin), said)
     trained: dict[int, Counter[int]] = {}
     for number, update in enumerate(record.updates):
         where = f"update {number + 1}"
         count, expected = len(update.micro_batches), record.settings.micro_batches * record.size
         said = f"{count} micro-batches, expected {expected}"
-        yield Instance(where, partial(_wrong, count != expected), said)
+        yield certain(where, count != expected, said)
         for micro in update.micro_batches:
-            rows = micro.given.rows
-            if rows is None:
-                raise NotSeen("rows could not be followed into the micro-batches")
+            rows = seen(micro.given.rows, "rows could not be followed into the micro-batches")
             trained.setdefault(micro.generation, Counter()).update(rows.tolist())
             whole = batch_of(record.generations[micro.generation])
             for name in _FIELDS:
                 kept, given = getattr(whole, name), getattr(micro.given, name)
                 if name != "rows" and _known(kept) and _known(given):
-                    compare = partial(_compare_part, name, kept, given, rows)
+                    compare = partial(compare_part, name, kept, given, rows)
                     said = f"{name} are not those of the rows"
                     yield Instance(where, compare, said)
     # each generation that was wholly trained: all but the last, which the record may cut
@@ -59,18 +52,14 @@ def _batches(record: Record, _: Network) -> Iterator[Instance]:
         wanted = Counter(dict.fromkeys(every, record.settings.num_iterations))
         more, missing = (trained[number] - wanted).total(), (wanted - trained[number]).total()
         said = f"{more} rows are trained once too often, {missing} are left out"
-        yield Instance(f"generation {number + 1}", partial(_wrong, more + missing), said)
+        yield certain(f"generation {number + 1}", more + missing, said)
 
 
 def _known(tensor: Tensor | None) -> bool:
     return tensor is not None and bool(tensor.numel())
 
 
-def _wrong(count: int, **_: str) -> Gap:
-    return different(count)
-
-
-def _compare_part(
+def compare_part(
     name: str,
     kept: Tensor,
     given: Tensor,
@@ -106,24 +95,19 @@ def _cut(values: Tensor, width: int, name: str) -> Tensor:
     return values[:, -width:] if name.startswith("prompt") else values[:, :width]
 
 
-BATCHES = Segment(
-    "micro-batches", _batches, knobs_of(_compare_part), of="micro-batches", trains=True
-)
-
 # --- model inputs
 
 
-def _inputs(record: Record, _: Network) -> Iterator[Instance]:
+def inputs(record: Record, _: object) -> Iterator[Instance]:
     """model inputs: for the loss the policy reads each row's prompt and completion, at their places, and nothing else."""
     for number, update in enumerate(record.updates):
         for micro in update.micro_batches:
-            if micro.forward is None:
-                raise NotSeen("no forward pass of the policy was seen")
-            compare = partial(_compare_inputs, micro.forward, micro.given)
+            forward = seen(micro.forward, "no forward pass of the policy was recorded")
+            compare = partial(compare_inputs, forward, micro.given)
             yield Instance(f"update {number + 1}", compare)
 
 
-def _compare_inputs(
+def compare_inputs(
     forward: Forward,
     batch: Batch,
     *,
@@ -149,14 +133,10 @@ def _in_prompt(forward: Forward, batch: Batch) -> bool:
 
 
 def _off(forward: Forward, batch: Batch, attention: Attention) -> str:
-    """Return what is not as it should be under this attention mask: tokens, attention or positions; "" for nothing.
-
-    Each row's sequence is looked for in what the policy was given, however that is padded.
-    """
+    """Return what is not as it should be under this attention mask: tokens, attention or positions; "" for nothing."""
     ids, read, positions = forward.input_ids, forward.attention_mask, forward.position_ids
     read = torch.ones_like(ids) if read is None else read
-    if read.dim() != 2:
-        raise NotSeen("the attention mask has more than two axes")
+    need(read.dim() == 2, f"the attention mask has {read.dim()} dimensions, expected 2")
     if len(ids) != len(batch.prompt_ids):
         return "tokens"
     real, wanted = masked(batch).bool(), masked(batch, attention).bool()
@@ -167,11 +147,11 @@ def _off(forward: Forward, batch: Batch, attention: Attention) -> str:
         if not starts:
             return "tokens"
         mask = wanted[row][real[row]]
-        fitting = [
-            start
-            for start in starts
-            if torch.equal(read[row].bool(), _spread(mask, start, ids.shape[1], attention == "all"))
-        ]
+        fitting = []
+        for start in starts:
+            row_mask = torch.full((ids.shape[1],), attention == "all")  # else padding is not read
+            row_mask[start : start + len(mask)] = mask
+            fitting += [start] if torch.equal(read[row].bool(), row_mask) else []
         if not fitting:
             return "attention"
         if positions is not None:
@@ -191,15 +171,3 @@ def _starts(ids: Tensor, sequence: Tensor) -> list[int]:
     windows = ids.unfold(0, len(sequence), 1)
     found: list[int] = (windows == sequence).all(1).nonzero()[:, 0].tolist()
     return found
-
-
-def _spread(mask: Tensor, start: int, width: int, outside: bool) -> Tensor:
-    """Return a sequence's mask, [t], as a row, [T]. outside: whether padding is read."""
-    row = torch.full((width,), outside)
-    row[start : start + len(mask)] = mask
-    return row
-
-
-INPUTS = Segment(
-    "model inputs", _inputs, knobs_of(_compare_inputs), of="micro-batches", trains=True
-)

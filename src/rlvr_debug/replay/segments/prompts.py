@@ -1,42 +1,40 @@
 """groups, prompt, sampling settings: what the sampler is given, and what it works with."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from rlvr_debug.blocks import OneOf
 from rlvr_debug.errors import reason
-from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import Gap, Instance, Segment, different
-from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import Record
+from rlvr_debug.replay.finding import NotSeen, need, seen
+from rlvr_debug.replay.judge import Gap, Instance, certain, different
+from rlvr_debug.replay.record import ROW_TOOLS, UNOPENED, Record
 from rlvr_debug.replay.settings import Sampling
-from rlvr_debug.replay.variants import knobs_of
 
 _Layout = Literal["blocks", "interleaved", "cut elsewhere", "another order", "strays"]
 _FIELDS = tuple(field.name for field in fields(Sampling))
 
 
 def _prompts(rows: list[dict[str, Any]]) -> list[Any]:
-    if any("prompt" not in row for row in rows):
-        raise NotSeen("the rows have no column 'prompt'")
+    need(all("prompt" in row for row in rows), "the rows have no column 'prompt'")
     return [row["prompt"] for row in rows]
 
 
 # --- groups
 
 
-def _groups(record: Record, _: Network) -> Iterator[Instance]:
+def groups(record: Record, _: object) -> Iterator[Instance]:
     """groups: each group's rollouts are of one row."""
     drawn, settings = [], record.settings
     for number, generation in enumerate(record.generations):
-        prompts = [*map(str, _prompts(generation.rows))]
+        prompts = [
+            str(row.get(UNOPENED, prompt))
+            for row, prompt in zip(generation.rows, _prompts(generation.rows), strict=True)
+        ]
         drawn.append(frozenset(prompts))
-        compare = partial(_compare_groups, prompts, settings.group_size)
+        compare = partial(compare_groups, prompts, settings.group_size)
         yield Instance(f"generation {number + 1}", compare)
     # whether all generations are of the same rows, though the data have more that were not drawn yet
     if len(drawn) < 2 or settings.first_step or not all(drawn):
@@ -49,11 +47,11 @@ def _groups(record: Record, _: Network) -> Iterator[Instance]:
         )
 
 
-def _compare_groups(prompts: list[str], size: int, *, layout: _Layout = "blocks") -> Gap:
+def compare_groups(prompts: list[str], size: int, *, layout: _Layout = "blocks") -> Gap:
     count = len(prompts) // size
     if layout == "cut elsewhere":
         turned = ([*prompts[n:], *prompts[:n]] for n in range(1, size))
-        return different(all(_compare_groups(each, size).share > 1 for each in turned))
+        return different(all(compare_groups(each, size).share > 1 for each in turned))
     if layout == "another order":
         return different(any(many % size for many in Counter(prompts).values()))
     if layout == "strays":
@@ -65,8 +63,6 @@ def _compare_groups(prompts: list[str], size: int, *, layout: _Layout = "blocks"
     ]
     return different(sum(len(set(group)) > 1 for group in groups) + (count * size != len(prompts)))
 
-
-GROUPS = Segment("groups", _groups, knobs_of(_compare_groups), of="rows")
 
 # --- prompt
 
@@ -105,35 +101,36 @@ def template_ids(
     return ids
 
 
-def _prompt(record: Record, _: Network) -> Iterator[Instance]:
+def first_prompts(record: Record, _: object) -> Iterator[Instance]:
     """prompt: what the sampler first read is the row's prompt, rendered by the tokenizer with the tools."""
-    if record.tokenizer is None:
-        raise NotSeen("the record has no tokenizer")
+    need(record.tokenizer is not None, "the record has no tokenizer")
     for number, generation in enumerate(record.generations):
-        if not generation.calls:
-            raise NotSeen("the sampler's calls were not seen")
+        need(generation.calls, "the sampler's calls were not recorded")
         where, read = f"generation {number + 1}", generation.calls[0].prompts
         prompts = _prompts(generation.rows or [{}])
         if len(read) != len(prompts):
             said = f"{len(read)} prompts, expected {len(prompts)}"
-            yield Instance(where, lambda **_: different(1), said)
+            yield certain(where, 1, said)
             continue
-        once = cache(partial(_cut, record, prompts))
-        compares = [partial(_compare_prompt, len(prompts), once, *each) for each in enumerate(read)]
+        tools = [row.get(ROW_TOOLS, record.tools) for row in generation.rows]
+        once = cache(partial(_cut, record, prompts, tools))
+        compares = [partial(compare_prompt, len(prompts), once, *each) for each in enumerate(read)]
         bad = sum(compare().share > 1 for compare in compares)
         for compare in compares:
             yield Instance(where, compare, f"{bad} of its {len(prompts)} prompts")
 
 
-def _cut(record: Record, prompts: list[Any], row: int, **how: Any) -> list[int]:
-    """Return a row's prompt, cut where that is asked for."""
-    ids, most = rendered(record, prompts[row], **how), record.settings.max_prompt_length
+def _cut(
+    record: Record, prompts: list[Any], tools: list[Any], row: int, /, **how: Any
+) -> list[int]:
+    ids = rendered(replace(record, tools=tools[row]), prompts[row], **how)
+    most = record.settings.max_prompt_length
     if not 0 < most < len(ids):
         return ids
     return ids[-most:] if record.settings.truncation_side == "left" else ids[:most]
 
 
-def _compare_prompt(
+def compare_prompt(
     count: int,
     render: Callable[..., list[int]],
     row: int,
@@ -153,34 +150,25 @@ def _compare_prompt(
     return different(got != ([ids[0], *ids] if extra_bos else ids))
 
 
-PROMPT = Segment("prompt", _prompt, knobs_of(_compare_prompt, rendered), of="calls of the sampler")
-
 # --- sampling settings
 
 
-def _settings(record: Record, _: Network) -> Iterator[Instance]:
+def sampling_settings(record: Record, _: object) -> Iterator[Instance]:
     """sampling settings: the sampler works with what it was asked for."""
     asked = record.settings.sampling
     for number, generation in enumerate(record.generations):
         for call in generation.calls:
-            if call.used is None:
-                raise NotSeen("the sampler's settings were not seen")
-            off = {}
+            used, off = seen(call.used, "the sampler's settings were not recorded"), {}
             for name in _FIELDS:
-                one, other = getattr(asked, name), getattr(call.used, name)
+                one, other = getattr(asked, name), getattr(used, name)
                 # a limit of 0 tokens, and no ends, are not known
                 if one != other and ((one and other) or name not in ("max_new_tokens", "ends")):
                     off[name] = f"{name}: {one} asked, {other} used"
-            if call.rows and call.used.max_new_tokens < asked.max_new_tokens:
+            if call.rows and used.max_new_tokens < asked.max_new_tokens:
                 off.pop("max_new_tokens", None)  # of one turn of a function that makes rollouts
-            compare = partial(_compare_settings, [*off])
+            compare = partial(compare_settings, [*off])
             yield Instance(f"generation {number + 1}", compare, ", ".join(off.values()))
 
 
-def _compare_settings(off: list[str], *, of: Annotated[str, OneOf(lambda: _FIELDS)] = "") -> Gap:
+def compare_settings(off: list[str], *, of: Annotated[str, OneOf(lambda: _FIELDS)] = "") -> Gap:
     return different(off != [of] if of else len(off))
-
-
-SETTINGS = Segment(
-    "sampling settings", _settings, knobs_of(_compare_settings), of="calls of the sampler"
-)

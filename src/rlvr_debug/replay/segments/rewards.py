@@ -1,64 +1,51 @@
 """rewards: the functions, called again, say the same, of each completion for itself, and it is what was used."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlvr_debug.replay.finding import NotSeen
-from rlvr_debug.replay.judge import (
-    LAST_PLACES,
-    SHAKES,
-    Gap,
-    Instance,
-    Segment,
-    different,
-    elementwise,
-    shaken_by,
-    unit_of,
-)
-from rlvr_debug.replay.network import Network
+from rlvr_debug.replay import judge
+from rlvr_debug.replay.finding import need, seen
 from rlvr_debug.replay.record import Generation, Record, RewardCall
 from rlvr_debug.replay.rollouts import Rollout, rollouts
 from rlvr_debug.replay.segments.loss_formula import kl_estimate
-from rlvr_debug.replay.variants import knobs_of
+
+_SHIFT = 2.0  # of a difference's standard deviation: its mean, where it is no noise
+_NOISES = 4.0  # of a repeated call's difference, which a call in another order does not differ by
 
 # how a sentence begins that says what is wrong with a function
-_Wrong = Literal[
+Wrong = Literal[
     "is given other tokens than were sampled",
     "is given other text than was sampled",
     "is given other messages than the conversation's",
     "is given the column",
+    "is given environments of other rows",
     "is not deterministic",
     "returns the rewards in another order than the completions",
     "depends on the order of the batch",
+    "depends on which rows its process has",
     "returns what evaluation does not",
     "returns what is not used: rewards changed after the call",
 ]
 
 
-def _instances(record: Record, _: Network) -> Iterator[Instance]:
-    if not any(generation.reward_calls for generation in record.generations):
-        raise NotSeen("no call of a reward function was seen")
+def rewards(record: Record, _: object) -> Iterator[judge.Instance]:
+    called = any(generation.reward_calls for generation in record.generations)
+    need(called, "no call of a reward function was recorded")
     for number, generation in enumerate(record.generations):
         sampled = rollouts(generation, record.settings) if generation.calls else []
         for call in generation.reward_calls:
             said_again = (call.again, call.backwards, call.alone, call.evaluated)
-            if generation.rewards is None and not sampled and not any(said_again):
-                raise NotSeen("nothing was seen that a reward function's answer is held to")
+            known = generation.rewards is not None or sampled or any(said_again)
+            need(known, "nothing was recorded to compare a reward function's output with")
             found = _wrong(record, generation, sampled, call)
             sentences = " and ".join(map("".join, found.items()))
             said = f"{call.name} {sentences}"
-            yield Instance(f"generation {number + 1}", partial(_compare, found), said)
-
-
-def _compare(found: Mapping[_Wrong, str], *, wrong: _Wrong | None = None) -> Gap:
-    return different(wrong not in found if wrong else len(found))
+            yield judge.Instance(f"generation {number + 1}", partial(judge.one_of, found), said)
 
 
 def _wrong(
@@ -66,10 +53,10 @@ def _wrong(
     generation: Generation,
     sampled: list[Rollout],
     call: RewardCall,
-) -> dict[_Wrong, str]:
+) -> dict[Wrong, str]:
     """Return what is wrong with a call, as predicates of its function: how each begins, and how it ends."""
     columns, got = call.columns, call.returned
-    found: dict[_Wrong, str] = {}
+    found: dict[Wrong, str] = {}
     ids = columns.get("completion_ids")
     scored = _scored_rows(generation, len(got))
     if not sampled:
@@ -84,8 +71,17 @@ def _wrong(
     for name in [n for n in columns if n in kept - {"prompt", "completion", "completion_ids"}]:
         if list(columns[name]) != [row[name] for row in generation.rows]:
             found.setdefault("is given the column", f" {name} of other rows")
+    if shared := sum(own is False for own in columns.get("environments", ())):
+        said = f": {shared} of {len(got)} rows share their state with a row that was reset later"
+        found["is given environments of other rows"] = said
     if call.again is not None and not _same(call.again, got):
-        found["is not deterministic"] = ""
+        off, *others = [_off(each, got) for each in _repeats(call)]
+        if call.in_training_mode:
+            found["is not deterministic"] = ": it is a model in training mode"
+        elif not _is_noise(record, call.index):
+            found["is not deterministic"] = ""
+        elif any(each > _NOISES * off for each in others):
+            found["depends on the order of the batch"] = ", by more than its noise"
     elif call.alone is not None and not _same(call.alone, got):
         if _same(sorted(call.alone), sorted(got)):
             found["returns the rewards in another order than the completions"] = ""
@@ -94,11 +90,46 @@ def _wrong(
         # else it is meant: a reward relative to the others, whatever their order
     elif call.backwards is not None and not _same(call.backwards, got):
         found["depends on the order of the batch"] = ""
+    settled = call.again is None or _same(call.again, got)
+    if call.together is not None and settled and not _same(call.together, got):
+        found["depends on which rows its process has"] = ""
     if call.evaluated is not None and not _same(call.evaluated, got):
         found["returns what evaluation does not"] = ""
     if generation.rewards is not None and not _used(record, generation, call):
         found["returns what is not used: rewards changed after the call"] = ""
     return found
+
+
+def _repeats(call: RewardCall) -> list[list[float]]:
+    """Return what other calls for the same rows said: first the same call again."""
+    return [each for each in (call.again, call.backwards, call.alone) if each is not None]
+
+
+def _off(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the root of the mean square difference, of the rows that have a reward in both."""
+    off = torch.tensor(one).double() - torch.tensor(other).double()
+    return float(off[off.isfinite()].square().mean().sqrt().nan_to_num())
+
+
+def _is_noise(record: Record, index: int) -> bool:
+    """Return whether other calls of a function say the same but for noise.
+
+    They do not where one shifts all rewards, as what keeps a state does, or where they are no more alike than chance makes
+    them: by the correlation within the rows of so many calls, and twice its standard error.
+    """
+    calls = [c for g in record.generations for c in g.reward_calls if c.index == index and c.again]
+    for call in calls:
+        moved = torch.tensor(call.again).double() - torch.tensor(call.returned).double()
+        if abs(moved.nanmean()) > _SHIFT * moved[moved.isfinite()].std():
+            return False
+    count = min(len(_repeats(call)) for call in calls) + 1  # calls
+    told = [[call.returned, *_repeats(call)][:count] for call in calls]
+    rewards = torch.cat([torch.tensor(each).double() for each in told], 1)
+    rewards = rewards[:, rewards.isfinite().all(0)]  # [calls, rows]
+    within, between = rewards.var(0).mean(), count * rewards.mean(0).var()
+    alike = (between - within) / (between + (count - 1) * within)
+    error = (2 / (count * (count - 1) * max(rewards.shape[1] - 1, 1))) ** 0.5
+    return bool(alike > 2 * error)
 
 
 def _scored_rows(generation: Generation, count: int) -> list[int]:
@@ -111,8 +142,7 @@ def _scored_rows(generation: Generation, count: int) -> list[int]:
 
 def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
     """Return whether what was returned is what was used, less the KL where that is in the reward."""
-    assert generation.rewards is not None
-    used = generation.rewards[:, call.index].double()
+    used = seen(generation.rewards)[:, call.index].double()
     settings, batch = record.settings, generation.batch
     if not settings.kl_beta or settings.kl_place == "loss":
         scored = _scored_rows(generation, len(used))
@@ -121,13 +151,13 @@ def _used(record: Record, generation: Generation, call: RewardCall) -> bool:
         return True  # cannot be told
     old, reference, mask = batch.old.double(), batch.reference.double(), batch.loss_mask
 
-    def less_kl(shake: float = 0.0) -> Tensor:
-        kl = kl_estimate(settings.kl_estimator, old * (1 + shake), reference)
+    def less_kl(by: float) -> Tensor:
+        kl = kl_estimate(settings.kl_estimator, old * by, reference)
         return torch.tensor(call.returned).double() - settings.kl_beta * (kl * mask).sum(1)
 
-    wanted, unit = less_kl(), unit_of((batch.old, batch.reference))
-    noise = torch.stack([(less_kl(shake * unit) - wanted).abs() for shake in SHAKES]).amax(0)
-    return elementwise(used, wanted, shaken_by(unit, noise, wanted.abs().clamp(min=1))).share <= 1
+    wanted, unit = less_kl(1.0), judge.unit_of((batch.old, batch.reference))
+    tolerance = judge.shaken_by(unit, judge.noise_of(less_kl, unit), wanted.abs().clamp(min=1))
+    return judge.elementwise(used, wanted, tolerance).share <= 1
 
 
 def _other_text(
@@ -154,10 +184,7 @@ def _other_text(
 
 
 def _parsed(record: Record, rollout: Rollout) -> object:
-    """Return what the tokenizer's own template of replies reads as a reply's content; None where it has none.
-
-    A reply that the template does not fit has no content, and is what it was decoded to.
-    """
+    """Return what the tokenizer's own template of replies reads as a reply's content; None where it has none or does not fit."""
     tokenizer = record.tokenizer
     if getattr(tokenizer, "response_template", None) is not None:
         told = {"prefix": rollout.prompt}  # transformers 5.13
@@ -176,9 +203,6 @@ def _parsed(record: Record, rollout: Rollout) -> object:
 def _same(one: Sequence[float], other: Sequence[float]) -> bool:
     return len(one) == len(other) and all(
         (math.isnan(a) and math.isnan(b))
-        or math.isclose(a, b, rel_tol=LAST_PLACES, abs_tol=LAST_PLACES)
+        or math.isclose(a, b, rel_tol=judge.LAST_PLACES, abs_tol=judge.LAST_PLACES)
         for a, b in zip(one, other, strict=True)
     )
-
-
-REWARDS = Segment("rewards", _instances, knobs_of(_compare), of="rollouts")

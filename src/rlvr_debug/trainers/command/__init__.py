@@ -1,7 +1,5 @@
 """A program of the user's, named by `command` in params.yaml."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
-from rlvr_debug.grpo.policy import Policy, build_policy
+from rlvr_debug.grpo.loss import Batch as Sequences
+from rlvr_debug.grpo.policy import ADAPTER_NAME, Adapter, Policy, build_policy
 from rlvr_debug.grpo.processes import Processes
-from rlvr_debug.grpo.sequences import Batch as Sequences
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import start, train_step
 from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState, Training
-from rlvr_debug.models.base_model import one_thread
+from rlvr_debug.models.base_model import is_adapter, one_thread
 from rlvr_debug.recorders.keeping import (
     Snapshots,
     gradients_of,
@@ -28,7 +28,8 @@ from rlvr_debug.recorders.keeping import (
     names_of,
     state_of,
 )
-from rlvr_debug.replay.adapters import plain_weights
+from rlvr_debug.recorders.trl.objects import adapters_of
+from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
     Call,
@@ -40,11 +41,11 @@ from rlvr_debug.replay.record import (
     Update,
 )
 from rlvr_debug.replay.settings import Sampling
+from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.serving.choose import base_sampler
-from rlvr_debug.trainers.asked import settings_of
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.training import load_policy, training_of
+from rlvr_debug.trainers.program_record import settings_of
 
 
 def record_case(job: Job, steps: int = 2) -> Record:
@@ -66,8 +67,12 @@ def record_training(
     state = start(watched, policy, sampler)
     for _ in range(steps):
         state, _ = train_step(watched, state, watch)
-    saved = policy.saved_as(training.stages.saved_weights(policy))
-    watch.record.saved = {name: tensor.detach().clone() for name, tensor in saved.items()}
+    saved = training.stages.saved_weights(policy)
+    # the whole weights that evaluation makes of what was saved
+    if is_adapter(saved):
+        base = replace(policy, adapter=None).weights()
+        saved = Adapter(policy.adapter.peft_config[ADAPTER_NAME], {**saved}).on(base)
+    watch.record.saved = {name: tensor.detach().float().clone() for name, tensor in saved.items()}
     return watch.record
 
 
@@ -87,11 +92,7 @@ class _Watch(Processes, Observer):
             tokenizer=training.chat.tokenizer,
             tools=list(training.environment.tools) or None,
             build=partial(_plain_module, policy.model),
-            scalings={
-                name: {adapter: module.scaling[adapter] for adapter in module.active_adapters}
-                for name, module in policy.model.named_modules()
-                if hasattr(module, "lora_A") and hasattr(module, "scaling")
-            },
+            scalings=adapters_of(policy.model),
             trainable=tuple(name for name, tensor in names.items() if tensor.requires_grad),
         )
         self._weights = Snapshots(policy.model, self.record)

@@ -1,8 +1,5 @@
 """One training run by our own trainer, as a job of a study: files in, files out."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,23 +17,28 @@ from rlvr_debug.data.prepare import read_rows
 from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_json, write_jsonl
-from rlvr_debug.grpo.checkpoint import Checkpoints
+from rlvr_debug.grpo.loss import Batch, build_batch
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.processes import Processes, current_processes
-from rlvr_debug.grpo.sequences import Batch, build_batch
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import train
-from rlvr_debug.grpo.training import Training
-from rlvr_debug.grpo.update import shared_logprobs
+from rlvr_debug.grpo.trainer import shared_logprobs, train
+from rlvr_debug.grpo.training import Checkpoints, Training
+from rlvr_debug.jobs import settings_digest
 from rlvr_debug.metrics.observer import RunObserver, open_trackers
-from rlvr_debug.models.adapters import ADAPTER, link_adapter
-from rlvr_debug.models.base_model import kernels, load_model, one_thread, save_weights
+from rlvr_debug.models.base_model import (
+    ADAPTER,
+    kernels,
+    link_adapter,
+    load_model,
+    one_thread,
+    save_weights,
+)
 from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.generate import SERVED, base_sampler
 from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.serving.choose import SERVED, base_sampler
 from rlvr_debug.trainers.base import SHADOW, Job, Run
 from rlvr_debug.trainers.own import SYNC_BOUND
 
@@ -120,7 +122,7 @@ def _train(job: Job, processes: Processes, checkpoints: Checkpoints | None) -> N
 @contextmanager
 def _sampling(
     job: Job, name: str, chat: Chat, processes: Processes
-) -> Iterator[tuple[Any, SyncCheck | None]]:
+) -> "Iterator[tuple[Any, SyncCheck | None]]":
     """Yield the sampler of the process that rolls out, and the check of every update, of a server or where options ask for it."""
     if not job.sampling.served:
         sampler, bound = base_sampler(job.base_model, chat), job.run.options.get(SYNC_BOUND)
@@ -144,15 +146,14 @@ def _checkpoints(job: Job) -> Checkpoints | None:
         return None
     weights = weight_files(job.base_model / "model.safetensors")
     files = [*weights, job.base_model / "tokenizer.json", job.rows]
-    settings = [job.run.to_json(), job.environment, asdict(job.diagnostics), job.shadow]
-    given = json.dumps([*settings, *map(sha256, files)], sort_keys=True)
-    fingerprint = hashlib.sha256(given.encode()).hexdigest()
+    given = (job.run, job.environment, job.diagnostics, job.shadow)
+    fingerprint = settings_digest(*given, *map(sha256, files))
     return Checkpoints(job.out / "checkpoint", fingerprint, every)
 
 
 def _flat(run: Run) -> dict[str, Any]:
     """The run without nesting: all that a tracker can hold."""
-    values = run.to_json()
+    values = asdict(run)
     training = values.pop("training")
     nested = {key: json.dumps(values.pop(key), sort_keys=True) for key in ("rollouts", "options")}
     return {**values, "faults": ",".join(values["faults"]), **nested, **training}
@@ -204,13 +205,13 @@ class SyncCheck:
         found = f"step {step}: after the update the sampler is {gap:.2g} nats from the trainer on average"
         if 2 * behind < gap:
             raise InputError(
-                f"{found}, and {behind:.2g} from what the trainer was before, expected to follow: "
-                "it has not got the trained weights"
+                f"{found}, but {behind:.2g} from its weights before: "
+                "it has not received the trained weights"
             )
         if not gap <= self.bound:
             raise InputError(
-                f"{found}, expected at most {self.bound:g} ({self.key}): it has not got all of "
-                "the trained weights, or computes otherwise"
+                f"{found}, expected at most {self.bound:g} ({self.key}): it lacks some of "
+                "the trained weights, or computes differently"
             )
         return gap
 

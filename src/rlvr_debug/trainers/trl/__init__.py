@@ -1,7 +1,5 @@
 """TRL's GRPOTrainer, in an environment of its own. callback.py serves scripts that are not this project's, too."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,7 @@ from typing import Any
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.trainers.fields import Fields
-from rlvr_debug.trainers.program import ProgramTrainer
+from rlvr_debug.trainers.program import Fields, ProgramTrainer
 
 FIELDS = Fields.read(Path(__file__).with_name("config.yaml"))
 

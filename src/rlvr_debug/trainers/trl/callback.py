@@ -11,8 +11,6 @@ uses what is public: callbacks, what reward functions are given, and `compute_lo
 Axes: B rollouts of a batch, C completion tokens.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,22 +24,19 @@ from transformers import TrainerCallback
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.files import write_jsonl
 from rlvr_debug.grpo.policy import Policy
+from rlvr_debug.grpo.settings import NO_ROLLOUTS, DiagnosticSettings
+from rlvr_debug.metrics import weights
 from rlvr_debug.metrics.rollouts import batch_metrics
-from rlvr_debug.metrics.settings import NO_ROLLOUTS, DiagnosticSettings
-from rlvr_debug.metrics.weights import (
-    ExpectedChange,
-    WeightChange,
-    change_metrics,
-    expected_change,
-    weight_change,
-)
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rebuilt, written
 
 RewardFunction = Callable[..., list[float]]
 
 # what TRL logs under the names and with the meanings of docs/diagnostics.md
-_KEPT = ("kl", "entropy", "frac_reward_zero_std", "learning_rate", "loss", "grad_norm")
+_KEPT = (
+    *("reward", "reward_std", "frac_reward_zero_std"),
+    *("kl", "entropy", "learning_rate", "loss", "grad_norm"),
+)
 _KEPT_GROUPS = ("clip_ratio/", "completions/", "tools/", "sampling/")
 
 
@@ -85,8 +80,8 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
     ) -> None:
         self._out, self._judge, self._settings = out, judge, settings
         self._batch: _Batch | None = None
-        self._expected: ExpectedChange | None = None
-        self._changes: list[WeightChange] = []
+        self._expected: weights.ExpectedChange | None = None
+        self._changes: list[weights.WeightChange] = []
         self._steps = 0
         self._rollouts: list[dict[str, Any]] = []
         self._weights: dict[str, float] = {}
@@ -132,11 +127,11 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
             self._batch.trained[key] = (counts[mask.bool()].int().tolist(), float(advantage))
 
     def on_pre_optimizer_step(self, *_: Any, model: Any, optimizer: Any, **__: Any) -> None:
-        self._expected = expected_change(_policy(model), optimizer)
+        self._expected = weights.expected_change(_policy(model), optimizer)
 
     def on_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
         if self._expected is not None:
-            self._changes.append(weight_change(self._expected, _policy(model)))
+            self._changes.append(weights.weight_change(self._expected, _policy(model)))
             self._expected = None
 
     def on_log(
@@ -146,9 +141,10 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
             return
         self._steps += 1
         batch, self._batch = self._batch, None
-        row = {"step": self._steps, **_of_trl(logs), **self._of_batch(batch, args)}
+        kept = {k: float(v) for k, v in logs.items() if k in _KEPT or k.startswith(_KEPT_GROUPS)}
+        row = {"step": self._steps, **kept, **self._of_batch(batch, args)}
         if self._changes:
-            row |= change_metrics(self._changes)
+            row |= weights.change_metrics(self._changes)
             self._changes = []
         with (self._out / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
@@ -173,7 +169,18 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
         ]
         seen = [_seen(batch, *each) for each in zip(batch.completion_ids, rollouts, strict=True)]
         if self._settings.keeps_rollouts_of(self._steps):
-            self._keep(rollouts, given.tolist(), seen)
+            kept = list(zip(rollouts, given.tolist(), seen, strict=True))
+            self._rollouts += [
+                {
+                    "step": self._steps,
+                    "row": rollout.row.id,
+                    "ids": rollout.ids,
+                    "sampled": [int(bit) for bit in rollout.sampled],
+                    "reward": reward,
+                    **trained,
+                }
+                for rollout, reward, trained in kept[: self._settings.rollouts_kept or None]
+            ]
         sampled = sum(sum(rollout.sampled) for rollout in rollouts)
         known = [sum(each["loss"]) for each in seen if each]
         return {
@@ -182,22 +189,6 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
             "sampled_tokens": sampled,
             "trained_tokens": sum(known) if known else sampled,
         }
-
-    def _keep(
-        self, rollouts: list[Rollout], given: list[float], seen: list[dict[str, Any]]
-    ) -> None:
-        kept = list(zip(rollouts, given, seen, strict=True))
-        self._rollouts += [
-            {
-                "step": self._steps,
-                "row": rollout.row.id,
-                "ids": rollout.ids,
-                "sampled": [int(bit) for bit in rollout.sampled],
-                "reward": reward,
-                **trained,
-            }
-            for rollout, reward, trained in kept[: self._settings.rollouts_kept or None]
-        ]
 
 
 def _seen(batch: _Batch, completion: list[int], rollout: Rollout) -> dict[str, Any]:
@@ -210,11 +201,3 @@ def _seen(batch: _Batch, completion: list[int], rollout: Rollout) -> dict[str, A
 def _policy(model: Any) -> Policy:
     adapter = model if hasattr(model, "peft_config") else None
     return Policy(model, adapter, None)
-
-
-def _of_trl(logs: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in logs.items()
-        if name in ("reward", "reward_std", *_KEPT) or name.startswith(_KEPT_GROUPS)
-    }

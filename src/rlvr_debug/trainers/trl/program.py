@@ -19,8 +19,8 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment, ToolCall, answer
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.policy import lora_config
+from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.processes import run_main
 from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
@@ -32,7 +32,7 @@ from rlvr_debug.trainers.trl.callback import Judge, RunRecorder
 
 def main() -> None:
     if len(sys.argv) != 2:
-        raise InputError(f"{len(sys.argv) - 1} arguments, expected the path of params.json")
+        raise InputError(f"{len(sys.argv) - 1} arguments, expected one, the path of params.json")
     train(Asked.read(Path(sys.argv[1])))
 
 
@@ -44,7 +44,7 @@ def train(asked: Asked) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(1)
-    run, out = Run.from_json(asked.run), Path(asked.out)
+    run, out = asked.run, Path(asked.out)
     chat = Chat(asked.base_model)
     environment = build_environment(run.environment, asked.environment)
     rows = read_rows(run.environment, Path(asked.rows))
@@ -71,7 +71,17 @@ def train(asked: Asked) -> None:
         reward_funcs=[recorder.watched(_reward(run, judge, stages))],
         args=config,
         train_dataset=Dataset.from_list(
-            [_columns(row, index, environment) for index, row in enumerate(rows)]
+            [
+                # what a reward function may ask for beside prompts and completions
+                {
+                    "prompt": environment.messages(row),
+                    "index": index,
+                    "question": row.question,
+                    "answer": row.answer,
+                    "row_id": row.id,
+                }
+                for index, row in enumerate(rows)
+            ]
         ),
         processing_class=chat.tokenizer,
         callbacks=[recorder],
@@ -108,12 +118,6 @@ def _evaluated(record: Record, judge: Judge) -> Record:
     return record
 
 
-def _columns(row: Any, index: int, environment: Environment) -> dict[str, Any]:
-    """The prompt, and what a reward function may ask for beside prompts and completions."""
-    asked = {"question": row.question, "answer": row.answer, "row_id": row.id}
-    return {"prompt": environment.messages(row), "index": index, **asked}
-
-
 def _make_parse_calls(chat: Chat) -> None:
     """Of a chat template that TRL does not know, calls are parsed as this family writes them."""
     from trl import chat_template_utils
@@ -123,7 +127,7 @@ def _make_parse_calls(chat: Chat) -> None:
     except ValueError:
         if chat.parser != "hermes":
             raise InputError(
-                "the tokenizer's chat template is unknown to TRL, expected one that it can parse calls of"
+                "TRL does not know the tokenizer's chat template, expected one whose calls of tools it can parse"
             ) from None
         chat.tokenizer.response_template = chat_template_utils.qwen3_template
 

@@ -1,7 +1,5 @@
 """The GRPOTrainer of a released verifiers, from its wheel, in that release's environment: as it is, or with some of its fixes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,7 @@ from typing import Any
 from rlvr_debug.causes import stage_of
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.trainers.base import Demands
-from rlvr_debug.trainers.fields import Fields
-from rlvr_debug.trainers.program import ProgramTrainer
+from rlvr_debug.trainers.program import Fields, ProgramTrainer
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, releases
 
 FIELDS = Fields.read(Path(__file__).with_name("config.yaml"))

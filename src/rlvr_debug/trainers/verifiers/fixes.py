@@ -1,7 +1,5 @@
 """Releases of verifiers and their fixes, fixes/<release>/*.patch; faults.yaml there says which fault each takes away."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -22,21 +20,21 @@ def releases(fixes: Path = _FIXES) -> list[str]:
     return sorted({file.parent.name for file in fixes.glob("*/*.patch")})
 
 
-def faults_of_release(release: str, fixes: Path = _FIXES) -> dict[str, str]:
+def faults_of_release(release: str) -> dict[str, str]:
     """Return by fix the fault that the release has without it, of the fixes that mend one."""
-    return {fix: fault for fix, fault in _faults_by_fix(release, fixes).items() if fault}
+    return {fix: fault for fix, fault in _faults_by_fix(release).items() if fault}
 
 
-def fixes_without(release: str, faults: Collection[str], fixes: Path = _FIXES) -> list[str]:
+def fixes_without(release: str, faults: Collection[str]) -> list[str]:
     """Return the fixes of a run: those of all faults but these, and with at most one of them left, those of no fault too."""
-    mended = _faults_by_fix(release, fixes)
+    mended = _faults_by_fix(release)
     own = set(filter(None, mended.values()))
     rest = len(own & set(faults)) < min(2, len(own))
     return [fix for fix, fault in mended.items() if (fault not in faults if fault else rest)]
 
 
-def _faults_by_fix(release: str, fixes: Path) -> dict[str, str | None]:
-    file = fixes / release / "faults.yaml"
+def _faults_by_fix(release: str) -> dict[str, str | None]:
+    file = _FIXES / release / "faults.yaml"
     found: dict[str, str | None] = read_yaml(file) if file.is_file() else {}  # it has no fixes
     return found
 
@@ -46,7 +44,7 @@ def fix_names(release: str, fixes: Path = _FIXES) -> list[str]:
     names = sorted(file.stem for file in (fixes / release).glob("*.patch"))
     if not names:
         known = ", ".join(releases(fixes)) or "none"
-        raise InputError(f"fixes/{release}: no patches, expected a release of {known}")
+        raise InputError(f"fixes/{release}: no patches for this release, expected one of {known}")
     return names
 
 
@@ -55,7 +53,7 @@ def apply_fixes(
 ) -> list[str]:
     """Copy a release, a wheel or a folder with one, to `out`, patch it, and return the names of the fixes: all, or `only` these."""
     if out.exists():
-        raise InputError(f"{out}: exists, expected a folder to be made")
+        raise InputError(f"{out}: exists; give a new folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         copy = Path(scratch) / out.name
@@ -98,7 +96,7 @@ def _copy(folder: Path, copy: Path) -> None:
 def _release(copy: Path, source: Path) -> str:
     found = [path.name.removesuffix(".dist-info") for path in copy.glob("*.dist-info")]
     if len(found) != 1:
-        raise InputError(f"{source}: {len(found)} folders *.dist-info, expected a wheel's one")
+        raise InputError(f"{source}: found {len(found)} folders *.dist-info, expected exactly one")
     return found[0]
 
 
@@ -111,8 +109,8 @@ def _apply(patch: Path, folder: Path) -> None:
             command, cwd=folder, env=alone, capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
-        raise InputError("git: no such program, expected it to apply patches with") from None
+        raise InputError("git: not found; install it to apply the patches") from None
     if done.returncode:
         reason = done.stderr.strip().splitlines()[0].removeprefix("error: ")
         place = f"fixes/{patch.parent.name}/{patch.name}"
-        raise InputError(f"{place}: {reason}, expected the release that it is for, unpatched")
+        raise InputError(f"{place}: {reason}, expected {patch.parent.name}, unpatched")

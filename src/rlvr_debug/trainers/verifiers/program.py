@@ -1,7 +1,5 @@
 """One run of a released GRPOTrainer, in its environment: `python -m rlvr_debug.trainers.verifiers.program RELEASE params.json`."""
 
-from __future__ import annotations
-
 import base64
 import os
 import signal
@@ -9,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from importlib.metadata import FileHash, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,10 @@ from rlvr_debug.environments import build_environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256, write_json
 from rlvr_debug.grpo.policy import lora_config
-from rlvr_debug.metrics.settings import DiagnosticSettings
+from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_model
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.trainers.base import Run
 from rlvr_debug.trainers.protocol import RECORDED, Asked, save_trained
 from rlvr_debug.trainers.verifiers import config_of
 from rlvr_debug.trainers.verifiers.fixes import apply_fixes, faults_of_release, fixes_without
@@ -33,7 +30,7 @@ from rlvr_debug.trainers.verifiers.server import WEIGHT_CLIENT, Server
 def main() -> None:
     if len(sys.argv) != 3:
         raise InputError(
-            f"{len(sys.argv) - 1} arguments, expected a release and the path of params.json"
+            f"{len(sys.argv) - 1} arguments, expected two, a release and the path of params.json"
         )
     release, asked = sys.argv[1], Asked.read(Path(sys.argv[2]))
     train(asked, _on_path(release, asked))
@@ -46,7 +43,7 @@ def _on_path(release: str, asked: Asked) -> list[str]:
         raise InputError(
             f"verifiers {installed.version} is installed in {sys.prefix}, expected {release}"
         )
-    fixes = fixes_without(release, asked.run["faults"])
+    fixes = fixes_without(release, asked.run.faults)
     if fixes:
         copy = Path(asked.out) / "release"
         apply_fixes(Path(str(installed.locate_file(""))), copy, fixes)
@@ -61,7 +58,7 @@ def train(asked: Asked, fixes: list[str]) -> None:
     from rlvr_debug.trainers.verifiers.recorder import Recorder
 
     torch.set_num_threads(1)
-    run, out = Run.from_json(asked.run), Path(asked.out)
+    run, out = asked.run, Path(asked.out)
     chat = Chat(asked.base_model)
     environment = build_environment(run.environment, asked.environment)
     own = set(faults_of_release(f"verifiers-{distribution('verifiers').version}").values())
@@ -148,7 +145,12 @@ def _ends_the_run() -> Callable[[BaseException], None]:
 def _record(fixes: list[str]) -> dict[str, Any]:
     """Return what is executed: the release, its fixes, and the sha256 of each imported file beside the wheel's own."""
     installed = distribution("verifiers")
-    wheel = {str(file): _digest(file.hash) for file in installed.files or () if file.hash}
+    # what a wheel's RECORD has in base64, and without the padding, as sha256sum prints it
+    wheel = {
+        str(file): base64.urlsafe_b64decode(f"{file.hash.value}=").hex()
+        for file in installed.files or ()
+        if file.hash
+    }
     files = {}
     for name, module in sorted(sys.modules.items()):
         place = getattr(module, "__file__", None)
@@ -165,11 +167,6 @@ def _record(fixes: list[str]) -> dict[str, Any]:
         ],
         "files": files,
     }
-
-
-def _digest(recorded: FileHash) -> str:
-    """Return what a wheel's RECORD has in base64, and without the padding, as sha256sum prints it."""
-    return base64.urlsafe_b64decode(f"{recorded.value}=").hex()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,8 @@ from transformers import TrainerCallback
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.files import write_jsonl
+from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.metrics.rollouts import batch_metrics
-from rlvr_debug.metrics.settings import DiagnosticSettings
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.trainers.verifiers.server import Server
 
@@ -50,8 +50,11 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers' types are
 
     def attach(self, trainer: Any) -> None:
         """Read the advantages, and what each loss is computed from."""
-        trainer._compute_advantages = self._watched(trainer._compute_advantages)
-        inner = trainer.compute_loss
+        advantages, inner = trainer._compute_advantages, trainer.compute_loss
+
+        def compute_advantages(rewards: Tensor) -> Tensor:
+            self._advantages = advantages(rewards)
+            return self._advantages
 
         def compute_loss(model: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
             attention = inputs["attention_mask"]
@@ -60,16 +63,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers' types are
             self._inputs += zip(inputs["input_ids"], attention, loss, strict=True)
             return inner(model, inputs, *args, **kwargs)
 
-        trainer.compute_loss = compute_loss
-
-    def _watched(self, advantages: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """Note what the release's function of rewards, [B], returns, [B]."""
-
-        def watching(rewards: Tensor) -> Tensor:
-            self._advantages = advantages(rewards)
-            return self._advantages
-
-        return watching
+        trainer._compute_advantages, trainer.compute_loss = compute_advantages, compute_loss
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
@@ -79,7 +73,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers' types are
         self._steps += 1
         row = {
             "step": self._steps,
-            **self._of_release(logs),
+            "trainer_reward": float(logs["reward"]),
+            **{name: float(value) for name, value in logs.items() if name.startswith(_KEPT)},
             **self._of_batch(args.num_generations),
         }
         with (self._out / "metrics.jsonl").open("a", encoding="utf-8") as file:
@@ -90,35 +85,26 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers' types are
     def on_train_end(self, *_: Any, **__: Any) -> None:
         write_jsonl(self._out / "rollouts.jsonl", self._kept)
 
-    def _of_release(self, logs: Mapping[str, Any]) -> dict[str, float]:
-        kept = {name: float(value) for name, value in logs.items() if name.startswith(_KEPT)}
-        return {"trainer_reward": float(logs["reward"]), **kept}
-
     def _of_batch(self, size: int) -> dict[str, Any]:
-        rollouts = self._rollouts
+        rollouts, sequences = self._rollouts, self._sequences()
+        differing = sum(ids != each.ids for ids, each in zip(sequences, rollouts, strict=True))
         later, otherwise = self._server.take_counts()
         return {
             **batch_metrics(rollouts, self._environment.success, size),
             "sampled_tokens": sum(sum(rollout.sampled) for rollout in rollouts),
             "trained_tokens": sum(map(sum, self._processed.completion_mask)),
-            "sequences/trained_otherwise": self._differing() / len(rollouts),
+            "sequences/trained_otherwise": differing / len(rollouts),
             "sequences/rendered_otherwise": otherwise / later if later else 0.0,
         }
 
-    def _differing(self) -> int:
-        """Return how many trained sequences are not the one that was sampled."""
-        found = self._processed
-        return sum(
-            prompt + completion != rollout.ids
-            for rollout, prompt, completion in zip(
-                self._rollouts, found.prompt_ids, found.completion_ids, strict=True
-            )
-        )
+    def _sequences(self) -> list[list[int]]:
+        """Return what is trained on."""
+        pairs = zip(self._processed.prompt_ids, self._processed.completion_ids, strict=True)
+        return [prompt + completion for prompt, completion in pairs]
 
     def _lines(self) -> list[dict[str, Any]]:
-        found, count = self._processed, self._settings.rollouts_kept or len(self._rollouts)
-        sequences = [a + b for a, b in zip(found.prompt_ids, found.completion_ids, strict=True)]
-        columns = (self._rollouts, found.rewards, self._advantages.tolist(), sequences)
+        rewards, count = self._processed.rewards, self._settings.rollouts_kept or None
+        columns = (self._rollouts, rewards, self._advantages.tolist(), self._sequences())
         return [
             {
                 "step": self._steps,

@@ -1,7 +1,5 @@
 """Our sampler in the place of the vLLM server that a released trainer sends weights to and asks for chat completions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping
@@ -17,7 +15,7 @@ from torch import Tensor
 from rlvr_debug.errors import InputError
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.serving.choose import base_sampler
+from rlvr_debug.sampling.generate import base_sampler
 
 # the release's module with the class VLLMClient
 WEIGHT_CLIENT = "verifiers.inference.vllm_client"
@@ -176,7 +174,7 @@ def _asked(options: Mapping[str, Any]) -> tuple[float, int]:
         allowed = neutral if isinstance(neutral, tuple) else (neutral,)
         if name in given and given[name] not in allowed:
             raise InputError(
-                f"options.{name} is {given[name]}, expected {allowed[-1]}: the sampler in this process has no other"
+                f"options.{name} is {given[name]}, but the sampler in this process supports only {allowed[-1]}"
             )
     return float(given["temperature"]), int(given["max_completion_tokens"])
 

@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +20,10 @@ from torch import Tensor
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.recorders.keeping import kept
-from rlvr_debug.recorders.trl.kept import ROW, without_dropout
 from rlvr_debug.recorders.trl.live import watched
-from rlvr_debug.recorders.trl.losses import Watching
+from rlvr_debug.recorders.trl.objects import ROW, without_dropout
 from rlvr_debug.recorders.trl.recorder import Recorder
+from rlvr_debug.recorders.trl.seams import Watching
 from rlvr_debug.recorders.trl.settings import optimizer_settings, precision_of, sampling_of
 from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record, RewardCall
 from rlvr_debug.replay.settings import Sampling, Settings
@@ -70,7 +71,6 @@ class StepRecorder(Recorder):
         server.watch = self._answered.append
 
     def record_run(self) -> Record:
-        """Train to the end, and return the record of it."""
         record, _ = watched(self, self._trainer, self._trainer.train)
         for generation, made in zip(record.generations, self._generated, strict=True):
             generation.reward_calls = [self._scored(made)]
@@ -87,28 +87,26 @@ class StepRecorder(Recorder):
     # --- seams
 
     def attach(self) -> None:
-        """Begin to watch."""
         trainer = self._trainer
         self._seams.undone_by(without_dropout(self._model))
         self._around("rewards", "_compute_advantages", self._used_rewards)
         self._around("losses", "compute_loss", self._loss)
         self._around("log-probabilities", "_get_per_token_logps", self._logprobs)
         self._watch_passes()
-        module = sys.modules[type(trainer).__module__]
-        for place, name, around in (
-            (module, "shuffle_tensor_dict", self._batch_made),
-            (trainer.async_generator, "submit_batch", self._submitting),
-        ):
-            self._seams.undone_by(_around(place, name, around))
+        self._seams.around("weights", trainer.async_generator, "submit_batch", self._submitting)
+        module, name = sys.modules[type(trainer).__module__], "shuffle_tensor_dict"
+        shuffle = getattr(module, name)
+        setattr(module, name, partial(self._batch_made, shuffle))
+        self._seams.undone_by(partial(setattr, module, name, shuffle))
 
     def on_batch(self, made: Generated) -> None:
         """Take note of a batch of rollouts, and of all that was asked for it since the one before."""
         answered, self._answered[:] = list(self._answered), []
         self._sampled.append(_Sampled(made, answered))
 
-    def _submitting(self, inner: Callable[[Any], Any], request: Any) -> Any:
+    def _submitting(self, *_: Any) -> Watching:
         self._submitted.append(self._weights.take())
-        return inner(request)
+        yield
 
     def _used_rewards(self, rewards: Tensor) -> Watching:
         self._rewarded.append(kept(rewards))
@@ -232,30 +230,8 @@ class StepRecorder(Recorder):
         def again(stages: Stages) -> list[float]:
             return rewards([stages.score(each, self._environment) for each in made.rollouts])
 
-        evaluated = again(Stages())
-        return RewardCall(
-            "rubric",
-            0,
-            {},
-            rewards(made.scores),
-            again=again(self._stages),
-            evaluated=evaluated,
-        )
-
-
-def _around(place: Any, name: str, around: Callable[..., Any]) -> Callable[[], None]:
-    """Put a function around another one, and return what takes it away again."""
-    inner = getattr(place, name)
-    own = name in vars(place)
-    setattr(place, name, lambda *given: around(inner, *given))
-
-    def restore() -> None:
-        if own:
-            setattr(place, name, inner)
-        else:
-            delattr(place, name)
-
-    return restore
+        said, evaluated = rewards(made.scores), again(Stages())
+        return RewardCall("rubric", 0, {}, said, again=again(self._stages), evaluated=evaluated)
 
 
 def _calls(answered: Sequence[Answered], weights: int) -> list[Call]:

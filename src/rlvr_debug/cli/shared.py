@@ -1,0 +1,128 @@
+"""What the commands share: the application that they belong to, their common options, and how answers are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from rlvr_debug.errors import InputError, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from rlvr_debug.study.model import Params
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+app = typer.Typer(
+    name="rlvr-debug",
+    help="My GRPO run does not learn: why? Causes, found by experiment.",
+    epilog="Exit status: 0 done; 1 a job of the study failed; 2 bad input, in one line on stderr; "
+    "3 check found a deviation; 130 interrupted. docs/cli.md has an example of each command with what it prints.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_WIDE = 200  # characters of a table that goes to a file or another program
+
+Overlay = Annotated[
+    Path | None, typer.Option(help="A study's parameters, merged over params.yaml.")
+]
+Hypotheses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hypothesis",
+        help="Test this one, and no other that is not named so; its study is written.",
+    ),
+]
+Cores = Annotated[str | None, typer.Option(help="How many, or all; without, as the profile says.")]
+Every = Annotated[bool, typer.Option("--all", help="Every phase, whatever one finds.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs: all of it, as JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    shown: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if shown:
+        from importlib.metadata import version
+
+        print(f"rlvr-debug {version('rlvr-debug')}")
+        raise typer.Exit
+
+
+def command(*examples: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """Return the decorator of a command, whose help ends with these examples. settings: Typer's."""
+    # \b: lines stay as they are
+    lines = "\n".join(f"  rlvr-debug {example}" for example in examples)
+    return app.command(epilog=f"\b\nExamples:\n{lines}", **settings)
+
+
+def narrowed(overlay: Path | None, hypotheses: Sequence[str] | None) -> Path | None:
+    """Return the overlay of a study of these hypotheses alone, which is written and named; without any, that given."""
+    if not hypotheses:
+        return overlay
+    from rlvr_debug.study.params import only
+
+    path = only(hypotheses, overlay)
+    print(f"wrote {path}, the overlay of this study", file=sys.stderr)
+    return path
+
+
+def study_of(overlay: Path | None, every_phase: bool = False) -> tuple[Params, Path]:
+    """Return the params and the folder of the default study or of an overlay's."""
+    from rlvr_debug.study.params import study_params
+
+    params = study_params(overlay, every_phase)
+    # after that: what a wheel alone does without
+    from rlvr_debug.study.folder import study_folder
+
+    return params, study_folder(params, overlay)
+
+
+def need_extra(extra: str, *modules: str) -> None:
+    """Raise InputError for the first module that is not installed. extra: that of this package which has them all."""
+    from importlib.util import find_spec
+
+    missing = next((name for name in modules if find_spec(name) is None), None)
+    if missing is not None:
+        raise InputError(f"{missing} is not installed: pip install 'rlvr-debug[{extra}]'")
+
+
+def one_of(option: str, found: str, *known: str) -> None:
+    """Raise InputError for a word that is not `known`."""
+    if found not in known:
+        raise InputError(f"--{option}: found '{found}', expected {' or '.join(known)}")
+
+
+def console() -> Console:
+    """Return where an answer is printed. Off a terminal, lines are not cut and have no control codes."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _WIDE
+    # no markup: what it prints comes from files
+    return Console(width=width, markup=False, highlight=False, emoji=False)
+
+
+def print_answer(answer: Any) -> None:
+    """Print an answer: text as it stands, and anything else, which is for programs, as JSON."""
+    print(plain(answer) if isinstance(answer, str) else json.dumps(answer, indent=2))
+
+
+def table(*names: str, **sides: Any) -> Table:
+    """Return an empty table with these columns. sides: how each of the last ones is aligned."""
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False)
+    for name in (*names, *sides):
+        shown.add_column(name, justify=sides.get(name, "left"))
+    return shown

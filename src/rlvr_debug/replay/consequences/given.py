@@ -1,0 +1,339 @@
+"""What a run is given to learn from: its rows and prompts, what is cut of them, and what the rewards of a group leave.
+
+Axes: P groups, G rollouts of a group, K reward functions.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_debug.replay.finding import Consequence, NotSeen, seen
+from rlvr_debug.replay.record import Generation, Record
+from rlvr_debug.replay.rollouts import Rollout, alike_groups, rollouts
+from rlvr_debug.replay.segments.prompts import template_ids
+
+# --- rows repeated, distinct prompts, answers in prompts, limits
+
+# columns that hold what a reward function compares with
+_SOLUTIONS = ("answer", "solution", "ground_truth", "target", "label", "final_answer")
+_WORDS = 100  # of a prompt, above which it may be a text that the answer is to be found in
+_MOST = 0.5
+_ROWS_OF_ONE = 4  # rows of one prompt, without an environment's turns, that cannot all be meant
+_NEAR = 10  # tokens
+_CUT = 0.2
+
+
+def rows_repeated(record: Record) -> Consequence | None:
+    """Measure how many generations are of rows that an earlier one was of; None where fewer than two were seen."""
+    drawn = [
+        frozenset(str(row.get("prompt")) for row in generation.rows)
+        for generation in record.generations
+        if generation.rows
+    ]
+    if len(drawn) < 2:
+        return None
+    repeated = len(drawn) - len(set(drawn))
+    said = f"{repeated + 1} of {len(drawn)} generations are of the same rows"
+    measured = {"generations": len(drawn), "repeated": repeated}
+    return Consequence("rows repeated", measured, not repeated, said)
+
+
+def distinct_prompts(record: Record) -> Consequence | None:
+    """Measure how many distinct prompts the policy reads, and how many the rows have; None where tokens were not seen."""
+    pairs = [*prompts_read(record)]
+    if not pairs:
+        return None
+    tokens, texts = ({each[n] for each in pairs} for n in (0, 1))
+    several = any(len(generation.calls) > 1 for generation in record.generations)
+    rows = {str(sorted(row.items())) for each in record.generations for row in each.rows}
+    asked = 0 if several else len(rows)
+    measured = {"rows": len(pairs), "in_rows": len(texts), "in_tokens": len(tokens)}
+    said = f"{len(pairs)} rows have {len(texts)} distinct prompts, and {len(tokens)} as the policy reads them"
+    if one := len(texts) == 1 and asked >= _ROWS_OF_ONE:
+        said += f", while {asked} of them differ in their other columns"
+    return Consequence("distinct prompts", measured, len(tokens) >= len(texts) and not one, said)
+
+
+def prompts_read(record: Record) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield of each row the prompt's tokens, as the policy reads them, and its text."""
+    for generation in record.generations:
+        batch = generation.batch
+        if batch is None or len(batch.prompt_ids) != len(generation.rows):
+            continue
+        parts = (batch.prompt_ids, batch.prompt_mask, generation.rows)
+        for ids, real, row in zip(*parts, strict=True):
+            if "prompt" in row and len(ids):
+                yield tuple(ids[real.bool()].tolist()), str(row["prompt"])
+
+
+def answers_in_prompts(record: Record) -> Consequence | None:
+    """Measure in how many rows the answer stands in the prompt, and in how many another row's does; None without answers."""
+    told = {
+        (_text(row["prompt"]), str(row[name]).strip())
+        for generation in record.generations
+        for row in generation.rows
+        for name in [next((name for name in _SOLUTIONS if row.get(name) not in (None, "")), None)]
+        if name is not None and "prompt" in row
+    }
+    short = [(prompt, answer) for prompt, answer in sorted(told) if len(prompt.split()) <= _WORDS]
+    if len({answer for _, answer in short}) < 2:
+        return None
+    own = sum(_stands(answer, prompt) for prompt, answer in short) / len(short)
+    others = [(p, a) for p, right in short for _, a in short if a != right]
+    chance = sum(_stands(answer, prompt) for prompt, answer in others) / len(others)
+    measured = {"rows": len(short), "share": own, "share_of_others": chance}
+    said = f"in {own:.0%} of the rows the answer stands in the prompt (another row's answer in {chance:.0%})"
+    return Consequence("answers in prompts", measured, own - chance < _MOST, said)
+
+
+def _text(prompt: Any) -> str:
+    """Return what a prompt says, of all its messages."""
+    if not isinstance(prompt, list):
+        return str(prompt)
+    return "\n".join(str(m.get("content")) for m in prompt if isinstance(m, Mapping))
+
+
+def _stands(answer: str, prompt: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", prompt) is not None
+
+
+def header(record: Record) -> Consequence | None:
+    """Measure how many prompts end with a user's turn; None where the template has no turn's end and no header.
+
+    Templates whose header is a turn's end (`[/INST]`) have none of their own.
+    """
+    read = {tuple(p) for g in record.generations for call in g.calls[:1] for p in call.prompts}
+    asked = [{"role": "user", "content": "question"}]
+    if record.tokenizer is None or not read:
+        return None
+    try:
+        before, whole = (
+            record.tokenizer.decode(template_ids(record, each, generation_prompt=False))
+            for each in (asked, [*asked, {"role": "assistant", "content": "reply"}])
+        )
+    except NotSeen:
+        return None
+    end = before.rpartition("question")[2].strip()
+    if not end or not whole.startswith(before):
+        return None
+    if not whole[len(before) :].partition("reply")[0].strip():
+        return None
+    bare = sum(record.tokenizer.decode([*each]).rstrip().endswith(end) for each in read)
+    said = f"{bare} of {len(read)} prompts end without the assistant's header"
+    return Consequence("header", {"prompts": len(read), "without_header": bare}, not bare, said)
+
+
+def limits(record: Record) -> Consequence | None:
+    """Measure shares that limits cut; None where no call of the sampler was seen."""
+    settings, calls = record.settings, [g.calls for g in record.generations if g.calls]
+    if not calls:
+        return None
+    prompts = [len(prompt) for first, *_ in calls for prompt in first.prompts]
+    outputs = [output for each in calls for call in each for output in call.outputs if output]
+    ends = {*settings.eos_ids, settings.pad_id}
+    cut = [output[-1] not in ends and bool(settings.eos_ids) for output in outputs]
+    found: list[Rollout] = []
+    for generation in record.generations:
+        with suppress(NotSeen):
+            found += rollouts(generation, record.settings)
+    lengths, most = [len(each.ids) for each in found], settings.cut_at or 0
+    masks = [g.batch.loss_mask for g in record.generations if g.batch is not None]
+    masked = [not row for mask in masks if mask.numel() for row in mask.any(1).tolist()]
+    longest = max((len(each.completion) for each in found), default=0)  # a limit may be lower
+    free = [
+        settings.mask_truncated_completions and empty and row.completion[-1] not in ends
+        for row, empty in zip(found, masked if len(masked) == len(found) else (), strict=False)
+        if 0 < len(row.completion) < longest
+    ]
+    last = [each[-1] for g in record.generations for each in g.messages or () if each]
+    measured = {
+        "prompt_limit": settings.max_prompt_length,
+        "longest_prompt": max(prompts, default=0),
+        "share_of_prompts_near_or_over": _near(prompts, settings.max_prompt_length),
+        "completion_limit": most,
+        "share_of_completions_cut": _share([len(x.completion) >= most > 0 for x in found]),
+        "share_of_rollouts_that_end_in_a_call": _share([bool(m.get("tool_calls")) for m in last]),
+        "longest_reply": max(map(len, outputs), default=0),
+        "share_of_replies_cut": _share(cut),
+        "share_of_rollouts_masked": _share(masked),
+        "share_of_shorter_rows_masked": _share(free),
+    }
+    if settings.max_context:
+        measured |= {
+            "context_limit": settings.max_context,
+            "longest_context": max(lengths, default=0),
+            "share_of_rollouts_near_or_over": _near(lengths, settings.max_context),
+        }
+    said = {
+        "share_of_prompts_near_or_over": f"of the prompts fill their limit of {settings.max_prompt_length} tokens",
+        "share_of_rollouts_near_or_over": f"of the conversations fill their limit of {settings.max_context} tokens",
+        "share_of_completions_cut": f"of the completions fill their limit of {most} tokens",
+        "share_of_replies_cut": "of the replies do not end by themselves: a limit cuts them",
+        "share_of_rollouts_masked": "of the rollouts have no token that the loss counts",
+        "share_of_shorter_rows_masked": "of the rows that are shorter than the limit are masked as truncated: no token "
+        "that ends a reply ends them",
+        "share_of_rollouts_that_end_in_a_call": "of the rollouts end in a call of a tool that is not answered: a limit "
+        "leaves no room for it",
+    }
+    over = [f"{measured[n]:.0%} {text}" for n, text in said.items() if measured.get(n, 0) > _CUT]
+    return Consequence("limits", measured, not over, "; ".join(over))
+
+
+def _share(found: list[bool]) -> float:
+    return sum(found) / max(len(found), 1)
+
+
+def _near(lengths: list[int], limit: int) -> float:
+    """Return the share of lengths that reach the limit, or nearly; 0: there is none."""
+    return _share([limit > 0 and length >= limit - _NEAR for length in lengths])
+
+
+# --- rewards of prompts, contrast, nearly equal rewards
+
+_STD = 0.1
+_ERRORS = 1.64  # below by more than chance in one of twenty
+_SMALL = 0.05
+_SHARE = 0.5
+_GROUPS = 4
+
+
+def contrast(record: Record) -> Consequence | None:
+    """Measure how far rewards differ within groups; None where no rewards were recorded."""
+    found = [rewards for _, rewards in _grouped(record)]
+    if not found:
+        return None
+    rewards = torch.cat(found)
+    spread, scale = _spread(rewards), _scale(rewards)
+    within = float(spread.mean())
+    error = float(spread.std() / len(spread) ** 0.5) if len(spread) > 1 else 0.0
+    dead = int((rewards == rewards[:, :1]).all(1).sum())
+    count, alike = len(rewards), 0
+    if record.settings.group_size > 1:
+        alike = sum(sum(alike_groups(each, record.settings)) for each, _ in _grouped(record))
+    measured = {
+        "reward": float(rewards.mean()),
+        "std_within_groups": within,
+        "standard_error": error,
+        "std_of_all": float(rewards.flatten().std()) if rewards.numel() > 1 else 0.0,
+        "share_of_dead_groups": dead / count,
+        "share_of_groups_of_one_rollout_repeated": alike / count,
+    }
+    said = (
+        f"rewards differ by {within:.2g} within groups (standard deviation), and in {dead} of {count} groups not at "
+        "all: little is learned from them"
+    )
+    if alike >= _SHARE * count:
+        said += f"; in {alike} groups all rollouts are the same, token by token"
+    return Consequence("contrast", measured, within + _ERRORS * error >= _STD * scale > 0, said)
+
+
+def of_prompts(record: Record) -> Consequence | None:
+    """Measure which reward functions give all completions of a prompt one value; None below four groups that differ."""
+    size = record.settings.group_size
+    parts = []
+    for generation, _ in _grouped(record):
+        rewards = seen(generation.rewards)
+        by_group = rewards.double().view(-1, size, rewards.shape[1])
+        alike = torch.tensor(alike_groups(generation, record.settings)).bool()
+        parts.append(by_group[~alike] if len(alike) == len(by_group) else by_group)
+    rewards = torch.cat(parts) if parts else torch.zeros(0, size, 1)
+    if size < 2 or len(rewards) < _GROUPS:
+        return None
+    within = (rewards == rewards[:, :1]).all(1).all(0)  # [K]
+    between = (rewards[:, 0] != rewards[:1, 0]).any(0)
+    names = {c.index: c.name for g in record.generations for c in g.reward_calls}
+    wrong = [names.get(n, str(n + 1)) for n in (within & between).nonzero()[:, 0].tolist()]
+    measured = {"groups": len(rewards), "functions": rewards.shape[2], "of_prompts": len(wrong)}
+    said = (
+        f"the reward function {', '.join(wrong)} gives all completions of a prompt the same reward, in each of "
+        f"{len(rewards)} groups, and another to other prompts"
+    )
+    return Consequence("rewards of prompts", measured, not wrong, said)
+
+
+def nearly_equal(record: Record) -> Consequence | None:
+    """Measure the weight of groups whose rewards hardly differ; None without rewards, advantages and masks."""
+    weights, spreads = [], []
+    scale = _scale(torch.cat([r for _, r in _grouped(record)] or [torch.zeros(0, 1)]))
+    for generation, rewards in _grouped(record):
+        batch = generation.batch
+        if batch is None or not batch.loss_mask.numel() or not batch.advantages.numel():
+            continue
+        gains = batch.advantages.abs().double()
+        tokens = batch.loss_mask.double()
+        by_row = gains * tokens.sum(1) if gains.ndim == 1 else (gains * tokens).sum(1)
+        weights.append(by_row.view(rewards.shape).sum(1))
+        spreads.append(_spread(rewards))
+    if not weights:
+        return None
+    weight, spread = torch.cat(weights), torch.cat(spreads)
+    small = spread < _SMALL * scale
+    total = float(weight.sum()) or 1.0
+    share = float(weight[small].sum()) / total
+    error = float((weight * (small.double() - share)).norm()) / total
+    measured = {
+        "gradient_share_of_small_spread": share,
+        "standard_error": error,
+        "groups_of_small_spread": float(small.double().mean()),
+        "largest_advantage": max(
+            float(g.batch.advantages.abs().max())
+            for g, _ in _grouped(record)
+            if g.batch is not None and g.batch.advantages.numel()
+        ),
+    }
+    said = f"groups whose rewards hardly differ have {share:.0%} of the gradient's weight"
+    return Consequence("nearly equal rewards", measured, share - _ERRORS * error < _SHARE, said)
+
+
+def noise(record: Record) -> Consequence | None:
+    """Measure the noise of the reward function that has most of it; None where none was called again."""
+    size, by_name = record.settings.group_size, dict[str, list[Tensor]]()
+    for call in (each for g in record.generations for each in g.reward_calls):
+        if call.again is not None and size > 1 and not len(call.returned) % size:
+            both = torch.tensor([call.returned, call.again]).double()
+            by_name.setdefault(call.name, []).append(both.view(2, -1, size))
+    found = []
+    for name, calls in by_name.items():
+        rewards, again = torch.cat(calls, 1)
+        off = rewards - rewards.nanmean(1, keepdim=True)
+        one = float((again - rewards).square().nanmean() / 2) ** 0.5
+        found.append((one, float(off.square().nanmean() * size / (size - 1)) ** 0.5, name))
+    if not found:
+        return None
+    one, within, name = max(found, key=lambda each: each[0] / max(each[1], 1e-300))
+    said = (
+        f"the rewards of {name} differ by {one:.2g} (standard deviation) where it is called again, and by {within:.2g} "
+        "within groups"
+    )
+    measured = {"noise": one, "std_within_groups": within}
+    return Consequence("noise of rewards", measured, 2 * one**2 <= within**2, said)
+
+
+def _grouped(record: Record) -> Iterator[tuple[Generation, Tensor]]:
+    """Yield each generation with its rewards, weighted and summed: [P, G]."""
+    size, told = record.settings.group_size, record.settings.reward_weights
+    for generation in record.generations:
+        rewards = generation.rewards
+        if rewards is None or not len(rewards) or len(rewards) % size:
+            continue
+        functions = rewards.shape[1]
+        weights = torch.tensor(told) if len(told) == functions else torch.ones(functions)
+        summed = (rewards.nan_to_num(nan=0.0).double() * weights.double()).sum(1)
+        yield generation, summed.view(-1, size)
+
+
+def _spread(rewards: Tensor) -> Tensor:
+    """Return the groups' standard deviations, [P]: 0 for a group of one."""
+    return rewards.std(1) if rewards.shape[1] > 1 else torch.zeros(len(rewards)).double()
+
+
+def _scale(rewards: Tensor) -> float:
+    """Return what rewards are measured in: 1 where they are in [0, 1], else their range."""
+    if not rewards.numel():
+        return 1.0
+    low, high = float(rewards.min()), float(rewards.max())
+    return 1.0 if low >= 0 and high <= 1 else high - low

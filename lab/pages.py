@@ -124,7 +124,7 @@ def segments_table() -> str:
 
 def consequences_table() -> str:
     """Return a table of the consequences of settings, with bounds and the causes that each supports."""
-    file = ROOT / "src" / "rlvr_debug" / "replay" / "consequences" / "texts.yaml"
+    file = ROOT / "src" / "rlvr_debug" / "replay" / "consequences.yaml"
     rows = []
     for name, text in read_yaml(file).items():
         causes = [slug for slug in hypothesis_names() if name in consequences_for(slug)]

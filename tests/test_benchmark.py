@@ -24,8 +24,9 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.replay.answer import answer_of, mechanism_of, timeless
+from rlvr_debug.replay.answer import answer_of, timeless
 from rlvr_debug.replay.check import check
+from rlvr_debug.replay.mechanism import mechanism_of
 from tests.check_answer import CAUSES as CHECKED_CAUSES
 from tests.check_answer import case_answer
 from tests.in_process import called

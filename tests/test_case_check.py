@@ -18,8 +18,9 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.files import read_json, read_jsonl, read_table, write_jsonl
-from rlvr_debug.replay.answer import answer_of, mechanism_of
+from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve

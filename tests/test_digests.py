@@ -141,6 +141,12 @@ def test_the_package_imports_nothing_relative_to_where_it_is_run() -> None:
     assert trl not in code_of(ROOT / "src/rlvr_debug/trainers/base.py")
 
 
+@pytest.mark.parametrize("script", ["decide_look", "write_tables", "write_report"])
+def test_a_job_that_judges_depends_on_no_code_that_checks(script: str) -> None:
+    files = code_of(ROOT / "scripts" / f"{script}.py")
+    assert not [file for file in files if "segments" in file.parts or file.name == "judge.py"]
+
+
 # --- closures of this package: what the rules say, beside what their jobs run
 
 PLANNED = """

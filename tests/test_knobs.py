@@ -20,8 +20,8 @@ from rlvr_debug.causes import file_of, hypothesis_names
 from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
 from rlvr_debug.replay import variants
-from rlvr_debug.replay.answer import mechanism_of
 from rlvr_debug.replay.finding import FAILED, NotSeen
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS

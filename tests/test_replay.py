@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from rlvr_debug.causes import cause_of, stages_with, variant_names
 from rlvr_debug.grpo.training import Training
-from rlvr_debug.replay.answer import answer_of, mechanism_of
+from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import Checked, check
 from rlvr_debug.replay.consequences.given import contrast
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.judge import judge
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS

@@ -29,8 +29,9 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl
 from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
-from rlvr_debug.replay.answer import answer_of, first_answer, mechanism_of
+from rlvr_debug.replay.answer import answer_of, first_answer
 from rlvr_debug.replay.check import check
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rebuilt, rollout, written

@@ -16,8 +16,9 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, read_yaml, sha256
 from rlvr_debug.grpo.settings import ALL_ROLLOUTS, TrainingSettings
 from rlvr_debug.models.base_model import read_tensors
-from rlvr_debug.replay.answer import answer_of, mechanism_of
+from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.params import load_params

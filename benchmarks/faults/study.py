@@ -21,7 +21,7 @@ from rlvr_debug.causes import (
 from rlvr_debug.causes.base import Intervention
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_slug
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.replay.answer import mechanism_of
+from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import segments_for
 from rlvr_debug.verdicts.arms import arm_table

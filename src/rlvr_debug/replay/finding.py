@@ -12,9 +12,7 @@ _WHERE = re.compile(r"(generation|update|after update) (\d+)")
 # NONE: the run has none of it, such as turns of tools; FAILED: a fault of the check or of a cause's folder
 STATUSES = ("agrees", "deviates", "not seen", "none", "could not be computed")
 AGREES, DEVIATES, NOT_SEEN, NONE, FAILED = STATUSES
-_TEXTS: Mapping[str, Mapping[str, str]] = read_yaml(
-    Path(__file__).parent / "consequences" / "texts.yaml"
-)
+_TEXTS: Mapping[str, Mapping[str, str]] = read_yaml(Path(__file__).parent / "consequences.yaml")
 _T = TypeVar("_T")
 
 
@@ -80,7 +78,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Consequence:
-    """What was measured, and the bound it was held to; texts.yaml has the rest.
+    """What was measured, and the bound it was held to; consequences.yaml has the rest.
 
     said: what is so out of the bound, as a sentence without its full stop. fix: what to change then.
     """

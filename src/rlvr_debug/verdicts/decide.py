@@ -18,7 +18,7 @@ import pandas as pd
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.base import Hypothesis
-from rlvr_debug.replay.answer import Mechanism, mechanism_of
+from rlvr_debug.replay.mechanism import Mechanism, mechanism_of
 from rlvr_debug.verdicts.arms import MOST_SEEDS, effects_of, further_seeds, tested_causes
 from rlvr_debug.verdicts.rule import (
     ABSENT,

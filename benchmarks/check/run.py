@@ -44,7 +44,10 @@ COULD_NOT = 2  # the exit status of `rlvr-debug check` where a script could not 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the check said of one script. `placed` is 1 where it should have said so, `named` where a name fits."""
+    """What the check said of one script. `placed` is 1 where it should have said so, `named` where a name fits.
+
+    remarks: consequences of the settings that it says are out of their bounds.
+    """
 
     name: str
     expected: str
@@ -54,6 +57,7 @@ class Outcome:
     named: str
     share: str
     not_seen: str
+    remarks: str
     exit: int
     seconds: float
     said: str
@@ -170,6 +174,7 @@ def _outcome(
         named,
         share,
         "|".join(unseen),
+        "|".join(each["name"] for each in report.get("consequences", []) if not each["passed"]),
         status,
         seconds,
         said or found.get("note", ""),
@@ -195,7 +200,10 @@ def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
     )
     if kind != "faults":
         flagged = sum(bool(row.first) for row in rows)
-        print(f"{flagged} of {len(rows)} healthy scripts flagged, {failed} could not be checked")
+        said = sum(bool(row.remarks) for row in rows)
+        print(
+            f"{flagged} of {len(rows)} healthy scripts flagged, {said} with a setting out of its bound, {failed} could not be checked"
+        )
         return
     print(
         f"{placed} of {len(rows)} faults in the right segment ({placed / len(rows):.1%}), {failed} not checked"

@@ -192,6 +192,6 @@ def _need_words(words: Sequence[str], known: Sequence[str]) -> None:
         near = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
         if option.startswith("--") and near:
             print(
-                f"note: {option} is passed to the script; the check's own {near[0]} stands before it",
+                f"note: {option} is passed to the script; the check's own {near[0]} goes before it",
                 file=sys.stderr,
             )

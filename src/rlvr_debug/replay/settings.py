@@ -138,7 +138,7 @@ class Settings(Part):
     vespo: tuple[Number, Number, Number, Number] = (2.0, 3.0, 3.0, 2.0)
     """of vespo: k and lambda for gains, then for losses"""
     optimizer: Text = ""
-    """the optimizer asked for; empty: the class that the updates name"""
+    """the optimizer asked for; empty: the class in the updates"""
     learning_rate: Number = 1e-6
     """the highest rate of the schedule"""
     schedule: Text = "linear"

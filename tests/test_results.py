@@ -135,5 +135,5 @@ def test_an_overlay_s_study_is_held_to_what_is_committed_below_results(
     git(study, "add", "results")
     git(study, "commit", "-qm", "results of mine")
     [said, told] = beside_committed(own, overlaid=True)
-    assert said.startswith("1 of 2 figures differ")
+    assert said.startswith("1 of 2 figures and 0 of 2 verdicts differ")
     assert told == "  arms.a.gain: 0.1 to 0.5 (+0.4)"

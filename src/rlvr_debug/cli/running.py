@@ -25,7 +25,7 @@ PassedOn = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- WORDS]",
-        help="Files to make and options for Snakemake, which then prints its own output.",
+        help="Words after -- go to Snakemake: files to make, options. It then prints its own output.",
         show_default=False,
     ),
 ]

@@ -163,9 +163,7 @@ def _check_shapes(place: str, weights: Weights, shapes: Mapping[str, tuple[int, 
 def _check_tied(place: str, weights: Weights, tied: Mapping[str, str]) -> None:
     for name, other in tied.items():
         same = name not in weights or weights[name] is weights[other]
-        _need(
-            same, f"{place}.{name}", "another tensor", f"the tensor of {other}, to which it is tied"
-        )
+        _need(same, f"{place}.{name}", "another tensor", f"that of {other}, to which it is tied")
 
 
 # --- generations and updates

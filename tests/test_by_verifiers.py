@@ -71,7 +71,7 @@ def test_rows_that_earned_another_reward_are_named_below_how_many_agree(tmp_path
     asks(tmp_path, 2)
     said, other = agreement(tmp_path)
     assert said.startswith(
-        "verifiers' own evaluation: 1 of 2 greedy rows earn what they earn in ours"
+        "verifiers' own evaluation: 1 of 2 greedy rows earn the same reward as in ours"
     )
     assert other == "  b: 1.000 in ours, 0.500 in verifiers'"
 

@@ -193,7 +193,7 @@ RIGHT = {
     "rollout_function.py logprobs": (3, "sampler: "),
     "sgd_nesterov.py": (0, "Nothing was found"),
     "rate_times_rate.py": (0, "the rate in effect is 1e-06, 0.001 times the 0.001 that is set"),
-    "generation_kwargs_hotter.py": (3, "`generation_kwargs` set `temperature` to 1.4"),
+    "generation_kwargs_hotter.py": (3, "rollouts are sampled at `temperature` 1.4"),
     "rounded_after_each_step.py": (3, "First after update 1"),
     "constant_ratio.py": (3, "the advantages have no gradient in this loss; only the KL term has"),
     "role_only_template.py": (0, "distinct prompts, and 1 as the policy reads them"),

@@ -60,7 +60,7 @@ def test_only_what_deviates_and_did_not_is_new() -> None:
     assert found.still == ("groups",)
     assert found.mended == ("clip",)
     assert against_text(found, Path("b.json")) == (
-        "Against b.json: deviates and did not: prompt, loss; still deviates: groups; fixed: clip."
+        "Against b.json: new deviations: prompt, loss; still deviates: groups; fixed: clip."
     )
 
 
@@ -152,7 +152,7 @@ def test_a_known_deviation_passes_only_as_it_was(times: float, status: int, fold
     written(times)
     done = check("--baseline", str(baseline), "--annotate")
     assert done.returncode == status, done.stdout
-    assert ("deviates otherwise than it did: loss" in done.stdout) == bool(status)
+    assert ("changed deviations: loss" in done.stdout) == bool(status)
     assert ("::error title=rlvr-debug check::loss: " in done.stdout) == bool(status)
 
 
@@ -241,7 +241,7 @@ def test_a_change_that_breaks_the_trainer_fails_with_a_line_and_an_annotation(
     change(SCRIPT.replace('"broken" in sys.argv', '"--smoke" in sys.argv'))
     broken = step_of_action(repository, action, {**given, "baseline": "rlvr-debug-baseline.json"})
     assert broken.returncode == 3, broken.stderr
-    assert "Against rlvr-debug-baseline.json: deviates and did not: loss" in broken.stdout
+    assert "Against rlvr-debug-baseline.json: new deviations: loss" in broken.stdout
     [line] = [line for line in broken.stdout.splitlines() if line.startswith("::error")]
     assert line.startswith("::error file=train.py,title=rlvr-debug check::loss: ")
     assert (repository / "found" / "check.html").is_file()

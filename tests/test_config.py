@@ -293,7 +293,9 @@ def test_two_faults_on_one_stage_are_an_error_and_not_the_last_one(study: Study)
     params = put(PARAMS, ("cases", "mine"), {"faults": of_kl[:1]})
     study.load(params)
     params = put(PARAMS, ("cases", "mine"), {"faults": of_kl[:2]})
-    assert study.error(params) == "key 'cases.mine.faults' has a stage twice, expected once"
+    assert (
+        study.error(params) == "key 'cases.mine.faults' has two faults of one stage, expected one"
+    )
 
 
 @pytest.mark.parametrize("name", ["case", "control", "gsm8k-control", "kl-beta-0-alone"])
@@ -301,7 +303,7 @@ def test_an_arm_cannot_take_the_name_of_an_arm_that_every_study_has(
     name: str, study: Study
 ) -> None:
     params = put(PARAMS, ("hypotheses", "kl-penalty", "arms", name), {"swap": ["kl"]})
-    assert study.error(params).endswith(f"arms.{name}' is a name kept for other arms")
+    assert study.error(params).endswith(f"arms.{name}' is a reserved name, expected another")
 
 
 def test_two_arms_cannot_share_a_name_and_so_a_folder(study: Study) -> None:
@@ -505,7 +507,7 @@ def test_what_an_arm_s_faults_cannot_be_is_named(study: Study) -> None:
         {"swap": ["loss_mask"], "faults": ["eos-not-trained"]},
     ):
         said = study.error(with_arm(**arm))
-        assert said.endswith("arms.extra.faults' has a stage twice, expected once")
+        assert said.endswith("arms.extra.faults' has two faults of one stage, expected one")
 
 
 def test_rollouts_that_the_environment_has_anyway_change_nothing(study: Study) -> None:

@@ -301,7 +301,7 @@ def test_a_rate_that_was_rounded_to_nothing_is_not_zero(tmp_path: Path) -> None:
     log = log_of("\n".join(lines), tmp_path)
     assert log.series("learning_rate").size == 0
     assert log.series("reward").tolist() == [0] * 9
-    assert "actor/lr is printed as 0.000: its logger's own file has it" in log.notes
+    assert "actor/lr is printed as 0.000: read the logger's own file for more digits" in log.notes
     findings = run_checks(log)
     assert "actor/lr" not in to_log(findings, log)
     missing = {each.check.name: each.missing for each in findings}

@@ -131,7 +131,9 @@ def test_a_log_of_rewards_alone_names_their_parts_and_no_cause() -> None:
     assert list(found.log.parts) == ["attack_reward", "retrieval_reward"]
     assert (found.ranked, found.log.unknown) == ((), ("gpu",))
     text = diagnosis_text(found)
-    assert "reward, attack_reward, retrieval_reward alone are logged" in text.replace("\n", " ")
+    assert "reward, attack_reward, retrieval_reward are all that is logged" in text.replace(
+        "\n", " "
+    )
     assert "Its parts: attack_reward 0.4" in text
     assert len(to_log(found.findings, found.log)) == 3
     # columns of the same names that do not add up to the reward are none of its parts
@@ -181,7 +183,7 @@ def test_what_the_settings_mean_is_no_finding(tmp_path: Path) -> None:
     meant = diagnose(written(tmp_path, still, beta=0))
     assert meant.ranked == ()
     [said] = [f for f in meant.findings if f.check.name == "kl-stays-zero"]
-    assert (said.status, said.shown.sentence) == ("fine", "`beta` is 0, so that this is meant.")
+    assert (said.status, said.shown.sentence) == ("fine", "`beta` is 0, so this is intended.")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +299,7 @@ def test_a_run_beside_itself_is_told_apart_by_nothing() -> None:
     found = compare(one, one)
     assert (found.partings, found.alone) == ((), ((), ()))
     assert found.both
-    assert "No quantity that both have parts them for good." in comparison_text(found)
+    assert "Both logs stay close in every quantity that both have." in comparison_text(found)
 
 
 def test_the_study_of_two_logs_is_refused() -> None:

@@ -200,7 +200,7 @@ def test_an_advantage_that_no_scaling_gives_is_said_with_the_group_s_size_where_
     assert "in groups of 627 rollouts or more" in alone.sentence
     known = check.on(replace(groups_of_4(), steps=table(steps)))
     assert known is not None
-    assert "no right scaling in groups of 4 gives more than 1.50." in known.sentence
+    assert "correct scaling in groups of 4 gives at most 1.50." in known.sentence
 
 
 @pytest.mark.parametrize("name", CHECKS)

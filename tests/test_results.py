@@ -103,9 +103,7 @@ def test_the_committed_figures_are_said_to_be_those(study: Path) -> None:
 def test_of_figures_that_differ_the_largest_changes_of_gains_are_told(study: Path) -> None:
     write(study, a=0.11, b=0.2, c=0.1, d=0.45)
     [said, *told] = beside_committed(study)
-    assert said.startswith(
-        "6 of 8 figures differ from the committed ones, and no verdict is another"
-    )
+    assert said.startswith("6 of 8 figures and 0 of 2 verdicts differ from the committed ones")
     assert told == [
         "  arms.c.gain: 0.3 to 0.1 (-0.2)",
         "  arms.d.gain: 0.4 to 0.45 (+0.05)",
@@ -117,7 +115,7 @@ def test_another_verdict_is_told_and_another_study_is_not_compared(study: Path) 
     write(study, "validated", a=0.1, b=0.2, c=0.3, d=0.4)
     [said, verdict] = beside_committed(study)
     assert "0 of 8 figures" in said
-    assert "1 of 2 verdicts are another" in said
+    assert "1 of 2 verdicts differ" in said
     assert verdict == "  kl-penalty: invalidated to validated"
     write(study, "validated", "seeds: [0, 1]\n", a=0.9)
     assert beside_committed(study) == []
@@ -137,5 +135,5 @@ def test_an_overlay_s_study_is_held_to_what_is_committed_below_results(
     git(study, "add", "results")
     git(study, "commit", "-qm", "results of mine")
     [said, told] = beside_committed(own, overlaid=True)
-    assert said.startswith("1 of 2 figures differ")
+    assert said.startswith("1 of 2 figures and 0 of 2 verdicts differ")
     assert told == "  arms.a.gain: 0.1 to 0.5 (+0.4)"

@@ -289,7 +289,7 @@ def test_a_server_that_is_killed_is_started_once_more_and_then_ends_its_service(
     second = read_endpoint(file)
     _, once, again = service_says(said, 3)
     assert once.startswith("the server ended with status 137: ")
-    assert once.endswith("; it is started once more")
+    assert once.endswith("; starting it once more")
     assert again == "the server is ready"
     assert ServedSampler(second, CHAT.ends).sample(prompts(4), **asked) == replies
     kill(second)

@@ -352,7 +352,7 @@ def test_options_are_mended_and_planted_like_settings() -> None:
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        ({"faults": ["stale-sampler"]}, "stage sync, which trainer trl cannot be given"),
+        ({"faults": ["stale-sampler"]}, "stage sync, which trainer trl does not support"),
         ({"faults": [], "training": {"kl_estimator": "k1"}}, "kl_estimator k1"),
     ],
 )

@@ -111,7 +111,7 @@ def test_an_arm_that_would_win_by_its_budget_or_mean_nothing_is_not_made() -> No
 def test_an_arm_of_the_user_s_cannot_have_such_a_name() -> None:
     own: dict[str, Any] = {**dict.fromkeys(PARAMS.arms)}
     own["kl-penalty"] = {"arms": {"unnamed-kl": {"training": {"kl_beta": 0.0}}}}
-    with pytest.raises(InputError, match=r"arms\.unnamed-kl' is a name kept for other arms"):
+    with pytest.raises(InputError, match=r"arms\.unnamed-kl' is a reserved name, expected another"):
         sick({}, own)
 
 

@@ -99,7 +99,7 @@ def test_uv_looks_where_pip_does_and_pip_is_asked_where_uv_fails(
         monkeypatch.setenv(name, value)
     subprocess.run([build_venv("mine", project), "-c", "import asked"], env={}, check=True)
     said = capsys.readouterr().err
-    assert ("pip is asked instead of uv" in said) == bool(uv_s)
+    assert ("using pip instead of uv" in said) == bool(uv_s)
     assert said.count("\n") == len(uv_s)
 
 

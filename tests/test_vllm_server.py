@@ -397,7 +397,7 @@ def test_a_server_that_is_killed_in_mid_rollout_changes_nothing_of_a_training(
         return answer
 
     monkeypatch.setattr(ServedPolicy, "_one", killing)
-    with pytest.warns(UserWarning, match="another one is waited for"):
+    with pytest.warns(UserWarning, match="waiting for another server"):
         found = trained(run, rows, tmp_path / "killed", on_vllm())
     sampled = [
         [row["sampled"]["ids"] for _, row in read_jsonl(tmp_path / name / "rollouts.jsonl")]
@@ -460,7 +460,7 @@ def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
     logs = project.study / "logs"
     said_by = (logs / "serve_base_model.log").read_text()
     ready = "the server is ready\n"
-    ended = "the server ended with status 0: .*; it is started once more\n"
+    ended = "the server ended with status 0: .*; starting it once more\n"
     assert re.fullmatch(f"{ready}{ended}{ready}", said_by)
     asked = (logs / "evaluate_baseline" / "musique.log").read_text()
     assert re.search(

@@ -98,7 +98,9 @@ def test_prune_removes_what_params_no_longer_name_and_nothing_else(pruned: Proje
     assert pruned.files() == set(NEEDED)
     place = f"{pruned.folder.relative_to(pruned.root)}/".removeprefix("./")
     assert sorted(said) == sorted(f"removed {place}{name}" for name in UNNAMED)
-    assert pruned.tidy("prune") == [f"{pruned.folder}: params.yaml names all that is there"]
+    assert pruned.tidy("prune") == [
+        f"{pruned.folder}: nothing to remove: params.yaml names every file"
+    ]
 
 
 def test_a_dry_prune_says_the_same_and_removes_nothing(pruned: Project) -> None:
@@ -294,7 +296,9 @@ def test_a_lock_that_snakemake_does_not_give_up_is_one_line_with_its_reason(tmp_
     lock.parent.mkdir(parents=True)
     lock.touch()
     refuses = [sys.executable, "-c", "import sys; sys.exit('no such rule')"]
-    with pytest.raises(InputError, match=r"its lock stays, snakemake --unlock: no such rule$"):
+    with pytest.raises(
+        InputError, match=r"cannot be unlocked by snakemake --unlock: no such rule$"
+    ):
         unlock(tmp_path, refuses)
     assert lock.exists()
 

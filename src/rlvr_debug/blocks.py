@@ -282,7 +282,7 @@ def _explain(error: Any, value: Any) -> str:
         return f"key '{'.'.join(names)}' is missing"
     if names[-1:] == ["[key]"]:
         full = ".".join(names[:-1])
-        return f"key '{full}' is no name for it, expected a match of {context['pattern']}"
+        return f"key '{full}' is not a valid name, expected a match of {context['pattern']}"
     expected = _EXPECTED.get(kind, "{message}").format(**context, message=error["msg"])
     if kind == "literal_error" and A_LIST.tag in error["loc"]:  # a word, or an object beside it
         expected = f"{context['expected']} or object"

@@ -140,7 +140,7 @@ def agreement(results: Path) -> Iterator[str]:
     table = results / TABLE
     rows = read_table(table).to_dict("records")
     same = sum(row["same"] for row in rows)
-    yield f"verifiers' own evaluation: {same} of {len(rows)} greedy rows earn what they earn in ours ({table})"
+    yield f"verifiers' own evaluation: {same} of {len(rows)} greedy rows earn the same reward as in ours ({table})"
     for row in rows:
         if not row["same"]:
             yield f"  {row['row']}: {row['reward']:.3f} in ours, {row['verifiers']:.3f} in verifiers'"

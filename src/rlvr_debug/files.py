@@ -120,7 +120,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of a key that stands twice, JSON's reader would keep one value and drop the other."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise json.JSONDecodeError("a key stands twice", "", 0)
+        raise json.JSONDecodeError("a key appears twice", "", 0)
     return row
 
 

@@ -124,7 +124,7 @@ def _install(name: str, place: Path, asked: Sequence[str]) -> None:
             _run(name, (uv, "pip", "install", "-q", "--python", python, *asked), settings_of_pip())
             return
         except InputError as error:
-            print(f"{error}; pip is asked instead of uv", file=sys.stderr)
+            print(f"{error}; using pip instead of uv", file=sys.stderr)
     # quiet: what pip says of itself would bury what went wrong
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     _run(name, (*pip, "install", "-q", *asked))

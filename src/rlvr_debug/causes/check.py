@@ -78,7 +78,7 @@ class Check(LogCheck):
         """Return what the log shows, None where too little is logged."""
         for name, values in self.unless.items():
             if (value := argument_value(log.settings, name)) is not None and value in values:
-                return Shown(0, {}, f"`{name}` is {value}, so that this is meant.", 0.0)
+                return Shown(0, {}, f"`{name}` is {value}, so this is intended.", 0.0)
         reading = self.run(log) if self._enough(log) else None
         if reading is None:
             return None

@@ -15,9 +15,11 @@ from rlvr_debug.files import writable, write_text
 
 @shared.command("init my-study")
 def init(
-    folder: Annotated[Path, typer.Argument(help="Empty, or not there yet.")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="A folder that is empty, or a new one.")] = Path(
+        "."
+    ),
 ) -> None:
-    """Lay out what studies need: parameters, rules, the tiny model, rows, the code."""
+    """Write what studies need: parameters, rules, the tiny model, rows, the code."""
     from rlvr_debug.checkout import lay_out
 
     lay_out(folder)
@@ -29,7 +31,7 @@ def init(
     "new-hypothesis longer-context --kind localiser",
 )
 def new_hypothesis(
-    slug: Annotated[str, typer.Argument(help="Its name, words with hyphens between them.")],
+    slug: Annotated[str, typer.Argument(help="Its name: words joined by hyphens.")],
     kind: Annotated[str, typer.Option(help="cause or localiser.")] = "cause",
 ) -> None:
     """Write the file of a new hypothesis, to be filled in."""
@@ -52,34 +54,34 @@ def diagnose(
         Path, typer.Argument(help="A log file, the folder of one run, or - for standard input.")
     ],
     other: Annotated[
-        Path | None, typer.Argument(help="Another run's log: say what tells the two apart.")
+        Path | None, typer.Argument(help="Another run's log, to compare with the first.")
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="All that was looked at, not a screen of it.")
+        bool, typer.Option("--verbose", "-v", help="Print all that was checked, not one screen.")
     ] = False,
     limit: Annotated[
-        int, typer.Option(min=0, help="Causes in full with -v, and in the study; 0: all.")
+        int, typer.Option(min=0, help="How many causes -v and the study hold; 0: all.")
     ] = 5,
     gpus: Annotated[
-        int, typer.Option(min=0, help="GPUs that the run had, for the cost; 0: none.")
+        int, typer.Option(min=0, help="GPUs that the run used, to estimate costs; 0: none.")
     ] = 1,
     overlay_out: Annotated[
-        Path | None, typer.Option(help="Write the study of what was ranked here.")
+        Path | None, typer.Option(help="Write a study of the ranked causes to this file.")
     ] = None,
     trainer: Annotated[str, typer.Option(help="That study's trainer: trl or command.")] = "trl",
     html: Annotated[
         Path | None,
-        typer.Option(help="A page of what was found: curves with the place marked, and rollouts."),
+        typer.Option(help="Write a page of the findings: curves with marks, and rollouts."),
     ] = None,
     run: Annotated[
         list[str] | None,
-        typer.Option(help="Which run of an export of several; twice for two logs."),
+        typer.Option(help="The run to read, if the export has several; twice for two logs."),
     ] = None,
     as_json: shared.AsJson = False,
 ) -> None:
     """Read the log of a run that you already have.
 
-    Says which hypotheses it speaks for, and what the cheapest next experiment is. Nothing runs.
+    Prints the hypotheses that it supports, and the cheapest next experiment. Nothing runs.
     """
     from rlvr_debug.diagnosis.rank import diagnose as diagnosed
     from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
@@ -112,7 +114,7 @@ def diagnose(
 
         print(write_study(found, limit, trainer, overlay_out), file=sys.stderr)
         print(
-            f"next: fill in what it says, then rlvr-debug plan --overlay {overlay_out}",
+            f"next: fill in what the file asks for, then rlvr-debug plan --overlay {overlay_out}",
             file=sys.stderr,
         )
     if html is not None:
@@ -134,7 +136,7 @@ def track(
 ) -> None:
     """Put an overlay's study under DVC.
 
-    It gets a stage of its own in studies/<name>/, like that of the default study.
+    It writes a stage to studies/<name>/, like the default study's.
     """
     root = checkout()
     from rlvr_debug.study.tracking import track as tracked
@@ -146,7 +148,9 @@ def track(
 @shared.command("prune --dry-run")
 def prune(
     overlay: shared.Overlay = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be removed.")
+    ] = False,
 ) -> None:
     """Remove runs that the study no longer names.
 

@@ -56,62 +56,62 @@ def check(
     context: typer.Context,
     script: Script = None,
     record: Annotated[
-        Path | None, typer.Option(help="A folder that any program recorded its steps in.")
+        Path | None, typer.Option(help="Check this record, which any program may write.")
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(help="Where the record of the script's steps is kept: a new folder."),
+        typer.Option(help="Keep the record of the script's steps in this new folder."),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, max=64, help="Optimizer steps.")] = 3,
     rewards: Annotated[
         bool,
-        typer.Option("--rewards/--no-rewards", help="Whether reward functions are called again."),
+        typer.Option("--rewards/--no-rewards", help="Call the reward functions again, to compare."),
     ] = True,
     html: Annotated[
-        Path | None, typer.Option(help="A page of what was found, with the tokens that deviate.")
+        Path | None,
+        typer.Option(help="Write a page of the findings, with the tokens that deviate."),
     ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="A file of an earlier --json-out. Only what deviates now and did not in it, or otherwise, is status 3."
+            help="A file that --json-out wrote. Only new or changed deviations are then status 3."
         ),
     ] = None,
     json_out: Annotated[
-        Path | None, typer.Option(help="A file for what --json prints, beside what is printed.")
+        Path | None, typer.Option(help="Also write what --json prints to this file.")
     ] = None,
     limit: Annotated[
         float,
-        typer.Option(
-            min=1, help="Of several processes: seconds in which one of them has to get on."
-        ),
+        typer.Option(min=1, help="Stop if one of several processes is stuck for so many seconds."),
     ] = 600.0,
     expect: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SEGMENT=NAME",
-            help="What a segment computes on purpose, such as loss=gmpo; `rlvr_debug.expect` in the script takes functions.",
+            help="Declare what a segment computes on purpose, such as loss=gmpo; `rlvr_debug.expect` in the script takes functions.",
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Settings out of their bounds are status 3 too.")
+        bool, typer.Option("--strict", help="Exit with status 3 also for settings out of bounds.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="All segments and settings, with their bounds.")
+        bool, typer.Option("--verbose", "-v", help="Print all segments and settings, with bounds.")
     ] = False,
     show_prompt: Annotated[
-        bool, typer.Option("--show-prompt", help="Also the first prompt as the policy reads it.")
+        bool,
+        typer.Option("--show-prompt", help="Also print the first prompt as the policy reads it."),
     ] = False,
     annotate: Annotated[
-        bool, typer.Option("--annotate", help="Also print GitHub's annotations of a change.")
+        bool, typer.Option("--annotate", help="Also print GitHub annotations of new deviations.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute your trainer's first steps again.
 
-    A few steps are recorded, each segment is computed by a reference, and the first that deviates is where a fault is.
-    A script is run by this Python until GRPOTrainer.train has made the steps, and then ended; what it prints goes to
-    stderr. Exit status 0: all agrees; 3: something deviates, with --baseline something that did not before, or
-    otherwise; 2: it could not be run, or a segment could not be computed.
+    It records a few steps and recomputes each segment by a reference; the fault is in the first that deviates. A script
+    runs in this Python until GRPOTrainer.train has made the steps, then it is stopped; its output goes to stderr. Exit
+    status 0: all segments agree; 3: one deviates (with --baseline: in a new way); 2: the script did not run, or a segment
+    could not be computed.
     """
     options = (o for each in context.command.params for o in (*each.opts, *each.secondary_opts))
     _need_words(script or [], [option for option in options if option.startswith("-")])
@@ -133,7 +133,9 @@ def check(
         if file is not None:
             writable(file, f"--{option}")  # before minutes are spent
     if record is not None and save is not None:
-        raise InputError("--save: found with --record, already a record; give --save with a script")
+        raise InputError(
+            "--save: found with --record, which is already a record; give --save with a script"
+        )
     need_extra("check", "torch", "safetensors", "transformers", *(["trl"] if script else []))
     from rlvr_debug.replay.answer import COULD_NOT, DEVIATED, answer_text, status_of
     from rlvr_debug.replay.baseline import against, against_text, annotation_lines, read_baseline
@@ -190,6 +192,6 @@ def _need_words(words: Sequence[str], known: Sequence[str]) -> None:
         near = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
         if option.startswith("--") and near:
             print(
-                f"note: {option} is passed to the script; the check's own {near[0]} stands before it",
+                f"note: {option} is passed to the script; the check's own {near[0]} goes before it",
                 file=sys.stderr,
             )

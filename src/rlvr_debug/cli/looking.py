@@ -34,12 +34,12 @@ def plan(
     overlay: shared.Overlay = None,
     hypothesis: shared.Hypotheses = None,
     cores: Annotated[
-        str, typer.Option(help="Cores that the time is told for: how many, or all.")
+        str, typer.Option(help="Cores for which the time is estimated: a number, or all.")
     ] = "all",
     every_phase: shared.Every = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say what the study will run and cost.
+    """Print what a study will run and cost.
 
     Nothing runs.
     """
@@ -58,14 +58,14 @@ def plan(
 def status(
     overlay: shared.Overlay = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again until nobody runs the study any more.")
+        bool, typer.Option("--watch", help="Refresh until the study no longer runs.")
     ] = False,
     every_phase: shared.Every = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say how far the study is, and how long to go.
+    """Print the study's progress and the time left.
 
-    A line for each training, with the mean reward of its last five recorded steps. Those under way come first.
+    Each training has a line, with the mean reward of its last five recorded steps; running ones come first.
     """
     if watch and as_json:
         raise InputError("--watch: found with --json, expected one of the two")
@@ -116,7 +116,7 @@ def _summary(found: StudyStatus) -> tuple[str, str]:
     how += f", {found.at_a_time} at a time" if found.at_a_time else ""
     processor, wall = found.processor_seconds_left, found.seconds_left
     if processor is None:
-        left = "how long to go is not known: no step was measured yet"
+        left = "the time left is not known: no step was measured yet"
     elif not processor:
         left = "nothing is left to train or evaluate"
     elif wall is None:
@@ -159,7 +159,7 @@ def report(
     overlay: shared.Overlay = None,
     opened: Annotated[bool, typer.Option("--open", help="In a browser.")] = False,
 ) -> None:
-    """Say where the study's report is, or open it."""
+    """Print where the report is, or open it."""
     params, folder = shared.study_of(overlay)
     file = folder / "results" / "report.html"
     if not file.is_file():

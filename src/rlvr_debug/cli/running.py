@@ -19,15 +19,13 @@ from rlvr_debug.files import read_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-Profile = Annotated[
-    str | None, typer.Option(help="default, gpu, slurm, or the path of one of your own.")
-]
-Verbose = Annotated[bool, typer.Option("--verbose", help="All that Snakemake says.")]
+Profile = Annotated[str | None, typer.Option(help="default, gpu, slurm, or the path of your own.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print all of Snakemake's output.")]
 PassedOn = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- WORDS]",
-        help="What follows -- is for Snakemake: files to make, its own options. It then speaks itself.",
+        help="Words after -- go to Snakemake: files to make, options. It then prints its own output.",
         show_default=False,
     ),
 ]
@@ -49,9 +47,9 @@ def run(
     every_phase: shared.Every = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run the study, and say what it found.
+    """Run the study and print its verdicts.
 
-    Only what is not done is run. Ctrl-C ends it; the same command takes it up again.
+    Only jobs that are not done run. Ctrl-C stops them; the same command resumes.
     """
     if passed_on and "--" not in sys.argv:
         raise InputError(
@@ -82,7 +80,7 @@ def check_case(
 ) -> None:
     """Compute the first steps of the case's trainer again.
 
-    A minute. What deviates is a finding, and no failure: the exit status is 0.
+    It takes a minute. A deviation is a finding: the exit status is 0.
     """
     results = _run(overlay, cores, None, False, verbose, ["results/check.json"])
     found = read_json(results / "check.json")
@@ -94,19 +92,19 @@ def check_case(
 @shared.command("check-program --overlay studies/command.yaml")
 def check_program(
     overlay: Annotated[
-        Path, typer.Option(help="The parameters of a study whose trainer is trl or command.")
+        Path, typer.Option(help="Parameters of a study with trainer trl or command.")
     ],
 ) -> None:
     """Try a trainer of your own for one step.
 
-    What it writes is checked, before a study trains with it.
+    It checks what the trainer writes, before any study.
     """
     checkout()
     from rlvr_debug.study.single import check_program as checked
 
     found = checked(overlay)
     known = sorted({key for line in found.lines for key in line})
-    print(f"one step in {found.seconds:.1f} s: metrics.jsonl and weights are as they should be")
+    print(f"one step in {found.seconds:.1f} s: metrics.jsonl and weights are valid")
     print(f"rollouts.jsonl: {len(found.rollouts)} rollouts with {', '.join(known) or 'nothing'}")
 
 

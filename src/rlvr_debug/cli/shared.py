@@ -41,12 +41,12 @@ Hypotheses = Annotated[
     list[str] | None,
     typer.Option(
         "--hypothesis",
-        help="Test this one, and no other that is not named so; its study is written.",
+        help="Test only this one (repeatable); writes the study as an overlay.",
     ),
 ]
-Cores = Annotated[str | None, typer.Option(help="How many, or all; without, as the profile says.")]
-Every = Annotated[bool, typer.Option("--all", help="Every phase, whatever one finds.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: all of it, as JSON.")]
+Cores = Annotated[str | None, typer.Option(help="A number, or all; by default as in the profile.")]
+Every = Annotated[bool, typer.Option("--all", help="Run every phase, even once a cause is found.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print everything, as JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -61,7 +61,7 @@ def _options(
 
 
 def command(*examples: str, **settings: Any) -> Callable[[_Command], _Command]:
-    """Return the decorator of a command, whose help ends with these examples. settings: Typer's."""
+    """Return a command's decorator; its help ends with these examples. settings: Typer's."""
     # \b: lines stay as they are
     lines = "\n".join(f"  rlvr-debug {example}" for example in examples)
     return app.command(epilog=f"\b\nExamples:\n{lines}", **settings)

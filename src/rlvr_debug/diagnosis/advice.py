@@ -137,7 +137,7 @@ def next_of(check: Check, change: str, clock: Timing, log: Log) -> Next:
         return Next(f"rlvr-debug diagnose {log.place} --html page.html", "shows the rollouts")
     if change and ": try " in change:
         short = min(_SHORT_RUN, clock.steps or _SHORT_RUN)
-        return Next("the same run with that", clock.steps_text(short))
+        return Next("the same run with that change", clock.steps_text(short))
     if is_checked(check.slug):
         return Next("rlvr-debug check train.py", clock.steps_text(_CHECKED))
     return Next(f"rlvr-debug diagnose {log.place} --overlay-out mine.yaml", "writes its study")

@@ -76,7 +76,7 @@ def _one(check: Check, log: Log) -> Finding:
         return Finding(check, "unchecked", missing=_missing(check, log))
     shown = check.on(log)
     if shown is None:
-        return Finding(check, "unchecked", missing=("it is logged, but too little of it",))
+        return Finding(check, "unchecked", missing=("logged, but in too few rows",))
     return Finding(check, "found" if shown.strength else "fine", shown)
 
 

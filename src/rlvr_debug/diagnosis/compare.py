@@ -111,9 +111,9 @@ def _lines(found: Comparison) -> Iterator[str]:
 
 def _apart(partings: tuple[Parting, ...]) -> Iterator[str]:
     if not partings:
-        yield "No quantity that both have parts them for good."
+        yield "Both logs stay close in every quantity that both have."
         return
-    yield "What parts them, the first in time first (means of the last third):"
+    yield "Where the logs part, in order of time (means of the last third):"
     width = max(len(each.quantity) for each in partings[:_SHOWN])
     for each in partings[:_SHOWN]:
         name = f"{each.quantity:<{width}}"

@@ -80,7 +80,7 @@ def _curves(finding: Finding, log: Log) -> list[Curve]:
 
 
 def curve(log: Log, quantity: str, at: str = "") -> Curve:
-    """Return the curve of a quantity that the log has. at: the rows to mark (Check.at), none without."""
+    """Return the curve of a logged quantity. at: the rows to mark (Check.at), if any."""
     return _drawn(log.sources.get(quantity, quantity), log.steps[quantity], at)
 
 

@@ -44,7 +44,7 @@ def reward_text(found: Diagnosis) -> str:
     """Return whether the training reward rises, from what to what, and how sure that is, as a sentence."""
     if found.learns is None or found.ends is None:
         rows = found.log.series("reward").size
-        return f"Whether the reward rises takes 9 rows with a reward; {rows or 'none'} are there."
+        return f"Too few rows to see whether the reward rises: {rows or 'none'} with a reward, 9 are needed."
     first, last = found.ends
     apart = last.high < first.low
     moves = "rises" if found.learns else "falls" if apart else "does not rise"
@@ -69,7 +69,7 @@ def verdict_text(found: Diagnosis) -> str:
     if _too_few(found):
         log = found.log
         names = ", ".join([*(log.sources[q] for q in log.sources if q != "step"), *log.parts])
-        return f"No cause stands out: {names} alone {'are' if ', ' in names else 'is'} logged, too few to tell why."
+        return f"No cause stands out: {names} {'are' if ', ' in names else 'is'} all that is logged, too little to find one."
     return "No cause stands out."
 
 
@@ -106,7 +106,7 @@ def _screen(found: Diagnosis) -> Iterator[str]:
         yield _cut(f"  {each.slug} ({chance(each.probability)}): {each.reason}")
     yield from _noted(found)
     yield from _asked(found)
-    yield "-v shows what follows from what, and what could not be checked."
+    yield "-v shows which findings follow from others, and what could not be checked."
 
 
 def _noted(found: Diagnosis) -> Iterable[str]:

@@ -79,5 +79,5 @@ def parts(**described: str) -> Keyed:
 
 def numbers(*known: str) -> Keyed:
     """Annotate shares of synthetic rows by a number of theirs."""
-    described = Field(description="A share; those of several numbers are scaled to 1 together.")
+    described = Field(description="A share; all shares are scaled to sum to 1.")
     return Keyed(dict.fromkeys(known, Annotated[Share, described]), fewest=1)

@@ -69,7 +69,7 @@ class TrainingSettings(Block):
     logprobs_dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """Precision that the trainer's logits are normalised in."""
     logprobs_chunk: Count = 16
-    """A batch goes through the trained model in as many passes as so many sequences at a time would take."""
+    """A batch goes through the trained model in (sequences / this number) passes, rounded up."""
     temperature: Positive = 1.0
     """Of sampling and of the log-probabilities in the loss."""
     kl_beta: NonNegative = 0.04
@@ -77,7 +77,7 @@ class TrainingSettings(Block):
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Per-token estimate of the KL."""
     kl_place: Literal["loss", "reward"] = "loss"
-    """loss: a term per token; reward: what each completion sums up to is taken from its reward."""
+    """loss: a term per token; reward: each completion's sum is subtracted from its reward."""
     use_bias_correction_kl: Flag = False
     """Multiply the KL in the loss by the ratio."""
     clip: NonNegative = 0.2
@@ -85,7 +85,7 @@ class TrainingSettings(Block):
     epsilon_high: NonNegative = 0.2
     """Upper epsilon of the ratio's clipping."""
     delta: NonNegative = 0.0
-    """Bound of the ratio where a negative advantage leaves it unclipped; 0: none."""
+    """Upper bound of the ratio where the advantage is negative, which clipping leaves open; 0: none."""
     importance_sampling_level: Literal["token", "sequence"] = "token"
     """A ratio per token, or one per sequence (GSPO)."""
     importance_sampling_cap: NonNegative = 0.0
@@ -122,9 +122,9 @@ class DiagnosticSettings(Block):
     rollouts_kept: Natural = 4
     """Rollouts of such a step, the first ones of its batch."""
     trackers: Unique[Literal["tensorboard", "wandb"]] = ()
-    """Where rows of metrics go as they come, beside metrics.jsonl. Each needs a package of its name."""
+    """Loggers that get each row of metrics, beside metrics.jsonl. Each needs the package of its name."""
     debug: Flag = False
-    """Rows have debug/* too, the names of the notes that this project starts from. Of trainer own."""
+    """Also log debug/*, the names in the notes that this project starts from. For trainer own."""
 
     may_lack: ClassVar = ("debug",)
 

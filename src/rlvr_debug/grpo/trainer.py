@@ -34,7 +34,7 @@ from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 def batch_totals(
     batch: Batch, settings: TrainingSettings, max_tokens: int, processes: Processes
 ) -> Totals:
-    """Return the denominators of the loss. max_tokens: the most that a rollout's own tokens could be."""
+    """Return the denominators of the loss. max_tokens: the limit on a rollout's own tokens."""
     micro_batches = settings.gradient_accumulation_steps * processes.size
     return Totals(len(batch.ids), int(batch.loss.sum()), micro_batches, max_tokens)
 

@@ -254,7 +254,10 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
         return _by_step(pd.DataFrame(found, index=range(len(rows))), order)
 
     rounded = {n: None for row in rows for n, value in row.items() if value == ROUNDED}
-    notes += [f"{name} is printed as 0.000: its logger's own file has it" for name in rounded]
+    notes += [
+        f"{name} is printed as 0.000: read the logger's own file for more digits"
+        for name in rounded
+    ]
     return replace(
         log,
         rounded=tuple(known[0] for name in rounded if (known := resolve(name))),
@@ -288,7 +291,7 @@ def _order(numbers: Mapping[str, Array], sources: Mapping[str, str]) -> tuple[Ar
     """Of every row, its step; NaN for a row to be left out."""
     if "step" not in sources:
         size = max(map(len, numbers.values()), default=0)
-        note = "no step is logged: rows are taken in their order"
+        note = "no step is logged: rows count as steps, in their order"
         return np.arange(1, size + 1, dtype=np.float64), [note] if size else []
     steps = _finite(numbers[sources["step"]])
     without = int(np.isnan(steps).sum())

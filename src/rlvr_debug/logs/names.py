@@ -116,7 +116,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def dotted(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a tree holds, names of levels parted by dots. An alias that stands a thousand times is gone through once."""
+    """Yield a tree's leaves under dotted names. A repeated YAML alias is visited once."""
     below, seen = [("", tree)], set()
     while below:
         prefix, tree = below.pop()

@@ -56,12 +56,12 @@ def _notes(path: Path, best: Reader, rank: int) -> Iterator[str]:
         listed = ", ".join(map(str, sizes[-5:]))
         yield f"{len(sizes)} runs are in this file (rows: {listed}): the last one is read"
     if best.resumed:
-        yield f"the run went back and on again {best.resumed} times: later rows count"
+        yield f"the run went back to an earlier step {best.resumed} times: of repeated steps the later rows are read"
     if others := sorted(best.ranks)[1:]:
         listed = ", ".join(map(str, others[:5]))
         yield f"rows of ranks {listed} are left out: those of rank {rank} are read"
     if number := rank or rank_of(path):
-        yield f"this is the output of rank {number}: what rank 0 prints may be of other rollouts, and more"
+        yield f"this is the output of rank {number}: rank 0 may print more, and other rollouts"
     if best.cut:
         yield f"rows that are cut off were left out: {best.cut}"
 

@@ -45,7 +45,7 @@ class Rows:
 
 
 def rank_of(path: Path) -> int:
-    """Return the rank whose output a file is by its name, 0 where it names none."""
+    """Return the rank in a log file's name, 0 if it names none."""
     match = _RANK.search(path.stem)
     return int(match[1]) if match else 0
 

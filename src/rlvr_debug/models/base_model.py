@@ -185,7 +185,7 @@ def with_adapter(
 
 
 def adapter_of(weights: Path) -> Path | None:
-    """Return the folder of the adapter that a run saved, None where these are a whole model's weights."""
+    """Return the folder of the adapter that a run saved, None if it saved a whole model."""
     try:
         with safe_open(weights, framework="pt") as file:
             return weights.parent / ADAPTER if is_adapter(file.keys()) else None

@@ -93,7 +93,7 @@ def merged(parts: Sequence[Record], cut: Cut | None = None) -> Record:
     notes = [note for part in parts for note in part.notes]
     if len(counts) > 1:
         said = f"the processes made {sorted(counts)} updates"
-        notes.append(f"{said}; as many as all made are checked")
+        notes.append(f"{said}; only those that all processes made are checked")
     return replace(
         first,
         generations=generations,

@@ -107,7 +107,7 @@ def deviation_text(each: Mapping[str, Any]) -> str:
     names = " or ".join([name["name"] for name in each["names"][:_MOST]])
     where = f"{each['note'][:1].upper()}{each['note'][1:]}."
     if each.get("declared"):
-        by = f" It is what this would give: {names}." if names else ""
+        by = f" These would give the same: {names}." if names else ""
         return f"{segment}: not what was declared, {each['declared']}.{by} {where}"
     if own and segment in ALGORITHMS:
         likely = [_likeliest(known, own)] if known else []
@@ -133,7 +133,7 @@ def _next(checked: Checked, fixes: Sequence[str]) -> str:
     first = checked.first
     if first is None:
         return (
-            "These steps compute what they are asked for. What is as it is set may still be wrong: "
+            "These steps compute what your settings ask for. The settings may still be wrong: "
             "read the log with `rlvr-debug diagnose`, and test settings by experiment."
         )
     if first.segment == "effect" and fixes:
@@ -141,7 +141,7 @@ def _next(checked: Checked, fixes: Sequence[str]) -> str:
     if not first.names or (first.own and first.algorithms):
         from rlvr_debug.replay.segments import SEGMENTS
 
-        which = f" Hypotheses that speak of it: {', '.join(first.causes)}." if first.causes else ""
+        which = f" Related hypotheses: {', '.join(first.causes)}." if first.causes else ""
         segment = next(each for each in SEGMENTS if each.name == first.segment)
         file = f"{segment.instances.__module__.replace('.', '/')}.py"
         return f"compare what the trainer does there with the reference, {file}.{which}"
@@ -234,7 +234,7 @@ def _settings(answer: Mapping[str, Any], verbose: bool) -> list[str]:
     measured = answer["consequences"]
     bad = [each for each in measured if not each["passed"]]
     head = f"Settings: {len(measured) - len(bad)} of {len(measured)} within their bounds"
-    lines = [head + (", these are not:" if bad else ".")]
+    lines = [head + ("; out of bounds:" if bad else ".")]
     for each in measured if verbose else bad:
         told = each["measured"].items()
         values = ", ".join(f"{n} {'infinite' if v is None else f'{v:.3g}'}" for n, v in told)

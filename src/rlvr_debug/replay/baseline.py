@@ -115,10 +115,10 @@ def _differs(now: Mapping[str, Any], before: Before) -> bool:
 
 def against_text(found: Against, path: Path) -> str:
     """Return what changed since the baseline, as a line."""
-    parts = [] if found.new else ["nothing deviates that did not"]
+    parts = [] if found.new else ["no new deviation"]
     said = {
-        "deviates and did not": found.new,
-        "deviates otherwise than it did": found.otherwise,
+        "new deviations": found.new,
+        "changed deviations": found.otherwise,
         "still deviates": found.still,
         "fixed": found.mended,
         "not seen any more": found.unseen,

@@ -163,7 +163,7 @@ def _check_shapes(place: str, weights: Weights, shapes: Mapping[str, tuple[int, 
 def _check_tied(place: str, weights: Weights, tied: Mapping[str, str]) -> None:
     for name, other in tied.items():
         same = name not in weights or weights[name] is weights[other]
-        _need(same, f"{place}.{name}", "another tensor", f"that of {other}, its tied one")
+        _need(same, f"{place}.{name}", "another tensor", f"that of {other}, to which it is tied")
 
 
 # --- generations and updates

@@ -115,7 +115,7 @@ def declared() -> dict[str, Declared]:
 
 
 def knobs_declared(own: Own, segment: str) -> Mapping[str, Any]:
-    """Return the knobs of the algorithm that is declared by its name."""
+    """Return the knobs of the algorithm declared by name."""
     what = own.declared.get(segment)
     return ALGORITHMS[segment][what] if isinstance(what, str) else {}
 

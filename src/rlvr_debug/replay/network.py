@@ -193,7 +193,7 @@ def is_adapter(name: str) -> bool:
 
 
 def plain_weights(weights: Mapping[str, Tensor], scalings: Scalings) -> dict[str, Tensor]:
-    """Return the architecture's own parameters. Raise NotSeen for an adapter of another kind. scalings: of adapters that are on."""
+    """Return the architecture's own parameters. Raise NotSeen for an adapter of another kind. scalings: of active adapters."""
     added = [name for name in weights if is_adapter(name)]
     if unknown := [name for name in added if not any(kind in name for kind in _KNOWN)]:
         raise NotSeen(f"no reference code for the adapter's {unknown[0]}")

@@ -63,15 +63,15 @@ class Settings(Part):
     group_size: Whole
     """rollouts of one row"""
     sampling: Sampling
-    """what the sampler is asked for"""
+    """settings of the sampler"""
     max_completion_length: Whole
     """the most tokens after the prompt, of all turns together; dr_grpo divides by it"""
     cut_at: Whole | None = None
-    """tokens after which what is trained on is cut; null for nowhere"""
+    """tokens after which the trained sequence is cut; null for nowhere"""
     max_prompt_length: Index = 0
     """tokens at which prompts are cut; 0 for nowhere"""
     max_context: Index = 0
-    """tokens at which a conversation ends, with what tools said; 0 for nowhere"""
+    """tokens, tools' answers included, at which a conversation ends; 0 for nowhere"""
     truncation_side: Annotated[str, OneOf(lambda: ("left", "right"))] = "left"
     """the side that prompts are cut on"""
     num_iterations: Whole = 1
@@ -95,22 +95,21 @@ class Settings(Part):
     loss_type: Name = "dapo"
     """grpo, bnpo, dr_grpo, dapo, luspo, cispo, sapo or vespo, as TRL means them; the loss of any other is not seen"""
     tokens_counted: Annotated[str, OneOf(lambda: ("update", "generation"))] = "update"
-    """over what dapo, cispo and vespo count tokens where several generations serve one update: all of them, or each by
-    itself"""
+    """if several generations serve one update, whether dapo, cispo and vespo count tokens over all of them, or over each"""
     kl_beta: Number = 0.0
     """the weight of the KL term"""
     kl_estimator: Annotated[str, OneOf(lambda: ("k1", "k2", "k3"))] = "k3"
-    """by which formula it is estimated"""
+    """the formula that estimates it"""
     kl_place: Annotated[str, OneOf(lambda: ("loss", "reward"))] = "loss"
     """where it is added"""
     reference_every: Index = 0
-    """optimizer steps after which the reference takes over a share of the policy; 0 for never"""
+    """optimizer steps between two moves of the reference towards the policy; 0 for never"""
     reference_share: Share = 0.0
-    """that share"""
+    """the share of the policy in such a move"""
     use_bias_correction_kl: Flag = False
     """whether it is weighted by the ratio"""
     clip: NonNegative = 0.2
-    """how far below 1 the ratio may be"""
+    """how far below 1 the ratio is clipped"""
     epsilon_high: NonNegative = 0.2
     """how far above"""
     delta: Number | None = None
@@ -121,15 +120,15 @@ class Settings(Part):
         str,
         OneOf(lambda: ("", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask")),
     ] = ""
-    """the weight of a sampler that is not the trainer, as TRL names it; empty for none"""
+    """TRL's name of the weight that corrects for the sampler; empty for none"""
     correction_max: Number | None = None
     """its upper bound; null for none"""
     correction_min: Number | None = None
     """its lower bound; null for none"""
     off_policy_mask_threshold: Number | None = None
-    """from which mean log-ratio on a sequence without gain is left out; null for none"""
+    """the mean log-ratio above which a sequence with a negative advantage is left out; null for none"""
     top_entropy_quantile: Share = 1.0
-    """the share of tokens that count, those of highest entropy"""
+    """the share of tokens that count, by highest entropy"""
     entropy_coef: Number = 0.0
     """the weight of the entropy bonus"""
     sapo_temperature_pos: Positive = 1.0
@@ -139,11 +138,11 @@ class Settings(Part):
     vespo: tuple[Number, Number, Number, Number] = (2.0, 3.0, 3.0, 2.0)
     """of vespo: k and lambda for gains, then for losses"""
     optimizer: Text = ""
-    """what is asked for; empty: whatever class the updates name"""
+    """the optimizer asked for; empty: the class in the updates"""
     learning_rate: Number = 1e-6
-    """the highest of the schedule"""
+    """the highest rate of the schedule"""
     schedule: Text = "linear"
-    """constant, constant_with_warmup, linear or cosine; of any other, each group's own rate is taken"""
+    """constant, constant_with_warmup, linear or cosine; for any other, each group's own rate counts"""
     schedule_pace: Whole = 1
     """steps that the schedule makes in an update"""
     warmup_steps: Index = 0
@@ -153,9 +152,9 @@ class Settings(Part):
     first_step: Index = 0
     """optimizer steps before the record"""
     data_rows: Index = 0
-    """rows with prompts of their own that the data have at least; 0 where it is not known"""
+    """distinct prompts in the data, at least; 0 if unknown"""
     weight_decay: Number = 0.0
-    """of groups that say nothing else"""
+    """of parameter groups that set no other"""
     betas: tuple[Share, Share] = (0.9, 0.999)
     """of Adam and AdamW"""
     adam_epsilon: NonNegative = 1e-8

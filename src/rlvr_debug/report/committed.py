@@ -37,12 +37,11 @@ def beside_committed(root: Path = ROOT, overlaid: bool = False) -> list[str]:
     others = [name for name, status in verdicts.items() if said.get(name) != status]
     if not changed and not others:
         return [f"All {len(figures)} figures and all verdicts are the committed ones."]
-    told = f"{len(others)} of {len(verdicts)} verdicts are" if others else "no verdict is"
     both = [name for name in changed if name in before and name in figures]
     moved = {name: figures[name] - before[name] for name in both if name.endswith(".gain")}
     return [
-        f"{len(changed)} of {len(figures)} figures differ from the committed ones, and {told} another, as it may be "
-        "on another processor (dvc metrics diff HEAD shows all):",
+        f"{len(changed)} of {len(figures)} figures and {len(others)} of {len(verdicts)} verdicts differ from the committed "
+        "ones, which can happen on another processor (dvc metrics diff HEAD shows all):",
         *(
             f"  {name}: {before[name]} to {figures[name]} ({moved[name]:+.6g})"
             for name in sorted(moved, key=lambda name: -abs(moved[name]))[:_LARGEST]

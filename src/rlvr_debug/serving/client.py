@@ -90,7 +90,7 @@ class ServedSampler:
         if self._again is None:
             raise gone
         again, self._again = self._again, None
-        warnings.warn(f"{gone}; another one is waited for", stacklevel=2)
+        warnings.warn(f"{gone}; waiting for another server", stacklevel=2)
         try:
             self._endpoint = again()
         except InputError as error:

@@ -201,7 +201,7 @@ def serve(job: Serving, log: Path, out: Path) -> None:
             ended = f"the server ended with status {status}: {said} (full log: {log})"
         if last or not was_ready:
             raise InputError(ended)
-        print(f"{ended}; it is started once more", file=sys.stderr, flush=True)
+        print(f"{ended}; starting it once more", file=sys.stderr, flush=True)
         log.replace(log.with_suffix(".ended.log"))
 
 

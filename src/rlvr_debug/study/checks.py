@@ -58,7 +58,7 @@ def _check(params: Params) -> None:
             _known(fault, variant_names(), f"{key}.faults", "fault")
         stages = stages_of(block)
         if len(set(stages)) < len(stages):
-            raise Wrong(f"key '{key}.faults' has a stage twice, expected once")
+            raise Wrong(f"key '{key}.faults' has two faults of one stage, expected one")
         main = (isinstance(block, Arm) and block.environment) or params.environment
         _check_rollouts(block, key, params.environments[main])
     taken: dict[str, str] = {}
@@ -69,22 +69,24 @@ def _check(params: Params) -> None:
             place = f"{key}.arms.{name}"
             ends = name.endswith(("-control", "-alone"))
             if name in _KEPT_NAMES or ends or name.startswith(UNNAMED):
-                raise Wrong(f"key '{place}' is a name kept for other arms")
+                raise Wrong(f"key '{place}' is a reserved name, expected another")
             if name in taken:
-                raise Wrong(f"key '{place}' stands in {taken[name]} too, expected once")
+                raise Wrong(f"key '{place}' appears in {taken[name]} too, expected once")
             taken[name] = key
             for stage in arm.swap:
                 _known(stage, STAGES, f"{place}.swap", "stage")
             _check_with(params, f"{place}.with", arm, (name,))
             if arm == Arm():
-                raise Wrong(f"key '{place}' changes nothing, expected what it does to the case")
+                raise Wrong(f"key '{place}' changes nothing, expected a change to the case")
     for name, data in params.data.items():
         _check_data(name, data)
     for name, settings in params.environments.items():
         if not sum(settings.weights.values()):
             raise Wrong(f"key 'environments.{name}.weights' sums to 0, expected more")
     if params.first_seed and params.design == "fixed":
-        raise Wrong.value("first_seed", params.first_seed, "0 with design fixed, which has `seeds`")
+        raise Wrong.value(
+            "first_seed", params.first_seed, "0 with design fixed, which uses `seeds`"
+        )
     _check_trainer(params)
     if params.sampler == "vllm":
         _check_vllm(params)
@@ -136,7 +138,7 @@ def _check_trainer(params: Params) -> None:
     if missing := trainer.missing(stages_of(case), training, {**params.options, **case.options}):
         raise Wrong(
             f"key 'cases.{params.case}' asks for {', '.join(missing)}, which trainer "
-            f"{trainer.name} cannot be given"
+            f"{trainer.name} does not support"
         )
 
 
@@ -207,7 +209,7 @@ def _check_vllm(params: Params) -> None:
     if not load_trainer(params.trainer).takes_sampler:
         return
     if params.design == "sequential" and server.shared_by != "run":
-        once = "run with design sequential: trainings that share a server begin at once, and looks choose them one by one"
+        once = "run with design sequential: looks start trainings one by one, but those that share a server start together"
         raise Wrong.value("vllm.shared_by", server.shared_by, once)
     for arm in arms(params):
         lora_r = arm.training.lora_r
@@ -229,7 +231,7 @@ def _check_verifiers(params: Params) -> None:
     if params.sampler != "vllm":
         raise Wrong.value("sampler", params.sampler, f"vllm {asks}")
     if not params.server.port:
-        raise Wrong.value("server.port", 0, f"a port {asks}: vf-eval reaches no socket of a file")
+        raise Wrong.value("server.port", 0, f"a port {asks}: vf-eval cannot use a socket file")
     if not params.vllm.tool_call_parser:
         raise Wrong.value("vllm.tool_call_parser", "''", f"a parser, such as hermes, {asks}")
     for key in OURS_ALONE:

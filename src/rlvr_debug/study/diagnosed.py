@@ -78,7 +78,7 @@ def _limit(log: Log) -> int:
 
 
 def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
-    """As a file: what is still to be filled in stands at the top."""
+    """Return the file's text, with what to fill in at the top."""
     say = [
         f"# Written from {short(log.place.rsplit('/', 1)[-1])} by diagnose, which ranked, most likely first:",
         *(f"#   {slug}" for slug in slugs),

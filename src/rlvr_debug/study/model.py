@@ -77,45 +77,44 @@ def _by_environment(block: str) -> Keyed:
 
 @dataclass(frozen=True, kw_only=True)
 class Command(Block):
-    """The program of trainer command, and how long trainers that are not ours may be silent."""
+    """The program of trainer command, and how long an external trainer may be silent."""
 
     program: Annotated[tuple[Text, ...], MinLen(1)] = ()
-    """Words of its command line, to which the path of params.json is added. `python` is that of the environment; words
-    that begin with ./ start at the project's root."""
+    """Words of the command; the path of params.json is added as the last. `python` is the environment's; words that begin
+    with ./ are paths from the project's root."""
     environment: Text = ""
-    """A file of envs/ without .txt, to run it in; left out: the project's own. With trainer verifiers, the release."""
+    """The environment to run it in, a file of envs/ without .txt; left out: the project's own. With trainer verifiers, the release."""
     stall_seconds: Positive = 600.0
     """The longest time between two rows of metrics; a program that is silent for longer is killed, and its run is no
     result."""
     random_reward: _Options | None = None
-    """The options with which it rewards at random, a control; without, this control is not run."""
+    """Options that make its rewards random, for a control run; without them, there is no such run."""
 
     may_lack: ClassVar = ("program", "environment", "random_reward")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server(Block):
-    """Of the server of sampler vllm."""
+    """The server of sampler vllm."""
 
     port: Annotated[int, Strict(), Ge(0), Le(65535)] = 0
-    """Of 127.0.0.1, for the server that the study's jobs share; 0: a socket in a folder that only its owner can enter,
-    as servers of single jobs always have."""
+    """Port on 127.0.0.1 of the server that the study's jobs share; 0: a socket in a private folder, as a single job's server
+    always has."""
     start_seconds: Positive = 600.0
-    """The longest that loading the model may take."""
+    """Seconds that loading the model may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vllm(Block):
-    """Of sampler vllm. Keys are flags of vLLM's server, but for the two that say otherwise."""
+    """vLLM, for sampler vllm. Keys are flags of its server, except where they say otherwise."""
 
     environment: Literal["vllm", "vllm-cpu"] = "vllm"
-    """Which of envs/ it runs in: vllm, for GPUs; vllm-cpu, for processors."""
+    """The file of envs/ that it runs in: vllm, for GPUs; vllm-cpu, for processors."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of weights and computation. Trained weights are saved in float32; 16 bits are faster, and round away what a small
-    learning rate changed."""
+    """Precision of weights and computation. Trained weights are saved in float32; 16 bits are faster, but round small
+    updates away."""
     max_model_len: Natural = 0
-    """Tokens of prompt and reply together; 0: as many as the model's config says. A reply that does not fit is an
-    error."""
+    """Tokens of prompt and reply together; 0: the limit in the model's config. A reply that does not fit is an error."""
     max_num_seqs: Count = 128
     """Conversations that it answers at once. Held-out evaluation asks for 128."""
     enforce_eager: Flag = True
@@ -123,24 +122,23 @@ class Vllm(Block):
     gpu_memory_utilization: Annotated[float, Strict(), Gt(0), Le(1)] = 0.9
     """Share of each GPU's memory that it takes. Not read with environment vllm-cpu."""
     tensor_parallel_size: Count = 1
-    """GPUs that the model is cut over."""
+    """GPUs over which the model is split."""
     data_parallel_size: Count = 1
     """Copies of the model that share the requests, each on GPUs of its own."""
     cpu_kvcache_space: Count = 1
     """GiB for keys and values, with environment vllm-cpu alone: VLLM_CPU_KVCACHE_SPACE."""
     tool_call_parser: Annotated[Text, Field(pattern="^[a-z0-9_]*$")] = ""
-    """Of chat requests, with enable-auto-tool-choice; empty: neither. Held-out evaluation reads calls itself, whatever
-    stands here."""
+    """Parser of tool calls in chat requests, with enable-auto-tool-choice; empty: neither. Held-out evaluation always parses
+    calls itself."""
     devices: _Devices = ""
-    """GPUs that it may use, by their positions among those that the job sees, such as 3 or 0,1; empty: all. A job that
-    sees fewer has them to itself, and the server takes all of those. No flag: CUDA_VISIBLE_DEVICES."""
+    """GPUs for it, by their positions among those that the job sees, such as 3 or 0,1; empty: all. If the job sees fewer,
+    the server takes all of them. Set by CUDA_VISIBLE_DEVICES, not a flag."""
     shared_by: Literal["run", "arm", "study"] = "run"
-    """Whose training rollouts one server answers, with an adapter for each: run, its own alone; arm, all seeds of the
-    arm; study, all runs of an environment. Runs that share one train at once."""
+    """The training runs that share a server, each with its own adapter: run, none; arm, all seeds of an arm; study, all runs
+    of an environment. Runs that share one train at the same time."""
     sync_bound: Positive = 1e-3
-    """Nats that the server's log-probabilities may be off the trainer's, on average, after an update: beyond it the run
-    ends, as it does where the server follows the last policy. With 16 bits, log-probabilities are off by some
-    hundredths."""
+    """Largest mean difference, in nats, between the server's and the trainer's log-probabilities after an update. Beyond it
+    the run ends, as it does if the server still has the last policy. With 16 bits, a few hundredths are usual."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +152,7 @@ class Changes(Block):
     options: _Options = field(default_factory=dict)
     """Settings that only the trainer knows."""
     training: _Training = field(default_factory=dict)
-    """Settings of a training run that are other than the healthy control's."""
+    """Training settings that differ from the healthy control's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +160,7 @@ class Case(Changes):
     """How a training run departs from a healthy one."""
 
     reward: Annotated[Text, Field(pattern=r"^[^:]+\.py:[A-Za-z_][A-Za-z0-9_]*$")] = ""
-    """A reward function of yours that it trains on, `file.py:name` from the project's root, with trainer trl; stage
-    score."""
+    """Your reward function to train on, as `file.py:name` from the project's root, with trainer trl; its stage is score."""
 
     may_lack: ClassVar = ("reward", "rollouts", "options", "training")
 
@@ -180,13 +177,13 @@ class Arm(Changes):
     environment: Annotated[Text, OneOf(environment_names)] = ""
     """Run the case in this environment instead."""
     swap: Unique[Text] = ()
-    """Stages to run in their right implementation."""
+    """Stages to run with the right implementation."""
     faults: Unique[Text] = ()
-    """Faults by name that the case is given, each instead of what it has for that stage."""
+    """Faults by name to add to the case; each replaces the case's fault of that stage, if any."""
     with_: Annotated[Unique[Text], Field(alias="with")] = ()
-    """Other arms whose changes this one makes too, to test an interaction."""
+    """Other arms to combine with this one, to test an interaction."""
     training: _Training = field(default_factory=dict)
-    """Settings of a training run that are other than the case's."""
+    """Training settings that differ from the case's."""
 
     may_lack: ClassVar = (
         *("environment", "swap", "faults", "with", "rollouts", "options", "training"),
@@ -198,8 +195,8 @@ class TestedHypothesis(Block):
     """A cause of src/rlvr_debug/causes/. Without arms it has all of its own."""
 
     arms: Mapping[_ArmName, Arm] | None = None
-    """What each of its interventions changes about the case, by name. {}: as the cause's own arm of that name; anything
-    else: an arm of yours."""
+    """Arms by name, each with what it changes about the case. {}: the cause's own arm of that name; anything else: your own
+    arm."""
 
     may_lack: ClassVar = ("arms",)
 
@@ -209,17 +206,17 @@ class SeedsByDesign(Block):
     """Seeds by the design of an arm."""
 
     others: _Seeds = (0, 1, 2)
-    """Of designs that are not named."""
+    """Seeds of all designs that are not listed."""
     case: _Seeds = ()
-    """Of the case as it is."""
+    """Seeds of the case."""
     control: _Seeds = ()
-    """Of the healthy controls."""
+    """Seeds of the healthy controls."""
     random_reward: _Seeds = ()
-    """Of the control with random rewards."""
+    """Seeds of the control with random rewards."""
     repair: _Seeds = ()
-    """Of the case with one part as in the control, and of a localiser's arms."""
+    """Seeds of the case with one part as in the control, and of a localiser's arms."""
     alone: _Seeds = ()
-    """Of the control with one part as in the case."""
+    """Seeds of the control with one part as in the case."""
 
     may_lack: ClassVar = ("case", "control", "random_reward", "repair", "alone")
 
@@ -229,13 +226,13 @@ class Launch(Block):
     """How a training of trainer own is started."""
 
     config: Text = ""
-    """By accelerate launch with this config, a file from the project's root such as configs/zero3.yaml; empty: as one
-    process, without it."""
+    """Config of accelerate launch, a file from the project's root such as configs/zero3.yaml; empty: one process, without
+    accelerate launch."""
     processes: Count = 1
-    """Processes that train together, each on a GPU of its own; what the config says is not read."""
+    """Processes that train together, each on its own GPU. The config's own number is not read."""
     devices: _Devices = ""
-    """GPUs of the training, as many as processes, by their positions among those that the job sees, such as 0,1,2;
-    empty: all. CUDA_VISIBLE_DEVICES."""
+    """GPUs of the training, one per process, by their positions among those that the job sees, such as 0,1,2; empty: all.
+    Set by CUDA_VISIBLE_DEVICES."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,10 +240,10 @@ class HeldoutEvaluation(Block):
     """Held-out evaluation, always greedy and at the training temperature."""
 
     seed: Natural = 0
-    """Of sampled held-out rollouts."""
+    """Seed of sampled held-out rollouts."""
     verifiers_rows: Natural = 0
     """Held-out rows that verifiers' own harness, vf-eval, evaluates too, greedily, with the base model on the server of
-    sampler vllm; results/tables/verifiers.csv has what each earned there and here (docs/environments.md). 0: none."""
+    sampler vllm. results/tables/verifiers.csv has both rewards of each row (docs/environments.md). 0: none."""
 
     may_lack: ClassVar = ("verifiers_rows",)
 
@@ -272,20 +269,19 @@ class Params(Block):
     study: _Name = "default"
     """Name of the study. An overlay's study runs in studies/<name>/."""
     trainer: Annotated[Text, OneOf(trainer_names)] = "own"
-    """Who trains: own, this project's trainer, or another one by the name of its folder in src/rlvr_debug/trainers
-    (docs/trainers.md)."""
+    """The trainer: own, this project's, or another folder of src/rlvr_debug/trainers (docs/trainers.md)."""
     options: _Options = field(default_factory=dict)
-    """Settings of a healthy run that only the trainer knows: of own, sync_bound (docs/trainer.md); of trl, fields of
-    GRPOConfig; of command, whatever the program takes."""
+    """Settings of a healthy run that only the trainer knows: for own, sync_bound (docs/trainer.md); for trl, fields of
+    GRPOConfig; for command, whatever the program takes."""
     command: Command
-    """The program of trainer command, and how long trainers that are not ours may be silent."""
+    """The program of trainer command, and how long an external trainer may be silent."""
     sampler: Literal["in-process", "vllm"] = "in-process"
-    """Who answers rollouts: in-process, the job itself; vllm, in training and held-out evaluation vLLM's server in an
-    environment of its own (docs/vllm.md)."""
+    """What samples in training and held-out evaluation: in-process, the job itself; vllm, vLLM's server in its own
+    environment (docs/vllm.md)."""
     server: Server
-    """Of the server of sampler vllm."""
+    """The server of sampler vllm."""
     vllm: Vllm
-    """Of sampler vllm. Keys are flags of vLLM's server, but for the two that say otherwise."""
+    """vLLM, for sampler vllm. Keys are flags of its server, except where they say otherwise."""
     case: Text = "verifiers-0.1.3"
     """The training run to explain, a key of `cases`, or `healthy`."""
     cases: Mapping[_Name, Case]
@@ -293,30 +289,30 @@ class Params(Block):
     environment: _Environment = "musique"
     """The environment of the case and of its control."""
     design: Literal["fixed", "sequential"] = "sequential"
-    """fixed: every arm has the runs of `seeds`; sequential: the study is looked at after two to six runs of an arm, and
-    only what is not decided yet has more, with the seeds from `first_seed` on (docs/verdicts.md)."""
+    """fixed: every arm runs all `seeds`; sequential: the study is tested after two to six runs of an arm, and only
+    undecided arms get more, with seeds from `first_seed` on (docs/verdicts.md)."""
     first_seed: Natural = 0
-    """Of the sequential design: its runs have this seed and those after it, so that a study can be repeated on seeds of
-    its own. Left out: 0."""
+    """First seed of the sequential design; later runs count on from it. Change it to repeat a study on other seeds. Left out:
+    0."""
     seeds: Annotated[
         Annotated[_Seeds, A_LIST] | Annotated[SeedsByDesign, A_MAPPING], by_kind("array or object")
     ] = SeedsByDesign(control=(0, 1, 2, 3, 4), alone=(0, 1, 2, 3, 4))
-    """Of the fixed design, which an overlay that gives them has: one training run per arm and seed. A list for every arm; or lists by the design of an arm (case, control,
-    random_reward, repair, alone) and one for the `others`, for what learns spreads more between seeds than what does
-    not. Arms with equal settings share all their runs."""
+    """Seeds of the fixed design: one training run per arm and seed. An overlay with `seeds` has that design. One list for every
+    arm; or lists by an arm's design (case, control, random_reward, repair, alone) and one for `others`, since arms that
+    learn spread more between seeds. Arms with equal settings share all their runs."""
     base_model: Text = "models/tiny"
     """Folder of the base model (config.json, model.safetensors or its shards, tokenizer), from the project's root; or
     owner/name@revision, a model on the hub that is fetched to .models/ once."""
     base_models: Annotated[
         Mapping[str, str], Keyed(lambda: dict.fromkeys(environment_names(), _BaseModel))
     ] = field(default_factory=dict)
-    """Other base models than that, by environment."""
+    """Base models of environments that use another one."""
     launch: Launch
     """How a training of trainer own is started."""
     data: Annotated[Mapping[str, DataSettings], _by_environment("Data")]
     """Where each environment's rows come from and how they are split."""
     environments: Annotated[Mapping[str, EnvironmentSettings], _by_environment("Settings")]
-    """What the model may do and what it is rewarded for."""
+    """What the model may do, and what is rewarded."""
     training: TrainingSettings
     """The healthy control's training. A case and an arm say what they change."""
     diagnostics: DiagnosticSettings
@@ -332,9 +328,9 @@ class Params(Block):
     """Hypotheses to test, by slug, each with its intervention arms; or all, which is every cause with all of its own
     arms."""
     unnamed: Flag = True
-    """Whether each stage and setting in which the case departs from the control, and which no arm of a hypothesis
-    changes, gets arms of its own: the case with that put right, and the control with that alone. A study without any
-    arm of a hypothesis has none. Left out: true."""
+    """Whether to add arms for each stage and setting in which the case differs from the control and that no hypothesis's arm
+    changes: the case with it fixed, and the control with it alone. None are added to a study without any arm of a
+    hypothesis. Left out: true."""
     verdicts: Deciding
     """How verdicts are reached."""
 

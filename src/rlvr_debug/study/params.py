@@ -72,7 +72,7 @@ def load_params(path: Path, overlay: Path | None = None) -> Params:
 
 
 def overlaid(path: Path, overlay: Path | None, over: Raw) -> Params:
-    """Read params.yaml and merge what the overlay says over it. overlay: the file, as errors name it."""
+    """Read params.yaml and merge the overlay over it. overlay: its file, as errors name it."""
     raw = _read(path)
     for name in environment_names():  # of which params.yaml may say nothing
         own = settings_of(name)

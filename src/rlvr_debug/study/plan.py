@@ -100,7 +100,7 @@ def rates(studies: Mapping[str, Path], base_model: Path) -> Rates:
             )
     # weights are shipped in half the precision that they are trained in
     size = 2 * sum(file.stat().st_size for file in base_model.glob("*.safetensors"))
-    source = "a constant of trainer own and the shipped model: no runs were measured here"
+    source = "measured with trainer own and the shipped model, since no run here was measured"
     return Rates({}, _SECONDS_PER_ROLLOUT, size, source)
 
 
@@ -287,7 +287,7 @@ def plan_text(found: Plan) -> str:
             *_wrapped(
                 f"{found.arms} arms x {' to '.join(map(str, dict.fromkeys(found.seeds)))} seeds = {found.runs} runs, "
                 f"{found.trainings} of them trained"
-                + (f"; {shared} are told the same as another arm's." if shared else ".")
+                + (f"; {shared} have the same settings as another arm's." if shared else ".")
             ),
             *(_wrapped(looks) if found.sequential else []),
             "",

@@ -131,7 +131,7 @@ class Study:
 
     @cached_property
     def compared(self) -> dict[str, tuple[Run, Run]]:
-        """The arms that the runs of the case and the control may show to change nothing (unchanged.py)."""
+        """Return the arms that runs of case and control may show to change nothing (unchanged.py)."""
         return compared(self.runs) if self._shadows else {}
 
     def unchanged(self, runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ class Study:
         return Comparing(pairs, there)
 
     def checking(self) -> Job:
-        """Return the job of the check: the case with as few prompts a step as show what it does."""
+        """Return the job that checks the case, with as few prompts per step as suffice."""
         case = self.runs[0]
         settings = case.training
         few = max(1, CHECKED_ROLLOUTS // settings.group_size)

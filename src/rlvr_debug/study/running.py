@@ -246,7 +246,7 @@ def tidy(
                     path.unlink()
                 yield f"{'would remove' if dry_run else 'removed'} {path.relative_to(root)}"
             if not unnamed_paths:
-                yield f"{folder}: params.yaml names all that is there"
+                yield f"{folder}: nothing to remove: params.yaml names every file"
 
 
 def unlock(folder: Path, command: list[str]) -> bool:
@@ -255,7 +255,7 @@ def unlock(folder: Path, command: list[str]) -> bool:
         return False
     nobody_works_in(folder)
     words = [*command, "--unlock", "--quiet", "all"]
-    output_of(words, f"{folder}: its lock stays, snakemake --unlock")
+    output_of(words, f"{folder}: cannot be unlocked by snakemake --unlock")
     return True
 
 

@@ -79,7 +79,7 @@ class StudyStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of wall time, at as many at a time as now; None where none is under way, or nothing was measured."""
+        """Return the wall time left at the current pace; None if nothing runs or was measured."""
         total = self.processor_seconds_left
         if total == 0:
             return 0.0

@@ -156,4 +156,4 @@ class Trainer(ABC):
 
     @abstractmethod
     def record(self, job: Job, steps: int) -> Record:
-        """Return the record of the run's first optimizer steps (docs/record.md), which are run for it beside job.out."""
+        """Run the first optimizer steps beside job.out and return their record (docs/record.md)."""

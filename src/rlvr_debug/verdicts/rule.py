@@ -76,7 +76,7 @@ class Measured:
         return cls(*(first_of(gains[..., n], seeds) for n in range(2)))
 
     def of(self, arms: Any) -> Measured:
-        """Those of some arms: an index of the last axis."""
+        """Select arms by an index of the last axis."""
         return Measured(self.sampled.of(arms), self.greedy.of(arms))
 
     def moderated(self, bar: Bar, counted: ArrayLike = True, seeds: Any = None) -> Measured:
@@ -121,7 +121,7 @@ class Effects:
     bounded: Bools
 
     def of(self, members: Any) -> Effects:
-        """Those of some arms: an index of the last axis."""
+        """Select arms by an index of the last axis."""
         return Effects(*(getattr(self, field.name)[..., members] for field in fields(self)))
 
 
@@ -172,7 +172,7 @@ def compare(
 
 
 def failure(mended: Effects) -> NDArray[np.int64]:
-    """Return whether the case fails: SHOWN, OPEN or REFUTED. mended: the effects of mending everything, (..., 1)."""
+    """Return whether the case fails: SHOWN, OPEN or REFUTED. mended: effects of the control, (..., 1)."""
     shown, refuted = mended.large[..., 0], mended.bounded[..., 0]
     return np.select([shown, refuted], [SHOWN, REFUTED], OPEN)
 

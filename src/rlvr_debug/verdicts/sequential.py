@@ -64,7 +64,7 @@ def looked(bar: Bar) -> Bar:
 def effects_of_all(
     layout: Layout, results: Measured, bar: Bar, seeds: int = 0
 ) -> tuple[Ints, Effects]:
-    """Return whether the case fails, and the effects of all arms; results: of case, control, arms, and others whose spread counts."""
+    """Return whether the case fails, and the effects of all arms; results: of case, control, arms, and others for the prior."""
     has = results.sampled.seeds
     count = np.where(has > 0, np.maximum(seeds, has), 0)
     sides = results.moderated(bar, layout.counted, count)

@@ -64,7 +64,7 @@ def first_of(values: Floats, seeds: NDArray[np.int64]) -> Sample:
 
 
 def welch(treated: ArrayLike, untreated: ArrayLike, alpha: float) -> Estimate:
-    """Difference of two means with unequal variances (Welch 1947). Arguments: (..., seeds)."""
+    """Compare two means with unequal variances (Welch 1947). Arguments: (..., seeds)."""
     return difference(sample(treated), sample(untreated), alpha)
 
 
@@ -180,7 +180,7 @@ def trigamma_inverse(x: ArrayLike) -> Floats:
 
 
 def fit_prior(arms: Sample, members: ArrayLike) -> Prior:
-    """Fit the prior of the members, on the last axis, which stays; fewer than two arms with spreads have none."""
+    """Fit the prior of the members on the last axis, which stays; it takes two arms with spreads."""
     sd, own = np.broadcast_arrays(arms.sd, arms.degrees)
     used = np.asarray(members) & np.isfinite(sd) & (own > 0)
     count = used.sum(-1, keepdims=True)

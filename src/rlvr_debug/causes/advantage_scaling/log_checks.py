@@ -74,7 +74,7 @@ def scale_uneven(log: Log) -> Reading | None:
         return None
     plain = _spread_of(found.factors)
     scaled = _spread_of(found.factors * found.spreads)
-    centred = "" if found.centred else ", and do not sum to 0 in their groups"
+    centred = "" if found.centred else ", and advantages do not sum to 0 in their groups"
     values = {"plain": plain, "scaled": scaled, "centred": centred}
     return Reading(LARGE if min(plain, scaled) >= _UNEVEN else 0, values, 1.0)
 

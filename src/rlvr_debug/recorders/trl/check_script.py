@@ -202,9 +202,7 @@ def _checked(
 
     if trainer.accelerator.num_processes != (size := ranks.size if ranks else 1):
         own = trainer.accelerator.num_processes
-        raise SystemExit(
-            f"the trainer takes itself for one of {own} processes, and {size} were started"
-        )
+        raise SystemExit(f"the trainer expects {own} processes, but {size} were started")
     try:
         need_replicas(trainer.accelerator)
     except InputError as error:

@@ -226,7 +226,7 @@ def _begun(process: int) -> str:
 
 @contextmanager
 def as_one(ranks: Ranks | None) -> Iterator[None]:
-    """Have all ranks end with the status of the first, which alone says why."""
+    """End all ranks with the first one's status; only that one says why."""
     if ranks is None:
         yield
         return

@@ -93,8 +93,8 @@ def need_replicas(accelerator: Any) -> None:
     fsdp1 = kind == "FSDP" and not getattr(accelerator, "is_fsdp2", False)
     if (fsdp1 or kind == "MEGATRON_LM") and accelerator.num_processes > 1:
         name = "FSDP's first version" if fsdp1 else kind
-        others = "DDP, FSDP2 and DeepSpeed's ZeRO are"
-        raise InputError(f"{name} shards the model in a way that cannot be recorded: {others}")
+        others = "use DDP, FSDP2 or DeepSpeed's ZeRO"
+        raise InputError(f"{name} shards the model in a way that cannot be recorded; {others}")
 
 
 def together(
@@ -127,7 +127,7 @@ def _met(accelerator: Any) -> Ranks | None:
     need_replicas(accelerator)
     ranks = launched(meeting=f"check-{next(_meetings)}")
     if ranks is None or (ranks.rank, ranks.size) != (rank, size):
-        said = "RANK and WORLD_SIZE are not these: start it by a launcher"
+        said = "RANK and WORLD_SIZE say otherwise: start it with a launcher"
         raise InputError(f"the trainer is rank {rank} of {size} processes, but {said}")
     return ranks
 

@@ -153,7 +153,7 @@ def large_note(rows: int, needs: tuple[float, float]) -> str:
     what = f"{rows} rows of a batch, {ELEMENTS} numbers of each tensor, and the gradient of the last layer"
     own = f"the check needs about {memory:.1f} GiB of memory beside the script's own"
     room = f"{disk:.1f} GiB in {tempfile.gettempdir()}"
-    return f"the model is large: {what} are looked at; {own}, and {room}"
+    return f"the model is large: only {what} are checked; {own}, and {room}"
 
 
 # --- TRL before 0.15, whose loss generates, scores and computes all by itself

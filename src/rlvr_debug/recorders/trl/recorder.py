@@ -108,7 +108,7 @@ class Recorder(StepWatch):
         if record.settings.dropouts and self._still:
             record.notes.append(f"{said} switched off in the recorded steps")
         elif record.settings.dropouts:
-            why = f"{said} on, whose noise cannot be drawn again"
+            why = f"{said} on, and their noise cannot be drawn again"
             record.unseen = dict.fromkeys(_NOISY, why)
         return record
 

@@ -234,7 +234,7 @@ def precision_of(args: Any, model: Any) -> str:
 
 def version_note(library: str, found: str) -> str:
     """Return what is said of a release that is newer than any that was tried; "" of others."""
-    newest, what = NEWEST[library], "what it has changed may deviate, or not be seen"
+    newest, what = NEWEST[library], "its changes may show as deviations, or as not seen"
     newer = f"{library} {found} is newer than {newest}, the newest that this check was tried with"
     return f"{newer}: {what}" if Version(found) > Version(newest) else ""
 
@@ -247,7 +247,7 @@ def changed_note(made: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         if name in made and repr(made[name]) != repr(value)
     ]
     said = f"after the trainer was made, the script changed {', '.join(changed)} in its arguments"
-    return f"{said}: what they say when training begins counts as asked for" if changed else ""
+    return f"{said}: the values at the start of training count" if changed else ""
 
 
 # --- whose code lies in a segment: methods that are not TRL's own, functions that a trainer was given, and callbacks
@@ -282,8 +282,8 @@ def overrides_of(trainer: Any, library: str) -> dict[str, str]:
                 add(_said(getattr(callback, name), f"has `{name}`", own), segments)
     drawn = (getattr(trainer.args, "generation_kwargs", None) or {}).get("temperature")
     if drawn not in (None, trainer.args.temperature):
-        said = f"`generation_kwargs` set `temperature` to {drawn}, which rollouts are drawn with, and the arguments to"
-        said += f" {trainer.args.temperature}, which the loss divides by"
+        said = f"rollouts are sampled at `temperature` {drawn}, from `generation_kwargs`, but the loss divides by"
+        said += f" {trainer.args.temperature}, from the arguments"
         add(said, _COOLED)
     return {segment: " and ".join(dict.fromkeys(said)) for segment, said in found.items()}
 

@@ -178,7 +178,7 @@ def _kl(config: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
         if how not in _KL:
             unseen["rewards"] = f"no reference code for verl's KL estimate {how}"
         if controller["type"] != "fixed":
-            unseen["rewards"] = "the weight of the KL in the rewards adapts"
+            unseen["rewards"] = "the weight of the KL in the rewards is adaptive"
         beta, place = controller["kl_coef"], "reward"
     elif actor.get("use_kl_loss"):
         how, beta, place = actor["kl_loss_type"], actor["kl_loss_coef"], "loss"
@@ -190,7 +190,9 @@ def _kl(config: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
 def _correction(asked: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
     """Return how the loss is corrected for the sampler, in TRL's words."""
     if bypass := asked.get("bypass_mode"):
-        unseen[_OLD] = unseen[_WEIGHTS] = "in bypass mode the sampler's stand for the policy's"
+        unseen[_OLD] = unseen[_WEIGHTS] = (
+            "in bypass mode the sampler's log-probabilities replace the policy's"
+        )
     if asked.get("rollout_rs"):
         by = asked["rollout_rs"]
         unseen["loss mask"] = f"tokens are rejected by {by}, which cannot be recomputed"

@@ -136,8 +136,10 @@ class _Recorder:
         if not self.first:
             record.weights, record.trainable = [weights], tuple(weights)
         if later:
-            what = "their old log-probabilities and sampler are not looked at"
-            record.notes.append(f"weights of steps after training's first are not known: {what}")
+            what = "their old log-probabilities and sampler are not checked"
+            record.notes.append(
+                f"only the weights of the first step are known; in later steps: {what}"
+            )
         return record
 
 

@@ -333,7 +333,7 @@ def compare_saved(
     some: bool = False,
     stored: Literal["", "bfloat16", "float16", "float8_e4m3fn"] = "",
 ) -> Gap | None:
-    """some: whether some tensors are of the beginning. stored: the type that tensors were rounded to."""
+    """some: whether some tensors are initial ones. stored: the type that tensors were rounded to."""
     held: Weights
     last = len(record.weights) - 1
     if some or stored:

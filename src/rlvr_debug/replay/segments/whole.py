@@ -89,7 +89,7 @@ def _drawn(record: Record, number: int, generation: Generation) -> Iterator[Inst
         if (len(held) > 1 or not number) and all(_copies(rows[0], rows[n], size) for rows in held)
     ]
     enough = record.settings.data_rows >= len(generation.rows) // size
-    said = f"process {', '.join(copies)} has the rows of process 0, and the data have others"
+    said = f"process {', '.join(copies)} has the rows of process 0, though the data have others"
     yield certain(where, int(bool(copies) and enough), said)
     states = [p.random[number] for p in record.processes if number < len(p.random)]
     sampled = any(call.used is not None and call.used.drawn for call in generation.calls)

@@ -44,7 +44,7 @@ from rlvr_debug.trainers.own import SYNC_BOUND
 
 
 def load_policy(base_model: Path, training: TrainingSettings) -> tuple[Any, Any]:
-    """Return the model that is trained and its reference, None for an adapter, whose base is held as it is computed in."""
+    """Return the trained model and its reference, which is None for an adapter: its base, in compute precision, serves."""
     if training.lora_r:
         dtype = torch.bfloat16 if training.bf16 else torch.float32
         return load_model(base_model, training.attn_implementation, dtype), None

@@ -49,7 +49,7 @@ class Judge:
     chat: Chat
 
     def rollout(self, index: int, completion: Sequence[int]) -> Rollout:
-        """What the model wrote in reply to that row's prompt, with the environment's reward."""
+        """Return the model's reply to that row's prompt, with the environment's reward."""
         row, environment = self.rows[index], self.environment
         prompt = self.chat.prompt(environment.messages(row), environment.tools)
         sampled = [False] * len(prompt) + written(completion, self.chat)

@@ -127,7 +127,7 @@ def _make_parse_calls(chat: Chat) -> None:
     except ValueError:
         if chat.parser != "hermes":
             raise InputError(
-                "TRL does not know the tokenizer's chat template, expected one whose calls of tools it can parse"
+                "TRL does not know the tokenizer's chat template, expected one with tool calls that it can parse"
             ) from None
         chat.tokenizer.response_template = chat_template_utils.qwen3_template
 

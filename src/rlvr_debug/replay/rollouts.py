@@ -37,12 +37,18 @@ class Rollout:
 
 
 def rollouts(generation: Generation, settings: Settings) -> list[Rollout]:
-    """Return the generation's rollouts in the order of its rows, cut at their limit. Raise NotSeen where that cannot be told."""
+    """Return the generation's rollouts in the order of its rows, cut at their limit. Raise NotSeen where that cannot be told.
+
+    Where a trained completion is longer than the limit, as a rollout function's may be, none is cut.
+    """
     found = _turns(generation.calls)[0]
     batch = generation.batch
     same = batch is None or len(batch.prompt_ids) == len(found)
     need(same, "the number of sampled rollouts differs from the number trained on")
-    return [_rollout(turns, settings.cut_at) for turns in found]
+    limit = settings.cut_at
+    if batch is not None and limit is not None and (batch.completion_mask.sum(1) > limit).any():
+        limit = None
+    return [_rollout(turns, limit) for turns in found]
 
 
 def _turns(calls: Sequence[Call]) -> tuple[list[list[Turn]], list[list[int]]]:

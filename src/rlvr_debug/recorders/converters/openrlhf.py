@@ -111,7 +111,8 @@ def _tensors(path: Path, rows: int) -> dict[str, Tensor]:
         if name not in found:
             raise InputError(f"{path}: key '{name}' is missing")
     width = found["sequences"].shape[-1] if found["sequences"].dim() else 1
-    for name, tensor in found.items():
+    for name in (name for name in (*_WHOLE, *_TOKENS, "rewards") if name in found):
+        tensor = found[name]
         shape = [rows, width] if name in _WHOLE[:2] else [rows, width - 1]
         shape = [rows] if name == "rewards" else shape
         if [*tensor.shape] != shape:

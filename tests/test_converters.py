@@ -475,6 +475,10 @@ def _of_the_batch(part: Any) -> None:
     part.advantages = gains[:, None].expand(part.action_mask.shape)
 
 
+def _rewards_of_others(part: Any) -> None:
+    part.rewards = part.rewards.roll(1)
+
+
 def _prompts_of_others(part: Any) -> None:
     part.prompts = part.prompts[1:] + part.prompts[:1]
 
@@ -486,6 +490,7 @@ def _prompts_of_others(part: Any) -> None:
         (partial(_put_logprobs, name="rollout_log_probs", heat=1.0), "sampler"),
         (_mask_late, "loss mask"),
         (_of_the_batch, "advantages"),
+        (_rewards_of_others, "advantages"),
         (_old_shifted, "old log-probabilities"),
         (
             partial(_put_logprobs, name="base_action_log_probs", heat=1.0),

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,12 +66,11 @@ def convert(folder: Path, settings: Settings) -> Record:
         [row for file in path.glob("experience_*.json") for row in _rows(file, settings)]
         for _, path in steps_of(folder)
     )
-    ordered = ([row for _, row in sorted(rows, key=itemgetter(0))] for rows in steps)
-    return record_of("OpenRLHF", settings, ordered, unseen)
+    return record_of("OpenRLHF", settings, steps, unseen)
 
 
-def _rows(path: Path, settings: Settings) -> Iterator[tuple[int, Trained]]:
-    """Yield the rows of an Experience, each with its place in the step."""
+def _rows(path: Path, settings: Settings) -> Iterator[Trained]:
+    """Yield the rows of an Experience, in whatever order."""
     told = checked(_Told, read_json(path), path)
     if told.index is not None and len(told.index) != len(told.prompts):
         said = f"of length {len(told.index)}, expected {len(told.prompts)}, as prompts"
@@ -86,21 +84,17 @@ def _rows(path: Path, settings: Settings) -> Iterator[tuple[int, Trained]]:
             for name in ("action_mask", *_TOKENS)
             if name in tensors
         }
-        place = 0 if told.index is None else told.index[row]
-        group = prompt if told.index is None else str(place // settings.group_size)
+        group = prompt if told.index is None else str(told.index[row] // settings.group_size)
         policy = own["action_log_probs"]
-        yield (
-            place,
-            Trained(
-                tensors["sequences"][row][real],
-                own["action_mask"].bool(),
-                own.get("rollout_log_probs", torch.zeros_like(policy)),
-                policy,
-                {ours: own[name] for name, ours in _TOKENS.items() if ours and name in own},
-                {"prompt": prompt},
-                group,
-                float(tensors["rewards"][row]),
-            ),
+        yield Trained(
+            tensors["sequences"][row][real],
+            own["action_mask"].bool(),
+            own.get("rollout_log_probs", torch.zeros_like(policy)),
+            policy,
+            {ours: own[name] for name, ours in _TOKENS.items() if ours and name in own},
+            {"prompt": prompt},
+            group,
+            float(tensors["rewards"][row]),
         )
 
 

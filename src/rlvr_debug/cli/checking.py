@@ -145,10 +145,11 @@ def check(
     before = {} if baseline is None else read_baseline(baseline)
     answer: Mapping[str, Any]
     if record is not None:
+        from rlvr_debug.recorders.converters import reader_of
         from rlvr_debug.replay.store import check_folder
 
         declare(meant)
-        answer = check_folder(record)
+        answer = check_folder(record, reader_of(record))
     else:
         from rlvr_debug.recorders.trl.check_script import How, check_script
         from rlvr_debug.recorders.trl.launched import launched, launcher_words

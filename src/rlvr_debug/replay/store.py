@@ -37,10 +37,10 @@ VERSION = 2  # and 1, which has no processes
 _RECORD, _TENSORS, _MODEL, _TOKENIZER = "record.json", "tensors.safetensors", "model", "tokenizer"
 
 
-def check_folder(folder: Path) -> dict[str, Any]:
-    """Return what the check says of a record (answer.py). Raise InputError for a folder that is none."""
+def check_folder(folder: Path, read: Callable[[Path], Record] | None = None) -> dict[str, Any]:
+    """Return what the check says of a record (answer.py). Raise InputError for a folder that is none. read: of another format."""
     started = time.perf_counter()
-    record = replace(read_record(folder), own=Own(declared=declared()))
+    record = replace((read or read_record)(folder), own=Own(declared=declared()))
     return answered(record, time.perf_counter() - started, "read")
 
 
@@ -188,10 +188,15 @@ def plain(value: Any) -> Any:
 def read_record(folder: Path) -> Record:
     """Return the record. Raise InputError, one line that names file, key, found and expected, for any other folder."""
     path = folder / _RECORD
-    told, tensors = _told(path), _tensors(folder / _TENSORS)
+    told, tensors = _told(path), read_tensors(folder / _TENSORS)
     record = _completed(checked(Record, told, path, context=tensors))
     with _named(path):
         check_needed(told)
+    return finished(record, folder, path)
+
+
+def finished(record: Record, folder: Path, path: Path) -> Record:
+    """Return the record with its folder's model and tokenizer. Raise InputError, which names `path`, if a part does not fit."""
     weights = record.weights[0] if record.weights else record.reference or {}
     record.build, architecture = read_model(folder / _MODEL, len(weights))
     record.tokenizer = read_tokenizer(folder / _TOKENIZER)
@@ -203,7 +208,7 @@ def read_record(folder: Path) -> Record:
 def read_part(folder: Path) -> Record:
     """Return what one of several processes recorded, without model and tokenizer, as it was written."""
     path = folder / _RECORD
-    return _completed(checked(Record, _told(path), path, context=_tensors(folder / _TENSORS)))
+    return _completed(checked(Record, _told(path), path, context=read_tensors(folder / _TENSORS)))
 
 
 def _untied(record: Record, tied: Mapping[str, str]) -> Record:
@@ -245,11 +250,11 @@ def _told(path: Path) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name != "version"}
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     if not path.is_file():
-        raise InputError(f"{path}: no such file, expected the record's tensors in it")
+        raise InputError(f"{path}: no such file, expected safetensors")
     try:
         return dict(load_file(path))
     except Exception as error:  # whatever is wrong with the bytes

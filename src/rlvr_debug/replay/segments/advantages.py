@@ -7,10 +7,11 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge
 from pydantic import AllowInfNan
 from torch import Tensor
 
-from rlvr_debug.blocks import Natural, OneOf
+from rlvr_debug.blocks import OneOf
 from rlvr_debug.errors import InputError
 from rlvr_debug.replay import judge
 from rlvr_debug.replay.declared import (
@@ -197,7 +198,7 @@ class Formula:
     weighted: bool = True
     only: int | None = None
     missing: Literal["", "zero"] = ""
-    best_of: Natural = 0
+    best_of: Annotated[int, Ge(2)] | None = None
     then: Annotated[str, OneOf(_THEN.keys)] = ""
     mean_off: float = 0.0
 
@@ -241,7 +242,7 @@ def expected_advantages(
             counts = _lengths(lengths, total).view(grouped.shape)
             mean = (counts * grouped).nansum(1, keepdim=True) / counts.sum(1, keepdim=True)
         centred = _CENTRED[how.centre](grouped, mean * (1 + how.mean_off))
-        if how.best_of:
+        if how.best_of is not None:
             centred = _raises_best(grouped, how.best_of)
         elif scale == "group":
             centred = centred / spread(grouped)

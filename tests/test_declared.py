@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.shared import ran
@@ -25,7 +29,7 @@ from rlvr_debug.recorders.trl.live import recorded
 from rlvr_debug.replay.answer import answer_of, answer_text, status_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.declared import ALGORITHMS, AdvantageInputs, LossInputs, Own, named
-from rlvr_debug.replay.finding import AGREES, DEVIATES, FAILED, Finding
+from rlvr_debug.replay.finding import AGREES, DEVIATES, FAILED, NOT_SEEN, Finding
 from rlvr_debug.replay.judge import judge
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
@@ -141,12 +145,13 @@ def test_a_declared_loss_agrees_and_a_fault_planted_in_it_is_found(gmpo: Record,
 class Unscaled(trl.GRPOTrainer):  # type: ignore[misc]
     """A trainer whose advantages are not divided by the spread, whatever the arguments say."""
 
-    factor = 1.0
+    def of(self, rewards: Tensor) -> Tensor:
+        return rewards - rewards.mean(1, keepdim=True)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         out = super()._generate_and_score_completions(inputs)
         rewards = torch.tensor(self.seen).view(-1, self.num_generations)
-        out["advantages"] = self.factor * (rewards - rewards.mean(1, keepdim=True)).flatten()
+        out["advantages"] = self.of(rewards).flatten()
         return out
 
     def _calculate_rewards(self, *given: Any, **named: Any) -> Any:
@@ -186,11 +191,82 @@ def test_declared_advantages_are_what_the_recorded_ones_are_held_to(
         assert said in failed.note
 
 
+def pkpo(
+    group: Sequence[float], k: int, *, baseline: bool = True, of_all: bool = True
+) -> list[float]:
+    """Return what arXiv 2505.15201, eq. 33, makes of a group's rewards, over its sets of k one by one; or a fault."""
+    made = []
+    for own in range(len(group)):
+        total, found = 0.0, 0
+        for chosen in itertools.combinations(range(len(group)), k):
+            if own in chosen:
+                found += 1
+                total += max(group[each] for each in chosen)
+                total -= baseline * max(group[each] for each in chosen if each != own)
+        made.append(total / (math.comb(len(group), k) if of_all else found))
+    return made
+
+
+_REWARDS = st.sampled_from([0.0, 1.0]) | st.integers(-5, 5).map(float) | st.floats(-10, 10)
+
+
+@given(st.lists(st.lists(_REWARDS, min_size=6, max_size=6), min_size=1, max_size=2))
+def test_pkpo_is_what_its_definition_gives_over_all_sets_of_k(groups: list[list[float]]) -> None:
+    rewards = torch.tensor(groups, dtype=torch.float64).view(-1, 1)
+    for k in range(2, 7):
+        how = Formula(**ALGORITHMS["advantages"][f"pkpo-{k}"])
+        ours = expected_advantages(rewards, Settings(6, Sampling(), 6), how)
+        theirs = torch.tensor([pkpo(group, k) for group in groups], dtype=torch.float64)
+        torch.testing.assert_close(ours, theirs.flatten(), rtol=0, atol=1e-6)
+
+
+class RaisesBest(Unscaled):
+    """A trainer with PKPO's advantages, of the best of 3."""
+
+    def of(self, rewards: Tensor) -> Tensor:
+        return torch.tensor([pkpo(group, 3) for group in rewards.tolist()])
+
+
+PKPO_FAULTS: Mapping[str, Callable[[list[float]], list[float]]] = {
+    "no baseline": lambda group: pkpo(group, 3, baseline=False),
+    "a mean over the sets that have it": lambda group: pkpo(group, 3, of_all=False),
+    "another k": lambda group: pkpo(group, 2),
+    "the best of all": lambda group: pkpo(group, len(group)),
+    "negated": lambda group: [-each for each in pkpo(group, 3)],
+}
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_pkpo_is_named_until_it_is_declared_and_a_fault_in_it_is_found(
+    built: Callable[..., Any], bf16: bool
+) -> None:
+    trainer = built(RaisesBest, bf16=bf16)
+    record, _ = recorded(trainer, trainer.train, steps=2, rewards=False)
+    assert found(record, "advantages").algorithms == ("pkpo-3",)
+    meant = declaring(record, advantages="pkpo-3")
+    assert answer_of(meant, check(meant))["first"] is None
+    for name, fault in PKPO_FAULTS.items():
+        wrong = copy.copy(meant)
+        wrong.generations = []
+        for each in record.generations:
+            assert each.batch is not None
+            assert each.rewards is not None
+            groups = each.rewards.view(-1, 4).tolist()
+            made = torch.tensor([fault(group) for group in groups]).flatten()
+            batch = replace(each.batch, advantages=made)
+            wrong.generations.append(replace(each, batch=batch))
+        assert found(wrong, "advantages").status == DEVIATES, name
+    larger = check(declaring(record, advantages="pkpo-8")).findings
+    [unseen] = [each for each in larger if each.segment == "advantages"]
+    assert (unseen.status, unseen.note) == (NOT_SEEN, "a group of 4 has no best of 8")
+
+
 @pytest.mark.parametrize(
     ("word", "line"),
     [
         ("loss", "--expect loss: expected SEGMENT=NAME, such as loss=gmpo"),
         ("clip=gmpo", "--expect: segment 'clip' cannot be declared: expected one of"),
+        ("advantages=pkpo", "--expect advantages: unknown algorithm 'pkpo': did you mean 'pkpo-"),
         ("loss=gmop", "--expect loss: unknown algorithm 'gmop': did you mean 'gmpo'?"),
     ],
 )

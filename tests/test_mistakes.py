@@ -11,7 +11,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
+from benchmarks.faults.case import stages_of
 from benchmarks.mistakes.fit import fitted
 from benchmarks.mistakes.kinds import AGAIN, HELD_OUT, Kind, load_kinds
 from benchmarks.mistakes.public import PUBLIC, Public, counts, read_public
@@ -24,7 +26,8 @@ from benchmarks.mistakes.score import (
     row,
     score,
 )
-from lab.releases.defects import Defect, defects, wrong
+from lab.releases import costs
+from lab.releases.defects import COSTS, Defect, defects, wrong
 from lab.releases.packages import (
     Said,
     checked_package,
@@ -169,6 +172,44 @@ def test_a_trainer_that_a_function_makes_is_named_as_its_class_is() -> None:
     said = _said(made()._compute_loss, "overrides `_compute_loss`", ())
     assert said.startswith("your `Own` overrides `_compute_loss` (test_mistakes.py:")
     assert _said(made, "is called", ()).startswith("your `made` is called")
+
+
+def test_each_defect_is_planted_and_its_cost_known_or_says_why_not() -> None:
+    assert [each.place for each in defects() if bool(each.planted) == bool(each.no_study)] == []
+    known = pd.read_csv(COSTS)
+    assert [*known["defect"]] == [each.place for each in defects() if each.planted]
+    off = known["without"] - known["with"] - known["cost"]
+    assert (off.abs() < 2e-4).all()
+    assert ((known["low"] <= known["cost"]) & (known["cost"] <= known["high"])).all()
+
+
+def test_the_planted_clip_has_no_gradient_where_the_package_has_none() -> None:
+    [defect] = [each for each in defects() if "clip-without-minimum" in str(each.planted)]
+    for stages, gradient in (
+        (stages_of(defect.planted["faults"]), defect.prints),
+        (stages_of([]), defect.mended),
+    ):
+        ratio = torch.tensor([[-1.0]]).exp().requires_grad_()
+        loss = -stages.clipped_objective(ratio, torch.ones(1), 0.2, 0.2, 0.0)
+        [found] = torch.autograd.grad(loss, ratio)
+        # of the log-probability, as the package's lines print it
+        assert round(float(found * ratio), 2) == float(gradient)
+
+
+@pytest.mark.heavy
+def test_a_cost_is_that_of_runs_with_and_without_the_defect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(costs, "SEEDS", range(4000, 4002))
+    # the same as no defect, and one that leaves nothing to learn from
+    same, frozen = (
+        replace(defects()[2], planted={"training": training})
+        for training in ({"clip": 0.2}, {"learning_rate": 0.0})
+    )
+    nothing, whole = costs.cost_rows([same, frozen])
+    assert float(nothing["cost"]) == 0
+    assert float(whole["with"]) == 0
+    assert whole["cost"] == whole["without"] > "0.3"
 
 
 @pytest.mark.releases

@@ -8,13 +8,15 @@ Ends with status 1 where lines print another thing, or stand elsewhere, than def
 from __future__ import annotations
 
 import argparse
+import csv
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lab.releases.checked import APART
 from lab.releases.packages import packages
@@ -24,6 +26,7 @@ from rlvr_debug.files import read_yaml, write_text
 from rlvr_debug.processes import run_main, variables_apart
 from rlvr_debug.venvs import build_over
 
+COSTS = ROOT / "benchmarks" / "defects.csv"
 DEFECTS = ROOT / "lab" / "releases" / "defects.yaml"
 _SITE = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
 
@@ -31,7 +34,8 @@ _SITE = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-
 @dataclass(frozen=True)
 class Defect:
     """A defect of a release. file, line: where `was` stands, whose exchange for `be` mends it. lines: show it; prints, mended: what
-    they print last, before and after."""
+    they print last, before and after. planted: the faults and training settings that are it in our trainer, and asked, the
+    settings of both runs (costs.py); or why there are none."""
 
     package: str
     version: str
@@ -43,10 +47,17 @@ class Defect:
     lines: str
     prints: str
     mended: str
+    planted: Mapping[str, Any] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    no_study: str = ""
 
     @property
     def name(self) -> str:
         return f"{self.package} {self.version}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.file} {self.line}"
 
 
 def defects() -> list[Defect]:
@@ -88,12 +99,22 @@ def _said(python: Path, lines: str, first: str) -> str:
 
 
 def defects_text() -> str:
-    """Return a table of the defects: what, where and the patch."""
+    """Return a table of the defects: what, where, the patch and the cost."""
+    with COSTS.open(newline="", encoding="utf-8") as file:
+        costs = {row["defect"]: row for row in csv.DictReader(file)}
     rows = (
-        (d.name, d.what, f"{d.file} {d.line}", f"{_code(d.was)} becomes {_code(d.be)}")
+        (d.name, d.what, d.place, f"{_code(d.was)} → {_code(d.be)}", _cost(d, costs))
         for d in defects()
     )
-    return markdown("package | what | where | patch", rows)
+    return markdown("package | what | where | patch | costs", rows)
+
+
+def _cost(defect: Defect, costs: Mapping[str, Mapping[str, str]]) -> str:
+    if not defect.planted:
+        return f"no study: {defect.no_study}"
+    row = costs[defect.place]
+    value, low, high, whole = (f"{float(row[k]):.2f}" for k in ("cost", "low", "high", "without"))
+    return f"{value} [{low}, {high}] of {whole}".replace("-0.00", "0.00")
 
 
 def _code(text: str) -> str:

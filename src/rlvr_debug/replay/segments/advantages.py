@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge
 from pydantic import AllowInfNan
 from torch import Tensor
 
@@ -184,8 +185,8 @@ class Formula:
     """Where a variant departs from the settings.
 
     epsilon, scale, aggregation: other ones; groups, centre, biased: what is compared with what; only: of one function.
-    mean_off: what means are off by, as rounding does. Scaled by tokens, each rollout counts as often as it has some; by "not
-    0", advantages are divided by the share of rewards that are not.
+    best_of: PKPO's k. mean_off: what means are off by, as rounding does. Scaled by tokens, each rollout counts as often as it
+    has some; by "not 0", advantages are divided by the share of rewards that are not.
     """
 
     scale: Literal["", "group", "batch", "tokens", "not 0", "none"] = ""
@@ -197,6 +198,7 @@ class Formula:
     weighted: bool = True
     only: int | None = None
     missing: Literal["", "zero"] = ""
+    best_of: Annotated[int, Ge(2)] | None = None
     then: Annotated[str, OneOf(_THEN.keys)] = ""
     mean_off: float = 0.0
 
@@ -240,7 +242,9 @@ def expected_advantages(
             counts = _lengths(lengths, total).view(grouped.shape)
             mean = (counts * grouped).nansum(1, keepdim=True) / counts.sum(1, keepdim=True)
         centred = _CENTRED[how.centre](grouped, mean * (1 + how.mean_off))
-        if scale == "group":
+        if how.best_of is not None:
+            centred = _raises_best(grouped, how.best_of)
+        elif scale == "group":
             centred = centred / spread(grouped)
         elif scale == "batch":
             centred = centred / spread(total[None])[0]
@@ -253,6 +257,20 @@ def expected_advantages(
             centred = centred / (variance + 1e-8).sqrt()
         found = (centred.T if how.groups == "interleaved" else centred).flatten()
     return _THEN[how.then](found.nan_to_num(nan=0.0), settings.group_size)
+
+
+def _raises_best(grouped: Tensor, k: int) -> Tensor:
+    """Return PKPO's rewards, arXiv 2505.15201, eq. 33: by how much each raises the best of k, summed over all sets of k that
+    have it, over the number of all sets of k. [P, G] -> [P, G].
+    """
+    size = grouped.shape[1]
+    need(k <= size, f"a group of {size} has no best of {k}")
+    need(not grouped.isnan().any(), "PKPO has no formula for a rollout without a reward")
+    # the best of the others is the reward of this rank in as many sets
+    sets = [math.comb(rank, k - 2) / math.comb(size, k) for rank in range(size)]
+    others = grouped.sort(1).values[:, None]
+    raised = (grouped[:, :, None] - others).clamp(min=0)
+    return raised @ torch.tensor(sets, dtype=grouped.dtype)
 
 
 def _lengths(lengths: Tensor | None, total: Tensor) -> Tensor:

@@ -140,6 +140,18 @@ def test_prompts_without_the_assistant_s_header_are_told(kind: Any, passed: bool
     assert told == [] if passed is None else [passed]
 
 
+@pytest.mark.parametrize(("said", "passed"), [("1 + 1?", True), ("<start>user|1 + 1?<end>", False)])
+def test_a_prompt_that_is_rendered_and_wrapped_in_the_template_again_is_told(
+    said: str, passed: bool
+) -> None:
+    made = record(LEARNED)
+    made.tokenizer = Template()
+    [only] = made.generations
+    only.rows = [{"prompt": [{"role": "user", "content": said}]}] * 4
+    told = [each.passed for each in all_measured(made)[0] if each.name == "rendered twice"]
+    assert told == [passed]
+
+
 @pytest.mark.parametrize(("high", "passed"), [(0.28, False), (1.0, True), (5.0, True)])
 def test_a_cap_of_the_ratio_itself_that_is_below_1_is_told(high: float, passed: bool) -> None:
     made = record(LEARNED, loss_type="cispo", epsilon_high=high)

@@ -13,6 +13,7 @@ CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
     "distinct prompts": given.distinct_prompts,
     "answers in prompts": given.answers_in_prompts,
     "header": given.header,
+    "rendered twice": given.rendered_twice,
     "limits": given.limits,
     "rewards of prompts": given.of_prompts,
     "contrast": given.contrast,

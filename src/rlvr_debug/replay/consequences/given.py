@@ -107,24 +107,44 @@ def header(record: Record) -> Consequence | None:
     Templates whose header is a turn's end (`[/INST]`) have none of their own.
     """
     read = {tuple(p) for g in record.generations for call in g.calls[:1] for p in call.prompts}
-    asked = [{"role": "user", "content": "question"}]
-    if record.tokenizer is None or not read:
-        return None
-    try:
-        before, whole = (
-            record.tokenizer.decode(template_ids(record, each, generation_prompt=False))
-            for each in (asked, [*asked, {"role": "assistant", "content": "reply"}])
-        )
-    except NotSeen:
-        return None
-    end = before.rpartition("question")[2].strip()
-    if not end or not whole.startswith(before):
-        return None
-    if not whole[len(before) :].partition("reply")[0].strip():
+    end, after = _turn_end(record)
+    if record.tokenizer is None or not read or not end or not after:
         return None
     bare = sum(record.tokenizer.decode([*each]).rstrip().endswith(end) for each in read)
     said = f"{bare} of {len(read)} prompts end without the assistant's header"
     return Consequence("header", {"prompts": len(read), "without_header": bare}, not bare, said)
+
+
+def _turn_end(record: Record) -> tuple[str, str]:
+    """Return what the chat template writes at the end of a user's turn, and the assistant's header after it; empty if not known."""
+    asked = [{"role": "user", "content": "question"}]
+    both = [*asked, {"role": "assistant", "content": "reply"}]
+    if record.tokenizer is None:
+        return "", ""
+    try:
+        before, whole = (
+            record.tokenizer.decode(template_ids(record, each, generation_prompt=False))
+            for each in (asked, both)
+        )
+    except NotSeen:
+        return "", ""
+    if not whole.startswith(before):
+        return "", ""
+    return before.rpartition("question")[2].strip(), whole[len(before) :].partition("reply")[
+        0
+    ].strip()
+
+
+def rendered_twice(record: Record) -> Consequence | None:
+    """Measure how many rows have a turn's end of the chat template inside a message; None without messages or such an end."""
+    end, after = _turn_end(record)
+    prompts = [row.get("prompt") for each in record.generations for row in each.rows]
+    texts = [_text(prompt) for prompt in prompts if isinstance(prompt, list)]
+    if not texts or not end or not after:
+        return None
+    twice = sum(end in text for text in texts)
+    said = f"{twice} of {len(texts)} rows have the template's `{end}` inside a message"
+    return Consequence("rendered twice", {"rows": len(texts), "twice": twice}, not twice, said)
 
 
 def limits(record: Record) -> Consequence | None:

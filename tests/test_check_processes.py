@@ -511,7 +511,7 @@ if os.environ["WORLD_SIZE"] == "3":  # with 16 rows each, which cut groups
 if how in SETTINGS:
     case = apply_settings(how, case)
 if how in FAULTS:
-    case = FAULTS[how].planted(apply_settings(FAULTS[how].setting, case))
+    case = FAULTS[how].planted(case)
 if backend.startswith("zero"):
     zero = {"stage": int(backend[-1]), "stage3_param_persistence_threshold": 0}
     auto = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps", "gradient_clipping")
@@ -535,8 +535,8 @@ if backend.startswith("fsdp"):  # accelerate takes it for GPUs alone
     from torch.distributed.fsdp import _flat_param, _init_utils
     _init_utils._get_device_from_device_id = lambda *_: None  # a CPU's number is none to accelerate
     _flat_param.FlatParamHandle.to_cpu = nullcontext  # it is there
-    os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": backend[-1], "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-        "FSDP_USE_ORIG_PARAMS": "true",
+    os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": backend[4], "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        "FSDP_USE_ORIG_PARAMS": str(backend != "fsdp1-flat"),
         "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen2DecoderLayer"}
 rank = os.environ["RANK"]
 if how == "raises" and rank == "1":
@@ -666,7 +666,7 @@ ASKED = (
         ("groups-cut-by-rank", "ddp", 3, "advantages"),
     ),
     *(("kl", "ddp", 3, None), ("lora", "zero2", 2, None), ("lora", "fsdp2", 2, None)),
-    *(("bf16", "zero2", 2, None), ("bf16", "fsdp2", 2, None)),
+    ("bf16", "fsdp2", 2, None),
 )
 
 
@@ -682,6 +682,15 @@ def test_a_fault_is_found_and_nothing_else_whatever_the_backend(
     assert status == bool(first), err
     answer = json.loads(out)
     assert answer["first"] == first, answer["answer"]
+
+
+@needs_trl
+@pytest.mark.heavy
+def test_a_policy_whose_parameters_are_gone_is_refused_in_one_line(tmp_path: Path) -> None:
+    status, out, err = together(tmp_path, *CHECK, "train.py", "plain", "fsdp1-flat")
+    assert (status, out) == (1, "")
+    [error] = [each for each in err.splitlines() if each.startswith("error: ")]
+    assert error.endswith("set `use_orig_params: true`, or FSDP2")
 
 
 @needs_trl

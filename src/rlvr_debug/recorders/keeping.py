@@ -176,7 +176,7 @@ def local(tensor: Any) -> Tensor:
     if hasattr(tensor, "to_local"):
         piece: Tensor = tensor.detach().to_local().reshape(-1)
         return piece
-    place = getattr(tensor, _PLACE, None)
+    place: _Place | None = getattr(tensor, _PLACE, None)
     if place is not None:
         return place.of(getattr(place.flat, "_local_shard", place.flat))
     found: Tensor = getattr(tensor, "ds_tensor", tensor)
@@ -215,13 +215,14 @@ def place_pieces(model: Any) -> None:
     """Have each piece that FSDP's first version made of a parameter say where it lies: it is not always in the model."""
     for module in model.modules():
         handle = getattr(module, "_handle", None)
-        flat = getattr(handle, "flat_param", None)
-        if flat is None or not handle.uses_sharded_strategy:
+        if handle is None or not handle.uses_sharded_strategy:
             continue
+        flat = handle.flat_param
         told = zip(flat._params, flat._shard_param_infos, flat._shapes, strict=True)
         for parameter, info, shape in told:
             numbers = (info.offset_in_shard, info.numel_in_shard, info.intra_param_start_idx)
-            setattr(parameter, _PLACE, _Place(flat, *(each or 0 for each in numbers), shape))
+            offset, count, start = (each or 0 for each in numbers)
+            setattr(parameter, _PLACE, _Place(flat, offset, count, start, shape))
 
 
 @dataclass(frozen=True)

@@ -500,20 +500,29 @@ def test_a_healthy_script_of_two_processes_agrees(forks: Any, tmp_path: Path, se
 TRAIN = """
 import os, sys, time
 from benchmarks.check.case import TINY, plain, train
+from benchmarks.check.faults import FAULTS
+from benchmarks.check.settings import SETTINGS, apply_settings
 from rlvr_debug.replay.store import digest
 how = sys.argv[1]
 backend = sys.argv[2] if len(sys.argv) > 2 else "ddp"
-case = plain(str(TINY), "float32", 0, "out").told(max_steps=3, beta=0.04)
+case = plain(str(TINY), how, 0, "out").told(max_steps=3, beta=0.04)
+if os.environ["WORLD_SIZE"] == "3":  # with 16 rows each, which cut groups
+    case = case.told(num_generations=12)
+if how in SETTINGS:
+    case = apply_settings(how, case)
+if how in FAULTS:
+    case = FAULTS[how].planted(case)
 if backend.startswith("zero"):
     zero = {"stage": int(backend[-1]), "stage3_param_persistence_threshold": 0}
     auto = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps", "gradient_clipping")
     zero["stage3_gather_16bit_weights_on_model_save"] = True
+    also = {"bf16": {"enabled": "auto"}, **dict.fromkeys(auto, "auto")}
     import json
     # as accelerate's launcher says it
     file = f"deepspeed-{os.environ['RANK']}.json"
-    open(file, "w").write(json.dumps({"zero_optimization": zero, **dict.fromkeys(auto, "auto")}))
+    open(file, "w").write(json.dumps({"zero_optimization": zero, **also}))
     os.environ |= {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": file}
-if backend == "fsdp2":  # accelerate takes it for GPUs alone
+if backend.startswith("fsdp"):  # accelerate takes it for GPUs alone
     import transformers
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType
@@ -522,7 +531,12 @@ if backend == "fsdp2":  # accelerate takes it for GPUs alone
         PartialState()._shared_state["distributed_type"] = DistributedType.MULTI_GPU
         made(trainer)
     transformers.Trainer.create_accelerator_and_postprocess = on_cpu
-    os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+    from contextlib import nullcontext
+    from torch.distributed.fsdp import _flat_param, _init_utils
+    _init_utils._get_device_from_device_id = lambda *_: None  # a CPU's number is none to accelerate
+    _flat_param.FlatParamHandle.to_cpu = nullcontext  # it is there
+    os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": backend[4], "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        "FSDP_USE_ORIG_PARAMS": str(backend != "fsdp1-flat"),
         "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen2DecoderLayer"}
 rank = os.environ["RANK"]
 if how == "raises" and rank == "1":
@@ -543,7 +557,20 @@ def check_first(trainer):
 def check_along(trainer):
     from rlvr_debug import LiveCheck
     trainer.add_callback(LiveCheck(trainer, every=2))
-then = {"hangs": hang, "check": check_first, "live": check_along}.get(how, lambda _: None)
+from transformers import TrainerCallback
+class Summing(TrainerCallback):
+    def on_train_begin(self, *_, model, **__):
+        for module in model.modules():
+            if hasattr(module, "set_gradient_divide_factor"):
+                module.set_gradient_divide_factor(1)
+                module.set_force_sum_reduction_for_comms(True)
+class Moving(TrainerCallback):
+    def on_step_end(self, *_, model, **__):
+        if rank == "1":
+            model.lm_head.weight.data.mul_(1.01)
+def calls(callback):
+    return lambda trainer: trainer.add_callback(callback())
+then = {"hangs": hang, "check": check_first, "live": check_along, "summed": calls(Summing), "moved": calls(Moving)}.get(how, lambda _: None)
 trainer = train(case.then(then))
 if how == "live" and rank == "0":
     print("logged", [row["check/deviates"] for row in trainer.state.log_history if "check/deviates" in row])
@@ -559,10 +586,10 @@ RAISES, HANGS = (  # the lines
 )
 
 
-def together(folder: Path, *words: str) -> tuple[int, str, str]:
+def together(folder: Path, *words: str, ranks: int = 2) -> tuple[int, str, str]:
     """Return the launcher's status and what it said; nothing that it started is left."""
     (folder / "train.py").write_text(TRAIN, encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}"]
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     process = subprocess.Popen(
         [*launcher, "--standalone", *words],
@@ -586,6 +613,11 @@ def together(folder: Path, *words: str) -> tuple[int, str, str]:
 CHECK = ("-m", "rlvr_debug", "check")
 
 
+def need_compiler(backend: str) -> None:
+    if backend.startswith("zero") and not (find_spec("deepspeed") and shutil.which("g++")):
+        pytest.skip("deepspeed or the compiler that it needs is missing")
+
+
 @needs_trl
 @pytest.mark.heavy
 def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank(
@@ -604,25 +636,61 @@ def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank
 
 @needs_trl
 @pytest.mark.heavy
-@pytest.mark.parametrize("backend", ["zero1", "zero2", "zero3", "fsdp2"])
+@pytest.mark.parametrize("backend", ["zero1", "zero2", "zero3", "fsdp1", "fsdp2"])
 def test_a_policy_in_pieces_is_seen_in_every_segment_and_trains_as_without_the_check(
     tmp_path: Path, backend: str
 ) -> None:
-    if backend.startswith("zero") and not (find_spec("deepspeed") and shutil.which("g++")):
-        pytest.skip("deepspeed or the compiler that it needs is missing")
+    need_compiler(backend)
     status, out, err = together(tmp_path, *CHECK, "--json", "train.py", "plain", backend)
     assert status == 0, err
     answer = json.loads(out)
     assert answer["first"] is None, answer["answer"]
     assert "not seen" not in {each["status"] for each in answer["segments"]}
     weights = {}
-    for how in ("plain", "live"):
+    for how in ("plain", "check", "live"):
         status, out, err = together(tmp_path, "train.py", how, backend)
         assert status == 0, err
         weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
     assert out.count("Nothing was found; 1 of 23 segments was not seen: saved weights.") == 2
-    assert weights["plain"] == weights["live"]
+    assert weights["plain"] == weights["check"] == weights["live"]
     assert (weights["plain"][0] == weights["plain"][1]) == (backend in ("zero1", "zero2"))
+
+
+# how, backend and ranks, and the first segment that deviates
+ASKED = (
+    *(("tokens-not-gathered", "fsdp2", 2, "loss"), ("summed", "fsdp2", 2, "gradient")),
+    *(("slice-of-the-first-rank", "zero2", 2, "advantages"), ("moved", "zero2", 2, "processes")),
+    *(("rows-not-sharded", "zero3", 2, "processes"), ("loss-times-the-ranks", "fsdp1", 2, "loss")),
+    *(
+        ("gradients-not-reduced", "ddp", 3, "processes"),
+        ("groups-cut-by-rank", "ddp", 3, "advantages"),
+    ),
+    *(("kl", "ddp", 3, None), ("lora", "zero2", 2, None), ("lora", "fsdp2", 2, None)),
+    ("bf16", "fsdp2", 2, None),
+)
+
+
+@needs_trl
+@pytest.mark.heavy
+@pytest.mark.parametrize(("how", "backend", "ranks", "first"), ASKED)
+def test_a_fault_is_found_and_nothing_else_whatever_the_backend(
+    tmp_path: Path, how: str, backend: str, ranks: int, first: str | None
+) -> None:
+    need_compiler(backend)
+    script = ("train.py", how, backend)
+    status, out, err = together(tmp_path, *CHECK, "--json", *script, ranks=ranks)
+    assert status == bool(first), err
+    answer = json.loads(out)
+    assert answer["first"] == first, answer["answer"]
+
+
+@needs_trl
+@pytest.mark.heavy
+def test_a_policy_whose_parameters_are_gone_is_refused_in_one_line(tmp_path: Path) -> None:
+    status, out, err = together(tmp_path, *CHECK, "train.py", "plain", "fsdp1-flat")
+    assert (status, out) == (1, "")
+    [error] = [each for each in err.splitlines() if each.startswith("error: ")]
+    assert error.endswith("set `use_orig_params: true`, or FSDP2")
 
 
 @needs_trl

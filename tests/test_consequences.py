@@ -191,7 +191,9 @@ def test_what_is_ordinary_is_within_every_bound() -> None:
     only.batch = replace(only.batch, old=-ones, sampler=-ones, importance_weights=ones)
     trained(ordinary)
     second = copy.deepcopy(ordinary.generations[0])
-    second.rows = [{"prompt": f"other {row['prompt']}"} for row in second.rows]
+    second.rows = [
+        {"prompt": [{"role": "user", "content": f"other {row['prompt']}"}]} for row in second.rows
+    ]
     assert second.batch is not None
     second.batch = replace(second.batch, prompt_ids=second.batch.prompt_ids + 10)
     ordinary.generations.append(second)

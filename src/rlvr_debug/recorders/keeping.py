@@ -1,6 +1,6 @@
 """What recorders keep of a trainer at work: the policy's weights, gradients, and the optimizer's groups and state.
 
-Of a model that is cut up by FSDP2 or ZeRO that is what lies on one of several processes: nothing is exchanged for it. A piece is
+Of a model that is cut up by FSDP or ZeRO that is what lies on one of several processes: nothing is exchanged for it. A piece is
 flat; the pieces of a tensor, one after the other by rank, are the tensor.
 """
 
@@ -31,19 +31,19 @@ class Snapshots:
         large = bool(record.elements)
         self._spill = tempfile.TemporaryDirectory(prefix="rlvr-debug-") if large else None
         self._numbers = itertools.count()
-        # FSDP2 has whole parameters stand for the pieces during a forward pass, and these go on being what is trained
-        self._cut = {n: p for n, p in model.named_parameters() if is_cut(p)}
+        # FSDP has whole parameters stand for the pieces during a forward pass, and these go on being what is trained
+        self._cut = {n: p for n, p in parameters_of(model).items() if is_cut(p)}
         self._frozen = {
             name: local(parameter).cpu() if large else kept(local(parameter))
-            for name, parameter in model.named_parameters()
+            for name, parameter in parameters_of(model).items()
             if not parameter.requires_grad
         }
 
     def take(self, *, new: bool = False) -> int:
         """Return the number of the weights of now. new: as others than those before: a piece may stay where others change."""
         now = {
-            n: local(self._cut.get(n, p))
-            for n, p in self._model.named_parameters()
+            n: local(p)
+            for n, p in {**parameters_of(self._model), **self._cut}.items()
             if p.requires_grad
         }
         held, part = self._record.weights, self._record.part
@@ -65,7 +65,7 @@ class Snapshots:
 
 
 def names_of(model: Any) -> dict[int, str]:
-    return {id(parameter): name for name, parameter in model.named_parameters()}
+    return {id(parameter): name for name, parameter in parameters_of(model).items()}
 
 
 def gradients_of(model: Any, record: Record) -> dict[str, Tensor]:
@@ -78,7 +78,7 @@ def parts_of(tensors: Mapping[str, Tensor], record: Record) -> dict[str, Tensor]
 
 
 def _gradients(model: Any) -> dict[str, Tensor]:
-    return {n: local(p.grad) for n, p in model.named_parameters() if p.grad is not None}
+    return {n: local(p.grad) for n, p in parameters_of(model).items() if p.grad is not None}
 
 
 def whole_norms(model: Any) -> tuple[float, float]:
@@ -137,6 +137,8 @@ def state_of(
 
 # --- pieces
 
+_PLACE = "rlvr_debug_place"  # of a parameter of FSDP's first version
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -174,6 +176,9 @@ def local(tensor: Any) -> Tensor:
     if hasattr(tensor, "to_local"):
         piece: Tensor = tensor.detach().to_local().reshape(-1)
         return piece
+    place: _Place | None = getattr(tensor, _PLACE, None)
+    if place is not None:
+        return place.of(getattr(place.flat, "_local_shard", place.flat))
     found: Tensor = getattr(tensor, "ds_tensor", tensor)
     return found.detach()
 
@@ -188,22 +193,50 @@ def stacked(parts: Sequence[Tensor], name: str, value: int = 0) -> Tensor:
 
 
 def is_cut(parameter: Any) -> bool:
-    return hasattr(parameter, "placements") or hasattr(parameter, "ds_tensor")
+    return any(hasattr(parameter, name) for name in ("placements", "ds_tensor", _PLACE))
 
 
 def shape_of(parameter: Any) -> torch.Size:
-    shape: torch.Size = getattr(parameter, "ds_shape", parameter.shape)
+    place = getattr(parameter, _PLACE, None)
+    shape: torch.Size = place.shape if place else getattr(parameter, "ds_shape", parameter.shape)
     return shape
+
+
+def own_name(name: str) -> str:
+    """Return a name without what FSDP's first version puts between a module and the one that holds it."""
+    return name.replace("_fsdp_wrapped_module.", "")
+
+
+def parameters_of(model: Any) -> dict[str, Any]:
+    return {own_name(name): parameter for name, parameter in model.named_parameters()}
+
+
+def place_pieces(model: Any) -> None:
+    """Have each piece that FSDP's first version made of a parameter say where it lies: it is not always in the model."""
+    for module in model.modules():
+        handle = getattr(module, "_handle", None)
+        if handle is None or not handle.uses_sharded_strategy:
+            continue
+        flat = handle.flat_param
+        told = zip(flat._params, flat._shard_param_infos, flat._shapes, strict=True)
+        for parameter, info, shape in told:
+            numbers = (info.offset_in_shard, info.numel_in_shard, info.intra_param_start_idx)
+            offset, count, start = (each or 0 for each in numbers)
+            setattr(parameter, _PLACE, _Place(flat, offset, count, start, shape))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a parameter's piece lies: `count` numbers of a flat tensor from `offset` on. start: in the parameter."""
+    """Where a parameter's piece lies: `count` numbers of a flat tensor from `offset` on. start: in the parameter.
+
+    shape: of the whole, where the parameter has it no longer.
+    """
 
     flat: Tensor
     offset: int
     count: int
     start: int
+    shape: torch.Size = field(default_factory=torch.Size)
 
     def of(self, tensor: Tensor) -> Tensor:
         return tensor.detach().narrow(0, self.offset, self.count)
@@ -214,7 +247,7 @@ class Zero:
 
     def __init__(self, optimizer: Any, model: Any, rank: int) -> None:
         self._zero, self._rank = optimizer, rank
-        self._trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self._trained = {n: p for n, p in parameters_of(model).items() if p.requires_grad}
         self.optimizer = optimizer.optimizer
 
     def place(self, parameter: Any) -> _Place | None:
@@ -283,7 +316,7 @@ class Zero:
 
 def cut_of(model: Any, zero: Zero | None, elements: Mapping[str, Tensor]) -> Cut:
     """Return what of a model is cut up. Raise InputError where its pieces do not follow one another by rank."""
-    parameters = dict(model.named_parameters())
+    parameters = parameters_of(model)
     weights = {}
     for name, parameter in parameters.items():
         layout = getattr(parameter, "placements", None)
@@ -305,9 +338,9 @@ def cut_of(model: Any, zero: Zero | None, elements: Mapping[str, Tensor]) -> Cut
 def places_of(model: Any, zero: Zero | None, elements: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return which places of its own pieces a process looks at: those that the elements of the whole tensors are."""
     found = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters_of(model).items():
         if name in elements:
-            place = zero.place(parameter) if zero else None
+            place = zero.place(parameter) if zero else getattr(parameter, _PLACE, None)
             start, count = (place.start, place.count) if place else _span(parameter)
             own = elements[name] - start
             found[name] = own[(own >= 0) & (own < (count if place or not zero else 0))]

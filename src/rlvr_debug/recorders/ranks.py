@@ -153,7 +153,8 @@ def _pieced(parts: Sequence[Record], cut: Cut) -> Record:
 def _process(first: Record, part: Record) -> Process:
     own = part.processes[0]
     updates = part.updates
-    order = [updates[0].before, *(update.after for update in updates)] if updates else [0]
+    # as each update finds them: what changed them after the one before may be a callback
+    order = [*(update.before for update in updates), updates[-1].after] if updates else [0]
     return replace(
         own,
         settings=None if part.settings == first.settings else part.settings,

@@ -10,7 +10,7 @@ import torch
 from transformers import TrainerCallback, TrainerState
 
 from rlvr_debug.errors import InputError, reason
-from rlvr_debug.recorders.keeping import Cut, local
+from rlvr_debug.recorders.keeping import Cut, local, parameters_of
 from rlvr_debug.recorders.ranks import merged
 from rlvr_debug.recorders.trl.launched import Ranks, launched
 from rlvr_debug.recorders.trl.recorder import Recorder
@@ -90,11 +90,22 @@ def watched(recorder: Recorder, trainer: Any, run: Callable[[], Any]) -> tuple[R
 def need_replicas(accelerator: Any) -> None:
     """Raise InputError, one line, where a training is of a kind that is not recorded yet."""
     kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
+    if accelerator.num_processes < 2:
+        return
+    if kind == "MEGATRON_LM":
+        others = "DDP, FSDP and DeepSpeed's ZeRO are"
+        raise InputError(f"{kind} shards the model in a way that cannot be recorded: {others}")
     fsdp1 = kind == "FSDP" and not getattr(accelerator, "is_fsdp2", False)
+<<<<<<< HEAD
     if (fsdp1 or kind == "MEGATRON_LM") and accelerator.num_processes > 1:
         name = "FSDP's first version" if fsdp1 else kind
         others = "use DDP, FSDP2 or DeepSpeed's ZeRO"
         raise InputError(f"{name} shards the model in a way that cannot be recorded; {others}")
+=======
+    if fsdp1 and not accelerator.state.fsdp_plugin.use_orig_params:
+        said = "has one parameter stand for all of a layer"
+        raise InputError(f"FSDP's first version {said}: set `use_orig_params: true`, or FSDP2")
+>>>>>>> pieces
 
 
 def together(
@@ -138,15 +149,11 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
     rewards: whether reward functions are called again, which costs what they cost. Of several processes the first prints.
     """
     try:
-        if getattr(trainer, "is_deepspeed_enabled", False):
-            raise InputError(
-                "DeepSpeed's engine cannot be restored; use `rlvr-debug check` or LiveCheck"
-            )
         ranks = _met(trainer.accelerator)
     except InputError as error:
         warn(f"nothing is checked: {error}")
         return {}
-    kept = {name: tensor.detach().clone() for name, tensor in trainer.model.named_parameters()}
+    kept = {name: tensor.detach().clone() for name, tensor in parameters_of(trainer.model).items()}
     recorder = Recorder(trainer, steps=steps, rewards=rewards, ranks=ranks)
     with same_numbers():
         try:
@@ -158,16 +165,26 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
         finally:
             with torch.no_grad():
                 before = recorder.record.weights[0] if recorder.cut.weights else kept
-                for name, tensor in trainer.model.named_parameters():
+                for name, tensor in parameters_of(trainer.model).items():
                     piece = local(tensor)
                     piece.copy_(before[name].view_as(piece))
                     tensor.grad = None
+            _leave_engine(trainer)
             trainer.optimizer = trainer.lr_scheduler = None
             trainer.state = TrainerState()
             for name, value in (("_step", 0), ("_buffered_inputs", None)):
                 if hasattr(trainer, name):
                     setattr(trainer, name, value)
     return _answered(record, recorder.cut, ran, ranks)
+
+
+def _leave_engine(trainer: Any) -> None:
+    """Have DeepSpeed make another engine when the trainer trains again: one that has stepped cannot go back."""
+    wrapped = getattr(trainer.accelerator, "deepspeed_engine_wrapped", None)
+    if wrapped is not None:
+        wrapped.engine.destroy()
+        trainer.accelerator.deepspeed_engine_wrapped = trainer.deepspeed = None
+        trainer.model_wrapped = trainer.model
 
 
 def _answered(record: Record, cut: Cut, ran: float, ranks: Ranks | None) -> Mapping[str, Any]:

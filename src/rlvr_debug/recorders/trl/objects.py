@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers.utils import get_json_schema
 
-from rlvr_debug.recorders.keeping import Cut, kept, stacked
+from rlvr_debug.recorders.keeping import Cut, kept, own_name, stacked
 from rlvr_debug.replay.architecture import compute_plainly
 from rlvr_debug.replay.network import Scalings, is_adapter, plain_weights
 from rlvr_debug.replay.record import ROW_TOOLS, UNOPENED, Batch, Call, Record
@@ -38,7 +38,7 @@ def adapters_of(model: Any) -> Scalings:
             found[name] = {each: 1.0 for each in active if each in module.ia3_l}
         elif hasattr(module, "original_module") and hasattr(module, "modules_to_save"):
             found[name] = {each: 1.0 for each in active if each in module.modules_to_save}
-    return {name: own for name, own in found.items() if own}
+    return {own_name(name): own for name, own in found.items() if own}
 
 
 def some_elements(sizes: Mapping[str, int]) -> dict[str, Tensor]:

@@ -16,7 +16,18 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.recorders.keeping import Snapshots, Zero, cut_of, kept, local, places_of, shape_of
+from rlvr_debug.recorders.keeping import (
+    Snapshots,
+    Zero,
+    cut_of,
+    kept,
+    local,
+    own_name,
+    parameters_of,
+    place_pieces,
+    places_of,
+    shape_of,
+)
 from rlvr_debug.recorders.ranks import part_of
 from rlvr_debug.recorders.trl import objects, sampler_calls, settings
 from rlvr_debug.recorders.trl.launched import Ranks, beats
@@ -70,6 +81,7 @@ class Recorder(StepWatch):
         self._own = trainer.optimizer is not None if own is None else own
         self._rewards = RewardWatch(self._seams, again=rewards, ranks=ranks)
         self._resets: list[objects.Reset] = []  # of a generation's environments
+        place_pieces(trainer.model)
         self.record = self._begun()
         self._weights = Snapshots(self._model, self.record)
         self._weights.take()
@@ -87,7 +99,7 @@ class Recorder(StepWatch):
             build=functools.partial(objects.plain_module, self._model),
             scalings=objects.adapters_of(self._model),
             decayed=settings.decayed_names(trainer, self._model, own=self._own),
-            trainable=tuple(n for n, p in self._model.named_parameters() if p.requires_grad),
+            trainable=tuple(n for n, p in parameters_of(self._model).items() if p.requires_grad),
             own=Own(
                 self._seams.safely("the check", settings.overrides_of, trainer, self._library)
                 or {},
@@ -96,7 +108,7 @@ class Recorder(StepWatch):
             ),
         )
         record.notes += filter(None, [settings.version_note(self._library, version(self._library))])
-        every = {name: shape_of(p).numel() for name, p in self._model.named_parameters()}
+        every = {name: shape_of(p).numel() for name, p in parameters_of(self._model).items()}
         sizes = {name: every[name] for name in record.trainable}
         if (trained := sum(sizes.values())) >= _LARGE:
             record.elements, record.rows = objects.some_elements(sizes), _ROWS
@@ -123,13 +135,14 @@ class Recorder(StepWatch):
 
     def _reference(self) -> Mapping[str, Tensor] | None:
         if getattr(self._trainer, "ref_model", None) is not None:
+            place_pieces(self._trainer.ref_model)
             model = self._trainer.accelerator.unwrap_model(self._trainer.ref_model)
-            return {name: kept(local(parameter)) for name, parameter in model.named_parameters()}
+            return {name: kept(local(p)) for name, p in parameters_of(model).items()}
         if not self.record.scalings:
             return None
         # the adapter off, or a copy of the one that training began with
         first = {
-            name: {"ref": module.scaling["ref"]}
+            own_name(name): {"ref": module.scaling["ref"]}
             for name, module in self._model.named_modules()
             if hasattr(module, "lora_A") and "ref" in getattr(module, "scaling", {})
         }
@@ -201,6 +214,7 @@ class Recorder(StepWatch):
         for module in self._model.modules():
             if hasattr(module, "reshard"):  # FSDP2's, where a forward pass has left it whole
                 module.reshard()
+        place_pieces(self._trainer.model)
         self.cut = cut_of(self._model, self._zero, record.elements)
         if self.cut.moved:
             record.elements = places_of(self._model, self._zero, record.elements)

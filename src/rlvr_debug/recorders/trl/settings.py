@@ -17,7 +17,7 @@ import torch
 from packaging.version import Version
 
 from rlvr_debug.files import read_yaml
-from rlvr_debug.recorders.keeping import kind_of
+from rlvr_debug.recorders.keeping import kind_of, own_name
 from rlvr_debug.replay.settings import Sampling, Settings
 
 # of those that the check was tried with: envs/*.txt
@@ -188,7 +188,7 @@ def decayed_names(trainer: Any, model: Any, *, own: bool) -> tuple[str, ...] | N
     """Return the parameters that weight decay is asked for; None where the optimizer is the user's."""
     if own or not hasattr(trainer, "get_decay_parameter_names"):
         return None
-    return tuple(trainer.get_decay_parameter_names(model))
+    return tuple(map(own_name, trainer.get_decay_parameter_names(model)))
 
 
 def used_sampling(config: Any) -> Sampling:

@@ -96,16 +96,9 @@ def need_replicas(accelerator: Any) -> None:
         others = "DDP, FSDP and DeepSpeed's ZeRO are"
         raise InputError(f"{kind} shards the model in a way that cannot be recorded: {others}")
     fsdp1 = kind == "FSDP" and not getattr(accelerator, "is_fsdp2", False)
-<<<<<<< HEAD
-    if (fsdp1 or kind == "MEGATRON_LM") and accelerator.num_processes > 1:
-        name = "FSDP's first version" if fsdp1 else kind
-        others = "use DDP, FSDP2 or DeepSpeed's ZeRO"
-        raise InputError(f"{name} shards the model in a way that cannot be recorded; {others}")
-=======
     if fsdp1 and not accelerator.state.fsdp_plugin.use_orig_params:
         said = "has one parameter stand for all of a layer"
         raise InputError(f"FSDP's first version {said}: set `use_orig_params: true`, or FSDP2")
->>>>>>> pieces
 
 
 def together(

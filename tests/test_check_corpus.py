@@ -38,7 +38,7 @@ PLANTED = (
     *("tool-output-scored", "advantages-discounted", "reference-of-another-model"),
     *("importance-weights-upside-down", "advantages-shuffled-apart", "kl-subtracted"),
     *("backward-twice", "weight-decay-lost", "plain-descent-for-adam", "prompt-trained"),
-    "one-environment-for-all-rows",
+    *("one-environment-for-all-rows", "positions-begin-again"),
 )
 # names that none of the library's own faults has
 NAMED = {

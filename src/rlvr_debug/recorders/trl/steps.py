@@ -1,6 +1,6 @@
 """Watches a training step: what a loss reads, its gradients, and the optimizer, what it reads and what it leaves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -103,20 +103,27 @@ class StepWatch:
         if before is None or not torch.equal(before, gradient):
             setattr(micro, name, gradient if before is None else before + gradient)
 
-    def _forward(self, model: Any, *given: Any, **named: Any) -> Watching:
+    def _forward(self, model: Any, *_: Any, **__: Any) -> Watching:
         micro = self._micro
         if model is not self._model or "loss" not in self._phase or micro is None:
             return
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or not (micro.logprobs is None or _ASKING in self._phase):
             return
-        if micro.logprobs is None or _ASKING in self._phase:
-            ids = named.get("input_ids", given[0] if given else None)
-            tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
-            forward = Forward(*(None if t is None else keeping.kept(t) for t in tensors))  # type: ignore[arg-type]
-            whole = _joined(micro.forward, forward, len(micro.given.prompt_ids))
-            micro.forward = whole if self._partial and whole else forward
-            self._partial = _ASKING in self._phase
-        yield
+        # behind hooks of the user's, which may change what the model reads
+        reads = self._seams.guarded("forward passes", partial(self._reads, micro))
+        hook = model.register_forward_pre_hook(reads, with_kwargs=True)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _reads(self, micro: MicroBatch, _: Any, given: Sequence[Any], named: Any) -> None:
+        ids = named.get("input_ids", given[0] if given else None)
+        tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
+        forward = Forward(*(None if t is None else keeping.kept(t) for t in tensors))  # type: ignore[arg-type]
+        whole = _joined(micro.forward, forward, len(micro.given.prompt_ids))
+        micro.forward = whole if self._partial and whole else forward
+        self._partial = _ASKING in self._phase
 
     # --- the optimizer
 

@@ -90,8 +90,8 @@ def test_whatever_fails_in_recording_is_not_seen_and_the_run_ends_in_the_same_we
 def test_no_hook_is_put_in_place_without_the_guard() -> None:
     source = "".join(inspect.getsource(each) for each in (recorder, steps))
     assert re.findall(r"setattr\((\w+),", source) == ["micro"]  # a part of the record
-    hooks = re.findall(r"register_\w+\((.*?),", source)
-    assert hooks == ['self._seams.guarded("gradients"']
+    hooks = re.findall(r"register_\w+\(\s*(.*?),", source)
+    assert hooks == [f'self._seams.guarded("{what}"' for what in ("gradients", "forward passes")]
 
 
 def test_a_method_that_was_watched_is_found_where_it_was() -> None:

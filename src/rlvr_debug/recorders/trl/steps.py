@@ -110,8 +110,10 @@ class StepWatch:
         if not torch.is_grad_enabled() or not (micro.logprobs is None or _ASKING in self._phase):
             return
         # behind hooks of the user's, which may change what the model reads
-        reads = self._seams.guarded("forward passes", partial(self._reads, micro))
-        hook = model.register_forward_pre_hook(reads, with_kwargs=True)
+        reads = partial(self._reads, micro)
+        hook = model.register_forward_pre_hook(
+            self._seams.guarded("forward passes", reads), with_kwargs=True
+        )
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from benchmarks.check.blind import LAST_ROUND, RESULTS, blind_totals, read_labels
+from benchmarks.check.blind import LAST_ROUNDS, RESULTS, blind_totals, read_labels
 from benchmarks.mistakes.public import counts, public_table, read_public
 from lab.tables import markdown
 from rlvr_debug.causes import in_order, variant_names
@@ -85,7 +85,7 @@ def _flagged(name: str) -> str:
 
 def _outsiders() -> tuple[str, str]:
     """Return how often the check was right on scripts of outsiders: when today's ran on them once, and later."""
-    labels = [each for each in read_labels() if each.commit == LAST_ROUND]
+    labels = [each for each in read_labels() if each.commit == LAST_ROUNDS[each.processes - 1]]
     later = pd.read_csv(RESULTS, keep_default_na=False).set_index("script")["said"]
     once = [
         blind_totals((each, each.first_run) for each in labels if each.processes == processes)

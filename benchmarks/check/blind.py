@@ -2,8 +2,8 @@
 
     python -m benchmarks.check.blind [--names a/fault_01 ...] [--out FILE]
 
-blind/labels.csv has, for each script, the author's words, written before anything ran (label, what), the segment or
-setting that they mean (right; empty for healthy scripts and for what no step can show), and what the check of a commit
+blind/labels.csv has, for each script, the author's words, written before anything ran (label, what), the segments or
+settings that they mean (right; empty for healthy scripts and for what no step can show), and what the check of a commit
 said first when it ran on them once (first_run). Later code was improved on them: it writes results/blind.csv.
 Scripts of `e` train in two processes.
 """
@@ -29,7 +29,7 @@ _HERE = Path(__file__).parent
 LABELS = _HERE / "blind" / "labels.csv"
 RESULTS = _HERE / "results" / "blind.csv"
 LIMIT = 300  # seconds for a script
-LAST_ROUND = "bedbee3"  # the commit that the last authors' scripts ran on
+LAST_ROUNDS = ("2e191cc", "bedbee3")  # the commits that the last authors' scripts ran on, with one process and with two
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Label:
         """Return whether an answer is right: the segment that deviates first, else settings; a healthy script has none."""
         if self.is_healthy:
             return not said or said.startswith("settings: ")
-        return bool(self.right) and self.right in said.split("; ")
+        right = filter(None, self.right.split("; "))
+        return not set(said.split("; ")).isdisjoint(right)
 
 
 @dataclass(frozen=True)

@@ -94,13 +94,13 @@ class Settings(Part):
     """whether replies that the limit cut are left out of the loss"""
     loss_type: Name = "dapo"
     """grpo, bnpo, dr_grpo, dapo, luspo, cispo, sapo or vespo, as TRL means them; the loss of any other is not seen"""
-    tokens_counted: Annotated[str, OneOf(lambda: ("update", "generation"))] = "update"
-    """over what dapo, cispo and vespo count tokens where several generations serve one update: all of them, or each by
-    itself"""
+    tokens_counted: Annotated[str, OneOf(lambda: ("update", "generation", "rows"))] = "update"
+    """over what dapo, cispo and vespo count tokens: all generations that serve an update, each by itself, or the update's
+    own rows"""
     kl_beta: Number = 0.0
     """the weight of the KL term"""
-    kl_estimator: Annotated[str, OneOf(lambda: ("k1", "k2", "k3"))] = "k3"
-    """by which formula it is estimated"""
+    kl_estimator: Annotated[str, OneOf(lambda: ("k1", "k2", "k3", "k3_held"))] = "k3"
+    """by which formula it is estimated; k3_held is at most 10 for a token"""
     kl_place: Annotated[str, OneOf(lambda: ("loss", "reward"))] = "loss"
     """where it is added"""
     reference_every: Index = 0
@@ -115,8 +115,10 @@ class Settings(Part):
     """how far above"""
     delta: Number | None = None
     """a bound of the ratio on both sides of the clip; null for none"""
-    importance_sampling_level: Annotated[str, OneOf(lambda: ("token", "sequence"))] = "token"
-    """whether each token has a ratio, or each sequence"""
+    importance_sampling_level: Annotated[
+        str, OneOf(lambda: ("token", "sequence", "sequence_token"))
+    ] = "token"
+    """whether each token has a ratio, or each sequence, or each token with its sequence's number"""
     importance_correction: Annotated[
         str,
         OneOf(lambda: ("", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask")),
@@ -132,6 +134,8 @@ class Settings(Part):
     """the share of tokens that count, those of highest entropy"""
     entropy_coef: Number = 0.0
     """the weight of the entropy bonus"""
+    entropy_mean: Annotated[str, OneOf(lambda: ("micro-batch", "loss"))] = "micro-batch"
+    """over what its mean is: the tokens of a micro-batch, or what the loss's is"""
     sapo_temperature_pos: Positive = 1.0
     """of sapo, for gains"""
     sapo_temperature_neg: Positive = 1.05

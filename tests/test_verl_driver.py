@@ -39,6 +39,11 @@ def corrected(*told: str) -> list[str]:
     return ["+coarse=True", COOL, *(f"algorithm.rollout_correction.{each}" for each in told)]
 
 
+def rejecting(threshold: str) -> list[str]:
+    given = ("rollout_rs=token_k1", f"rollout_rs_threshold={threshold}")
+    return corrected("rollout_is=token", *given)
+
+
 def in_reward(estimate: str, *more: str) -> list[str]:
     given = ("use_kl_in_reward=True", "kl_ctrl.kl_coef=0.5", f"kl_penalty={estimate}", *more)
     return [f"{ACTOR}use_kl_loss=False", *(f"algorithm.{each}" for each in given)]
@@ -64,10 +69,8 @@ HEALTHY: dict[str, tuple[list[str], list[str]]] = {
     "weights of sequences": (corrected("rollout_is=sequence"), []),
     "masked": (corrected("rollout_is=token", "rollout_is_threshold=0.99_1.01"), []),
     "normalised": (corrected("rollout_is=token", "rollout_is_batch_normalize=True"), [WEIGHTS]),
-    "rejection": (
-        corrected("rollout_is=token", "rollout_rs=token_k1", "rollout_rs_threshold=0.999_1.001"),
-        MASK + LOSS,
-    ),
+    "rejection": (rejecting("0.99_1.01"), MASK + LOSS),
+    "rejection of whole rows": (rejecting("0.999_1.001"), MASK + ADVANTAGES + LOSS),
     "bypass": (corrected("bypass_mode=True"), ["old log-probabilities", WEIGHTS, *LOSS]),
     "KL k1": (in_reward("kl"), []),
     "KL k2": (in_reward("mse"), []),

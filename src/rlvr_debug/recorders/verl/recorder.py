@@ -125,6 +125,9 @@ class _Recorder:
             for number, step in enumerate(self.steps)
             for update in updates_of(step, generations[number], number)
         ]
+        masks = [step.trained["response_mask"] for step in self.steps]
+        if "loss mask" in unseen and not all(mask.any(1).all() for mask in masks):
+            unseen["advantages"] = "all tokens of a row are rejected, and its advantage with them"
         if any(map(is_held, updates)):
             unseen["loss"] = (
                 "verl holds the ratio of a token, which is more than e^20 or less than e^-20"

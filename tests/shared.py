@@ -46,6 +46,7 @@ def ran(
     env: Mapping[str, str] | None = None,
     input: str | None = None,
     check: bool = False,
+    timeout: float = 600,
 ) -> subprocess.CompletedProcess[str]:
     """Return how a program ends and what it says."""
     words = [*map(str, command)]
@@ -57,5 +58,5 @@ def ran(
         check=check,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=timeout,
     )

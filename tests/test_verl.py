@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.recorders.verl.batches import Step, asked_of, generation_of
-from rlvr_debug.recorders.verl.recorder import Told, watch_v1_trainer
+from rlvr_debug.recorders.verl.batches import Step, asked_of, generation_of, updates_of
+from rlvr_debug.recorders.verl.recorder import watch_v1_trainer
+from rlvr_debug.recorders.verl.worker import Told, write, written
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.settings import Sampling, Settings
@@ -192,6 +193,95 @@ def test_where_the_weights_of_a_step_are_not_known_its_log_probabilities_are_not
         assert (segments["old log-probabilities"], segments["sampler"]) == wanted
 
 
+def trained(step: Step, folder: Path, order: list[int], workers: int = 2) -> Step:
+    """Return the step with what workers wrote of one update by PPO's loss, averaged over tokens; each has two backward passes."""
+    generator = torch.Generator().manual_seed(9)
+    old = -1 - torch.rand(len(order), WIDTH, generator=generator)
+    policy = (old + torch.randn(old.shape, generator=generator) / 4).requires_grad_()
+    held = {**step.trained, "old_log_probs": old}
+    gains, mask = held["advantages"], held["response_mask"]
+    ratio = (policy - old).exp()
+    gain = torch.minimum(ratio * gains, ratio.clamp(0.8, 1.2) * gains)
+    [gradient] = torch.autograd.grad(-(gain * mask).sum() / mask.sum(), policy)
+    held |= {"log_probs": policy.detach(), "log_probs.grad": gradient}
+    held = {name: held[name] for name in held if name not in ("rm_scores", "rollout_log_probs")}
+    folder.mkdir()
+    size = len(order) // workers
+    for rank in range(workers):
+        own = order[rank * size : (rank + 1) * size]
+        halves = (own[: size // 2], own[size // 2 :])
+        write(
+            [{n: t[rows] for n, t in held.items()} for rows in halves],
+            folder,
+            rank,
+            workers,
+        )
+    return replace(step, trained={**step.trained, "old_log_probs": old}, updates=written(folder))
+
+
+def recorded_loss(step: Step) -> Record:
+    asked = replace(SETTINGS, tokens_counted="rows", micro_batches=4, steps_per_generation=4)
+    record = replace(recorded(step), settings=asked)
+    return replace(record, updates=updates_of(step, record.generations[0], 0))
+
+
+@given(st.randoms(use_true_random=False))
+def test_what_several_workers_wrote_is_one_update_of_one_loss(
+    tmp_path_factory: pytest.TempPathFactory, rng: random.Random
+) -> None:
+    order = [*range(12)]
+    rng.shuffle(order)
+    folder = tmp_path_factory.mktemp("written") / "workers"
+    step = trained(made(), folder, order)
+    segments = found(recorded_loss(step))
+    assert [segments[name] for name in ("micro-batches", "loss")] == ["agrees", "agrees"]
+
+
+def _more(held: dict[str, Tensor]) -> None:
+    held["log_probs.grad"] *= 1.01
+
+
+def _later(held: dict[str, Tensor]) -> None:
+    held["advantages"] = held["advantages"].roll(1, 0)
+
+
+def _unknown(held: dict[str, Tensor]) -> None:
+    held["responses"] = held["responses"] + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (_more, ("agrees", "deviates")),
+        (_later, ("deviates", "deviates")),
+        (_unknown, ("not seen", "agrees")),
+    ],
+)
+def test_what_one_worker_did_otherwise_is_seen(
+    tmp_path: Path, change: Any, wanted: tuple[str, str]
+) -> None:
+    step = trained(made(), tmp_path / "workers", [*range(12)])
+    change(step.updates[0][2])
+    segments = found(recorded_loss(step))
+    assert (segments["micro-batches"], segments["loss"]) == wanted
+
+
+def test_rows_of_the_same_tokens_are_told_apart_by_what_the_loss_reads(tmp_path: Path) -> None:
+    step = made(1)
+    alike = {name: t[:1].expand_as(t).clone() for name, t in step.trained.items()}
+    alike["advantages"] = torch.arange(1.0, 5)[:, None] * alike["response_mask"]
+    step = trained(replace(step, trained=alike), tmp_path / "workers", [2, 0, 3, 1])
+    [update] = recorded_loss(step).updates
+    rows = [micro.given.rows for micro in update.micro_batches]
+    assert torch.cat([row for row in rows if row is not None]).tolist() == [2, 0, 3, 1]
+
+
+def test_an_update_that_one_of_the_workers_did_not_write_is_not_seen(tmp_path: Path) -> None:
+    trained(made(), tmp_path / "workers", [*range(12)])
+    (tmp_path / "workers" / "0-1-2.safetensors").unlink()
+    assert written(tmp_path / "workers") == []
+
+
 class V1Trainer:
     """Stands for verl's v1 trainer: a step is balanced, completed and trained on, by keys of rows that lie elsewhere."""
 
@@ -267,10 +357,19 @@ def config(**changes: Any) -> dict[str, Any]:
             "kl_ctrl": {"type": "fixed", "kl_coef": 0.1},
             "rollout_correction": {},
         },
-        "data": {"max_prompt_length": 7, "truncation": "error"},
+        "data": {"max_prompt_length": 7, "truncation": "error", "train_batch_size": 6},
         "actor_rollout_ref": {
             "rollout": {"n": 4, "temperature": 0.7, "top_p": 1, "top_k": -1, "response_length": 6},
             "actor": {
+                "strategy": "fsdp2",
+                "ppo_mini_batch_size": 3,
+                "ppo_micro_batch_size_per_gpu": 2,
+                "ppo_epochs": 2,
+                "clip_ratio": 0.2,
+                "clip_ratio_high": 0.3,
+                "loss_agg_mode": "token-mean",
+                "policy_loss": {"loss_mode": "vanilla"},
+                "entropy_coeff": 0.0,
                 "kl_loss_type": "low_var_kl",
                 "kl_loss_coef": 0.2,
                 "fsdp_config": {"model_dtype": "fp32"},
@@ -297,7 +396,11 @@ CORRECTION = "algorithm__rollout_correction__"
         ({}, {"group_size": 4, "max_completion_length": 6, "precision": "bfloat16"}),
         ({"algorithm__norm_adv_by_std_in_grpo": False}, {"scale_rewards": "none"}),
         ({"data__truncation": "right"}, {"max_prompt_length": 7, "truncation_side": "right"}),
-        ({ACTOR + "use_kl_loss": True}, {"kl_beta": 0.2, "kl_estimator": "k3", "kl_place": "loss"}),
+        ({ACTOR + "use_kl_loss": True}, {"kl_beta": 0.2, "kl_estimator": "k3_held", "kl_place": "loss"}),
+        ({}, {"loss_type": "dapo", "tokens_counted": "rows", "clip": 0.2, "epsilon_high": 0.3, "delta": 3.0}),
+        ({}, {"micro_batches": 6, "steps_per_generation": 12, "num_iterations": 2}),
+        ({ACTOR + "loss_agg_mode": "seq-mean-token-mean", ACTOR + "clip_ratio_low": 0.1}, {"loss_type": "grpo", "clip": 0.1}),
+        ({ACTOR + "policy_loss": {"loss_mode": "gspo"}}, {"importance_sampling_level": "sequence_token", "delta": None}),
         (
             {"algorithm__use_kl_in_reward": True, "algorithm__kl_penalty": "mse"},
             {"kl_beta": 0.1, "kl_estimator": "k2", "kl_place": "reward"},
@@ -328,7 +431,14 @@ def test_a_configuration_of_verl_is_what_the_steps_are_held_to(
         ({"algorithm__adv_estimator": "rloo"}, ["advantages"]),
         ({"algorithm__use_kl_in_reward": True, "algorithm__kl_penalty": "abs"}, ["rewards"]),
         ({"algorithm__use_kl_in_reward": True, "algorithm__kl_ctrl__type": "adaptive"}, ["rewards"]),
-        ({CORRECTION + "rollout_rs": "token_k1"}, ["loss mask"]),
+        ({CORRECTION + "rollout_rs": "token_k1"}, ["loss mask", "loss"]),
+        ({ACTOR + "loss_agg_mode": "token-sum"}, ["loss"]),
+        ({ACTOR + "loss_agg_mode": "seq-mean-token-sum-norm", ACTOR + "loss_scale_factor": 5}, ["loss"]),
+        ({ACTOR + "policy_loss": {"loss_mode": "clip_cov"}}, ["loss"]),
+        ({ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_type": "abs"}, ["loss"]),
+        ({ACTOR + "use_kl_loss": True, "algorithm__use_kl_in_reward": True}, ["loss"]),
+        ({ACTOR + "strategy": "megatron"}, ["loss"]),
+        ({ACTOR + "use_dynamic_bsz": True}, ["micro-batches"]),
         (
             {CORRECTION + "rollout_is": "token", CORRECTION + "rollout_is_batch_normalize": True},
             ["importance weights"],

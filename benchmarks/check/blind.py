@@ -29,7 +29,10 @@ _HERE = Path(__file__).parent
 LABELS = _HERE / "blind" / "labels.csv"
 RESULTS = _HERE / "results" / "blind.csv"
 LIMIT = 300  # seconds for a script
-LAST_ROUNDS = ("2e191cc", "bedbee3")  # the commits that the last authors' scripts ran on, with one process and with two
+LAST_ROUNDS = (
+    "2e191cc",
+    "bedbee3",
+)  # the commits that the last authors' scripts ran on, with one process and with two
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlvr_debug.recorders.verl.recorder import Told, watch_ray_trainer
+from rlvr_debug.recorders.verl.recorder import watch_ray_trainer
+from rlvr_debug.recorders.verl.worker import Told, watch_engine
 
 os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
 os.environ.setdefault("MASTER_PORT", "29651")
@@ -226,21 +227,23 @@ def main() -> None:
     import verl_on_cpu  # noqa: F401 - puts it in verl's registries
     from hydra import compose, initialize_config_dir
     from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+    from verl.workers.engine.base import BaseEngine
 
     told, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     faults = {f"fault {n}": name for n, name in enumerate(verl_faults.FAULTS)}
     expected = {case: (name, verl_faults.FAULTS[name][0]) for case, name in faults.items()}
     (folder / "expected.json").write_text(json.dumps(expected))
     cases = [*told["cases"], *({"name": case, "fault": name} for case, name in faults.items())]
-    inner = RayPPOTrainer._update_actor, RayPPOTrainer.fit
+    inner = RayPPOTrainer._update_actor, RayPPOTrainer.fit, BaseEngine.train_batch
     settings = Path(verl.trainer.__file__).parent / "config"
     with initialize_config_dir(str(settings), version_base=None):
         for case in cases:
             torch.manual_seed(0)
-            RayPPOTrainer._update_actor, RayPPOTrainer.fit = inner
+            RayPPOTrainer._update_actor, RayPPOTrainer.fit, BaseEngine.train_batch = inner
             if case.get("watched", True):
                 told_of = Told(str(folder / case["name"]), **case.get("told", {}))
                 watch_ray_trainer(RayPPOTrainer, told_of)
+                watch_engine(BaseEngine, told_of)
             _, plant, more = verl_faults.FAULTS.get(case.get("fault"), ("", lambda _: None, []))
             asked = [*told["overrides"], *case.get("overrides", []), *more]
             with ExitStack() as stack:

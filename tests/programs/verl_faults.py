@@ -1,4 +1,4 @@
-"""Faults that are planted in verl's driver and around it, by name: each is the segment that it stands in, and a patch.
+"""Faults that are planted in verl's driver, in its workers and around them, by name: each is the segment that it stands in, and a patch.
 
 Those with a number are of an issue or a pull request of verl.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -14,6 +15,8 @@ import torch
 import verl_driver
 from torch import Tensor
 from verl.trainer.ppo import core_algos, ray_trainer, rollout_corr_helper
+from verl.workers.engine.fsdp import transformer_impl
+from verl.workers.utils import losses
 
 TRAINER = ray_trainer.RayPPOTrainer
 FAULTS: dict[str, tuple[str, Callable[[ExitStack], None], list[str]]] = {}
@@ -308,3 +311,98 @@ after(
     *CORRECTED,
     "algorithm.rollout_correction.rollout_is_threshold=1.0001",
 )
+
+# --- what a worker makes of it
+
+ACTOR, ENGINE = "actor_rollout_ref.actor.", transformer_impl.FSDPEngineWithLMHead
+WITH_KL, NO_KL = f"{ACTOR}kl_loss_coef=0.5", f"{ACTOR}use_kl_loss=False"
+
+
+def in_loss(name: str, change: Callable[[dict[str, Any]], dict[str, Any]], *overrides: str) -> None:
+    """Plant a change of what a policy's loss is given."""
+
+    def made(inner: Any) -> Any:
+        return lambda mode: lambda **given: inner(mode)(**given | change(given))
+
+    FAULTS[name] = (
+        "loss",
+        lambda stack: instead(stack, losses, "get_policy_loss_fn", made),
+        [*overrides],
+    )
+
+
+def within(name: str, what: str, make: Callable[[Any], Any], *overrides: str) -> None:
+    """Plant a change of a function that the loss calls."""
+    FAULTS[name] = "loss", lambda stack: instead(stack, losses, what, make), [*overrides]
+
+
+def unclipped(given: dict[str, Any]) -> dict[str, Any]:
+    free = {"clip_ratio_low": 1.0, "clip_ratio_high": 1e9, "clip_ratio_c": 1e9}
+    return {"config": replace(given["config"], **free)}
+
+
+def uncounted(given: dict[str, Any]) -> dict[str, Any]:
+    given["config"].global_batch_info["batch_num_tokens"] = None
+    return {}
+
+
+in_loss("the loss is averaged by sequences", lambda _: {"loss_agg_mode": "seq-mean-token-mean"})
+in_loss(
+    "the loss is summed by sequences",
+    lambda _: {"loss_agg_mode": "seq-mean-token-sum"},
+    f"{ACTOR}loss_agg_mode=seq-mean-token-mean",
+)
+in_loss("tokens are counted in each micro-batch", uncounted)
+in_loss("the ratio is not clipped", unclipped, f"{ACTOR}clip_ratio_high=0.01")
+in_loss("the loss' mask is off by one", lambda x: {"response_mask": x["response_mask"].roll(1, 1)})
+in_loss(
+    "the loss counts padding",
+    lambda x: {"response_mask": torch.ones_like(x["response_mask"])},
+    f"{ACTOR}loss_agg_mode=seq-mean-token-mean",
+)
+in_loss("the loss' advantages have the other sign", lambda x: {"advantages": -x["advantages"]})
+in_loss("the policy is its own old policy", lambda x: {"old_log_prob": x["log_prob"].detach()})
+in_loss("importance weights are not used", lambda _: {"rollout_is_weights": None}, *CORRECTED)
+within("the KL counts twice", "kl_penalty", lambda inner: lambda **x: 2 * inner(**x), WITH_KL)
+within("the KL has the other sign", "kl_penalty", lambda inner: lambda **x: -inner(**x), WITH_KL)
+within(
+    "the KL is of another estimate",
+    "kl_penalty",
+    lambda inner: lambda **x: inner(**x | {"kl_penalty": "k2"}),
+    WITH_KL,
+)
+within(
+    "the entropy has the other sign",
+    "agg_loss",
+    lambda inner: lambda **x: -inner(**x),
+    NO_KL,
+    f"{ACTOR}entropy_coeff=0.1",
+)
+after(
+    "the loss is divided by micro-batches once more",
+    "loss",
+    ENGINE,
+    "forward_step",
+    lambda found, given: (found[0] / 2, found[1]) if found[0].requires_grad else None,
+)
+
+
+def on_the_way(name: str, key: str, make: Callable[[Tensor], Tensor]) -> None:
+    """Plant a change of what a worker reads of a micro-batch."""
+
+    def made(inner: Any) -> Any:
+        def step(self: Any, micro_batch: Any, **named: Any) -> Any:
+            if key in micro_batch:
+                micro_batch[key] = make(micro_batch[key])
+            return inner(self, micro_batch, **named)
+
+        return step
+
+    FAULTS[name] = "micro-batches", lambda stack: instead(stack, ENGINE, "forward_step", made), []
+
+
+on_the_way("a worker reads negated advantages", "advantages", torch.neg)
+on_the_way(
+    "a worker reads old log-probabilities of other rows", "old_log_probs", lambda x: x.roll(1, 0)
+)
+on_the_way("a worker reads a mask that is off by one", "response_mask", lambda x: x.roll(1, 1))

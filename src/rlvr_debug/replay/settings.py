@@ -94,12 +94,12 @@ class Settings(Part):
     """whether replies that the limit cut are left out of the loss"""
     loss_type: Name = "dapo"
     """grpo, bnpo, dr_grpo, dapo, luspo, cispo, sapo or vespo, as TRL means them; the loss of any other is not seen"""
-    tokens_counted: Annotated[str, OneOf(lambda: ("update", "generation"))] = "update"
-    """if several generations serve one update, whether dapo, cispo and vespo count tokens over all of them, or over each"""
+    tokens_counted: Annotated[str, OneOf(lambda: ("update", "generation", "rows"))] = "update"
+    """where dapo, cispo and vespo count tokens: over all generations of an update, over each, or over the update's rows"""
     kl_beta: Number = 0.0
     """the weight of the KL term"""
-    kl_estimator: Annotated[str, OneOf(lambda: ("k1", "k2", "k3"))] = "k3"
-    """the formula that estimates it"""
+    kl_estimator: Annotated[str, OneOf(lambda: ("k1", "k2", "k3", "k3_held"))] = "k3"
+    """the formula that estimates it; k3_held is k3, at most 10 for a token"""
     kl_place: Annotated[str, OneOf(lambda: ("loss", "reward"))] = "loss"
     """where it is added"""
     reference_every: Index = 0
@@ -114,8 +114,10 @@ class Settings(Part):
     """how far above"""
     delta: Number | None = None
     """a bound of the ratio on both sides of the clip; null for none"""
-    importance_sampling_level: Annotated[str, OneOf(lambda: ("token", "sequence"))] = "token"
-    """whether each token has a ratio, or each sequence"""
+    importance_sampling_level: Annotated[
+        str, OneOf(lambda: ("token", "sequence", "sequence_token"))
+    ] = "token"
+    """whether each token has a ratio, or each sequence, or each token with its sequence's number"""
     importance_correction: Annotated[
         str,
         OneOf(lambda: ("", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask")),
@@ -131,6 +133,8 @@ class Settings(Part):
     """the share of tokens that count, by highest entropy"""
     entropy_coef: Number = 0.0
     """the weight of the entropy bonus"""
+    entropy_mean: Annotated[str, OneOf(lambda: ("micro-batch", "loss"))] = "micro-batch"
+    """over what its mean is: the tokens of a micro-batch, or what the loss's is"""
     sapo_temperature_pos: Positive = 1.0
     """of sapo, for gains"""
     sapo_temperature_neg: Positive = 1.05

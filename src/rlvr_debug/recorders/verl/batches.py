@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlvr_debug.replay.record import Batch, Call, Generation, RewardCall
+from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, RewardCall, Update
 from rlvr_debug.replay.settings import Sampling, Settings
 
 _OURS = {
@@ -29,7 +29,7 @@ class Step:
     """What was sampled, empty where that was not seen, and what the actor is updated by, by verl's names.
 
     uids: the group of each row. several: which rows have several replies, where the mask says who wrote a token. again: the
-    rewards of the same rows, called again.
+    rewards of the same rows, called again. updates: by optimizer step, what workers wrote of each backward pass.
     """
 
     trained: Mapping[str, Tensor]
@@ -39,6 +39,7 @@ class Step:
     several: Sequence[bool]
     again: Sequence[float] | None = None
     notes: list[str] = field(default_factory=list)
+    updates: Sequence[Sequence[Mapping[str, Tensor]]] = ()
 
 
 def generation_of(step: Step, size: int) -> Generation:
@@ -53,7 +54,7 @@ def generation_of(step: Step, size: int) -> Generation:
         calls=_calls(sampled, [step.several[row] for row in order]) if sampled else [],
         reward_calls=[RewardCall("reward", 0, {}, scores, again)],
         rewards=trained["token_level_rewards"].sum(-1, keepdim=True),
-        batch=_batch(trained),
+        batch=_batch(_cut(trained)),
     )
 
 
@@ -69,25 +70,83 @@ def _order(step: Step, size: int) -> list[int]:
     return kept
 
 
-def _batch(trained: Mapping[str, Tensor]) -> Batch:
-    prompts, responses = trained["prompts"], trained["responses"]
-    read, wrote = (trained["attention_mask"][:, p].long() for p in _parts(prompts.shape[1]))
-    counted = trained["response_mask"].long()
-    # columns of nothing but padding cost a forward pass, and say nothing
-    left, right = read.any(0), wrote.any(0) | counted.any(0)
+def _cut(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors without columns of nothing but padding, which cost a forward pass and say nothing."""
+    read, wrote = (held["attention_mask"][:, p] for p in _parts(held["prompts"].shape[1]))
+    left, right = read.any(0), wrote.any(0) | held["response_mask"].any(0)
+    found = {
+        n: t[:, left if n == "prompts" else right] for n, t in held.items() if n != "attention_mask"
+    }
+    return found | {"attention_mask": torch.cat([read[:, left], wrote[:, right]], 1)}
+
+
+def _batch(held: Mapping[str, Tensor]) -> Batch:
+    read, wrote = (held["attention_mask"][:, p] for p in _parts(held["prompts"].shape[1]))
     return Batch(
-        prompts[:, left].long(),
-        read[:, left],
-        responses[:, right].long(),
-        wrote[:, right],
-        counted[:, right],
-        rows=torch.arange(len(prompts)),
-        **{_OURS[n]: trained[n][:, right].float() for n in _OURS if n in trained},
+        held["prompts"].long(),
+        read.long(),
+        held["responses"].long(),
+        wrote.long(),
+        held["response_mask"].long(),
+        rows=torch.arange(len(read)),
+        **{_OURS[n]: held[n].float() for n in _OURS if n in held},
     )
 
 
 def _parts(width: int) -> tuple[slice, slice]:
     return slice(width), slice(width, None)
+
+
+def updates_of(step: Step, made: Generation, number: int) -> list[Update]:
+    """Return the optimizer steps of a generation of this number."""
+    assert made.batch is not None
+    known, used = _rows_of(made.batch), Counter[int]()
+    places: dict[object, list[int]] = {}
+    for row, (ids, _) in enumerate(known):
+        places.setdefault(ids, []).append(row)
+
+    def row_of(ids: object, values: object) -> int:
+        """Return a row of these tokens: of several that with these values, or else that which was trained least."""
+        found = min(places[ids], key=lambda row: (known[row][1] != values, used[row]))
+        used[found] += 1
+        return found
+
+    def micro_of(held: Mapping[str, Tensor]) -> MicroBatch:
+        given = _batch(held)
+        own = _rows_of(given)
+        followed = all(ids in places for ids, _ in own)
+        return MicroBatch(
+            number,
+            replace(given, rows=torch.tensor([row_of(*row) for row in own]) if followed else None),
+            logprobs=held["log_probs"],
+            entropies=held.get("entropy"),
+            grad_logprobs=held.get("log_probs.grad"),
+            grad_entropies=held.get("entropy.grad"),
+        )
+
+    return [Update([micro_of(_cut(held)) for held in micros]) for micros in step.updates]
+
+
+def is_held(update: Update) -> bool:
+    """Return whether the policy is so far from the old one that verl holds the ratio of a token, which then has no gradient."""
+    return any(
+        bool(((micro.logprobs - micro.given.old) * micro.given.loss_mask).abs().max() > 20)
+        for micro in update.micro_batches
+        if micro.logprobs is not None and micro.given.old is not None
+    )
+
+
+def _rows_of(batch: Batch) -> list[tuple[object, object]]:
+    """Return the tokens of each row, and what the loss reads beside them."""
+    parts = (batch.prompt_ids, batch.prompt_mask), (batch.completion_ids, batch.completion_mask)
+    values = [each for each in (batch.advantages, batch.old, batch.reference) if each is not None]
+    return [
+        (
+            tuple(tuple(ids[row][real[row].bool()].tolist()) for ids, real in parts),
+            [each[row][batch.completion_mask[row].bool()].tolist() for each in values],
+        )
+        for row in range(len(batch.prompt_ids))
+    ]
 
 
 def _calls(sampled: Mapping[str, Tensor], several: Sequence[bool]) -> list[Call]:
@@ -123,7 +182,7 @@ def _replies(sampled: Mapping[str, Tensor], row: int, several: bool) -> list[_Re
 
 # --- what the configuration asks for, and by segment why it cannot be held to that
 
-_KL = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
+_KL = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3_held", "k3": "k3_held"}
 _OLD, _WEIGHTS = "old log-probabilities", "importance weights"
 
 
@@ -144,6 +203,7 @@ def asked_of(
         advantage_epsilon=1e-6,
         **_kl(config, unseen),
         **_correction(algorithm.get("rollout_correction") or {}, unseen),
+        **_loss(config, unseen),
         # FSDP casts its weights to bfloat16 if nothing else is asked for
         precision="float32" if kinds <= {"fp32", "float32"} else "bfloat16",
         eos_ids=ends,
@@ -184,18 +244,19 @@ def _kl(config: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
         how, beta, place = actor["kl_loss_type"], actor["kl_loss_coef"], "loss"
     else:
         return {}
-    return {"kl_beta": float(beta), "kl_estimator": _KL.get(how, "k3"), "kl_place": place}
+    return {"kl_beta": float(beta), "kl_estimator": _KL.get(how, "k3_held"), "kl_place": place}
 
 
 def _correction(asked: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
     """Return how the loss is corrected for the sampler, in TRL's words."""
     if bypass := asked.get("bypass_mode"):
-        unseen[_OLD] = unseen[_WEIGHTS] = (
+        unseen[_OLD] = unseen[_WEIGHTS] = unseen["loss"] = (
             "in bypass mode the sampler's log-probabilities replace the policy's"
         )
     if asked.get("rollout_rs"):
         by = asked["rollout_rs"]
-        unseen["loss mask"] = f"tokens are rejected by {by}, which cannot be recomputed"
+        why = f"tokens are rejected by {by}, which cannot be recomputed"
+        unseen["loss mask"] = unseen["loss"] = why
     level = asked.get("rollout_is")
     if not level or bypass:  # the loss' own ratio then corrects for the sampler
         return {"importance_correction": "token_truncate"} if bypass else {}
@@ -206,4 +267,52 @@ def _correction(asked: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, A
         "importance_correction": f"{level}_{'mask' if least else 'truncate'}",
         "correction_max": float(most),
         "correction_min": float(least) if least else None,
+    }
+
+
+_AGGREGATED = {
+    "token-mean": "dapo",
+    "seq-mean-token-mean": "grpo",
+    "seq-mean-token-sum": "luspo",
+    "seq-mean-token-sum-norm": "dr_grpo",
+}
+_LEVELS = {"vanilla": "token", "gspo": "sequence_token"}
+
+
+def _loss(config: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
+    """Return how the loss is asked for, in TRL's words; all workers' backward passes are those of one process."""
+    actor, rollout = config["actor_rollout_ref"]["actor"], config["actor_rollout_ref"]["rollout"]
+    mode, how = actor["policy_loss"]["loss_mode"], actor["loss_agg_mode"]
+    both = config["algorithm"].get("use_kl_in_reward") and actor.get("use_kl_loss")
+    width = actor.get("loss_scale_factor") or rollout["response_length"]
+    estimate = actor.get("kl_loss_type") if actor.get("use_kl_loss") else "k3"
+    divided = how.endswith("norm") and width != rollout["response_length"]
+    reasons = [
+        (f"the gradients of {actor['strategy']} are not read", actor["strategy"][:4] != "fsdp"),
+        (f"no reference code for verl's loss {mode}", mode not in _LEVELS),
+        (f"no reference code for verl's aggregation {how}", how not in _AGGREGATED),
+        (f"no reference code for sums that are divided by {width}", divided),
+        (f"no reference code for verl's KL estimate {estimate}", estimate not in _KL),
+        ("no reference code for a KL in the loss and in the rewards", both),
+        ("no reference code for distillation", (config.get("distillation") or {}).get("enabled")),
+    ]
+    for why, holds in reasons:
+        unseen |= {"loss": why} if holds else {}
+    size, at_once = actor["ppo_mini_batch_size"], actor.get("ppo_micro_batch_size_per_gpu")
+    if actor.get("use_dynamic_bsz") or not at_once:
+        unseen["micro-batches"] = "how many there are changes with the lengths of their rows"
+    count = max(1, size * rollout["n"] // (at_once or size * rollout["n"]))
+    low, high = (actor.get(f"clip_ratio_{side}") for side in ("low", "high"))
+    return {
+        "loss_type": _AGGREGATED.get(how, how),
+        "tokens_counted": "rows",
+        "importance_sampling_level": _LEVELS.get(mode, "token"),
+        "clip": actor["clip_ratio"] if low is None else low,
+        "epsilon_high": actor["clip_ratio"] if high is None else high,
+        "delta": actor.get("clip_ratio_c", 3.0) if mode == "vanilla" else None,
+        "entropy_coef": float(actor["entropy_coeff"]),
+        "entropy_mean": "loss",
+        "micro_batches": count,
+        "steps_per_generation": count * max(1, config["data"]["train_batch_size"] // size),
+        "num_iterations": actor["ppo_epochs"],
     }

@@ -1,4 +1,4 @@
-"""Imported by verl in each of its processes (VERL_USE_EXTERNAL_MODULES): its trainers are watched once they are imported."""
+"""Imported by verl in each of its processes (VERL_USE_EXTERNAL_MODULES): its trainers and engines are watched once they are imported."""
 
 import importlib.util
 import json
@@ -7,18 +7,20 @@ import sys
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-from rlvr_debug.recorders.verl.recorder import Told, watch_ray_trainer, watch_v1_trainer
+from rlvr_debug.recorders.verl.recorder import watch_ray_trainer, watch_v1_trainer
+from rlvr_debug.recorders.verl.worker import Told, watch_engine
 
 _TOLD = "RLVR_DEBUG_VERL"
 _FORWARDED = (_TOLD, "VERL_USE_EXTERNAL_MODULES", "PYTHONPATH")
 _SEAMS = {
     "verl.trainer.ppo.ray_trainer": ("RayPPOTrainer", watch_ray_trainer),
     "verl.trainer.ppo.v1.trainer_base": ("PPOTrainer", watch_v1_trainer),
+    "verl.workers.engine.base": ("BaseEngine", watch_engine),
 }
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of verl's trainers as the others do, and has each watched once it is executed."""
+    """Finds the modules of verl's trainers and engines as the others do, and has each watched once it is executed."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name not in _SEAMS:

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import functools
 import itertools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -16,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from rlvr_debug.recorders.verl.batches import Step, asked_of, generation_of
+from rlvr_debug.recorders.verl.batches import Step, asked_of, generation_of, is_held, updates_of
+from rlvr_debug.recorders.verl.worker import Told, padded, written
 from rlvr_debug.replay.architecture import no_model
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.store import write_record
@@ -35,16 +36,6 @@ _COLUMNS = ("data_source", "reward_model", "extra_info", "raw_prompt", "__num_tu
 
 class _Enough(BaseException):
     """Raised when all steps are recorded: no `except Exception` keeps it from ending the loop."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """What is asked of the recorder. rewards: whether these are called again; goes_on: whether training then goes on."""
-
-    folder: str
-    steps: int = 2
-    rewards: bool = True
-    goes_on: bool = False
 
 
 @dataclass
@@ -81,10 +72,23 @@ class _Recorder:
             self._call_again(step, rows)
         self.steps.append(step)
         self.kept.clear()
+
+    def update(self, train: Callable[[], Any]) -> Any:
+        """Have the actor updated by the step that was added last, and take what its workers write of that."""
+        folder = self.told.workers
+        if Path(self.told.folder).exists():  # all is recorded, and training goes on
+            return train()
+        folder.mkdir(parents=True)
+        try:
+            found = train()
+            self.steps[-1].updates = written(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         if len(self.steps) == self.told.steps:
             self.write()
             if not self.told.goes_on:
                 raise _Enough
+        return found
 
     def _call_again(self, step: Step, rows: Sequence[dict[str, Any]]) -> None:
         """Have the rewards of a step computed again, unless a model gives them."""
@@ -115,13 +119,28 @@ class _Recorder:
         if asked["rollout"]["multi_turn"]["enable"]:
             why = "schemas of verl's tools are not recorded"
             unseen |= {"prompt": why, "tool turns": why}
+        generations = [generation_of(step, settings.group_size) for step in self.steps]
+        updates = [
+            update
+            for number, step in enumerate(self.steps)
+            for update in updates_of(step, generations[number], number)
+        ]
+        masks = [step.trained["response_mask"] for step in self.steps]
+        if "loss mask" in unseen and not all(mask.any(1).all() for mask in masks):
+            unseen["advantages"] = "all tokens of a row are rejected, and its advantage with them"
+        if any(map(is_held, updates)):
+            unseen["loss"] = (
+                "verl holds the ratio of a token, which is more than e^20 or less than e^-20"
+            )
+        unseen["weights between steps"] = "the weights that verl's workers hold are not recorded"
         record = Record(
             trainer=f"verl {version('verl')}",
             settings=replace(settings, first_step=self.first),
             tokenizer=tokenizer,
             tools=None,
             build=no_model if model is None else lambda: type(model)(model.config),
-            generations=[generation_of(step, settings.group_size) for step in self.steps],
+            generations=generations,
+            updates=updates,
             notes=[note for step in self.steps for note in step.notes],
             unseen=unseen,
         )
@@ -203,7 +222,7 @@ def watch_ray_trainer(kind: Any, told: Told) -> None:
     def updated(trainer: Any, batch: Any) -> Any:
         ids = batch.non_tensor_batch.pop(_ROW, [None] * len(batch))
         trainer._rlvr_debug.add([*ids], dict(batch.batch.items()), batch.non_tensor_batch["uid"])
-        return update(trainer, batch)
+        return trainer._rlvr_debug.update(lambda: update(trainer, batch))
 
     kind._update_actor, kind.fit = updated, _fitting(kind.fit, told, begun)
 
@@ -242,7 +261,7 @@ def watch_v1_trainer(kind: Any, told: Told) -> None:
     def updated(trainer: Any, batch: Any, *given: Any, **named: Any) -> Any:
         keys, data = _read(batch, (*_TRAINED, "uid"))
         trainer._rlvr_debug.add(keys, _padded(data), [*data["uid"]])
-        return update(trainer, batch, *given, **named)
+        return trainer._rlvr_debug.update(lambda: update(trainer, batch, *given, **named))
 
     kind._update_actor, kind._balance_batch = updated, balanced
     kind.fit = _fitting(kind.fit, told, lambda _: None)
@@ -260,12 +279,4 @@ def _read(batch: Any, names: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _padded(data: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return rows of any length as tensors, prompts on the right and all else on the left, with their attention mask."""
-    rows = {name: [*data[name].unbind()] for name in _TRAINED if name in data}
-    real = {name: [torch.ones_like(row) for row in rows[name]] for name in ("prompts", "responses")}
-
-    def pad(name: str, values: list[Tensor]) -> Tensor:
-        return pad_sequence(values, True, padding_side="left" if name == "prompts" else "right")
-
-    mask = torch.cat([pad(name, values) for name, values in real.items()], 1)
-    return {name: pad(name, values) for name, values in rows.items()} | {"attention_mask": mask}
+    return padded({name: data[name] for name in _TRAINED if name in data})

@@ -124,7 +124,8 @@ def kl_estimate(estimator: str, logprobs: Tensor, reference: Tensor) -> Tensor:
         return gap.square() / 2
     if estimator == "reversed":
         return (-gap).exp() + gap - 1
-    return gap.exp() - gap - 1
+    k3 = gap.exp() - gap - 1
+    return k3.clamp(max=10) if estimator == "k3_held" else k3
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,12 @@ class _Loss:
             kl = kl.clamp(-10, 10) if how.kl_held else kl
             kl = kl * ratio if settings.use_bias_correction_kl else kl
             per_token = per_token + how.kl_sign * settings.kl_beta * kl
+        as_loss = settings.entropy_mean == "loss"
+        if settings.entropy_coef and as_loss:
+            bonus = how.entropy_sign * settings.entropy_coef
+            per_token = per_token - bonus * self.seen_entropies()
         loss = self.aggregated(per_token)
-        if settings.entropy_coef:
+        if settings.entropy_coef and not as_loss:
             mean = (self.seen_entropies() * counted).sum() / counted.sum().clamp(min=1)
             parts = settings.micro_batches * self.record.size
             loss = loss - how.entropy_sign * settings.entropy_coef * mean / parts
@@ -299,6 +304,8 @@ class _Loss:
             return total / (rows * settings.max_completion_length)
         if kind == "luspo":
             return (values * mask).sum(1).sum() / rows
+        if settings.tokens_counted == "rows":
+            return total / max(1, sum(int(each.given.loss_mask.sum()) for each in micros))
         # how often each generation's tokens are counted in what the sum is divided by
         steps, own = settings.steps_per_generation * self.record.size, self.micro.generation
         shares = {n: k / steps for n, k in Counter(each.generation for each in micros).items()}

@@ -125,7 +125,8 @@ def effect(record: Record, _: object) -> Iterator[Instance]:
     known = record.weights or advantages or masks or stepped
     need(known, "no weights, advantages, loss masks or optimizer steps were recorded")
     # where an optimizer was seen, its step says more
-    still = [u.before == u.after for u in record.updates if not u.optimizer]
+    unknown = "weights between steps" in record.unseen
+    still = [u.before == u.after for u in record.updates if not (u.optimizer or unknown)]
     moves = len(record.weights) > 1 or not still or not all(still)
     nothing = bool(advantages) and not any(each.any() for each in advantages)
     groups = [alike_groups(each, record.settings) for each in record.generations]

@@ -74,10 +74,10 @@ def _cut(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors without columns of nothing but padding, which cost a forward pass and say nothing."""
     read, wrote = (held["attention_mask"][:, p] for p in _parts(held["prompts"].shape[1]))
     left, right = read.any(0), wrote.any(0) | held["response_mask"].any(0)
-    found = {
-        n: t[:, left if n == "prompts" else right] for n, t in held.items() if n != "attention_mask"
-    }
-    return found | {"attention_mask": torch.cat([read[:, left], wrote[:, right]], 1)}
+    wide = held["responses"].shape
+    found = {n: t[:, right] for n, t in held.items() if n != "prompts" and t.shape == wide}
+    mask = torch.cat([read[:, left], wrote[:, right]], 1)
+    return {**found, "prompts": held["prompts"][:, left], "attention_mask": mask}
 
 
 def _batch(held: Mapping[str, Tensor]) -> Batch:

@@ -111,8 +111,8 @@ def test_rates_are_of_each_environment_and_name_the_study_that_they_are_from(
 
 def test_without_a_measured_run_the_plan_says_that_it_assumes(tmp_path: Path) -> None:
     found = rates({"default": tmp_path}, ROOT / "models" / "tiny")
-    assert found.source.startswith("a constant ")
-    assert "no runs were measured" in " ".join(text_of(PARAMS, {}, found=found).split())
+    assert found.seconds == {}
+    assert "since no run here was measured" in " ".join(text_of(PARAMS, {}, found=found).split())
 
 
 # --- what is told

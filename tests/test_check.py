@@ -391,7 +391,7 @@ class Forgets(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
 def test_old_log_probabilities_that_are_lost_on_the_way_to_the_loss_are_told(
     built: Callable[..., Any],
 ) -> None:
-    told = {"num_iterations": 2, "learning_rate": 1e-2, "steps_per_generation": 1}
+    told = {"num_iterations": 2, "learning_rate": 2e-3, "steps_per_generation": 1}
     answer = checked(built(Forgets, **told))
     assert answer["first"] == "loss", answer["answer"]
     assert "old log-probabilities are ignored" in [name["name"] for name in answer["names"]]

@@ -87,7 +87,9 @@ def test_a_module_is_checked_as_python_runs_it_and_what_it_computes_on_purpose_i
     done = called(main, "rlvr-debug", "check", *words, root=tmp_path)
     assert done.returncode == 3, done.stderr
     assert "loss: not what was declared, dr_grpo." in done.stdout
-    assert "note: --htlm is passed to the script; the check's own --html goes before it" in done.stderr
+    assert (
+        "note: --htlm is passed to the script; the check's own --html goes before it" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from torch import Tensor
 from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.verl.batches import Step, asked_of, generation_of, updates_of
 from rlvr_debug.recorders.verl.recorder import watch_v1_trainer
-from rlvr_debug.recorders.verl.worker import Told, write, written
+from rlvr_debug.recorders.verl.worker import Told, watch_engine, write, written
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.settings import Sampling, Settings
@@ -462,3 +462,41 @@ def test_a_command_that_cannot_be_recorded_is_refused_in_a_line(tmp_path: Path) 
     assert refused(str(tmp_path), "-m", "x") == f"{tmp_path}: exists; give --record a new folder"
     assert refused(new).startswith("no command given, expected -m verl.trainer.main_ppo")
     assert refused(new, str(script), "--steps", "9").endswith("because verl's trainer took no step")
+
+
+class Engine:
+    """What is read of verl's engine; its loss is the mean of the log-probabilities."""
+
+    def train_batch(self, data: Any, loss_function: Any) -> Any:
+        logprobs = torch.zeros(2, requires_grad=True)
+        output = {"log_probs": logprobs}
+        loss = loss_function(model_output=output, data=data)
+        loss.backward()
+        return logprobs.grad
+
+    def get_data_parallel_size(self) -> int:
+        return 1
+
+    def is_mp_src_rank_with_outputs(self) -> bool:
+        return True
+
+    def get_data_parallel_rank(self) -> int:
+        return 0
+
+
+def test_a_worker_whose_loss_cannot_be_recorded_trains_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Watched(Engine):
+        pass
+
+    told = Told(str(tmp_path / "record"))
+    watch_engine(Watched, told)
+    told.workers.mkdir()
+    data = {"old_log_probs": torch.zeros(2)}  # without the prompts
+    trained = Watched().train_batch(
+        data, lambda model_output, data: model_output["log_probs"].mean()
+    )
+    assert torch.equal(trained, torch.full((2,), 0.5))
+    assert "a worker's loss could not be recorded: " in capsys.readouterr().out
+    assert [*told.workers.iterdir()] == []

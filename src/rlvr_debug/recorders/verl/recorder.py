@@ -81,7 +81,7 @@ class _Recorder:
         folder.mkdir(parents=True)
         try:
             found = train()
-            self.steps[-1].updates = written(folder)
+            self._take(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if len(self.steps) == self.told.steps:
@@ -89,6 +89,14 @@ class _Recorder:
             if not self.told.goes_on:
                 raise _Enough
         return found
+
+    def _take(self, folder: Path) -> None:
+        """Take what workers wrote of the last step."""
+        step = self.steps[-1]
+        try:
+            step.updates = written(folder)
+        except Exception as error:  # of a file that is not whole
+            step.notes.append(f"what the workers wrote could not be read: {error!r}")
 
     def _call_again(self, step: Step, rows: Sequence[dict[str, Any]]) -> None:
         """Have the rewards of a step computed again, unless a model gives them."""

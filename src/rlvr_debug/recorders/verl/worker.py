@@ -4,7 +4,7 @@ The driver makes the folder for an update and takes the files after it. Where th
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,8 @@ def watch_engine(kind: Any, told: Told) -> None:
             return train(engine, data, loss_function)
         size = engine.get_data_parallel_size()
         found = train(engine, data, functools.partial(_watched, loss_function, kept, size))
-        if kept and engine.is_mp_src_rank_with_outputs():
-            write(kept, folder, engine.get_data_parallel_rank(), size)
+        if kept and all(kept) and engine.is_mp_src_rank_with_outputs():
+            _safely(kept, write, kept, folder, engine.get_data_parallel_rank(), size)
         return found
 
     kind.train_batch = trained
@@ -55,12 +55,21 @@ def _watched(inner: Any, kept: list[Micro], size: int, **named: Any) -> Any:
     """Call the loss, and keep what it read and what comes back to it; of a critic's nothing."""
     output, data = named.get("model_output", {}), named.get("data", {})
     if "log_probs" in output and "old_log_probs" in data:
-        kept.append(_held(output, data, size))
+        _safely(kept, _hold, kept, output, data, size)
     return inner(**named)
 
 
-def _held(output: Mapping[str, Any], data: Any, size: int) -> Micro:
-    """Return what the loss reads. Backward adds gradients; workers' are averaged, so that each has a share of them."""
+def _safely(kept: list[Micro], function: Callable[..., None], *given: Any) -> None:
+    """Call what records. Where it fails, say so, and keep something empty, by which nothing of this step is written."""
+    try:
+        function(*given)
+    except Exception as error:  # the training goes on
+        print(f"rlvr-debug: a worker's loss could not be recorded: {error!r}", flush=True)
+        kept.append({})
+
+
+def _hold(kept: list[Micro], output: Mapping[str, Any], data: Any, size: int) -> None:
+    """Keep what the loss reads. Backward adds gradients; workers' are averaged, so that each has a share of them."""
     from verl.workers.utils.padding import no_padding_2_padding
 
     found = {name: data[name].detach() for name in _READ if name in data}
@@ -75,8 +84,8 @@ def _held(output: Mapping[str, Any], data: Any, size: int) -> Micro:
         keep(name, output[name])
         if output[name].requires_grad:
             share = functools.partial(lambda name, grad: keep(f"{name}.grad", grad / size), name)
-            output[name].register_hook(share)
-    return found
+            output[name].register_hook(functools.partial(_safely, kept, share))
+    kept.append(found)
 
 
 def padded(data: Mapping[str, Any]) -> Micro:

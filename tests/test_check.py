@@ -388,6 +388,21 @@ class Forgets(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
         return {name: value for name, value in made.items() if name not in unknown}
 
 
+def test_what_a_hook_on_the_model_changes_of_its_inputs_is_told(built: Callable[..., Any]) -> None:
+    def begun_again(_: Any, given: Any, named: dict[str, Any]) -> Any:
+        if not torch.is_grad_enabled():
+            return None
+        places = torch.arange(named["input_ids"].shape[1]).repeat(len(named["input_ids"]), 1)
+        places[:, -6:] = torch.arange(6)
+        return given, {**named, "position_ids": places}
+
+    trainer = built()
+    trainer.model.register_forward_pre_hook(begun_again, with_kwargs=True)
+    answer = checked(trainer)
+    assert answer["first"] == "model inputs", answer["answer"]
+    assert [name["name"] for name in answer["names"]] == ["other position ids"]
+
+
 def test_old_log_probabilities_that_are_lost_on_the_way_to_the_loss_are_told(
     built: Callable[..., Any],
 ) -> None:

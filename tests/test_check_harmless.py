@@ -430,13 +430,19 @@ def turns_of(kind: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "first"),
-    [("right", None), ("late", "loss mask"), ("all", "loss mask"), ("logprobs", "sampler")],
+    ("kind", "first", "limit"),
+    [
+        ("right", None, 64),
+        ("right", None, 10),  # which TRL cuts no completion of a function at
+        ("late", "loss mask", 64),
+        ("all", "loss mask", 64),
+        ("logprobs", "sampler", 64),
+    ],
 )
 def test_what_a_rollout_function_returns_is_held_to_the_policy_and_to_what_is_trained(
-    built: Callable[..., Any], kind: str, first: str | None
+    built: Callable[..., Any], kind: str, first: str | None, limit: int
 ) -> None:
-    watched = built(max_completion_length=64)
+    watched = built(max_completion_length=limit)
     watched.rollout_func = turns_of(kind)
     answer = checked(watched)
     assert answer["first"] == first, answer["answer"]

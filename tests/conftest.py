@@ -20,7 +20,7 @@ STARTED = time.monotonic()
 # of heavy tests, the files that take longest
 LONGEST = (
     *("test_survival.py", "test_dvc.py", "test_vllm_server.py", "test_original.py"),
-    *("test_slurm.py", "test_ci.py", "test_case_check.py", "test_check_processes.py"),
+    *("test_slurm.py", "test_ci.py", "test_case_check.py", "test_check_launched.py"),
     *("test_plain.py", "test_workflow.py", "test_extend.py", "test_cli.py"),
     "test_workflow_looks.py",
 )

@@ -1,0 +1,264 @@
+"""The check of a script that torchrun starts: DDP, FSDP and DeepSpeed, from without and from within, and ranks that end or hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.files import read_json
+
+pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
+
+
+TRAIN = """
+import os, sys, time
+from benchmarks.check.case import TINY, plain, train
+from benchmarks.check.faults import FAULTS
+from benchmarks.check.settings import SETTINGS, apply_settings
+from rlvr_debug.replay.store import digest
+how = sys.argv[1]
+backend = sys.argv[2] if len(sys.argv) > 2 else "ddp"
+case = plain(str(TINY), how, 0, "out").told(max_steps=3, beta=0.04)
+if os.environ["WORLD_SIZE"] == "3":  # with 16 rows each, which cut groups
+    case = case.told(num_generations=12)
+if how in SETTINGS:
+    case = apply_settings(how, case)
+if how in FAULTS:
+    case = FAULTS[how].planted(case)
+if backend.startswith("zero"):
+    zero = {"stage": int(backend[-1]), "stage3_param_persistence_threshold": 0}
+    auto = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps", "gradient_clipping")
+    zero["stage3_gather_16bit_weights_on_model_save"] = True
+    also = {"bf16": {"enabled": "auto"}, **dict.fromkeys(auto, "auto")}
+    import json
+    # as accelerate's launcher says it
+    file = f"deepspeed-{os.environ['RANK']}.json"
+    open(file, "w").write(json.dumps({"zero_optimization": zero, **also}))
+    os.environ |= {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": file}
+if backend.startswith("fsdp"):  # accelerate takes it for GPUs alone
+    import transformers
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+    made = transformers.Trainer.create_accelerator_and_postprocess
+    def on_cpu(trainer):
+        PartialState()._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        made(trainer)
+    transformers.Trainer.create_accelerator_and_postprocess = on_cpu
+    from contextlib import nullcontext
+    from torch.distributed.fsdp import _flat_param, _init_utils
+    _init_utils._get_device_from_device_id = lambda *_: None  # a CPU's number is none to accelerate
+    _flat_param.FlatParamHandle.to_cpu = nullcontext  # it is there
+    os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": backend[4], "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        "FSDP_USE_ORIG_PARAMS": str(backend != "fsdp1-flat"),
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen2DecoderLayer"}
+rank = os.environ["RANK"]
+if how == "raises" and rank == "1":
+    raise ValueError("no such data")
+if how == "ends" and rank == "1":
+    sys.exit(0)
+def hang(trainer):
+    made = trainer._calculate_rewards
+    def late(*args):
+        if rank == "1":
+            time.sleep(3600)
+        return made(*args)
+    trainer._calculate_rewards = late
+def check_first(trainer):
+    import rlvr_debug
+    answer = rlvr_debug.check(trainer, steps=2)
+    print("rank", rank, "was told", answer["first"], len(answer["segments"]), flush=True)
+def check_along(trainer):
+    from rlvr_debug import LiveCheck
+    trainer.add_callback(LiveCheck(trainer, every=2))
+from transformers import TrainerCallback
+class Summing(TrainerCallback):
+    def on_train_begin(self, *_, model, **__):
+        for module in model.modules():
+            if hasattr(module, "set_gradient_divide_factor"):
+                module.set_gradient_divide_factor(1)
+                module.set_force_sum_reduction_for_comms(True)
+class Moving(TrainerCallback):
+    def on_step_end(self, *_, model, **__):
+        if rank == "1":
+            model.lm_head.weight.data.mul_(1.01)
+def calls(callback):
+    return lambda trainer: trainer.add_callback(callback())
+then = {"hangs": hang, "check": check_first, "live": check_along, "summed": calls(Summing), "moved": calls(Moving)}.get(how, lambda _: None)
+trainer = train(case.then(then))
+if how == "live" and rank == "0":
+    print("logged", [row["check/deviates"] for row in trainer.state.log_history if "check/deviates" in row])
+from rlvr_debug.recorders.keeping import local
+model = trainer.accelerator.unwrap_model(trainer.model)
+held = {name: digest(local(weight)) for name, weight in model.named_parameters()}
+import json
+open(f"weights-{rank}.json", "w").write(json.dumps(held))
+"""
+
+RAISES, HANGS = (  # the lines
+    TRAIN[: TRAIN.index(what)].count("\n") + 1 for what in ("no such data", "time.sleep(3600)")
+)
+
+
+def together(folder: Path, *words: str, ranks: int = 2) -> tuple[int, str, str]:
+    """Return the launcher's status and what it said; nothing that it started is left."""
+    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}"]
+    path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    process = subprocess.Popen(
+        [*launcher, "--standalone", *words],
+        cwd=folder,
+        stdout=-1,
+        stderr=-1,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "DS_ACCELERATOR": "cpu"},
+    )
+    try:
+        out, err = process.communicate(timeout=400)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+CHECK = ("-m", "rlvr_debug", "check")
+
+
+def need_compiler(backend: str) -> None:
+    if backend.startswith("zero") and not (find_spec("deepspeed") and shutil.which("g++")):
+        pytest.skip("deepspeed or the compiler that it needs is missing")
+
+
+@pytest.mark.heavy
+def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank(
+    tmp_path: Path,
+) -> None:
+    status, out, err = together(tmp_path, *CHECK, "--save", "record", "train.py", "healthy")
+    assert status == 0, err
+    assert out.count("Nothing was found") == 1
+    told = read_json(tmp_path / "record" / "record.json")
+    assert together(tmp_path, "train.py", "healthy")[0] == 0
+    for rank, process in enumerate(told["processes"]):
+        plain = json.loads((tmp_path / f"weights-{rank}.json").read_text(encoding="utf-8"))
+        assert process["weights"][-1] == plain
+        assert process["weights"][0] != plain
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("backend", ["zero1", "zero2", "zero3", "fsdp1", "fsdp2"])
+def test_a_policy_in_pieces_is_seen_in_every_segment_and_trains_as_without_the_check(
+    tmp_path: Path, backend: str
+) -> None:
+    need_compiler(backend)
+    status, out, err = together(tmp_path, *CHECK, "--json", "train.py", "plain", backend)
+    assert status == 0, err
+    answer = json.loads(out)
+    assert answer["first"] is None, answer["answer"]
+    assert "not seen" not in {each["status"] for each in answer["segments"]}
+    weights = {}
+    for how in ("plain", "check", "live"):
+        status, out, err = together(tmp_path, "train.py", how, backend)
+        assert status == 0, err
+        weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
+    assert out.count("Nothing was found; 1 of 23 segments was not seen: saved weights.") == 2
+    assert weights["plain"] == weights["check"] == weights["live"]
+    assert (weights["plain"][0] == weights["plain"][1]) == (backend in ("zero1", "zero2"))
+
+
+# how, backend and ranks, and the first segment that deviates
+ASKED = (
+    *(("tokens-not-gathered", "fsdp2", 2, "loss"), ("summed", "fsdp2", 2, "gradient")),
+    *(("slice-of-the-first-rank", "zero2", 2, "advantages"), ("moved", "zero2", 2, "processes")),
+    *(("rows-not-sharded", "zero3", 2, "processes"), ("loss-times-the-ranks", "fsdp1", 2, "loss")),
+    *(
+        ("gradients-not-reduced", "ddp", 3, "processes"),
+        ("groups-cut-by-rank", "ddp", 3, "advantages"),
+    ),
+    *(("kl", "ddp", 3, None), ("lora", "zero2", 2, None), ("lora", "fsdp2", 2, None)),
+    ("bf16", "fsdp2", 2, None),
+)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("how", "backend", "ranks", "first"), ASKED)
+def test_a_fault_is_found_and_nothing_else_whatever_the_backend(
+    tmp_path: Path, how: str, backend: str, ranks: int, first: str | None
+) -> None:
+    need_compiler(backend)
+    script = ("train.py", how, backend)
+    status, out, err = together(tmp_path, *CHECK, "--json", *script, ranks=ranks)
+    assert status == bool(first), err
+    answer = json.loads(out)
+    assert answer["first"] == first, answer["answer"]
+
+
+@pytest.mark.heavy
+def test_a_policy_whose_parameters_are_gone_is_refused_in_one_line(tmp_path: Path) -> None:
+    status, out, err = together(tmp_path, *CHECK, "train.py", "plain", "fsdp1-flat")
+    assert (status, out) == (1, "")
+    [error] = [each for each in err.splitlines() if each.startswith("error: ")]
+    assert error.endswith("set `use_orig_params: true`, or FSDP2")
+
+
+@pytest.mark.heavy
+def test_checks_from_within_a_script_of_two_processes_answer_once_and_change_nothing(
+    tmp_path: Path,
+) -> None:
+    """Before training and along it; each rank is told the same."""
+    weights = {}
+    for how in ("plain", "check", "live"):
+        status, out, err = together(tmp_path, "train.py", how)
+        assert status == 0, err
+        weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
+        if how == "check":
+            assert out.count("Nothing was found") == 1
+            told = [line.partition("told ")[2] for line in out.splitlines() if "was told" in line]
+            assert len(told) == 2
+            assert told[0] == told[1]
+            assert told[0].startswith("None ")
+        if how == "live":
+            assert [f"check at step {step}: Nothing was found" in out for step in (1, 2, 3)] == [
+                *(True, False, True)
+            ]
+            assert out.count("check at step") == 2
+            assert "logged [0.0, 0.0]" in out
+    assert weights["plain"][0] == weights["plain"][1]
+    assert weights["plain"] == weights["check"] == weights["live"]
+    assert not [*Path(tempfile.gettempdir()).glob("rlvr-debug-*-check-*")]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            "raises",
+            f"rank 1: train.py: ended before its steps were recorded: train.py:{RAISES}: ValueError: no such data",
+        ),
+        ("ends", "rank 1: train.py: ended before its steps were recorded: exit status 0"),
+        # within a call that all ranks have begun
+        ("hangs", f"rank 1: waits or hangs at train.py:{HANGS}, after "),
+    ],
+)
+def test_a_rank_that_ends_or_hangs_is_one_line_and_leaves_nothing_behind(
+    tmp_path: Path, how: str, said: str
+) -> None:
+    limit = ("--limit", "30") if how == "hangs" else ()
+    status, out, err = together(tmp_path, *CHECK, *limit, "train.py", how)
+    assert status
+    assert out == ""
+    [error] = [each for each in err.splitlines() if each.startswith("error: ")]
+    assert error.startswith(f"error: {said}")
+    assert err.count("exitcode  : 2") == 2

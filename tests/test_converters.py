@@ -340,7 +340,7 @@ def test_a_folder_of_exports_that_does_not_fit_is_one_line(rollouts: Any, tmp_pa
         "settings.json: key 'sampling.temperature' is str 'hot', expected number"
     )
     settings.unlink()
-    assert refused(tmp_path).startswith("settings.json: No such file or directory, expected")
+    assert refused(tmp_path).startswith("settings.json: no such file, expected a record's settings")
 
 
 @pytest.mark.parametrize("key", ["precision", "scale_rewards"])

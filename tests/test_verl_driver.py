@@ -70,7 +70,10 @@ HEALTHY: dict[str, tuple[list[str], list[str]]] = {
     "masked": (corrected("rollout_is=token", "rollout_is_threshold=0.99_1.01"), []),
     "normalised": (corrected("rollout_is=token", "rollout_is_batch_normalize=True"), [WEIGHTS]),
     "rejection": (rejecting("0.99_1.01"), MASK + LOSS),
-    "rejection of whole rows": (rejecting("0.99995_1.00005"), MASK + ADVANTAGES + LOSS),
+    "rejection of whole rows": (
+        [*rejecting("0.99999_1.00001"), "coarse=by turns"],
+        MASK + ADVANTAGES + LOSS,
+    ),
     "bypass": (corrected("bypass_mode=True"), ["old log-probabilities", WEIGHTS, *LOSS]),
     "KL k1": (in_reward("kl"), []),
     "KL k2": (in_reward("mse"), []),

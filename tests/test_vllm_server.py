@@ -464,7 +464,7 @@ def test_a_study_whose_engine_is_killed_goes_on_and_ends_as_one_in_process(
     assert re.fullmatch(f"{ready}{ended}{ready}", said_by)
     asked = (logs / "evaluate_baseline" / "musique.log").read_text()
     assert re.search(
-        "/v1/completions: (the server answered 500|no answer).*; another one is", asked
+        "/v1/completions: (the server answered 500|no answer).*; waiting for another", asked
     )
     assert "EngineDeadError" in (logs / "server.ended.log").read_text()
     wait(lambda: ours(project) == [], 5)

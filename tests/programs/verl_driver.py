@@ -66,7 +66,7 @@ class Sampler:
     def __init__(self, trainer: Any, worker: Any) -> None:
         from verl.trainer.ppo.reward import load_reward_manager
 
-        self.trainer, self.worker = trainer, worker
+        self.trainer, self.worker, self.replies = trainer, worker, 0
         self.manager = load_reward_manager(trainer.config, trainer.tokenizer)
 
     def generate_sequences(self, prompts: Any) -> Any:
@@ -115,6 +115,7 @@ class Sampler:
     def reply(self, prompt: list[int], temperature: float) -> Reply:
         """Return a reply; with tools one that reads what a tool says after each of its first four tokens."""
         ids, tools = [*prompt], self.trainer.config.get("tools")
+        self.replies += 1
         reply = Reply(prompt)
         while len(reply.ids) < TOKENS and (not reply.ids or reply.ids[-1] != 258):
             token, known = self.drawn(ids, self.logits(ids), temperature)
@@ -127,8 +128,12 @@ class Sampler:
 
     @torch.no_grad()
     def logits(self, ids: list[int]) -> torch.Tensor:
-        """Return the logits of the next token; where it is asked for, as an engine in bfloat16 has them."""
-        module, coarse = self.worker.actor.engine.module, bool(self.trainer.config.get("coarse"))
+        """Return the logits of the next token; where it is asked for, as an engine in bfloat16 has them.
+
+        By turns, every other reply is of such an engine.
+        """
+        module, asked = self.worker.actor.engine.module, self.trainer.config.get("coarse")
+        coarse = self.replies % 2 == 0 if asked == "by turns" else bool(asked)
         with torch.autocast("cpu", torch.bfloat16, enabled=coarse):
             found: torch.Tensor = module(input_ids=torch.tensor([ids]), use_cache=False).logits
         return found[0, -1].float()

@@ -45,6 +45,8 @@ def reader_of(folder: Path) -> Callable[[Path], Record]:
 def _converted(convert: Callable[[Path, Settings], Record], folder: Path) -> Record:
     """Return the record of a folder. The weights of later steps than the first are not known."""
     path = folder / "settings.json"
+    if not path.exists():
+        raise InputError(f"{path}: no such file, expected a record's settings (docs/record.md)")
     asked = read_json(path)
     record = convert(folder, checked(Settings, asked, path))
     files = sorted((folder / "model").glob("*.safetensors"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,14 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
             make(place)
             ready.touch()
     return place
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
 
 
 def wait(found: Callable[[], Any], seconds: float = 60) -> Any:

@@ -31,10 +31,11 @@ backend = sys.argv[2] if len(sys.argv) > 2 else "ddp"
 case = plain(str(TINY), how, 0, "out").told(max_steps=3, beta=0.04)
 if os.environ["WORLD_SIZE"] == "3":  # with 16 rows each, which cut groups
     case = case.told(num_generations=12)
-if how in SETTINGS:
-    case = apply_settings(how, case)
-if how in FAULTS:
-    case = FAULTS[how].planted(case)
+for each in how.split("+"):
+    if each in SETTINGS:
+        case = apply_settings(each, case)
+    if each in FAULTS:
+        case = FAULTS[each].planted(case)
 if backend.startswith("zero"):
     zero = {"stage": int(backend[-1]), "stage3_param_persistence_threshold": 0}
     auto = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps", "gradient_clipping")
@@ -187,7 +188,8 @@ ASKED = (
         ("groups-cut-by-rank", "ddp", 3, "advantages"),
     ),
     *(("kl", "ddp", 3, None), ("lora", "zero2", 2, None), ("lora", "fsdp2", 2, None)),
-    ("bf16", "fsdp2", 2, None),
+    *(("bf16", "fsdp2", 2, None), ("bf16", "zero2", 2, None)),
+    ("bf16+moments-forgotten", "zero2", 2, "optimizer step"),
 )
 
 

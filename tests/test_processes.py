@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -21,7 +20,7 @@ from rlvr_debug.models.base_model import load_model, load_weights, trained_weigh
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
-from tests.shared import ran
+from tests.shared import free_port, ran
 from tests.study_file import study_file
 
 PARAMS = load_params(ROOT / "params.yaml")
@@ -56,13 +55,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = synthetic_musique(16, hops=shares, paragraphs=12, same_relation=0.5, seed=3)
     write_jsonl(path, (row.to_json() for row in made))
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 # how two processes are started: DDP as torchrun does it, since without a GPU accelerate's launcher

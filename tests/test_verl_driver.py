@@ -20,7 +20,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.replay.store import check_folder
 from rlvr_debug.venvs import build_venv
-from tests.shared import ran
+from tests.shared import free_port, ran
 
 PROGRAMS = ROOT / "tests" / "programs"
 ADVANTAGES, REWARDS, MASK = ["advantages"], ["rewards"], ["loss mask"]
@@ -175,6 +175,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
         **variables_apart(),
         "PYTHONPATH": paths,
         "OMP_NUM_THREADS": "1",
+        "MASTER_PORT": str(free_port()),
         "VERL_CPU_TOKENS": "8",
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": "verl_platform",

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from torch.optim import Optimizer
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.replay.record import ParameterGroup, Record
+from rlvr_debug.replay.record import MASTER, ParameterGroup, Record
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
 
@@ -294,13 +294,13 @@ class Zero:
 
     def state(self, record: Record) -> dict[str, dict[str, Tensor]]:
         """Return the pieces of the optimizer's state, or the part of them that the record is of."""
-        held = self.optimizer.state
-        return {
-            name: kept_state(
-                held.get(place.flat, {}), place.flat.shape, place.of, partial(record.part, name)
-            )
-            for name, _, place in self._places()
-        }
+        found = {}
+        for name, parameter, place in self._places():
+            held = dict(self.optimizer.state.get(place.flat, {}))
+            if place.flat.dtype != parameter.dtype:
+                held[MASTER] = place.flat
+            found[name] = kept_state(held, place.flat.shape, place.of, partial(record.part, name))
+        return found
 
     def groups(self) -> list[Mapping[str, Any]]:
         """Return the optimizer's groups, with the model's parameters in them."""

@@ -16,6 +16,7 @@ from rlvr_debug.replay.architecture import Architecture
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
+    MASTER,
     TOKENS,
     Batch,
     Call,
@@ -30,7 +31,7 @@ from rlvr_debug.replay.segments import SEGMENTS
 
 Shape = tuple[int | None, ...]  # lengths, of which None may be any
 _CALLS, _MICROS = "generations.*.calls.*", "updates.*.micro_batches.*"
-_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
+_SHAPED = ("exp_avg", "exp_avg_sq", "momentum_buffer", MASTER)
 # what the settings must say beside something else that the file says: nothing is judged by a default that nobody chose
 _BESIDE = (
     ("weights", ("precision",)),
@@ -245,7 +246,7 @@ class _Known:
                 for key, tensor in state.items():
                     where = f"{place}.{kind}.{name}.{key}"
                     real = tensor.numel() == 1 and not tensor.is_complex()
-                    if key in _MOMENTS:
+                    if key in _SHAPED:
                         self._check_like(where, tensor, name)
                     elif key == "step":
                         known = real and float(tensor) >= 0

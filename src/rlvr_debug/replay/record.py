@@ -241,6 +241,9 @@ class Update(Part):
     norms: Annotated[tuple[NonNegative, ...], Len(2, 3)] | None = None
 
 
+MASTER = "master"  # of an optimizer's state: what it steps in more precision, where the weights are copies of it
+
+
 @dataclass(frozen=True)
 class Process(Part):
     """What one of several processes held, as digests that are the same where the numbers are.

@@ -23,7 +23,7 @@ from rlvr_debug.replay.judge import (
     rounding,
 )
 from rlvr_debug.replay.network import Network
-from rlvr_debug.replay.record import ParameterGroup, Record, Update, Weights
+from rlvr_debug.replay.record import MASTER, ParameterGroup, Record, Update, Weights
 from rlvr_debug.replay.segments.gradient import less, norm
 from rlvr_debug.replay.settings import Settings
 
@@ -130,7 +130,7 @@ class _Step:
         wanted, rounded = self.expected(knobs), self.expected(knobs, exact=False)
         wanted, rounded = ({name: each[name] for name in moved} for each in (wanted, rounded))
         if knobs.get("stored") == "bfloat16":
-            before = self.parts(self.update.before)
+            before = self.before
             for name, tensor in wanted.items():
                 held = before[name].double()
                 stored = in_bfloat16(held + tensor, EPSILON * held.abs())
@@ -139,13 +139,23 @@ class _Step:
         off = norm(less(moved, wanted))
         return Gap(off / max(float(rounding(noise, size, OWN)), 1e-30), off / max(size, 1e-30))
 
-    def parts(self, number: int) -> dict[str, Tensor]:
+    def parts(self, number: int, state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return weights, or what the optimizer steps in their place, where they are what that rounds to."""
         record, weights = self.record, self.record.weights[number]
-        return {name: record.part(name, weights[name]) for name in record.trainable}
+        found = {name: record.part(name, weights[name]) for name in record.trainable}
+        for name, held in found.items():
+            master = state.get(name, {}).get(MASTER)
+            if master is not None and torch.equal(master.to(held.dtype).view_as(held), held):
+                found[name] = master.view_as(held)
+        return found
+
+    @property
+    def before(self) -> dict[str, Tensor]:
+        return self.parts(self.update.before, self.update.state or {})
 
     @property
     def moved(self) -> dict[str, Tensor]:
-        before, after = self.parts(self.update.before), self.parts(self.update.after)
+        before, after = self.before, self.parts(self.update.after, self.update.state_after)
         return {name: after[name].double() - before[name].double() for name in before}
 
     @property
@@ -178,12 +188,13 @@ class _Step:
         kind = update.optimizer if knobs.get("own_kind") else self.asked
         kind = "Adam" if knobs.get("coupled") else kind
         found = {}
-        for name, weight in self.parts(update.before).items():
+        for name, weight in self.before.items():
             gradient = (update.clipped or {}).get(name)
             if gradient is None or (knobs.get("held_only") and name not in self.held):
                 found[name] = torch.zeros((), dtype=torch.float64)
                 continue
-            state = {} if knobs.get("first") else (update.state or {}).get(name, {})
+            known = {} if knobs.get("first") else (update.state or {}).get(name, {})
+            state = {key: each for key, each in known.items() if key != MASTER}
             if not knobs.get("corrected", True):
                 # of a step so late that there is nothing to correct
                 zeros = {key: torch.zeros_like(weight) for key in _MOMENTS}

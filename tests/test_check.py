@@ -348,16 +348,25 @@ def test_the_recorded_run_ends_in_the_same_weights_to_the_bit(built: Callable[..
     assert not same_weights(plain, built())
 
 
-def test_a_checked_trainer_is_left_as_it_was(built: Callable[..., Any], capsys: Any) -> None:
+@pytest.mark.parametrize("own", [False, True])
+def test_a_checked_trainer_is_left_as_it_was(
+    built: Callable[..., Any], capsys: Any, own: bool
+) -> None:
     import rlvr_debug
 
     first, again = built(), built()
+    for trainer in (first, again) if own else ():
+        trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1, momentum=0.9)
+        trainer.lr_scheduler = torch.optim.lr_scheduler.StepLR(trainer.optimizer, 2)
+    held = first.optimizer
     answer = rlvr_debug.check(first)
     assert "Nothing was found" in capsys.readouterr().out
     assert answer["first"] is None
+    assert first.optimizer is held
     for trainer in (first, again):
         train(trainer)
     assert same_weights(first, again)
+    assert not same_weights(first, built())
 
 
 class Negated(trl.GRPOTrainer):  # type: ignore[misc, name-defined]

@@ -1,5 +1,6 @@
 """Check a GRPOTrainer that is there: in a script, in a notebook, or every so many steps of a long run."""
 
+import copy
 import itertools
 import sys
 import time
@@ -148,6 +149,7 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
         return {}
     kept = {name: tensor.detach().clone() for name, tensor in parameters_of(trainer.model).items()}
     recorder = Recorder(trainer, steps=steps, rewards=rewards, ranks=ranks)
+    own, schedule, again = trainer.optimizer, trainer.lr_scheduler, _held(trainer)
     with same_numbers():
         try:
             record, ran = watched(recorder, trainer, trainer.train)
@@ -163,12 +165,42 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
                     piece.copy_(before[name].view_as(piece))
                     tensor.grad = None
             _leave_engine(trainer)
-            trainer.optimizer = trainer.lr_scheduler = None
+            # the trainer makes others, where there were none or its backend has changed what they are of
+            trainer.optimizer, trainer.lr_scheduler = (own, schedule) if again() else (None, None)
             trainer.state = TrainerState()
             for name, value in (("_step", 0), ("_buffered_inputs", None)):
                 if hasattr(trainer, name):
                     setattr(trainer, name, value)
     return _answered(record, recorder.cut, ran, ranks)
+
+
+def _held(trainer: Any) -> Callable[[], bool]:
+    """Return what puts the trainer's optimizer and schedule back to what they are now, and says whether it could."""
+    own, schedule = trainer.optimizer, trainer.lr_scheduler
+    if own is None:
+        return lambda: False
+    groups = [{**group, "params": [*group["params"]]} for group in own.param_groups]
+    state = {parameter: copy.deepcopy(held) for parameter, held in own.state.items()}
+    made = schedule and copy.deepcopy(schedule.state_dict())
+
+    def members() -> list[list[int]]:
+        return [[id(each) for each in group["params"]] for group in own.param_groups]
+
+    before = members()
+
+    def again() -> bool:
+        if members() != before:
+            return False
+        for group, held in zip(own.param_groups, groups, strict=True):
+            group.clear()
+            group.update(held)
+        own.state.clear()
+        own.state.update(state)
+        if schedule:
+            schedule.load_state_dict(made)
+        return True
+
+    return again
 
 
 def _leave_engine(trainer: Any) -> None:

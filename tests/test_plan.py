@@ -201,7 +201,10 @@ def test_a_gated_study_says_that_jobs_may_follow() -> None:
     assert "gated" not in text_of(PARAMS, {})
 
 
-def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do() -> None:
-    failing = [sys.executable, "-c", "import sys; sys.exit('first\\nno such rule')"]
+@pytest.mark.parametrize(
+    "ends", ["sys.exit('first\\nno such rule')", "print('no such rule'); sys.exit('a remark')"]
+)
+def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do(ends: str) -> None:
+    failing = [sys.executable, "-c", f"import sys; {ends}"]
     with pytest.raises(InputError, match=r"^snakemake --dry-run: no such rule$"):
         jobs_to_do(failing)

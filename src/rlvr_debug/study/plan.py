@@ -17,6 +17,7 @@ from rlvr_debug.study.folder import core_count, jobs_to_do, snakemake_command, s
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.resolved import resolve
+from rlvr_debug.study.running import check_rows
 from rlvr_debug.trainers.base import Run
 
 _WIDTH = 79
@@ -336,6 +337,7 @@ def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) ->
     """Of the default study or an overlay's: runs, cost, and what Snakemake would do now."""
     count = core_count(cores)
     params = study_params(overlay, every_phase)
+    check_rows(params, ROOT, asks_hub=False)
     folder = study_folder(params, overlay)
     return planned(
         params,

@@ -43,7 +43,7 @@ def plan(
 
     Nothing runs.
     """
-    checkout()
+    shared.home()
     from rlvr_debug.study.plan import plan as planned
     from rlvr_debug.study.plan import plan_text
 

@@ -266,9 +266,9 @@ def test_watching_into_a_pipe_is_a_line_for_each_change(failed: Project) -> None
             *_, last = process.communicate(timeout=120)[0].splitlines()
         finally:
             end(process)
-    assert first.startswith("study mini: at work: 1 failed, 3 waiting; about ")
-    assert second.startswith("study mini: at work, 1 at a time: 1 training, 1 failed, 2 waiting; ")
-    assert last.startswith("study mini: not at work: 1 failed, 1 interrupted, 2 waiting; about ")
+    assert first.startswith("study mini: running: 1 failed, 3 waiting; about ")
+    assert second.startswith("study mini: running, 1 at a time: 1 training, 1 failed, 2 waiting; ")
+    assert last.startswith("study mini: not running: 1 failed, 1 interrupted, 2 waiting; about ")
     assert process.returncode == 0
 
 

@@ -70,10 +70,12 @@ def test_arguments_that_a_script_changes_after_it_made_the_trainer_are_said(tmp_
 
 
 def test_what_deviates_is_status_3(tmp_path: Path) -> None:
-    done = run(tmp_path, "drawn")
+    page, baseline = tmp_path / "page.html", tmp_path / "baseline.json"
+    done = run(tmp_path, "--html", str(page), "--json-out", str(baseline), "drawn")
     assert done.returncode == 3
+    assert done.stderr.endswith(f"{page}: written\n{baseline}: written\n")
     assert "not deterministic" in done.stdout
-    assert "Next: reward-signal" in done.stdout
+    assert "Next: reward-signal: Return one reward for each completion" in done.stdout
 
 
 def test_a_module_is_checked_as_python_runs_it_and_what_it_computes_on_purpose_is_declared(
@@ -115,6 +117,7 @@ def test_a_script_that_does_not_train_is_one_line(tmp_path: Path, how: str, line
     [said] = done.stderr.strip().splitlines()[-1:]
     assert said.startswith("error: ")
     assert line in said
+    assert "check_script.py" not in done.stderr
 
 
 @pytest.mark.parametrize(("words", "line"), CASES["words that are no check are one line"])

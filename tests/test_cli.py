@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import app, main
+from rlvr_debug.cli.running import _verdicts
 from rlvr_debug.files import write_text
 from tests.in_process import called
 from tests.shared import ran
@@ -38,16 +39,9 @@ from tests.test_workflow import (
 
 # in the order of --help
 COMMANDS = (
-    *(
-        "run",
-        "check-case",
-        "check-program",
-        "check",
-        "plan",
-        "status",
-        "report",
-    ),
-    *("new-hypothesis", "diagnose", "track", "prune", "unlock", "clean"),
+    *("run", "check", "plan", "status", "report", "diagnose"),
+    *("check-case", "check-program", "init", "new-hypothesis"),
+    *("track", "prune", "unlock", "clean"),
 )
 LOG = ROOT / "tests" / "logs" / "dead-groups"
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
@@ -70,6 +64,20 @@ def test_the_installed_command_is_this_one() -> None:
     assert (name, EntryPoint(name, value, "console_scripts").load()) == ("rlvr-debug", main)
 
 
+def test_help_lists_what_a_user_needs_before_the_rest() -> None:
+    said = CliRunner().invoke(app, ["--help"]).stdout.partition("Commands:")[2]
+    assert tuple(re.findall(r"^  ([a-z-]+)  ", said, re.MULTILINE)) == COMMANDS
+
+
+def test_a_hypothesis_whose_arms_a_study_did_not_run_is_said_to_be_not_tested(
+    tmp_path: Path,
+) -> None:
+    rows = "hypothesis,status,confidence,effect\nkl-penalty,pending,low,\n"
+    write_text(tmp_path / "tables" / "verdicts.csv", rows)
+    status = _verdicts(tmp_path).columns[1]
+    assert [*status.cells] == ["not tested"]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_examples_that_are_commands_with_options_that_there_are(name: str) -> None:
     said = CliRunner().invoke(app, [name, "--help"]).stdout
@@ -85,7 +93,8 @@ def test_help_has_examples_that_are_commands_with_options_that_there_are(name: s
     [
         (["plan", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory, expected parameters in YAML"),
         (["plan", "--cores", "none"], "error: --cores: found 'none', expected all or a number of at least 1"),
-        (["run", "studies/smoke.yaml"], "error: run: unknown argument 'studies/smoke.yaml'; put Snakemake's "),
+        (["run", "studies/smoke.yaml"], "error: run: unknown argument 'studies/smoke.yaml'; name a study by --overlay, "),
+        (["plan", "mine.yaml"], "error: plan: Got unexpected extra argument(s) (mine.yaml); name a study by --overlay"),
         (["run", "--cores", "none"], "error: --cores: found 'none', expected all or a number of at least 1"),
         (["check-case", "--overlay", "none.yaml"], "error: none.yaml: No such file or directory"),
         (["status", "--watch", "--json"], "error: --watch: found with --json, expected one of the two"),
@@ -95,7 +104,7 @@ def test_help_has_examples_that_are_commands_with_options_that_there_are(name: s
         (["new-hypothesis", "kl-penalty"], "error: "),
         (["new-hypothesis", "x", "--kind", "effect"], "error: --kind: found 'effect', expected cause or localiser"),
         (["diagnose", "none"], "error: none: "),
-        (["diagnose", str(LOG), "--trainer", "verl"], "error: --trainer: found 'verl', expected command or trl"),
+        (["diagnose", str(LOG), "--trainer", "verl"], "error: --trainer (the study's, not the log's): found 'verl', expected command or trl"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
@@ -105,6 +114,12 @@ def test_bad_input_is_one_line_and_status_2(words: list[str], said: str) -> None
     assert done.stdout == ""
     assert done.stderr.startswith(said)
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_outside_of_any_checkout_says_which_study_it_is_about(tmp_path: Path) -> None:
+    done = called(main, "rlvr-debug", "report", root=tmp_path)
+    assert done.stderr == f"note: this folder is in no checkout; the study's is {ROOT}\n"
+    assert called(main, "rlvr-debug", "report").stderr == ""
 
 
 @pytest.mark.parametrize("words", [["rum"], ["run", "--overlya"], ["diagnose"]])
@@ -251,9 +266,9 @@ def test_watching_into_a_pipe_is_a_line_for_each_change(failed: Project) -> None
             *_, last = process.communicate(timeout=120)[0].splitlines()
         finally:
             end(process)
-    assert first.startswith("study mini: at work: 1 failed, 3 waiting; about ")
-    assert second.startswith("study mini: at work, 1 at a time: 1 training, 1 failed, 2 waiting; ")
-    assert last.startswith("study mini: not at work: 1 failed, 1 interrupted, 2 waiting; about ")
+    assert first.startswith("study mini: running: 1 failed, 3 waiting; about ")
+    assert second.startswith("study mini: running, 1 at a time: 1 training, 1 failed, 2 waiting; ")
+    assert last.startswith("study mini: not running: 1 failed, 1 interrupted, 2 waiting; about ")
     assert process.returncode == 0
 
 

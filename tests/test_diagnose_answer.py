@@ -255,10 +255,12 @@ def test_the_overlay_of_every_hypothesis_is_a_valid_study(
     slug: str, trainer: str, tmp_path: Path
 ) -> None:
     log = log_of(rows_of({**healthy(0), "learning_rate": np.zeros(40)}))
-    params = write_overlay(overlay_text(log, [slug], trainer), tmp_path / "study.yaml")
+    path = tmp_path / "study.yaml"
+    params = write_overlay(overlay_text(log, [slug], trainer), path)
     assert list(params.arms) == [slug]
     assert params.trainer == trainer
     assert params.cases["mine"].training["learning_rate"] == 0
+    assert f"healthy run, until then {params.training.learning_rate:g}," in path.read_text()
 
 
 def test_an_overlay_is_never_written_over_another_file(tmp_path: Path) -> None:

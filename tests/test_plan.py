@@ -196,12 +196,27 @@ def test_hypotheses_stand_in_the_order_of_their_tests_with_what_each_costs() -> 
     assert "lora-weight-sync" in json.dumps(asdict(found))
 
 
+def test_a_hypothesis_that_the_trainer_has_no_experiment_for_is_told_why() -> None:
+    params = replace(PARAMS, trainer="trl", case="healthy", design="fixed", phases="all")
+    found = planned(params, {}, 2, RATES, free=10**10)
+    by_slug = {each.hypothesis: each for each in found.hypotheses}
+    assert "no counterpart for attention-mask: stage" in by_slug["hidden-context"].missing
+    assert by_slug["kl-penalty"].missing == by_slug["library-functionality"].missing == ""
+    lines = plan_text(found).splitlines()
+    [place] = [n for n, line in enumerate(lines) if " hidden-context " in line]
+    assert lines[place + 1] == "        no experiment with trainer trl: use rlvr-debug check"
+    assert "no experiment" not in plan_text(planned(PARAMS, {}, 2, RATES, free=10**10))
+
+
 def test_a_gated_study_says_that_jobs_may_follow() -> None:
     assert "Phases are gated" in text_of(replace(PARAMS, phases="gated"), {})
     assert "gated" not in text_of(PARAMS, {})
 
 
-def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do() -> None:
-    failing = [sys.executable, "-c", "import sys; sys.exit('first\\nno such rule')"]
+@pytest.mark.parametrize(
+    "ends", ["sys.exit('first\\nno such rule')", "print('no such rule'); sys.exit('a remark')"]
+)
+def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do(ends: str) -> None:
+    failing = [sys.executable, "-c", f"import sys; {ends}"]
     with pytest.raises(InputError, match=r"^snakemake --dry-run: no such rule$"):
         jobs_to_do(failing)

@@ -15,16 +15,23 @@ from rlvr_debug.replay.finding import AGREES, DEVIATES, NOT_SEEN
 from rlvr_debug.study import running
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
+from rlvr_debug.study.plan import plan
 from tests.study_file import changed
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("asks_hub", [False, True])
-def test_a_file_of_rows_that_is_missing_ends_a_study_before_it_begins(asks_hub: bool) -> None:
+def test_a_file_of_rows_that_is_missing_ends_a_study_before_it_begins(
+    asks_hub: bool, tmp_path: Path
+) -> None:
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("study: mine\ndata: {musique: {source: jsonl, path: none.jsonl}}\n")
+    with pytest.raises(InputError, match=r"none\.jsonl: No such file"):
+        plan(overlay)
     params = told("jsonl", path="none.jsonl")
     with pytest.raises(InputError, match=r"none\.jsonl: No such file"):
-        running._check_rows(params, ROOT, asks_hub)
+        running.check_rows(params, ROOT, asks_hub)
 
 
 def test_a_dry_run_asks_no_hub_and_synthetic_rows_are_not_made_to_be_checked(
@@ -32,10 +39,10 @@ def test_a_dry_run_asks_no_hub_and_synthetic_rows_are_not_made_to_be_checked(
 ) -> None:
     read: list[str] = []
     monkeypatch.setattr(running, "read_splits", lambda name, settings: read.append(name))
-    running._check_rows(told("hub", datasets="some/rows"), ROOT, asks_hub=False)
-    running._check_rows(load_params(ROOT / "params.yaml"), ROOT, asks_hub=True)
+    running.check_rows(told("hub", datasets="some/rows"), ROOT, asks_hub=False)
+    running.check_rows(load_params(ROOT / "params.yaml"), ROOT, asks_hub=True)
     assert read == []
-    running._check_rows(told("hub", datasets="some/rows"), ROOT, asks_hub=True)
+    running.check_rows(told("hub", datasets="some/rows"), ROOT, asks_hub=True)
     assert read == ["gsm8k"]
 
 

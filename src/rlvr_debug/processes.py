@@ -107,8 +107,8 @@ def output_of(words: Sequence[str], name: str, folder: Path | None = None) -> st
     if done.returncode:
         from rlvr_debug.errors import InputError
 
-        said = done.stderr.strip() or done.stdout.strip() or "failed"
-        raise InputError(f"{name}: {said.splitlines()[-1]}")
+        said = f"{done.stderr}\n{done.stdout}".strip() or "failed"
+        raise InputError(f"{name}: {said.splitlines()[-1].strip()}")
     return done.stdout
 
 

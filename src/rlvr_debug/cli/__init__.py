@@ -12,9 +12,11 @@ __all__ = ["app", "main"]
 
 _SOURCE = Path(__file__).resolve().parents[2]
 
-# in the order in which --help lists their commands
 for _file in ("running", "checking", "looking", "changing"):
     import_module(f"rlvr_debug.cli.{_file}")
+# what a user needs, which --help lists before the rest
+_FIRST = ("diagnose", "check", "plan", "run", "status", "report")
+app.registered_commands.sort(key=lambda each: getattr(each.callback, "__name__", "") not in _FIRST)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import typer
 from rlvr_debug.checkout import checkout
 from rlvr_debug.cli import shared
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import writable, write_text
+from rlvr_debug.files import writable
 
 
 @shared.command("init my-study")
@@ -35,11 +35,12 @@ def new_hypothesis(
     kind: Annotated[str, typer.Option(help="cause or localiser.")] = "cause",
 ) -> None:
     """Write the file of a new hypothesis, to be filled in."""
-    checkout()
+    shared.home()
     from rlvr_debug.causes import write_hypothesis
 
     shared.one_of("kind", kind, "cause", "localiser")
     print(os.path.relpath(write_hypothesis(slug, kind)))
+    print(f"next: fill in its TODOs (docs/extend.md), then rlvr-debug plan --hypothesis {slug}")
 
 
 @shared.command(
@@ -89,7 +90,7 @@ def diagnose(
     if trainer != "trl":
         from rlvr_debug.study.diagnosed import trainers_offered
 
-        shared.one_of("trainer", trainer, *trainers_offered())
+        shared.one_of("trainer (the study's, not the log's)", trainer, *trainers_offered())
     if other is not None and overlay_out:
         raise InputError("--overlay-out: found two logs; give only the one that the study is for")
     if html is not None:
@@ -105,7 +106,7 @@ def diagnose(
         if html is not None:
             from rlvr_debug.report.diagnosis_page import comparison_html
 
-            _write_page(html, comparison_html(both))
+            shared.write_page(html, comparison_html(both))
         shared.print_answer(comparison_json(both) if as_json else comparison_text(both))
         return
     if overlay_out:
@@ -120,13 +121,8 @@ def diagnose(
     if html is not None:
         from rlvr_debug.report.diagnosis_page import diagnosis_html
 
-        _write_page(html, diagnosis_html(found))
+        shared.write_page(html, diagnosis_html(found))
     shared.print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit, verbose))
-
-
-def _write_page(path: Path, text: str) -> None:
-    write_text(path, text)
-    print(f"{path}: written", file=sys.stderr)
 
 
 @shared.command("track --overlay studies/full.yaml --all")
@@ -138,7 +134,7 @@ def track(
 
     It writes a stage to studies/<name>/, like the default study's.
     """
-    root = checkout()
+    root = shared.home()
     from rlvr_debug.study.tracking import track as tracked
 
     folder = os.path.relpath(tracked(overlay, every_phase, root))

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rlvr_debug.cli.shared import AsJson, command, need_extra, print_answer
+from rlvr_debug.cli.shared import AsJson, command, need_extra, print_answer, write_page
 from rlvr_debug.errors import InputError, hint, plain
-from rlvr_debug.files import writable, write_json, write_text
+from rlvr_debug.files import writable, write_json
 
 # what no script's name ends with
 _LOGS = (
@@ -110,7 +110,7 @@ def check(
 
     It records a few steps and recomputes each segment by a reference; the fault is in the first that deviates. A script
     runs in this Python until GRPOTrainer.train has made the steps, then it is stopped; its output goes to stderr. Exit
-    status 0: all segments agree; 3: one deviates (with --baseline: in a new way); 2: the script did not run, or a segment
+    status 0: no segment deviates; 3: one deviates (with --baseline: in a new way); 2: the script did not run, or a segment
     could not be computed.
     """
     options = (o for each in context.command.params for o in (*each.opts, *each.secondary_opts))
@@ -164,9 +164,10 @@ def check(
     if html is not None:
         from rlvr_debug.report.offline import check_html
 
-        write_text(html, check_html(answer))
+        write_page(html, check_html(answer))
     if json_out is not None:
         write_json(json_out, answer)
+        print(f"{json_out}: written", file=sys.stderr)
     print_answer(answer if as_json else answer_text(answer, verbose, show_prompt))
     if baseline is not None and not as_json:
         print_answer(against_text(found, baseline))

@@ -43,7 +43,7 @@ def plan(
 
     Nothing runs.
     """
-    checkout()
+    shared.home()
     from rlvr_debug.study.plan import plan as planned
     from rlvr_debug.study.plan import plan_text
 
@@ -112,7 +112,7 @@ def _watched(look: Callable[[], StudyStatus]) -> Iterator[StudyStatus]:
 
 def _summary(found: StudyStatus) -> tuple[str, str]:
     counts = ", ".join(f"{count} {state}" for state, count in found.count().items())
-    how = "at work" if found.at_work else "not at work"
+    how = "running" if found.at_work else "not running"
     how += f", {found.at_a_time} at a time" if found.at_a_time else ""
     processor, wall = found.processor_seconds_left, found.seconds_left
     if processor is None:

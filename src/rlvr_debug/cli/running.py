@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_debug.checkout import checkout
 from rlvr_debug.cli import shared
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
@@ -53,7 +52,7 @@ def run(
     """
     if passed_on and "--" not in sys.argv:
         raise InputError(
-            f"run: unknown argument {passed_on[0]!r}; put Snakemake's arguments after --"
+            f"run: unknown argument {passed_on[0]!r}; name a study by --overlay, and put Snakemake's arguments after --"
         )
     overlay = shared.narrowed(overlay, hypothesis)
     speaks = verbose or bool(passed_on)
@@ -99,7 +98,7 @@ def check_program(
 
     It checks what the trainer writes, before any study.
     """
-    checkout()
+    shared.home()
     from rlvr_debug.study.single import check_program as checked
 
     found = checked(overlay)
@@ -187,5 +186,6 @@ def _verdicts(results: Path) -> Table:
     with (results / "tables" / "verdicts.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             effect = f"{float(row['effect']):+.3f}" if row["effect"] else ""
-            shown.add_row(row["hypothesis"], in_words(row["status"]), row["confidence"], effect)
+            status = "not tested" if row["status"] == "pending" else in_words(row["status"])
+            shown.add_row(row["hypothesis"], status, row["confidence"], effect)
     return shown

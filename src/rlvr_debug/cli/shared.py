@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
+from rlvr_debug.checkout import ROOT, checkout
 from rlvr_debug.errors import InputError, plain
+from rlvr_debug.files import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +25,7 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 app = typer.Typer(
     name="rlvr-debug",
-    help="My GRPO run does not learn: why? Causes, found by experiment.",
+    help="My GRPO run does not learn: why? Causes, found by experiment. A user needs the first six commands.",
     epilog="Exit status: 0 done; 1 a job of the study failed; 2 bad input, in one line on stderr; "
     "3 check found a deviation; 130 interrupted. docs/cli.md has an example of each command with what it prints.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -60,11 +63,24 @@ def _options(
         raise typer.Exit
 
 
+class _Told(TyperCommand):
+    """A command that says how a study is named to whoever gives it as an argument."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # of click, of which Typer may have a copy
+            said = getattr(error, "message", "")
+            if "extra argument" in said and "overlay" in (each.name for each in self.params):
+                raise InputError(f"{self.name}: {said}; name a study by --overlay") from None
+            raise
+
+
 def command(*examples: str, **settings: Any) -> Callable[[_Command], _Command]:
     """Return a command's decorator; its help ends with these examples. settings: Typer's."""
     # \b: lines stay as they are
     lines = "\n".join(f"  rlvr-debug {example}" for example in examples)
-    return app.command(epilog=f"\b\nExamples:\n{lines}", **settings)
+    return app.command(cls=_Told, epilog=f"\b\nExamples:\n{lines}", **settings)
 
 
 def narrowed(overlay: Path | None, hypotheses: Sequence[str] | None) -> Path | None:
@@ -78,8 +94,17 @@ def narrowed(overlay: Path | None, hypotheses: Sequence[str] | None) -> Path | N
     return path
 
 
+def home() -> Path:
+    """Return the checkout; name it where the command was started outside of it."""
+    root = checkout()
+    if not Path.cwd().is_relative_to(ROOT):
+        print(f"note: this folder is in no checkout; the study's is {ROOT}", file=sys.stderr)
+    return root
+
+
 def study_of(overlay: Path | None, every_phase: bool = False) -> tuple[Params, Path]:
     """Return the params and the folder of the default study or of an overlay's."""
+    home()
     from rlvr_debug.study.params import study_params
 
     params = study_params(overlay, every_phase)
@@ -116,6 +141,12 @@ def console() -> Console:
 def print_answer(answer: Any) -> None:
     """Print an answer: text as it stands, and anything else, which is for programs, as JSON."""
     print(plain(answer) if isinstance(answer, str) else json.dumps(answer, indent=2))
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a file that an option names, and say so."""
+    write_text(path, text)
+    print(f"{path}: written", file=sys.stderr)
 
 
 def table(*names: str, **sides: Any) -> Table:

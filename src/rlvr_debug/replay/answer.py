@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.replay.declared import ALGORITHMS
 from rlvr_debug.replay.finding import (
     AGREES,
@@ -145,8 +144,9 @@ def _next(checked: Checked, fixes: Sequence[str]) -> str:
         segment = next(each for each in SEGMENTS if each.name == first.segment)
         file = f"{segment.instances.__module__.replace('.', '/')}.py"
         return f"compare what the trainer does there with the reference, {file}.{which}"
-    hypothesis = load_hypothesis(first.causes[0])
-    return f"{first.causes[0]}: {hypothesis.next_steps}"
+    from rlvr_debug.replay.variants import next_for
+
+    return f"{first.causes[0]}: {next_for(first.causes[0])}"
 
 
 def _tokens(record: Record, first: Finding | None) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from rlvr_debug.blocks import Entry, Keyed, checked
-from rlvr_debug.causes import REPLAY, file_of, hypothesis_names
+from rlvr_debug.causes import REPLAY, file_of, hypothesis_names, load_hypothesis
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_yaml
 
@@ -39,12 +39,14 @@ class _Replay(Entry):
     """A replay.yaml: where the check of a trainer shows a cause, and what names it (docs/extend.md).
 
     segments: any deviation of these is what the cause claims. near: one that nothing known gives is only nearest to it.
+    next: what to do about a deviation, where the cause's next_steps are about another run.
     """
 
     segments: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     consequences: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    next: str = ""
 
 
 @cache
@@ -89,6 +91,10 @@ def is_near(segment: str, name: str, slug: str) -> bool:
     """Return whether what gives the deviation, one variant or two, is only near to what the cause claims."""
     near = (v.name for v in variants_of(segment) if v.cause == slug and v.near)
     return any(name == each or name.startswith(f"{each} and ") for each in near)
+
+
+def next_for(slug: str) -> str:
+    return _replays().get(slug, _Replay()).next or load_hypothesis(slug).next_steps
 
 
 def consequences_for(slug: str) -> tuple[str, ...]:

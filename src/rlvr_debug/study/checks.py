@@ -10,7 +10,7 @@ from rlvr_debug.checkout import ROOT, has_checkout
 from rlvr_debug.data.prepare import KEYS_OF
 from rlvr_debug.devices import positions
 from rlvr_debug.environments.settings import OURS_ALONE, DataSettings, EnvironmentSettings
-from rlvr_debug.errors import InputError, hint, typed
+from rlvr_debug.errors import InputError, hint, short
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.models.architectures import architecture_of, config_of
 from rlvr_debug.models.places import base_model
@@ -178,7 +178,7 @@ def _check_base_models(params: Params) -> None:
             continue
         if missing := [file.name for file in model.beside(ROOT) if not file.is_file()]:
             one = f"a folder with {missing[0]}, or owner/name@revision on the hub"
-            raise Wrong.value(key, typed(text), one)
+            raise Wrong.value(key, short(text), one)
         try:
             architecture_of(model, ROOT)
         except InputError as error:
@@ -254,10 +254,10 @@ def _check_launch(params: Params) -> None:
             "launch.processes and launch.devices"
         )
     if config and has_checkout() and not (ROOT / config).is_file():
-        raise Wrong.value("launch.config", typed(config), "a file")
+        raise Wrong.value("launch.config", short(config), "a file")
     if taken and len(set(taken)) != launch.processes:
         each = f"{launch.processes}, one for each of launch.processes"
-        raise Wrong.value("launch.devices", typed(launch.devices), each)
+        raise Wrong.value("launch.devices", short(launch.devices), each)
     both = set(taken) & set(positions(server.devices))
     if both and params.sampler == "vllm":
         raise Wrong(

@@ -82,7 +82,8 @@ def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
     say = [
         f"# Written from {short(log.place.rsplit('/', 1)[-1])} by diagnose, which ranked, most likely first:",
         *(f"#   {slug}" for slug in slugs),
-        "# Fill in: data, environment and base_model of your run (docs/environments.md), and",
+        "# Fill in: data, environment and base_model of your run (docs/environments.md),",
+        f"#   training.learning_rate of a healthy run, until then {load_params(default_file()).training.learning_rate:g}, and",
         f"#   {load_trainer(trainer).to_fill_in}",
     ]
     body = yaml.safe_dump(

@@ -12,11 +12,12 @@ from rlvr_debug.causes import in_order, load_hypothesis, phase_of
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_jsonl, read_table, read_yaml
 from rlvr_debug.models.architectures import architecture_of
-from rlvr_debug.study.arms import hypotheses_of, runs, trained_runs
+from rlvr_debug.study.arms import hypotheses_of, runs, trained_runs, unmapped
 from rlvr_debug.study.folder import core_count, jobs_to_do, snakemake_command, study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.resolved import resolve
+from rlvr_debug.study.running import check_rows
 from rlvr_debug.trainers.base import Run
 
 _WIDTH = 79
@@ -146,7 +147,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Tested:
-    """A hypothesis in the order of tests, after its prerequisites, with its trainings and their cost, None where only GPUs would tell."""
+    """A hypothesis in the order of tests, after its prerequisites, with its trainings and their cost, None where only GPUs would tell.
+
+    missing: why there are none, "" where there are.
+    """
 
     hypothesis: str
     number: str
@@ -155,6 +159,7 @@ class Tested:
     after: tuple[str, ...]
     trainings: int
     whole: Cost | None
+    missing: str
 
 
 @dataclass(frozen=True)
@@ -249,7 +254,7 @@ def _tested(
     """Yield the hypotheses in their order. every: all runs; found: None where only GPUs would tell the cost."""
     needed = {run.name for run in every if not run.hypothesis}
     by_name = {run.name: run for run in every}
-    slugs = hypotheses_of(params, every)
+    slugs, missing = hypotheses_of(params, every), unmapped(params)
     for slug in in_order(slugs):
         hypothesis = load_hypothesis(slug)
         own = {run.name for run in every if run.hypothesis == slug} - needed
@@ -261,7 +266,10 @@ def _tested(
             cost = _cost(jobs, training, cores) if own else Cost(0, 0.0, 0.0)
         after = tuple(other for other in hypothesis.prerequisites if other in slugs)
         phase = phase_of(slug, slugs)
-        yield Tested(slug, hypothesis.number, hypothesis.priority, phase, after, len(own), cost)
+        why = "" if own else missing.get(slug, "")
+        yield Tested(
+            slug, hypothesis.number, hypothesis.priority, phase, after, len(own), cost, why
+        )
 
 
 def plan_text(found: Plan) -> str:
@@ -317,6 +325,8 @@ def _phases(found: Plan) -> Iterator[str]:
         )
         if each.after:
             yield f"{'':<6}  after {', '.join(each.after)}"
+        if each.missing:
+            yield f"{'':<6}  no experiment with trainer {found.trainer}: use rlvr-debug check"
     yield ""
 
 
@@ -336,6 +346,7 @@ def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) ->
     """Of the default study or an overlay's: runs, cost, and what Snakemake would do now."""
     count = core_count(cores)
     params = study_params(overlay, every_phase)
+    check_rows(params, ROOT, asks_hub=False)
     folder = study_folder(params, overlay)
     return planned(
         params,

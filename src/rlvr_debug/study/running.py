@@ -62,7 +62,7 @@ def run_study(
         os.environ["SNAKEMAKE_PROFILE"] = profile(profile_name)
     root = Path(os.path.relpath(ROOT))
     params = load_params(root / "params.yaml", overlay)
-    _check_rows(params, root, asks_hub=not _DRY & set(passed_on))
+    check_rows(params, root, asks_hub=not _DRY & set(passed_on))
     folder = study_folder(params, overlay)
     folder.mkdir(parents=True, exist_ok=True)
     command = snakemake_command(folder, overlay, every_phase, cores)
@@ -205,7 +205,7 @@ def _say_what_failed(folder: Path, logs: Sequence[str], begin: float) -> bool:
     return bool(said)
 
 
-def _check_rows(params: Params, root: Path, asks_hub: bool) -> None:
+def check_rows(params: Params, root: Path, asks_hub: bool) -> None:
     """Check the user's own rows before anything starts: one line and not Snakemake's many."""
     for environment, settings in params.data.items():
         if settings.source == "jsonl" or (settings.source == "hub" and asks_hub):

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import TimeoutExpired
+from types import TracebackType
 from typing import Any
 
 from rlvr_debug.errors import InputError
@@ -173,9 +174,17 @@ def main() -> None:
             ranks.ended(f"{script}: ended before its steps were recorded: {_last(error)}")
         if not isinstance(error, Exception):
             raise
-        traceback.print_exc()
+        traceback.print_exception(error.with_traceback(_of_the_script(error)))
         print(_last(error), file=sys.stderr, flush=True)
         raise SystemExit(1) from None
+
+
+def _of_the_script(error: BaseException) -> TracebackType | None:
+    """Return the traceback from the first line of the user's on."""
+    trace = error.__traceback__
+    while trace and any(place in trace.tb_frame.f_code.co_filename for place in LIBRARIES):
+        trace = trace.tb_next
+    return trace
 
 
 def _last(error: BaseException) -> str:

@@ -278,7 +278,7 @@ def test_rows_of_the_same_tokens_are_told_apart_by_what_the_loss_reads(tmp_path:
 
 def test_an_update_that_one_of_the_workers_did_not_write_is_not_seen(tmp_path: Path) -> None:
     trained(made(), tmp_path / "workers", [*range(12)])
-    (tmp_path / "workers" / "0-1-2.safetensors").unlink()
+    (tmp_path / "workers" / "loss-0-1-2.safetensors").unlink()
     assert written(tmp_path / "workers") == []
 
 

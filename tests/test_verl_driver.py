@@ -117,7 +117,8 @@ HEALTHY: dict[str, tuple[list[str], list[str]]] = {
 SEEN = (
     *("groups", "prompt", "sampler", "tokens", "loss mask", "rewards", "advantages"),
     *("old log-probabilities", "reference log-probabilities", WEIGHTS),
-    *("micro-batches", "loss"),
+    *("micro-batches", "policy log-probabilities", "loss", "gradient", "clip"),
+    *("weights between steps", "optimizer step"),
 )
 
 
@@ -226,7 +227,7 @@ def test_faults_are_found_in_the_segment_that_they_are_planted_in(folder: Path) 
         first = next((name for name, status in found.items() if status == "deviates"), None)
         if first != segment:
             wrong[fault] = first
-    assert len(expected) >= 45
+    assert len(expected) >= 59
     assert len(wrong) <= 0.1 * len(expected), wrong
 
 

@@ -90,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recorded(folder: Path, shapes: dict[str, torch.Size] = SHAPES, updates: int = 2) -> Record:
     record = bare_record(settings=ASKED, updates=[Update() for _ in range(updates)])
-    fill(record, saved(folder, "step"), shapes, {})
+    fill(record, saved(folder, "step"), shapes)
     return record
 
 

@@ -158,12 +158,11 @@ class _Recorder:
             return record
         record.reference = weights = {name: p.detach() for name, p in model.named_parameters()}
         try:
-            fill(
-                record,
-                [each for step in self.steps for each in step.stepped],
-                {name: weight.shape for name, weight in weights.items()},
-                (asked["actor"].get("optim") or {}).get("override_optimizer_config") or {},
-            )
+            steps = [each for step in self.steps for each in step.stepped]
+            fill(record, steps, {name: weight.shape for name, weight in weights.items()})
+            # in the actor's type, which need not be that of the model's files
+            held = record.weights[0]
+            record.reference = {name: each.to(held[name].dtype) for name, each in weights.items()}
             unseen["model inputs"] = "what the policy reads in verl's workers is not recorded"
             known = {m.generation: u.before for u in updates[::-1] for m in u.micro_batches}
         except InputError as error:

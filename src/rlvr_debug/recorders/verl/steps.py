@@ -20,7 +20,6 @@ from rlvr_debug.replay.record import Forward, ParameterGroup, Record
 from rlvr_debug.replay.segments.logprobs import masked
 
 LARGE = 50_000_000  # weights, from which on no step of the optimizer is kept
-_OURS = ("betas", "eps")  # of Adam's options, which the settings have
 
 
 class Kept(NamedTuple):
@@ -79,35 +78,41 @@ class StepWatch:
         keeping.place_pieces(module)
         keeping.cut_of(module, None, {})  # raises where they are in another order
         self._own = own = keeping.parameters_of(module)
-        ranks = torch.distributed.get_world_size()
-        if sum(keeping.local(p).numel() for p in own.values()) * ranks >= LARGE:
+        count = sum(keeping.local(parameter).numel() for parameter in own.values())
+        if count * torch.distributed.get_world_size() >= LARGE:
             self.lost.append({})
             return
-        self._kept.told["names"] = {name: _names(name, p) for name, p in own.items()}
-        self._kept.told["trainable"] = [name for name, p in own.items() if p.requires_grad]
-        self._keep("before", own)
-        self._keep("gradients", {name: p.grad for name, p in own.items()})
+        self._keep("before")
+        self._keep("gradients")
+        # of FSDP's first version, a flat parameter has the names of those that it is made of
+        places = {name: name.removesuffix("_flat_param") for name in own}
+        self._kept.told.update(
+            names={
+                n: [places[n] + f for f in getattr(p, "_fqns", ())] or [n] for n, p in own.items()
+            },
+            trainable=[name for name, parameter in own.items() if parameter.requires_grad],
+        )
 
     def _read(self) -> None:
         optimizer, names = self._engine.optimizer, {id(p): n for n, p in self._own.items()}
-        held = self._kept.tensors
-        now = ((held[f"before/{n}"], _piece(p)) for n, p in self._own.items())
-        groups = keeping.groups_of(optimizer.param_groups, names, {})
+        self._keep("clipped")
+        self._keep_state("state")
+        held = ((self._kept.tensors[f"before/{n}"], p) for n, p in self._own.items())
         self._kept.told.update(
             optimizer=keeping.kind_of(type(optimizer)),
-            groups=[*map(asdict, groups)],
-            touched=any(not torch.equal(*each) for each in now),
+            groups=[*map(asdict, keeping.groups_of(optimizer.param_groups, names, {}))],
+            touched=any(not torch.equal(before, _piece(now)) for before, now in held),
         )
-        self._keep("clipped", {name: p.grad for name, p in self._own.items()})
-        self._keep_state("state")
 
     def _end(self) -> None:
-        self._keep("after", self._own)
+        self._keep("after")
         self._keep_state("state_after")
 
-    def _keep(self, kind: str, tensors: Mapping[str, Any]) -> None:
-        known = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        self._kept.tensors.update({f"{kind}/{n}": _piece(t) for n, t in known.items()})
+    def _keep(self, kind: str) -> None:
+        for name, parameter in self._own.items():
+            tensor = parameter if kind in ("before", "after") else parameter.grad
+            if tensor is not None:
+                self._kept.tensors[f"{kind}/{name}"] = _piece(tensor)
 
     def _keep_state(self, kind: str) -> None:
         for name, parameter in self._own.items():
@@ -123,12 +128,6 @@ class StepWatch:
 
 def _piece(tensor: Any) -> Tensor:
     return keeping.kept(keeping.local(tensor)).flatten()
-
-
-def _names(name: str, parameter: Any) -> list[str]:
-    """Return the parameters that one of a worker's is made of."""
-    place = name.removesuffix("_flat_param")
-    return [place + each for each in getattr(parameter, "_fqns", ())] or [name]
 
 
 # --- the files
@@ -167,11 +166,10 @@ def fill(
     record: Record,
     steps: Sequence[Sequence[Kept]],
     shapes: Mapping[str, torch.Size],
-    asked: Mapping[str, Any],
 ) -> None:
     """Have a record know its weights, and what the optimizer read and left. Raise InputError where workers do not tell that.
 
-    steps: of each update by rank. shapes: of the model's parameters. asked: further options of the optimizer.
+    steps: of each update by rank. shapes: of the model's parameters.
     """
     if sum(shape.numel() for shape in shapes.values()) >= LARGE:
         raise InputError("of models with 50 M weights or more the optimizer's steps are not kept")
@@ -198,9 +196,11 @@ def fill(
         update.state, update.state_after = _states(own, "state"), _states(own, "state_after")
         update.touched = any(each.told.get("touched", False) for each in ranks)
         update.optimizer = told.get("optimizer", "")
-        ours = _OURS if update.optimizer in ("Adam", "AdamW") else _OURS[:1]
+        ours = (
+            ("betas", "eps") if update.optimizer in ("Adam", "AdamW") else ()
+        )  # settings have them
         for group in told.get("groups", ()):
-            options = {n: asked.get(n, v) for n, v in group["options"].items() if n not in ours}
+            options = {n: value for n, value in group["options"].items() if n not in ours}
             members = tuple(each for name in group["names"] for each in names[name])
             group |= {"names": members, "options": options}
             update.groups.append(ParameterGroup(**group))

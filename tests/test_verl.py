@@ -415,6 +415,14 @@ CORRECTION = "algorithm__rollout_correction__"
         ),
         ({CORRECTION + "rollout_is": "token", CORRECTION + "bypass_mode": True}, {"importance_correction": "token_truncate"}),
         ({ACTOR + "fsdp_config__mixed_precision": {"param_dtype": "fp32"}}, {"precision": "float32"}),
+        (
+            {ACTOR + "optim": {"lr": 1e-5, "clip_grad": 0.3, "override_optimizer_config": {"eps": 1e-6}}},
+            {"learning_rate": 1e-5, "max_grad_norm": 0.3, "adam_epsilon": 1e-6, "schedule": "constant", "optimizer": "AdamW"},
+        ),
+        (
+            {ACTOR + "optim": {"lr_warmup_steps": 3, "betas": [0.9, 0.99], "optimizer_impl": "torchao.optim", "optimizer": "_AdamW"}},
+            {"schedule": "verl's", "betas": (0.9, 0.99), "optimizer": "torchao._AdamW"},
+        ),
     ],
 )  # fmt: skip
 def test_a_configuration_of_verl_is_what_the_steps_are_held_to(

@@ -63,6 +63,7 @@ HEALTHY: dict[str, tuple[list[str], list[str]]] = {
     "grpo_vectorized": (by("grpo_vectorized"), []),
     "another temperature": ([COOL], []),
     "turns with tools": (["+tools=True"], []),
+    "a sampler that lags": (["+stale=True", "trainer.v1.trainer_mode=colocate_async"], []),
     "prompts that are cut": (["data.truncation=left", "data.max_prompt_length=12"], []),
     "no log-probabilities": (["actor_rollout_ref.rollout.calculate_log_probs=False"], ["sampler"]),
     "weights of tokens": (corrected("rollout_is=token"), []),

@@ -35,6 +35,12 @@ _TRAINED = (
 )
 _COLUMNS = ("data_source", "reward_model", "extra_info", "raw_prompt", "__num_turns__", "num_turns")
 
+# segments that need what the optimizer read and left
+_OF_STEPS = (
+    *("policy log-probabilities", "gradient", "clip"),
+    *("weights between steps", "optimizer step"),
+)
+
 
 class _Enough(BaseException):
     """Raised when all steps are recorded: no `except Exception` keeps it from ending the loop."""
@@ -154,7 +160,7 @@ class _Recorder:
             unseen=unseen,
         )
         if model is None:
-            unseen["weights between steps"] = "the model of the configuration could not be read"
+            unseen |= dict.fromkeys(_OF_STEPS, "the model of the configuration could not be read")
             return record
         record.reference = weights = {name: p.detach() for name, p in model.named_parameters()}
         try:
@@ -166,7 +172,7 @@ class _Recorder:
             unseen["model inputs"] = "what the policy reads in verl's workers is not recorded"
             known = {m.generation: u.before for u in updates[::-1] for m in u.micro_batches}
         except InputError as error:
-            unseen["weights between steps"] = str(error)
+            unseen |= dict.fromkeys(_OF_STEPS, str(error))
             known = {} if self.first else {0: 0}  # the configuration's model, of training's start
             if known:
                 record.weights, record.trainable = [weights], tuple(weights)

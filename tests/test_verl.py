@@ -278,7 +278,7 @@ def test_rows_of_the_same_tokens_are_told_apart_by_what_the_loss_reads(tmp_path:
 
 def test_an_update_that_one_of_the_workers_did_not_write_is_not_seen(tmp_path: Path) -> None:
     trained(made(), tmp_path / "workers", [*range(12)])
-    (tmp_path / "workers" / "0-1-2.safetensors").unlink()
+    (tmp_path / "workers" / "loss-0-1-2.safetensors").unlink()
     assert written(tmp_path / "workers") == []
 
 
@@ -415,6 +415,14 @@ CORRECTION = "algorithm__rollout_correction__"
         ),
         ({CORRECTION + "rollout_is": "token", CORRECTION + "bypass_mode": True}, {"importance_correction": "token_truncate"}),
         ({ACTOR + "fsdp_config__mixed_precision": {"param_dtype": "fp32"}}, {"precision": "float32"}),
+        (
+            {ACTOR + "optim": {"lr": 1e-5, "clip_grad": 0.3, "override_optimizer_config": {"eps": 1e-6}}},
+            {"learning_rate": 1e-5, "max_grad_norm": 0.3, "adam_epsilon": 1e-6, "schedule": "constant", "optimizer": "AdamW"},
+        ),
+        (
+            {ACTOR + "optim": {"lr_warmup_steps": 3, "betas": [0.9, 0.99], "optimizer_impl": "torchao.optim", "optimizer": "_AdamW"}},
+            {"schedule": "verl's", "betas": (0.9, 0.99), "optimizer": "torchao._AdamW"},
+        ),
     ],
 )  # fmt: skip
 def test_a_configuration_of_verl_is_what_the_steps_are_held_to(

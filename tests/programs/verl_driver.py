@@ -70,6 +70,17 @@ class Sampler:
         self.manager = load_reward_manager(trainer.config, trainer.tokenizer)
 
     def generate_sequences(self, prompts: Any) -> Any:
+        """Return replies, where it is asked for of the weights that training began with."""
+        if not self.trainer.config.get("stale"):
+            return self.generated(prompts)
+        module, first = self.worker.actor.engine.module, MADE[1]
+        held = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+        module.load_state_dict(first)
+        found = self.generated(prompts)
+        module.load_state_dict(held)
+        return found
+
+    def generated(self, prompts: Any) -> Any:
         from verl import DataProto
 
         asked = self.trainer.config.actor_rollout_ref.rollout

@@ -406,3 +406,100 @@ on_the_way(
     "a worker reads old log-probabilities of other rows", "old_log_probs", lambda x: x.roll(1, 0)
 )
 on_the_way("a worker reads a mask that is off by one", "response_mask", lambda x: x.roll(1, 1))
+
+# --- what a worker's optimizer makes of it, and what becomes of the weights
+
+
+def around(name: str, segment: str, what: str, *, begin: Any = None, end: Any = None) -> None:
+    """Plant what is done before and after a method of the engine."""
+
+    def made(inner: Any) -> Any:
+        def called(self: Any, *given: Any, **named: Any) -> Any:
+            held = None if begin is None else begin(self)
+            found = inner(self, *given, **named)
+            if end is not None:
+                end(self, held)
+            return found
+
+        return called
+
+    FAULTS[name] = segment, lambda stack: instead(stack, ENGINE, what, made), []
+
+
+def options(**changed: Any) -> dict[str, Any]:
+    """Return a change of the optimizer's options during its step: of each by a function."""
+
+    def begin(engine: Any) -> dict[str, Any]:
+        [group] = engine.optimizer.param_groups
+        held = {name: group[name] for name in changed}
+        group.update({name: change(held[name]) for name, change in changed.items()})
+        return held
+
+    return {
+        "begin": begin,
+        "end": lambda engine, held: engine.optimizer.param_groups[0].update(held),
+    }
+
+
+def times(by: float, where: str = "") -> Callable[[Any, Any], None]:
+    """Return a change of the gradients of parameters with this in their name."""
+
+    def change(engine: Any, _: Any = None) -> None:
+        for name, parameter in engine.module.named_parameters():
+            if where in name and parameter.grad is not None:
+                parameter.grad.mul_(by)
+
+    return change
+
+
+def moved(engine: Any) -> None:
+    with torch.no_grad():
+        for parameter in engine.module.parameters():
+            parameter.mul_(1.001)
+
+
+def forgotten(engine: Any, _: Any = None) -> None:
+    engine.optimizer.state.clear()
+
+
+BACKWARD, STEP = "forward_backward_batch", "optimizer_step"
+
+
+def of_training(change: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a change that is made after a backward pass only."""
+
+    def end(engine: Any, _: Any) -> None:
+        if any(parameter.grad is not None for parameter in engine.module.parameters()):
+            change(engine, None)
+
+    return end
+
+
+around("the gradient counts twice", "gradient", BACKWARD, end=of_training(times(2.0)))
+around(
+    "the gradient of a layer is lost", "gradient", BACKWARD, end=of_training(times(0.0, "layers.1"))
+)
+
+
+def clipped_at(name: str, by: float) -> None:
+    def made(inner: Any) -> Any:
+        return lambda given, max_norm: inner(given, max_norm * by)
+
+    clip = "fsdp2_clip_grad_norm_"
+    FAULTS[name] = "clip", lambda stack: instead(stack, transformer_impl, clip, made), []
+
+
+clipped_at("the gradient is clipped at a tenth of the limit", 0.1)
+clipped_at("the gradient is clipped at ten times the limit", 10.0)
+around("the learning rate is doubled", "optimizer step", STEP, **options(lr=lambda x: 2 * x))
+around("the weight decay is lost", "optimizer step", STEP, **options(weight_decay=lambda _: 0.0))
+around("Adam's betas are others", "optimizer step", STEP, **options(betas=lambda _: (0.8, 0.9)))
+around("the optimizer forgets its state", "optimizer step", "optimizer_zero_grad", end=forgotten)
+after(
+    "weights change between two steps",
+    "weights between steps",
+    TRAINER,
+    "_update_actor",
+    lambda *_: moved(verl_driver.MADE[0].actor.engine),
+)
+FAULTS["the sampler never gets the trained weights"] = "sampler", lambda _: None, ["+stale=True"]

@@ -218,6 +218,8 @@ def place_pieces(model: Any) -> None:
         if handle is None or not handle.uses_sharded_strategy:
             continue
         flat = handle.flat_param
+        if flat._params is None:  # all that the model has of them is the flat one
+            continue
         told = zip(flat._params, flat._shard_param_infos, flat._shapes, strict=True)
         for parameter, info, shape in told:
             numbers = (info.offset_in_shard, info.numel_in_shard, info.intra_param_start_idx)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr_debug.recorders.verl.steps import Kept
 from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, RewardCall, Update
 from rlvr_debug.replay.settings import Sampling, Settings
 
@@ -29,7 +30,8 @@ class Step:
     """What was sampled, empty where that was not seen, and what the actor is updated by, by verl's names.
 
     uids: the group of each row. several: which rows have several replies, where the mask says who wrote a token. again: the
-    rewards of the same rows, called again. updates: by optimizer step, what workers wrote of each backward pass.
+    rewards of the same rows, called again. By optimizer step, what workers wrote: updates, of each backward pass; stepped, by
+    rank, of the optimizer.
     """
 
     trained: Mapping[str, Tensor]
@@ -40,6 +42,7 @@ class Step:
     again: Sequence[float] | None = None
     notes: list[str] = field(default_factory=list)
     updates: Sequence[Sequence[Mapping[str, Tensor]]] = ()
+    stepped: Sequence[Sequence[Kept]] = ()
 
 
 def generation_of(step: Step, size: int) -> Generation:
@@ -204,6 +207,7 @@ def asked_of(
         **_kl(config, unseen),
         **_correction(algorithm.get("rollout_correction") or {}, unseen),
         **_loss(config, unseen),
+        **_optimizer(config["actor_rollout_ref"]["actor"].get("optim") or {}),
         # FSDP casts its weights to bfloat16 if nothing else is asked for
         precision="float32" if kinds <= {"fp32", "float32"} else "bfloat16",
         eos_ids=ends,
@@ -315,4 +319,23 @@ def _loss(config: Mapping[str, Any], unseen: dict[str, str]) -> dict[str, Any]:
         "micro_batches": count,
         "steps_per_generation": count * max(1, config["data"]["train_batch_size"] // size),
         "num_iterations": actor["ppo_epochs"],
+    }
+
+
+def _optimizer(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how the optimizer is asked for. The rates of a schedule, which verl steps once for several updates, are its own."""
+    more = told.get("override_optimizer_config") or {}
+    asked = {"lr": 1e-3, "weight_decay": 0.01, "betas": (0.9, 0.999), "eps": 1e-8, **told, **more}
+    warm = max(told.get("lr_warmup_steps") or 0, told.get("lr_warmup_steps_ratio") or 0) > 0
+    schedule = told.get("lr_scheduler_type", "constant")
+    package, kind = told.get("optimizer_impl", "torch.optim"), told.get("optimizer", "AdamW")
+    own = kind if package.startswith("torch.optim") else f"{package.partition('.')[0]}.{kind}"
+    return {
+        "optimizer": own,
+        "learning_rate": float(asked["lr"]),
+        "schedule": "verl's" if warm or schedule != "constant" else "constant",
+        "weight_decay": float(asked["weight_decay"]),
+        "betas": tuple(asked["betas"]),
+        "adam_epsilon": float(asked["eps"]),
+        "max_grad_norm": float(told.get("clip_grad", 1.0)),
     }

@@ -18,7 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.verl.batches import Step, asked_of, generation_of, is_held, updates_of
+from rlvr_debug.recorders.verl.steps import fill, saved
 from rlvr_debug.recorders.verl.worker import Told, padded, written
 from rlvr_debug.replay.architecture import no_model
 from rlvr_debug.replay.record import Record
@@ -32,6 +34,12 @@ _TRAINED = (
     *("token_level_scores", "token_level_rewards"),
 )
 _COLUMNS = ("data_source", "reward_model", "extra_info", "raw_prompt", "__num_turns__", "num_turns")
+
+# segments that need what the optimizer read and left
+_OF_STEPS = (
+    *("policy log-probabilities", "gradient", "clip"),
+    *("weights between steps", "optimizer step"),
+)
 
 
 class _Enough(BaseException):
@@ -94,7 +102,7 @@ class _Recorder:
         """Take what workers wrote of the last step."""
         step = self.steps[-1]
         try:
-            step.updates = written(folder)
+            step.updates, step.stepped = written(folder), saved(folder, "step")
         except Exception as error:  # of a file that is not whole
             step.notes.append(f"what the workers wrote could not be read: {error!r}")
 
@@ -140,7 +148,6 @@ class _Recorder:
             unseen["loss"] = (
                 "verl holds the ratio of a token, which is more than e^20 or less than e^-20"
             )
-        unseen["weights between steps"] = "the weights that verl's workers hold are not recorded"
         record = Record(
             trainer=f"verl {version('verl')}",
             settings=replace(settings, first_step=self.first),
@@ -153,16 +160,28 @@ class _Recorder:
             unseen=unseen,
         )
         if model is None:
+            unseen |= dict.fromkeys(_OF_STEPS, "the model of the configuration could not be read")
             return record
-        # the policy of training's first step; the weights of later ones are not known
         record.reference = weights = {name: p.detach() for name, p in model.named_parameters()}
-        later = record.generations[0 if self.first else 1 :]
-        for generation in later:
-            generation.weights = None
-            generation.calls = [replace(call, weights=None) for call in generation.calls]
-        if not self.first:
-            record.weights, record.trainable = [weights], tuple(weights)
-        if later:
+        try:
+            steps = [each for step in self.steps for each in step.stepped]
+            fill(record, steps, {name: weight.shape for name, weight in weights.items()})
+            # in the actor's type, which need not be that of the model's files
+            held = record.weights[0]
+            record.reference = {name: each.to(held[name].dtype) for name, each in weights.items()}
+            unseen["model inputs"] = "what the policy reads in verl's workers is not recorded"
+            known = {m.generation: u.before for u in updates[::-1] for m in u.micro_batches}
+        except InputError as error:
+            unseen |= dict.fromkeys(_OF_STEPS, str(error))
+            known = {} if self.first else {0: 0}  # the configuration's model, of training's start
+            if known:
+                record.weights, record.trainable = [weights], tuple(weights)
+        synced = config["trainer"]["v1"]["trainer_mode"] == "sync"
+        for number, generation in enumerate(generations):
+            generation.weights = own = known.get(number)
+            sampling = own if synced or number == self.first == 0 else None
+            generation.calls = [replace(call, weights=sampling) for call in generation.calls]
+        if len(known) < len(generations):
             what = "their old log-probabilities and sampler are not checked"
             record.notes.append(
                 f"only the weights of the first step are known; in later steps: {what}"

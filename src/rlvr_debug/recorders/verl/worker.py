@@ -1,10 +1,10 @@
-"""Writes what the loss of verl's workers reads, and the gradient that reaches it: a file for each worker and optimizer step.
+"""Writes what the loss of verl's workers reads, the gradient that reaches it, and what the optimizer does: files for each worker and step.
 
 The driver makes the folder for an update and takes the files after it. Where there is none, nothing is written.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from rlvr_debug.recorders.verl.steps import Kept, StepWatch, safely, save, saved
+
 _TOKENS = ("prompts", "responses", "attention_mask", "response_mask")
 _READ = (*_TOKENS, "advantages", "old_log_probs", "ref_log_prob", "rollout_is_weights")
+_LOSS = "loss"
 Micro = dict[str, Tensor]  # what one backward pass was of, by verl's names
 
 
@@ -34,7 +37,7 @@ class Told:
 
 
 def watch_engine(kind: Any, told: Told) -> None:
-    """Have a class of engines write what its loss reads; what has scaled gradients does not."""
+    """Have a class of engines write what its loss reads and its optimizer does; what has scaled gradients does not."""
     train = kind.train_batch
 
     @functools.wraps(train)
@@ -42,10 +45,13 @@ def watch_engine(kind: Any, told: Told) -> None:
         folder, kept = told.workers, list[Micro]()
         if not folder.is_dir() or getattr(engine, "scaler", None) is not None:
             return train(engine, data, loss_function)
-        size = engine.get_data_parallel_size()
-        found = train(engine, data, functools.partial(_watched, loss_function, kept, size))
+        size, step = engine.get_data_parallel_size(), StepWatch(engine)
+        with step.watching():
+            found = train(engine, data, functools.partial(_watched, loss_function, kept, size))
+        if kept:  # nothing is kept of a critic
+            step.write(folder)
         if kept and all(kept) and engine.is_mp_src_rank_with_outputs():
-            _safely(kept, write, kept, folder, engine.get_data_parallel_rank(), size)
+            safely(kept, _LOSS, write, kept, folder, engine.get_data_parallel_rank(), size)
         return found
 
     kind.train_batch = trained
@@ -55,17 +61,8 @@ def _watched(inner: Any, kept: list[Micro], size: int, **named: Any) -> Any:
     """Call the loss, and keep what it read and what comes back to it; of a critic's nothing."""
     output, data = named.get("model_output", {}), named.get("data", {})
     if "log_probs" in output and "old_log_probs" in data:
-        _safely(kept, _hold, kept, output, data, size)
+        safely(kept, _LOSS, _hold, kept, output, data, size)
     return inner(**named)
-
-
-def _safely(kept: list[Micro], function: Callable[..., None], *given: Any) -> None:
-    """Call what records. Where it fails, say so, and keep something empty, by which nothing of this step is written."""
-    try:
-        function(*given)
-    except Exception as error:  # the training goes on
-        print(f"rlvr-debug: a worker's loss could not be recorded: {error!r}", flush=True)
-        kept.append({})
 
 
 def _hold(kept: list[Micro], output: Mapping[str, Any], data: Any, size: int) -> None:
@@ -84,7 +81,7 @@ def _hold(kept: list[Micro], output: Mapping[str, Any], data: Any, size: int) ->
         keep(name, output[name])
         if output[name].requires_grad:
             share = functools.partial(lambda name, grad: keep(f"{name}.grad", grad / size), name)
-            output[name].register_hook(functools.partial(_safely, kept, share))
+            output[name].register_hook(functools.partial(safely, kept, _LOSS, share))
     kept.append(found)
 
 
@@ -105,27 +102,21 @@ def padded(data: Mapping[str, Any]) -> Micro:
 
 def write(kept: list[Micro], folder: Path, rank: int, size: int) -> None:
     """Write what one of several workers did in its next optimizer step."""
-    from safetensors.torch import save_file
-
-    number = len([*folder.glob(f"*-{rank}-{size}.safetensors")])
     named = {f"{n}/{name}": held for n, each in enumerate(kept) for name, held in each.items()}
-    tensors = {name: held.cpu().contiguous() for name, held in named.items()}
-    save_file(tensors, folder / f"{number}-{rank}-{size}.safetensors")
+    save(Kept(named, {}), folder, "loss", rank, size)
 
 
 def written(folder: Path) -> list[list[Micro]]:
     """Return by optimizer step what all workers wrote, nothing where one of them wrote none."""
-    from safetensors.torch import load_file
+    return [
+        [micro for each in ranks for micro in _micros(each.tensors)]
+        for ranks in saved(folder, "loss")
+    ]
 
-    steps: dict[int, dict[int, list[Micro]]] = {}
-    size = 1
-    for path in folder.glob("*.safetensors"):
-        number, rank, size = map(int, path.stem.split("-"))
-        micros: dict[int, Micro] = {}
-        for name, held in load_file(path).items():
-            place, _, own = name.partition("/")
-            micros.setdefault(int(place), {})[own] = held
-        steps.setdefault(number, {})[rank] = [micros[place] for place in sorted(micros)]
-    whole = all(len(ranks) == size for ranks in steps.values())
-    ordered = [steps[number] for number in sorted(steps) if whole]
-    return [[each for rank in sorted(ranks) for each in ranks[rank]] for ranks in ordered]
+
+def _micros(tensors: Mapping[str, Tensor]) -> list[Micro]:
+    found: dict[int, Micro] = {}
+    for name, held in tensors.items():
+        place, _, own = name.partition("/")
+        found.setdefault(int(place), {})[own] = held
+    return [found[place] for place in sorted(found)]

@@ -168,7 +168,9 @@ def test_the_table_of_faults_has_a_new_cause_s_variant(with_skipped: Path) -> No
 
 def test_a_new_hypothesis_is_written_with_all_that_one_says(copied: Path) -> None:
     done = call("rlvr-debug new-hypothesis my-cause", copied)
-    assert done.stdout == "src/rlvr_debug/causes/my_cause/cause.yaml\n"
+    path, then = done.stdout.splitlines()
+    assert path == "src/rlvr_debug/causes/my_cause/cause.yaml"
+    assert then.endswith("rlvr-debug plan --hypothesis my-cause")
     listed = "from rlvr_debug.causes import *; print(load_hypothesis('my-cause').claim)"
     assert call(f'python -c "{listed}"', copied).stdout == "TODO\n"
     again = call("rlvr-debug new-hypothesis my-cause", copied)

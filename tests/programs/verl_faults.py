@@ -271,6 +271,10 @@ adv(
     lambda found, batch: found / batch.batch["response_mask"].sum(1, keepdim=True),
 )
 adv("advantages of other rows", lambda found, _: found.roll(1, 0))
+adv(
+    "advantages of rows that are drawn anew (7956)",
+    lambda found, _: found[torch.arange(len(found)).square() % len(found)],
+)
 
 
 @fault("advantages with the spread's biased estimate", "advantages")
@@ -352,7 +356,8 @@ in_loss(
     lambda _: {"loss_agg_mode": "seq-mean-token-sum"},
     f"{ACTOR}loss_agg_mode=seq-mean-token-mean",
 )
-in_loss("tokens are counted in each micro-batch", uncounted)
+in_loss("tokens are counted in each micro-batch (5625)", uncounted)
+in_loss("the loss' mask is its advantages (2506)", lambda x: {"response_mask": x["advantages"]})
 in_loss("the ratio is not clipped", unclipped, f"{ACTOR}clip_ratio_high=0.01")
 in_loss("the loss' mask is off by one", lambda x: {"response_mask": x["response_mask"].roll(1, 1)})
 in_loss(
@@ -491,6 +496,7 @@ def clipped_at(name: str, by: float) -> None:
 
 clipped_at("the gradient is clipped at a tenth of the limit", 0.1)
 clipped_at("the gradient is clipped at ten times the limit", 10.0)
+clipped_at("the gradient's norm is that of one of two workers (3655)", 2**0.5)
 around("the learning rate is doubled", "optimizer step", STEP, **options(lr=lambda x: 2 * x))
 around("the weight decay is lost", "optimizer step", STEP, **options(weight_decay=lambda _: 0.0))
 around("Adam's betas are others", "optimizer step", STEP, **options(betas=lambda _: (0.8, 0.9)))

@@ -459,7 +459,9 @@ def test_what_has_no_reference_is_not_seen_and_never_a_pass(
     assert [*asked_of(config(**changes), (9,), 0)[1]] == segments
 
 
-def test_a_command_that_cannot_be_recorded_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_recorded_is_refused_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*words: str) -> str:
         with pytest.raises(InputError) as error:
             called(main, "verl", "--record", *words)
@@ -470,6 +472,11 @@ def test_a_command_that_cannot_be_recorded_is_refused_in_a_line(tmp_path: Path) 
     assert refused(str(tmp_path), "-m", "x") == f"{tmp_path}: exists; give --record a new folder"
     assert refused(new).startswith("no command given, expected -m verl.trainer.main_ppo")
     assert refused(new, str(script), "--steps", "9").endswith("because verl's trainer took no step")
+    installed = tmp_path / "verl-0.6.1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: verl\nVersion: 0.6.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert refused(new, "-m", "x").startswith("verl 0.6.1: expected 0.9 or later")
 
 
 class Engine:

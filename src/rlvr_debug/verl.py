@@ -8,7 +8,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from packaging.version import Version
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.processes import run_main
@@ -30,6 +34,11 @@ def main() -> None:
     command = ["-m", *asked.module] if asked.module else asked.script
     if not command:
         raise InputError("no command given, expected -m verl.trainer.main_ppo and its arguments")
+    with suppress(PackageNotFoundError):  # a script may find it elsewhere
+        if Version(found := version("verl")) < Version("0.9"):
+            raise InputError(
+                f"verl {found}: expected 0.9 or later; the steps of earlier ones are other functions"
+            )
     told = {"folder": str(folder), "steps": asked.steps}
     told |= {"rewards": not asked.no_rewards, "goes_on": asked.go_on}
     modules = [os.environ.get("VERL_USE_EXTERNAL_MODULES"), "rlvr_debug.recorders.verl.hook"]

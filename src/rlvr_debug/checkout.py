@@ -38,7 +38,9 @@ def lay_out(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".init-") as place:
         with tarfile.open(_SHIPPED) as archive:
-            archive.extractall(place, filter="data")
+            if hasattr(tarfile, "data_filter"):  # not before Python 3.11.4
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(place)
         # last: with it, the folder is a checkout
         for path in sorted(Path(place).iterdir(), key=lambda path: path.name == "params.yaml"):
             shutil.move(path, folder / path.name)

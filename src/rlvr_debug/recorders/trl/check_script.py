@@ -180,11 +180,11 @@ def main() -> None:
 
 
 def _of_the_script(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the first line of the user's on."""
+    """Return the traceback from the first line of the user's on; all of it where there is none of theirs."""
     trace = error.__traceback__
     while trace and any(place in trace.tb_frame.f_code.co_filename for place in LIBRARIES):
         trace = trace.tb_next
-    return trace
+    return trace or error.__traceback__
 
 
 def _last(error: BaseException) -> str:

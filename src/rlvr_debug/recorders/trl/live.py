@@ -149,7 +149,7 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
         return {}
     kept = {name: tensor.detach().clone() for name, tensor in parameters_of(trainer.model).items()}
     recorder = Recorder(trainer, steps=steps, rewards=rewards, ranks=ranks)
-    own, schedule, again = trainer.optimizer, trainer.lr_scheduler, _held(trainer)
+    put_back = _optimizer_as_now(trainer)
     with same_numbers():
         try:
             record, ran = watched(recorder, trainer, trainer.train)
@@ -165,8 +165,7 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
                     piece.copy_(before[name].view_as(piece))
                     tensor.grad = None
             _leave_engine(trainer)
-            # the trainer makes others, where there were none or its backend has changed what they are of
-            trainer.optimizer, trainer.lr_scheduler = (own, schedule) if again() else (None, None)
+            put_back()
             trainer.state = TrainerState()
             for name, value in (("_step", 0), ("_buffered_inputs", None)):
                 if hasattr(trainer, name):
@@ -174,33 +173,36 @@ def check_trainer(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapp
     return _answered(record, recorder.cut, ran, ranks)
 
 
-def _held(trainer: Any) -> Callable[[], bool]:
-    """Return what puts the trainer's optimizer and schedule back to what they are now, and says whether it could."""
+def _optimizer_as_now(trainer: Any) -> Callable[[], None]:
+    """Return what gives a trainer its optimizer and schedule as they are now.
+
+    It gives it none, so that it makes others, where there are none now, or its backend then has the optimizer step
+    something else than the parameters.
+    """
     own, schedule = trainer.optimizer, trainer.lr_scheduler
-    if own is None:
-        return lambda: False
-    groups = [{**group, "params": [*group["params"]]} for group in own.param_groups]
-    state = {parameter: copy.deepcopy(held) for parameter, held in own.state.items()}
-    made = schedule and copy.deepcopy(schedule.state_dict())
+    groups = [{**group, "params": [*group["params"]]} for group in own.param_groups] if own else []
+    state = {p: copy.deepcopy(held) for p, held in own.state.items()} if own else {}
+    advanced = schedule and copy.deepcopy(schedule.state_dict())
 
-    def members() -> list[list[int]]:
-        return [[id(each) for each in group["params"]] for group in own.param_groups]
-
-    before = members()
-
-    def again() -> bool:
-        if members() != before:
-            return False
-        for group, held in zip(own.param_groups, groups, strict=True):
+    def put_back() -> None:
+        trainer.optimizer = trainer.lr_scheduler = None
+        now = own.param_groups if own else []
+        if not own or [_ids(group) for group in now] != [_ids(group) for group in groups]:
+            return
+        for group, held in zip(now, groups, strict=True):
             group.clear()
             group.update(held)
         own.state.clear()
         own.state.update(state)
         if schedule:
-            schedule.load_state_dict(made)
-        return True
+            schedule.load_state_dict(advanced)
+        trainer.optimizer, trainer.lr_scheduler = own, schedule
 
-    return again
+    return put_back
+
+
+def _ids(group: Mapping[str, Any]) -> list[int]:
+    return [id(parameter) for parameter in group["params"]]
 
 
 def _leave_engine(trainer: Any) -> None:

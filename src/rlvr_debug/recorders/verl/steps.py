@@ -52,7 +52,7 @@ class StepWatch:
         if not isinstance(optimizer, torch.optim.Optimizer):
             yield
             return
-        inner = engine.optimizer_step
+        inner, own = engine.optimizer_step, "optimizer_step" in vars(engine)
 
         def stepped() -> Any:
             self._safely(self._begin)
@@ -66,6 +66,8 @@ class StepWatch:
             yield
         finally:
             del engine.optimizer_step
+            if own:
+                engine.optimizer_step = inner
             hook.remove()
 
     def _safely(self, function: Callable[[], None]) -> None:

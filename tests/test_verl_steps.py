@@ -151,3 +151,15 @@ def test_a_step_that_cannot_be_kept_is_made_all_the_same(
     assert not engine.optimizer._optimizer_step_pre_hooks
     assert capsys.readouterr().out.count("a worker's optimizer step could not be recorded: ") == 2
     assert [*tmp_path.iterdir()] == []
+
+
+def test_an_optimizer_step_of_a_user_s_own_is_in_its_place_again() -> None:
+    engine = Engine(model())
+    engine.optimizer_step = own = engine.optimizer_step  # type: ignore[method-assign]
+    with StepWatch(engine).watching():
+        assert engine.optimizer_step is not own
+    assert engine.optimizer_step is own
+    del engine.optimizer_step
+    with StepWatch(engine).watching():
+        engine.train()
+    assert "optimizer_step" not in vars(engine)

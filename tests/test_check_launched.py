@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,37 @@ def together(folder: Path, *words: str, ranks: int = 2) -> tuple[int, str, str]:
 
 
 CHECK = ("-m", "rlvr_debug", "check")
+# in a folder of that name: the script with these words, by so many ranks, under the check or not; status, what was said
+Start = Callable[..., tuple[int, str, Path]]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start the script as `together` does, without the launcher's and each rank's twelve seconds of imports."""
+    from benchmarks.check.forks import Forks
+
+    with Forks(sys.executable) as forks:
+
+        def started(*words: str, ranks: int = 2, checked: bool = False) -> tuple[int, str, Path]:
+            folder = tmp_path_factory.mktemp("started")
+            script = folder / "train.py"
+            script.write_text(TRAIN, encoding="utf-8")
+            return *forks.run([str(script), *words], folder, 200, ranks, checked), folder
+
+        yield started
+
+
+def answer(start: Start, *words: str, ranks: int = 2) -> Any:
+    _, said, folder = start(*words, ranks=ranks, checked=True)
+    assert (folder / "answer.json").is_file(), said[-2000:]
+    return read_json(folder / "answer.json")
+
+
+def weights(start: Start, *words: str) -> tuple[list[Any], str]:
+    """Return each rank's digests of the weights that the script by itself ends with, and what it said."""
+    status, said, folder = start(*words)
+    assert status == 0, said[-2000:]
+    return [read_json(folder / f"weights-{rank}.json") for rank in (0, 1)], said
 
 
 def need_compiler(backend: str) -> None:
@@ -143,39 +175,36 @@ def need_compiler(backend: str) -> None:
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("backend", ["ddp", "zero2"])
 def test_a_launched_check_answers_once_and_trains_the_same_weights_on_every_rank(
-    tmp_path: Path,
+    tmp_path: Path, start: Start, backend: str
 ) -> None:
-    status, out, err = together(tmp_path, *CHECK, "--save", "record", "train.py", "healthy")
+    need_compiler(backend)
+    words = (*CHECK, "--save", "record", "train.py", "healthy", backend)
+    status, out, err = together(tmp_path, *words)
     assert status == 0, err
     assert out.count("Nothing was found") == 1
     told = read_json(tmp_path / "record" / "record.json")
-    assert together(tmp_path, "train.py", "healthy")[0] == 0
-    for rank, process in enumerate(told["processes"]):
-        plain = json.loads((tmp_path / f"weights-{rank}.json").read_text(encoding="utf-8"))
-        assert process["weights"][-1] == plain
-        assert process["weights"][0] != plain
+    plain, _ = weights(start, "healthy", backend)
+    for process, by_itself in zip(told["processes"], plain, strict=True):
+        assert process["weights"][-1] == by_itself
+        assert process["weights"][0] != by_itself
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("backend", ["zero1", "zero2", "zero3", "fsdp1", "fsdp2"])
 def test_a_policy_in_pieces_is_seen_in_every_segment_and_trains_as_without_the_check(
-    tmp_path: Path, backend: str
+    start: Start, backend: str
 ) -> None:
     need_compiler(backend)
-    status, out, err = together(tmp_path, *CHECK, "--json", "train.py", "plain", backend)
-    assert status == 0, err
-    answer = json.loads(out)
-    assert answer["first"] is None, answer["answer"]
-    assert "not seen" not in {each["status"] for each in answer["segments"]}
-    weights = {}
-    for how in ("plain", "check", "live"):
-        status, out, err = together(tmp_path, "train.py", how, backend)
-        assert status == 0, err
-        weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
-    assert out.count("Nothing was found; 1 of 23 segments was not seen: saved weights.") == 2
-    assert weights["plain"] == weights["check"] == weights["live"]
-    assert (weights["plain"][0] == weights["plain"][1]) == (backend in ("zero1", "zero2"))
+    found = answer(start, "plain", backend)
+    assert found["first"] is None, found["answer"]
+    assert "not seen" not in {each["status"] for each in found["segments"]}
+    plain, _ = weights(start, "plain", backend)
+    live, said = weights(start, "live", backend)
+    assert said.count("Nothing was found; 1 of 23 segments was not seen: saved weights.") == 2
+    assert plain == weights(start, "check", backend)[0] == live
+    assert (plain[0] == plain[1]) == (backend in ("zero1", "zero2"))
 
 
 # how, backend and ranks, and the first segment that deviates
@@ -196,14 +225,11 @@ ASKED = (
 @pytest.mark.heavy
 @pytest.mark.parametrize(("how", "backend", "ranks", "first"), ASKED)
 def test_a_fault_is_found_and_nothing_else_whatever_the_backend(
-    tmp_path: Path, how: str, backend: str, ranks: int, first: str | None
+    start: Start, how: str, backend: str, ranks: int, first: str | None
 ) -> None:
     need_compiler(backend)
-    script = ("train.py", how, backend)
-    status, out, err = together(tmp_path, *CHECK, "--json", *script, ranks=ranks)
-    assert status == bool(first), err
-    answer = json.loads(out)
-    assert answer["first"] == first, answer["answer"]
+    found = answer(start, how, backend, ranks=ranks)
+    assert found["first"] == first, found["answer"]
 
 
 @pytest.mark.heavy
@@ -216,28 +242,24 @@ def test_a_policy_whose_parameters_are_gone_is_refused_in_one_line(tmp_path: Pat
 
 @pytest.mark.heavy
 def test_checks_from_within_a_script_of_two_processes_answer_once_and_change_nothing(
-    tmp_path: Path,
+    start: Start,
 ) -> None:
     """Before training and along it; each rank is told the same."""
-    weights = {}
-    for how in ("plain", "check", "live"):
-        status, out, err = together(tmp_path, "train.py", how)
-        assert status == 0, err
-        weights[how] = [read_json(tmp_path / f"weights-{rank}.json") for rank in (0, 1)]
-        if how == "check":
-            assert out.count("Nothing was found") == 1
-            told = [line.partition("told ")[2] for line in out.splitlines() if "was told" in line]
-            assert len(told) == 2
-            assert told[0] == told[1]
-            assert told[0].startswith("None ")
-        if how == "live":
-            assert [f"check at step {step}: Nothing was found" in out for step in (1, 2, 3)] == [
-                *(True, False, True)
-            ]
-            assert out.count("check at step") == 2
-            assert "logged [0.0, 0.0]" in out
-    assert weights["plain"][0] == weights["plain"][1]
-    assert weights["plain"] == weights["check"] == weights["live"]
+    plain, _ = weights(start, "plain")
+    before, said = weights(start, "check")
+    assert said.count("Nothing was found") == 1
+    told = [line.partition("told ")[2] for line in said.splitlines() if "was told" in line]
+    assert len(told) == 2
+    assert told[0] == told[1]
+    assert told[0].startswith("None ")
+    along, said = weights(start, "live")
+    assert [f"check at step {step}: Nothing was found" in said for step in (1, 2, 3)] == [
+        *(True, False, True)
+    ]
+    assert said.count("check at step") == 2
+    assert "logged [0.0, 0.0]" in said
+    assert plain[0] == plain[1]
+    assert plain == before == along
     assert not [*Path(tempfile.gettempdir()).glob("rlvr-debug-*-check-*")]
 
 

@@ -3,13 +3,15 @@
     python -m benchmarks.check.forks
 
 reads a line of JSON from stdin for each script (`argv`: its path and arguments; `told`: the file that says how it is
-checked; `folder`: where it runs; `log`: what it says; `limit`: seconds) and answers with its exit status.
+checked, none for a script by itself; `folder`: where it runs; `log`: what it says; `limit`: seconds; `processes`: how many;
+`variables`: of the environment) and answers with its exit status.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -17,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Self
 
 from rlvr_debug.checkout import ROOT
@@ -37,6 +40,7 @@ class Forks:
     def __init__(self, python: str) -> None:
         path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
         apart = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": path}
+        apart["DS_ACCELERATOR"] = "cpu"  # of DeepSpeed
         self._process = subprocess.Popen(
             [python, "-m", "benchmarks.check.forks"],
             stdin=subprocess.PIPE,
@@ -47,11 +51,18 @@ class Forks:
         )
 
     def run(
-        self, argv: Sequence[str], folder: Path, limit: int, processes: int = 1
+        self,
+        argv: Sequence[str],
+        folder: Path,
+        limit: int,
+        processes: int = 1,
+        checked: bool = True,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, str]:
         """Return a script's exit status and what it said. Its answer, if any, is `answer.json` in the folder.
 
-        processes: how many train together, as a launcher starts them.
+        processes: how many train together, as a launcher starts them. checked: False for the script by itself.
+        variables: of its environment.
         """
         told, log = folder / "told.json", folder / "log"
         out = str(folder / "answer.json")
@@ -59,11 +70,11 @@ class Forks:
         for rank in range(processes):
             ranks = {"ranks": [rank, processes, str(folder)], "limit": 600} if processes > 1 else {}
             write_json(told.with_suffix(f".{rank}"), {**asked, **ranks})
-        files = {"told": str(told), "folder": str(folder), "log": str(log)}
-        files["processes"] = processes  # type: ignore[assignment]
+        files = {"told": str(told) if checked else "", "folder": str(folder), "log": str(log)}
+        how = {"limit": limit, "processes": processes, "variables": dict(variables)}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"argv": list(argv), "limit": limit, **files}) + "\n")
+        self._process.stdin.write(json.dumps({"argv": list(argv), **how, **files}) + "\n")
         self._process.stdin.flush()
         status = self._process.stdout.readline()
         said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
@@ -123,6 +134,7 @@ def _child(asked: Mapping[str, Any], answers: IO[str], rank: int, port: int) -> 
     try:
         answers.close()
         signal.alarm(asked["limit"])
+        os.environ.update(asked["variables"])
         size = str(asked["processes"])
         if size != "1":
             here = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size}
@@ -143,9 +155,15 @@ def _child(asked: Mapping[str, Any], answers: IO[str], rank: int, port: int) -> 
 def _checked(asked: Mapping[str, Any], rank: int) -> int:
     from rlvr_debug.recorders.trl import check_script
 
-    sys.argv = ["check_script", str(Path(asked["told"]).with_suffix(f".{rank}")), *asked["argv"]]
     try:
-        check_script.main()
+        if asked["told"]:
+            told = str(Path(asked["told"]).with_suffix(f".{rank}"))
+            sys.argv = ["check_script", told, *asked["argv"]]
+            check_script.main()
+        else:
+            sys.argv = asked["argv"]
+            sys.path[0] = str(Path(sys.argv[0]).parent)
+            runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
         print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -216,6 +216,7 @@ ASKED = (
         ("gradients-not-reduced", "ddp", 3, "processes"),
         ("groups-cut-by-rank", "ddp", 3, "advantages"),
     ),
+    ("moved", "fsdp2", 2, "weights between steps"),
     *(("kl", "ddp", 3, None), ("lora", "zero2", 2, None), ("lora", "fsdp2", 2, None)),
     *(("bf16", "fsdp2", 2, None), ("bf16", "zero2", 2, None)),
     ("bf16+moments-forgotten", "zero2", 2, "optimizer step"),

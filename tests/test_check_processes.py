@@ -282,6 +282,29 @@ def test_equal_rows_in_one_generation_are_chance_where_the_data_repeat_rows(whol
     assert status(range(last)) == "deviates"
 
 
+def test_a_state_of_shards_is_what_all_held_at_one_time_though_one_rank_s_do_not_change(
+    whole: Record,
+) -> None:
+    shapes = {name: tensor.shape for name, tensor in whole.weights[0].items()}
+    shards = [
+        [{n: t.flatten().chunk(2)[rank] for n, t in each.items()} for each in whole.weights]
+        for rank in (0, 1)
+    ]
+    parts = [replace(part(whole, rank), weights=shards[rank]) for rank in (0, 1)]
+    last = whole.updates[-1]
+    assert (last.before, last.after) == (len(whole.weights) - 2, len(whole.weights) - 1)
+    kept = replace(parts[0].updates[-1], after=last.before)
+    parts[0] = replace(parts[0], weights=shards[0][:-1], updates=[*parts[0].updates[:-1], kept])
+    one = merged(parts, Cut(shapes))
+    assert [(u.before, u.after) for u in one.updates] == [
+        (u.before, u.after) for u in whole.updates
+    ]
+    for name, shape in shapes.items():
+        mixed = torch.cat([shards[0][-2][name], shards[1][-1][name]]).view(shape)
+        assert torch.equal(one.weights[-1][name], mixed)
+        assert torch.equal(one.weights[-2][name], whole.weights[-2][name])
+
+
 def test_a_process_that_sampled_otherwise_is_found_in_the_sampling_settings() -> None:
     whole = small_record()
     other = part(whole, 1)

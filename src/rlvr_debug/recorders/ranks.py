@@ -1,15 +1,15 @@
 """One record of what several processes recorded, each of its own rows: that of one process with the union of them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.keeping import Cut, stacked
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.network import plain_weights
@@ -25,6 +25,7 @@ from rlvr_debug.replay.rollouts import rows_of
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import digest
 
+Moment = tuple[str | int, ...]  # of what, and its place
 _HELD = ("gradients", "clipped", "state", "state_after")  # of an update, by parameter
 
 
@@ -74,6 +75,8 @@ def part_of(record: Record, random: Sequence[str], cut: Cut, *, main: bool) -> R
 def merged(parts: Sequence[Record], cut: Cut | None = None) -> Record:
     """Return one record of what each process recorded, in their order: the first one's, with the rows of all."""
     cut = cut or Cut()
+    if cut.weights:
+        parts = _in_step(parts)
     first = _pieced(parts, cut)
     parts = [first, *parts[1:]]
     held = first.processes[0].weights
@@ -104,12 +107,72 @@ def merged(parts: Sequence[Record], cut: Cut | None = None) -> Record:
     )
 
 
+def _in_step(parts: Sequence[Record]) -> Sequence[Record]:
+    """Return the parts with one numbering of weights: the states that all shards were in together, in the order of time.
+
+    One rank's shard may change where no other does.
+    """
+    seen: list[dict[Moment, int]] = [{} for _ in parts]
+    for each, part in zip(seen, parts, strict=True):
+        _renumbered(part, each.setdefault)
+    if all(own == seen[0] for own in seen):
+        return parts
+    shared = [moment for moment in seen[0] if all(moment in own for own in seen)]
+    states = sorted({tuple(own[moment] for own in seen) for moment in shared})
+
+    def place(rank: int, moment: Moment, number: int) -> int:
+        if moment in shared:
+            return states.index(tuple(own[moment] for own in seen))
+        later = (place for place, state in enumerate(states) if state[rank] >= number)
+        return next(later, len(states) - 1)
+
+    found = []
+    for rank, part in enumerate(parts):
+        own = _renumbered(part, partial(place, rank))
+        digests = own.processes[0].weights
+        process = replace(own.processes[0], weights=[digests[state[rank]] for state in states])
+        weights = [part.weights[state[rank]] for state in states]
+        found.append(replace(own, weights=weights, processes=[process]))
+    return found
+
+
+def _renumbered(part: Record, number: Callable[[Moment, int], int]) -> Record:
+    """Return the record with another number for the weights of each moment: a call, a backward pass, an update's ends."""
+
+    def at(moment: Moment, weights: int | None) -> int | None:
+        return None if weights is None else number(moment, weights)
+
+    return replace(
+        part,
+        generations=[
+            replace(
+                each,
+                weights=at(("sampled", place), each.weights),
+                calls=[
+                    replace(call, weights=at(("call", place, turn), call.weights))
+                    for turn, call in enumerate(each.calls)
+                ],
+            )
+            for place, each in enumerate(part.generations)
+        ],
+        updates=[
+            replace(
+                each,
+                before=number(("before", place), each.before),
+                after=number(("after", place), each.after),
+                micro_batches=[
+                    replace(micro, weights=number(("backward", place, turn), micro.weights))
+                    for turn, micro in enumerate(each.micro_batches)
+                ],
+            )
+            for place, each in enumerate(part.updates)
+        ],
+    )
+
+
 def _pieced(parts: Sequence[Record], cut: Cut) -> Record:
     first = parts[0]
-    if len({len(part.weights) for part in parts}) > 1 and cut.weights:
-        said = "the ranks changed their shards of the weights at different times"
-        raise InputError(f"{said}: their records cannot be merged")
-    known: dict[int, Tensor] = {}  # frozen weights are the same tensor in every state
+    known: dict[Any, Tensor] = {}  # frozen weights are the same tensors in every state
 
     def whole(held: Sequence[Any], shapes: Mapping[str, torch.Size], name: str = "") -> Any:
         """Return what is made of the pieces of all ranks. held: of each rank a tensor, or what holds tensors by name."""
@@ -121,10 +184,11 @@ def _pieced(parts: Sequence[Record], cut: Cut) -> Record:
         shape = shapes.get(name)
         if shape is None or not piece.dim():
             return piece
-        if id(piece) not in known:
+        key = tuple(map(id, held))
+        if key not in known:
             flat = torch.cat([each.flatten() for each in held])
-            known[id(piece)] = flat if name in cut.elements else flat[: shape.numel()].view(shape)
-        return known[id(piece)]
+            known[key] = flat if name in cut.elements else flat[: shape.numel()].view(shape)
+        return known[key]
 
     def update(each: Sequence[Update]) -> Update:
         held = {name: [getattr(own, name) for own in each] for name in _HELD}

@@ -1,6 +1,6 @@
 """A GRPO script of a user, with the tiny model or a larger one of random weights: three steps of 16 rollouts.
 
-python benchmarks/check/sized.py [--size tiny]
+python benchmarks/check/sized.py [--size tiny] [--precision float32]
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ _STEPS = 3
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
     args = parser.parse_args()
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        case = plain(str(TINY), "float32", 0, folder)
+        case = plain(str(TINY), args.precision, 0, folder)
         model = case.model
         if args.size != "tiny":
             model = Qwen2ForCausalLM(Qwen2Config(**PUBLISHED[f"Qwen2.5-{args.size}"]))
+            if args.precision == "bf16":
+                model = model.bfloat16()
         trainer = GRPOTrainer(
             model=model,
             reward_funcs=[variety_reward],

@@ -82,7 +82,7 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
     """Return the segment's finding; of several instances that deviate, the names are those that fit all."""
     variants = variants_of(segment)
     share = deviation = total = product = square = 0.0
-    seen = False
+    seen = agreed = False
     named: list[dict[Name, float]] = []
     known: list[set[str]] = []
     sizes: dict[str, float] = {}
@@ -101,6 +101,7 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
             if gap.fit[1]:
                 sizes.setdefault(instance.where, gap.fit[0] / gap.fit[1])
             if gap.share <= 1:
+                agreed = True
                 continue
             total += off
             if not where:
@@ -114,7 +115,8 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
             raise
     names = tuple(name for name in (named or [{}])[0] if all(name in hits for hits in named))
     names = names or _by_turns(named, variants)
-    changing = "" if names or not named else _changing(sizes)
+    # a name that fits what deviates says nothing of what agrees
+    changing = _changing(sizes) if named and (agreed or not names) else ""
     note = "; ".join(
         filter(None, [where and f"first in {where}".replace("in after", "after"), changing, note])
     )

@@ -123,7 +123,8 @@ def _studied() -> tuple[str, str]:
     wrong = (unknown["validated"] != "").sum()
     return (
         f"the place of {placed} of {len(failing)} mistakes planted by people who knew only one page; the cause of {named} of {len(known)}, "
-        f"and a wrong cause for {wrong} of {len(unknown)} that no hypothesis is about",
+        f"and a wrong cause for {wrong} of {len(unknown)} that no hypothesis is about; after tuning, "
+        f"{_blind('top1', 'all')} of our own",
         f"{healthy['blamed'].sum()} of {len(healthy)}",
     )
 

@@ -234,6 +234,16 @@ def test_a_fault_is_found_and_nothing_else_whatever_the_backend(
 
 
 @pytest.mark.heavy
+def test_a_launched_check_of_a_fault_answers_once_and_is_status_3_on_every_rank(
+    tmp_path: Path,
+) -> None:
+    status, out, err = together(tmp_path, *CHECK, "train.py", "gradients-not-reduced")
+    assert status
+    assert out.count("\nprocesses: ") == 1
+    assert err.count("exitcode  : 3") == 2
+
+
+@pytest.mark.heavy
 def test_a_policy_whose_parameters_are_gone_is_refused_in_one_line(tmp_path: Path) -> None:
     status, out, err = together(tmp_path, *CHECK, "train.py", "plain", "fsdp1-flat")
     assert (status, out) == (1, "")

@@ -16,7 +16,7 @@ from lab.figures import FIGURES
 from lab.parameters import parameters_text, schema_text, settings_text
 from lab.releases.checks import pairs_text
 from lab.releases.defects import defects_text
-from lab.releases.packages import packages_text
+from lab.releases.packages import packages_text, trainers_text
 from lab.tables import cell, markdown
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
@@ -136,6 +136,7 @@ def consequences_table() -> str:
 # by page, and by the mark that begins and ends the part
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/hypotheses.md": {"hypotheses": hypotheses_text},
+    "docs/check.md": {"trainers": trainers_text},
     "docs/checks.md": {
         "log-checks": log_checks_text,
         "segments": segments_table,

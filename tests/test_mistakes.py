@@ -224,8 +224,11 @@ def test_a_defect_is_shown_by_the_package_alone_and_mended_by_its_patch(defect: 
 @pytest.mark.releases
 @pytest.mark.parametrize(
     "package",
-    # the last one adapts weights in bfloat16 by some in float32
-    ["trl 1.7.1, GFPO", "ms-swift 4.6.0, command line", "soup-cli 0.77.0, DAPO"],
+    # the third adapts weights in bfloat16 by some in float32; the last has no method for rewards, and a reference in its loss
+    [
+        *("trl 1.7.1, GFPO", "ms-swift 4.6.0, command line", "soup-cli 0.77.0, DAPO"),
+        "trl 0.18.0, open-r1's",
+    ],
 )
 def test_a_trainer_that_filters_or_lists_its_rows_is_seen_in_every_segment(package: str) -> None:
     said = checked_package(next(each for each in packages() if each.name == package))

@@ -297,6 +297,21 @@ def test_what_was_not_recorded_is_not_seen_and_no_pass(healthy: Record) -> None:
     assert states["tokens"] == AGREES
 
 
+def test_the_reference_is_judged_in_micro_batches_where_their_loss_asks_for_it(
+    record: Record,
+) -> None:
+    """TRL 0.18 has it in its loss alone; a generation's batch is without it."""
+    record = copy.deepcopy(record)
+    for generation in record.generations:
+        assert generation.batch is not None
+        generation.batch = replace(generation.batch, reference=None)
+    assert judged(record, "reference log-probabilities").status == AGREES
+    given = record.updates[-1].micro_batches[-1].given
+    assert given.reference is not None
+    given.reference.mul_(1.001)
+    assert judged(record, "reference log-probabilities").status == DEVIATES
+
+
 @pytest.mark.parametrize("by_prompt", [False, True])
 def test_one_reward_for_all_is_no_deviation_but_one_for_each_prompt_is(
     healthy: Record, by_prompt: bool

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rlvr_debug.venvs import build_over
 
 CSV = ROOT / "benchmarks" / "packages.csv"
 PACKAGES = ROOT / "lab" / "releases" / "packages.yaml"
+TRAINERS = ROOT / "lab" / "releases" / "trainers.yaml"
 _VERSIONS = "import transformers, trl; print(trl.__version__, transformers.__version__)"
 
 
@@ -51,7 +53,7 @@ class Package:
 @dataclass(frozen=True)
 class Said:
     """What the check says of a package. on: TRL and transformers; says: the answer's first sentences, or why not run;
-    means: of each deviating segment; unseen: segments."""
+    means: of each deviating segment; unseen: segments; run: the day."""
 
     package: str
     version: str
@@ -62,6 +64,7 @@ class Said:
     means: str
     agree: int
     unseen: str
+    run: str = ""
 
     def of(self, package: Package) -> bool:
         return (self.package, self.version, self.what) == (
@@ -78,10 +81,11 @@ def packages() -> list[Package]:
 def checked_package(package: Package) -> Said:
     """Return what the check says of a package, or why it could not be run."""
     head = (package.package, package.version, package.what)
+    today = date.today().isoformat()
     try:
         on, answer = _ran(package)
     except InputError as error:
-        return Said(*head, "", f"not run: {error}", "", "", 0, "")
+        return Said(*head, "", f"not run: {error}", "", "", 0, "", today)
     status = {each["segment"]: each["status"] for each in answer["segments"]}
     off = [name for name, said in status.items() if said in (DEVIATES, FAILED)]
     return Said(
@@ -92,6 +96,7 @@ def checked_package(package: Package) -> Said:
         "; ".join(dict.fromkeys(package.means.get(name, "unknown") for name in off)),
         sum(said == "agrees" for said in status.values()),
         ", ".join(name for name, said in status.items() if said == NOT_SEEN),
+        today,
     )
 
 
@@ -153,3 +158,19 @@ def packages_text(found: Iterable[Said] | None = None) -> str:
         kinds.setdefault(kind, []).append(f"{said.package} {said.version} ({said.what}{place})")
     rows = ((kind, ", ".join(names)) for kind, names in sorted(kinds.items()))
     return markdown("what | packages, and segments", rows)
+
+
+def trainers_text() -> str:
+    """Return the table of what one types for a trainer, how many segments of its steps were seen, and when that was run."""
+    ran = {f"{said.package} {said.version}, {said.what}": said for said in read_said()}
+    rows = []
+    for row in read_yaml(TRAINERS):
+        seen, run = row.get("seen"), row.get("run")
+        if "ran" in row:
+            said = ran[row["ran"]]
+            count, unseen = (
+                len(each.split(", ")) if each else 0 for each in (said.deviates, said.unseen)
+            )
+            seen, run = f"{said.agree + count} of {said.agree + count + unseen}", said.run
+        rows.append((row["trainer"], row["how"], seen, str(run)))
+    return markdown("trainer | after `rlvr-debug check` | segments seen | last run here", rows)

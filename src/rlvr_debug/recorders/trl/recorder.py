@@ -6,6 +6,7 @@ what a subclass overrides is inside.
 
 import copy
 import functools
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -166,7 +167,12 @@ class Recorder(StepWatch):
         made = "_generate_and_score_completions"
         made = made if hasattr(trainer, made) else "_prepare_inputs"
         self._around("generations", made, self._generation)
-        self._around("rewards", name if name in REWARDED else REWARDED[-1], self._used_rewards)
+        scored, module = name if name in REWARDED else REWARDED[-1], sys.modules[place.__module__]
+        if hasattr(module, "gather") and not hasattr(trainer, scored):
+            # older releases gather them, and nothing else, in the method that makes the batch
+            seams.around("rewards", module, "gather", self._used_rewards)
+        else:
+            self._around("rewards", scored, self._used_rewards)
         if getattr(trainer, "rollout_func", None) is not None:
             self._around("samples", "_generate", self._rolled)
         for kind in objects.environment_classes(trainer):

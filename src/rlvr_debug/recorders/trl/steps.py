@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -80,10 +81,20 @@ class StepWatch:
         if isinstance(values[0], Tensor) and values[0].requires_grad:
             micro.logprobs = keeping.kept(whole)
             self._watch(values[0], partial(self._add, micro, "grad_logprobs"))
+        elif self._of_reference((*given, None)[0]):  # TRL 0.18 asks for them in the loss
+            micro.given = replace(micro.given, reference=keeping.kept(whole))
         if isinstance(entropies, Tensor):
             micro.entropies = keeping.kept(placed(entropies, self._listed))
             self._watch(entropies, partial(self._add, micro, "grad_entropies"))
         return out
+
+    def _of_reference(self, model: Any) -> bool:
+        """Return whether a model is the reference, as which the policy serves while its adapter is off."""
+        other = getattr(self._trainer, "ref_model", None)
+        if other is not None:
+            return model is other
+        modules = self._model.modules()
+        return any(getattr(module, "disable_adapters", False) is True for module in modules)
 
     def _like(self, micro: MicroBatch, logprobs: Any, ids: Any) -> int:
         """Return how like the trained batch's log-probabilities are: 2 of its tokens, 1 of its shape, 0 neither."""

@@ -161,18 +161,26 @@ def old(record: Record, network: Network) -> Iterator[judge.Instance]:
 def reference(record: Record, network: Network) -> Iterator[judge.Instance]:
     """Yield the reference model's, and whether that is the model that training began with."""
     known = record.reference is not None and record.weights and not record.settings.first_step
-    if known and any(g.batch and g.batch.reference is not None for g in record.generations):
+    if known and any(_referenced(record, number) for number in range(len(record.generations))):
         said = "the reference is not the model that training began with"
         yield judge.Instance("the beginning", partial(_compare_begun, network), said)
     for number, generation in enumerate(record.generations):
-        batch = batch_of(generation)
-        if batch.reference is None:
-            unread = not record.settings.kl_beta
-            need(unread, "no reference log-probabilities were recorded for the KL term")
-            continue
-        seen(record.reference, "the reference model's weights were not recorded")
-        held = _Held(network, batch, "reference", generation.weights, _followed(network, number))
-        yield judge.Instance(f"generation {number + 1}", partial(compare_held, held))
+        batches = _referenced(record, number)
+        unread = batches or not record.settings.kl_beta
+        need(unread, "no reference log-probabilities were recorded for the KL term")
+        for batch in batches:
+            seen(record.reference, "the reference model's weights were not recorded")
+            weights = _followed(network, number)
+            held = _Held(network, batch, "reference", generation.weights, weights)
+            yield judge.Instance(f"generation {number + 1}", partial(compare_held, held))
+
+
+def _referenced(record: Record, number: int) -> list[Batch]:
+    """Return what has the reference's log-probabilities: a generation's batch, or its micro-batches."""
+    whole = batch_of(record.generations[number])
+    parts = [m.given for u in record.updates for m in u.micro_batches if m.generation == number]
+    own = [whole] if whole.reference is not None else parts
+    return [batch for batch in own if batch.reference is not None]
 
 
 def _compare_begun(network: Network, *, another: bool = False, **knobs: Any) -> judge.Gap | None:

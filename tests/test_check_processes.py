@@ -286,7 +286,7 @@ def test_a_state_of_shards_is_what_all_held_at_one_time_though_one_rank_s_do_not
     whole: Record,
 ) -> None:
     shapes = {name: tensor.shape for name, tensor in whole.weights[0].items()}
-    shards = [
+    shards: list[list[Mapping[str, torch.Tensor]]] = [
         [{n: t.flatten().chunk(2)[rank] for n, t in each.items()} for each in whole.weights]
         for rank in (0, 1)
     ]

@@ -313,8 +313,10 @@ def compare_weights(batch: Batch, settings: Settings, **knobs: Any) -> judge.Gap
 
     wanted = found(1.0)
     tolerance = judge.shaken_by(unit, judge.noise_of(found, unit), wanted)
-    values = [each.expand_as(got) for each in (got, wanted, tolerance)]
-    if got.shape[1] > 1:  # what a weight does to other tokens than those that count is nothing
+    # below its smallest normal number float32 has few digits or none
+    tolerance = tolerance.clamp(min=torch.finfo(torch.float32).tiny)
+    values = torch.broadcast_tensors(got, wanted, tolerance)
+    if values[0].shape[1] > 1:  # what a weight does to other tokens than those that count is nothing
         values = [each[batch.loss_mask.bool()] for each in values]
     return judge.elementwise(*values)
 

@@ -210,10 +210,10 @@ def test_a_clip_that_is_a_little_off_deviates(dtype: str, off: float) -> None:
     assert share(clipped(dtype, 0, 1.0, 1 + off)) > 1
 
 
-def corrected(level: str, seed: int, off: float = 0.0) -> Instance:
-    """Return the correction of a batch as float32 computes it."""
+def corrected(level: str, seed: int, off: float = 0.0, apart: float = 0.0) -> Instance:
+    """Return the correction of a batch as float32 computes it. apart: nats a token between sampler and trainer."""
     old = -normal(seed, 4, 60).abs()
-    sampler = old + normal(seed + 1, 4, 60, size=0.01)
+    sampler = old + normal(seed + 1, 4, 60, size=0.01) + apart
     mask = torch.arange(60) < torch.tensor([[60], [40], [7], [1]])
     gap = (old - sampler) * mask
     gap = gap.sum(1, keepdim=True) if level == "sequence" else gap
@@ -231,8 +231,8 @@ def corrected(level: str, seed: int, off: float = 0.0) -> Instance:
     )
     told = Settings(2, Sampling(), 8, importance_correction=f"{level}_truncate", correction_max=2.0)
 
-    def compare() -> Any:
-        return advantages.compare_weights(batch, told)
+    def compare(**knobs: Any) -> Any:
+        return advantages.compare_weights(batch, told, **knobs)
 
     return Instance("here", compare)
 
@@ -242,6 +242,16 @@ def corrected(level: str, seed: int, off: float = 0.0) -> Instance:
 @settings(max_examples=20)
 def test_a_correction_in_float32_uses_at_most_half_of_its_tolerance(level: str, seed: int) -> None:
     assert share(corrected(level, seed)) < 0.5
+
+
+def test_a_correction_too_small_for_float32_agrees() -> None:
+    """It is of 60 tokens, as of an engine that kept old weights: exp(-120) is 0."""
+    assert share(corrected("sequence", 0, apart=2.0)) < 0.5
+
+
+def test_a_wrong_correction_of_sequences_is_held_to_those_of_tokens_too() -> None:
+    found = judge("importance weights", [corrected("sequence", 0, 1e-2)])
+    assert (found.status, found.names) == ("deviates", ())
 
 
 @pytest.mark.parametrize(("level", "off"), [("token", 1e-4), ("sequence", 1e-2)])

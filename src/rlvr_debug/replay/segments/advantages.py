@@ -313,8 +313,11 @@ def compare_weights(batch: Batch, settings: Settings, **knobs: Any) -> judge.Gap
 
     wanted = found(1.0)
     tolerance = judge.shaken_by(unit, judge.noise_of(found, unit), wanted)
-    values = [each.expand_as(got) for each in (got, wanted, tolerance)]
-    if got.shape[1] > 1:  # what a weight does to other tokens than those that count is nothing
+    # below its smallest normal number float32 has few digits or none
+    tolerance = tolerance.clamp(min=torch.finfo(torch.float32).tiny)
+    columns = max(got.shape[1], wanted.shape[1])
+    values = [each.expand(-1, columns) for each in (got, wanted, tolerance)]
+    if columns > 1:  # what a weight does to other tokens than those that count is nothing
         values = [each[batch.loss_mask.bool()] for each in values]
     return judge.elementwise(*values)
 

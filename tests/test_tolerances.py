@@ -429,3 +429,14 @@ def test_of_a_part_of_a_gradient_the_whole_norm_is_read(summed_otherwise: Update
     )
     with pytest.raises(NotSeen, match="global gradient norm was not recorded"):
         clip_status(replace(part, norms=None), elements=some)
+
+
+def test_a_name_that_fits_one_update_of_several_says_the_size_of_each() -> None:
+    record = small_record()
+    for micro in record.updates[1].micro_batches:
+        assert micro.grad_logprobs is not None
+        micro.grad_logprobs = micro.grad_logprobs / 2
+    found = judge("loss", loss.losses(record, None))
+    assert "divided by the number of micro-batches twice" in {each.name for each in found.names}
+    said = "times what it should be: 1 in update 1, 0.5 in update 2, 1 in update 3"
+    assert found.note.startswith(f"first in update 2; {said}")

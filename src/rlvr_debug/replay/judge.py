@@ -101,7 +101,7 @@ def judge(segment: str, instances: Iterable[Instance], *, pairs: bool = False) -
             if gap.fit[1]:
                 sizes.setdefault(instance.where, gap.fit[0] / gap.fit[1])
             if gap.share <= 1:
-                agreed = True
+                agreed = agreed or bool(gap.fit[1])
                 continue
             total += off
             if not where:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rlvr_debug.checkout import ROOT
-from tests.shared import ran
+
+pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
+from benchmarks.check.forks import Forks
 
 pytestmark = pytest.mark.heavy
 
@@ -56,21 +58,30 @@ runpy.run_path(script, run_name="__main__")
 """
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks(sys.executable) as started:
+        yield started
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_checked_script_trains_the_same_weights_in_each_step(tmp_path: Path, script: str) -> None:
+def test_a_checked_script_trains_the_same_weights_in_each_step(
+    forks: Forks, tmp_path: Path, script: str
+) -> None:
     if not CASES.is_dir():
         pytest.skip(f"{CASES} is missing: no scripts to compare")
     name, *given = script.split()
-    (tmp_path / "around.py").write_text(AROUND, encoding="utf-8")
-    variables = {"TINY_MODEL": str(TINY), "OUT": str(tmp_path / "out"), "OMP_NUM_THREADS": "1"}
+    around = tmp_path / "around.py"
+    around.write_text(AROUND, encoding="utf-8")
+    variables = {"TINY_MODEL": str(TINY), "OUT": str(tmp_path / "out")}
     digests = []
-    for kind, words in (("plain", ()), ("checked", ("-m", "rlvr_debug.cli", "check"))):
+    for kind, checked in (("plain", False), ("checked", True)):
         place = tmp_path / kind
-        command = [*words, "around.py", str(place), str(CASES / f"{name}.py"), *given]
-        done = ran([sys.executable, *command], cwd=tmp_path, env={**os.environ, **variables})
-        assert place.is_file(), f"{kind}: {done.stderr[-2000:]}"
+        words = [str(around), str(place), str(CASES / f"{name}.py"), *given]
+        _, said = forks.run(words, tmp_path, 200, checked=checked, variables=variables)
+        assert place.is_file(), f"{kind}: {said[-2000:]}"
         digests.append(place.read_text(encoding="utf-8").splitlines())
-    plain, checked = digests
+    plain, recorded = digests
     # the check ends the run once it has its steps
-    assert len(checked) == 3
-    assert checked == plain[:3]
+    assert len(recorded) == 3
+    assert recorded == plain[:3]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,15 @@ def folder(record_folder: Path, tmp_path: Path) -> Path:
     for name in ("record.json", "model/config.json"):
         (found / name).write_bytes((record_folder / name).read_bytes())
     return found
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Any]:
+    """A process that has imported TRL once, and runs scripts in forks of itself."""
+    from benchmarks.check.forks import Forks
+
+    with Forks(sys.executable) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -64,12 +63,6 @@ def checked(
     assert (folder / "answer.json").is_file(), (status, said[-2000:])
     answer: Mapping[str, Any] = read_json(folder / "answer.json")
     return answer
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks(sys.executable) as started:
-        yield started
 
 
 @pytest.mark.heavy

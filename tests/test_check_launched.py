@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -140,20 +140,17 @@ CHECK = ("-m", "rlvr_debug", "check")
 Start = Callable[..., tuple[int, str, Path]]
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+@pytest.fixture
+def start(forks: Any, tmp_path_factory: pytest.TempPathFactory) -> Start:
     """Start the script as `together` does, without the launcher's and each rank's twelve seconds of imports."""
-    from benchmarks.check.forks import Forks
 
-    with Forks(sys.executable) as forks:
+    def started(*words: str, ranks: int = 2, checked: bool = False) -> tuple[int, str, Path]:
+        folder = tmp_path_factory.mktemp("started")
+        script = folder / "train.py"
+        script.write_text(TRAIN, encoding="utf-8")
+        return *forks.run([str(script), *words], folder, 200, ranks, checked), folder
 
-        def started(*words: str, ranks: int = 2, checked: bool = False) -> tuple[int, str, Path]:
-            folder = tmp_path_factory.mktemp("started")
-            script = folder / "train.py"
-            script.write_text(TRAIN, encoding="utf-8")
-            return *forks.run([str(script), *words], folder, 200, ranks, checked), folder
-
-        yield started
+    return started
 
 
 def answer(start: Start, *words: str, ranks: int = 2) -> Any:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -450,14 +449,6 @@ def test_the_script_gets_what_deepspeeds_launcher_says(monkeypatch: pytest.Monke
 
 
 # --- TRL's trainer in two processes
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Any]:
-    from benchmarks.check.forks import Forks
-
-    with Forks(sys.executable) as started:
-        yield started
 
 
 def checked(forks: Any, folder: Path, *words: str) -> Mapping[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,12 +54,6 @@ def init(trainer, *given, **named):
 trl.GRPOTrainer.__init__ = init
 runpy.run_path(script, run_name="__main__")
 """
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks(sys.executable) as started:
-        yield started
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sysconfig
 import venv
 from pathlib import Path
@@ -14,6 +13,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.venvs import build_venv
+from tests.shared import ran
 
 pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
 
@@ -63,14 +63,8 @@ def test_vllm_s_own_engine_is_held_to_the_policy(
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     variables = {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     check = [str(python), "-m", "rlvr_debug", "check", "--json-out", "check.json"]
-    done = subprocess.run(
-        [*check, "train.py", weights],
-        cwd=tmp_path,
-        env={**os.environ, **variables, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    env = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
+    done = ran([*check, "train.py", weights], cwd=tmp_path, env=env)
     assert done.returncode == (3 if first else 0), done.stderr[-3000:]
     answer = read_json(tmp_path / "check.json")
     found = {each["segment"]: each["status"] for each in answer["segments"]}
